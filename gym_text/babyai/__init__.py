@@ -1,0 +1,1 @@
+"""BabyAI's levels with the agent's partial view in words."""

@@ -1,0 +1,99 @@
+"""The errors of both packages.
+
+::
+
+    GymTextError
+    ├── UsageError (ValueError)                    an argument, level, seed or parameter that cannot be meant
+    │   └── InvalidActionError                     an action of the wrong type or outside the action space
+    ├── StepOrderError (gymnasium ResetNeeded)     step before reset, or after the end
+    ├── MissingDependencyError (ImportError)       an extra is not installed; the message is the pip line
+    └── EpisodeError (RuntimeError)                this episode cannot go on, others can
+        ├── EngineError                            the game engine failed
+        └── PolicyError                            the policy or its model provider failed
+
+An ``EpisodeError`` ends one episode as ``error`` and is recorded; every other error is a mistake in the
+program and ends the run.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Collection, Iterable
+from types import ModuleType
+from typing import Any
+
+from gymnasium.error import ResetNeeded
+
+
+class GymTextError(Exception):
+    """Base of every error that `gym_text` and `gym_text_policies` raise on purpose."""
+
+
+class UsageError(GymTextError, ValueError):
+    """An argument that cannot be meant: says what was expected, what came and how to repair it."""
+
+
+class InvalidActionError(UsageError):
+    """An action of the wrong type or outside the action space."""
+
+
+class StepOrderError(GymTextError, ResetNeeded):
+    """`step` was called before `reset`, or after the episode had ended."""
+
+
+class MissingDependencyError(GymTextError, ImportError):
+    """A package of an optional extra is not installed."""
+
+
+class EpisodeError(GymTextError, RuntimeError):
+    """This episode cannot go on; the run can."""
+
+
+class EngineError(EpisodeError):
+    """The game engine failed."""
+
+
+class PolicyError(EpisodeError):
+    """The policy, or the provider of its model, failed to decide."""
+
+
+def unknown_choice(what: str, value: object, choices: Iterable[str]) -> UsageError:
+    """Build the error for a value that is none of the choices, with the nearest ones named."""
+    choices = list(choices)
+    near = difflib.get_close_matches(str(value), choices, n=3)
+    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    shown = ", ".join(map(repr, choices[:12])) + (f", … ({len(choices)} in all)" if len(choices) > 12 else "")
+    return UsageError(f"{what}: expected one of {shown}; got {value!r}.{hint}")
+
+
+def check_choice(what: str, value: Any, choices: Collection[str]) -> None:
+    """Raise `UsageError` unless `value` is one of `choices`."""
+    if value not in choices:
+        raise unknown_choice(what, value, choices)
+
+
+def check_int(what: str, value: object, low: int, high: int) -> int:
+    """Return `value` as an int; raise `UsageError` unless it is an integer in [low, high]."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise UsageError(f"{what}: expected an integer from {low} to {high}; got {value!r} ({type(value).__name__}).")
+    number = int(value.__index__())
+    if not low <= number <= high:
+        raise UsageError(f"{what}: expected an integer from {low} to {high}; got {number}.")
+    return number
+
+
+def import_extra(module: str, extra: str) -> ModuleType:
+    """Import a module of an optional extra, or say in one line how to install it.
+
+    Raises:
+        MissingDependencyError: If the module's package is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != module.partition(".")[0]:
+            raise
+        raise MissingDependencyError(
+            f"{error.name!r} is not installed. Run: pip install 'gym-text[{extra}]'", name=error.name
+        ) from None

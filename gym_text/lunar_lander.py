@@ -1,0 +1,263 @@
+"""Gymnasium's LunarLander, in words."""
+
+from __future__ import annotations
+
+import warnings
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from gym_text.errors import UsageError, import_extra
+from gym_text.pictures import prepare_pygame
+from gym_text.spaces import FreeText
+from gym_text.spec import Action, Field, Observation, Quantity, TextSpec
+from gym_text.text_env import Expert, Fold, Outcome, TextEnv
+
+PAD_HALF_WIDTH = 0.2
+"""The landing pad reaches from -0.2 to 0.2 in the units of x: 4 of the 20 metres across."""
+_MAX_PLAN = 1000
+"""Steps the expert may take on the twin: the registered limit."""
+_MAX_TEXT = 1024
+
+LUNAR_LANDER_SPEC = TextSpec(
+    goal=(
+        "Land on the pad at x = 0, y = 0, between the flags: come down slowly and upright, and come to rest on both legs. "
+        "Touching the ground with the body is a crash; leaving the screen loses."
+    ),
+    fields={
+        "text": Field("the state in words"),
+        "goal": Field("the task"),
+        "lander_cartesian": Field(
+            "position and velocity",
+            (
+                Quantity("x", "horizontal position, positive to the right of the pad", -2.5, 2.5, "half screen widths"),
+                Quantity("y", "height above the pad", -2.5, 2.5, "units of 6.67 m"),
+                Quantity("vx", "horizontal velocity, positive to the right", -10, 10, "units of 5 m/s"),
+                Quantity("vy", "vertical velocity, negative when falling", -10, 10, "units of 7.5 m/s"),
+            ),
+        ),
+        "lander_angular": Field(
+            "tilt and its change",
+            (
+                Quantity("angle", "tilt, positive to the left, 0 upright", -6.2832, 6.2832, "radians"),
+                Quantity("angular_velocity", "change of the tilt, positive to the left", -10, 10, "units of 2.5 radians/s"),
+            ),
+        ),
+        "legs_contact": Field(
+            "whether each leg touches the ground",
+            (Quantity("left", "1 if the left leg does", 0, 1), Quantity("right", "1 if the right leg does", 0, 1)),
+        ),
+    },
+    actions=(
+        Action("do nothing", "fire no engine"),
+        Action("fire left engine", "push to the right and turn to the left"),
+        Action("fire main engine", "push along the lander's own up"),
+        Action("fire right engine", "push to the left and turn to the right"),
+    ),
+    encoding="discrete",
+    reward=(
+        "Coming nearer, slower and more upright is rewarded, each leg's contact gives 10, a frame of the main engine costs 0.3, "
+        "of a side engine 0.03; landing gives 100, crashing or leaving -100."
+    ),
+)
+
+
+def _import_box2d() -> None:
+    """Import Box2D, whose SWIG types raise DeprecationWarnings: where warnings are errors they crash the interpreter."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        import_extra("Box2D", "box2d")
+
+
+def controller(obs: Observation) -> str:
+    """Return the action's name that Gymnasium's heuristic lander takes, from the observation alone.
+
+    Source: `gymnasium.envs.box2d.lunar_lander.heuristic`, a proportional-derivative controller.
+    """
+    _import_box2d()
+    from gymnasium.envs.box2d.lunar_lander import heuristic
+
+    discrete = SimpleNamespace(unwrapped=SimpleNamespace(continuous=False))
+    state = np.concatenate([obs["lander_cartesian"], obs["lander_angular"], obs["legs_contact"]])
+    return LUNAR_LANDER_SPEC.actions[heuristic(discrete, state)].name
+
+
+def describe(obs: Observation) -> str:
+    """Say the state in words.
+
+    Args:
+        obs: Has ``lander_cartesian``, ``lander_angular`` and ``legs_contact``.
+    """
+    x, y, vx, vy = (float(value) for value in obs["lander_cartesian"])
+    angle, spin = (float(value) for value in obs["lander_angular"])
+    left, right = (bool(value) for value in obs["legs_contact"])
+    legs = {(False, False): "no leg touches", (True, True): "both legs touch", (True, False): "the left leg touches"}
+    return "\n".join(
+        (
+            f"Position: x {x:.2f}{_side(x, 'left of the pad', 'right of the pad')}, height {y:.2f}.",
+            f"Velocity: {abs(vx):.2f}{_side(vx, 'to the left', 'to the right')}, {abs(vy):.2f} {'up' if vy > 0 else 'down'}.",
+            f"Tilt: {abs(angle):.2f} radians{_side(-angle, 'to the left', 'to the right')}, "
+            f"turning {abs(spin):.2f}{_side(-spin, 'to the left', 'to the right')}.",
+            f"Legs: {legs.get((left, right), 'the right leg touches')} the ground.",
+        )
+    )
+
+
+def _side(value: float, negative: str, positive: str) -> str:
+    """Return the direction of a value that is not 0.00 when rounded."""
+    return "" if abs(value) < 0.005 else f" ({negative if value < 0 else positive})"
+
+
+class LunarLanderEnv(TextEnv):
+    """Land a rocket on a pad: Gymnasium's LunarLander, v3 dynamics, with the state in words.
+
+    ## Description
+
+    A lander starts at the top of the screen with a random push and is to come to rest between two flags, in two
+    dimensions, with three engines that are on or off. The dynamics are `LunarLander-v3`'s
+    (https://gymnasium.farama.org/environments/box2d/lunar_lander/), unchanged: this environment holds one and describes it.
+
+    ## Action Space
+
+    `Discrete(4)`: 0 do nothing, 1 fire left engine, 2 fire main engine, 3 fire right engine.
+    ``info["action_was_valid"]`` is always True.
+
+    ## Observation Space
+
+    `Dict`:
+
+    | key | space | meaning |
+    |---|---|---|
+    | `text` | `Text` | the state in words, rounded to two digits |
+    | `goal` | `Text` | the task |
+    | `lander_cartesian` | `Box(4)` | x (half screen widths of 10 m), y (6.67 m), vx (5 m/s), vy (7.5 m/s), relative to the pad |
+    | `lander_angular` | `Box(2)` | tilt (radians, positive to the left), its change (2.5 radians/s) |
+    | `legs_contact` | `MultiBinary(2)` | left and right leg on the ground |
+
+    Numbers are clipped to the ranges of `LunarLander-v3`'s observation space, which a lander that flies far away leaves.
+
+    ## Rewards
+
+    `LunarLander-v3`'s: shaped by distance, speed and tilt, 10 for each leg's contact, -0.3 a frame of the main engine, -0.03 a frame
+    of a side engine, 100 for coming to rest, -100 for a crash or for leaving the screen. 200 is the usual mark of a solution.
+
+    ## Starting State
+
+    At the top centre, with a random push and random terrain from the seed.
+
+    ## Episode End
+
+    Terminated when the body touches the ground, the lander leaves the screen to a side, or comes to rest. ``info["success"]``: it
+    came to rest, uncrashed, with its centre over the pad (abs(x) at most 0.2). ``info["failure"]``: it ended in any other way.
+    Truncated after 1000 steps.
+
+    ## Arguments
+
+    | argument | values | registered | meaning |
+    |---|---|---|---|
+    | `gravity` | -12 to 0, exclusive | -10.0 | gravity, in LunarLander's units |
+    | `enable_wind` | bool | False | wind and turbulence |
+    | `wind_power` | 0 to 20 | 15.0 | greatest wind, if there is any |
+    | `turbulence_power` | 0 to 2 | 1.5 | greatest turning wind, if there is any |
+    | `fold` | None, train, dev, test | None | None passes the seed on unchanged; the folds shift it to 1, 2, 3 million and up |
+    | `expert` | off, path, replan | path | the hints in `info` |
+    | `render_mode` | ansi, rgb_array | None | text, or LunarLander's picture |
+
+    ## Info
+
+    `gold_path` is what Gymnasium's heuristic controller plays on a twin of the episode; with ``expert="replan"`` it advises in every
+    state. It is a good pilot, not a perfect one: on the seeds 0 to 99 it returns 252.8 on average and succeeds 86 times.
+
+    ## Version History
+
+    * v2: `LunarLander-v3`'s dynamics under the name that language-model work on the v2 environment uses.
+    """
+
+    def __init__(
+        self,
+        *,
+        gravity: float = -10.0,
+        enable_wind: bool = False,
+        wind_power: float = 15.0,
+        turbulence_power: float = 1.5,
+        fold: Fold | None = None,
+        expert: Expert = "path",
+        render_mode: str | None = None,
+    ) -> None:
+        super().__init__(fold=fold, expert=expert, render_mode=render_mode)
+        _import_box2d()
+        from gymnasium.envs.box2d.lunar_lander import LunarLander
+
+        for name, value, low, high in (
+            ("gravity", gravity, -12, 0),
+            ("wind_power", wind_power, 0, 20),
+            ("turbulence_power", turbulence_power, 0, 2),
+        ):
+            if not low <= value <= high or (name == "gravity" and value in (low, high)):
+                raise UsageError(f"{name}: expected a number from {low} to {high}; got {value!r}.")
+        dynamics: dict[str, Any] = {
+            "gravity": float(gravity),
+            "enable_wind": bool(enable_wind),
+            "wind_power": float(wind_power),
+            "turbulence_power": float(turbulence_power),
+        }
+        picture = "rgb_array" if render_mode == "rgb_array" else None
+        self._game = LunarLander(render_mode=picture, **dynamics)
+        self._twin = None if expert == "off" else LunarLanderEnv(**dynamics, expert="off")
+        self.text_spec = LUNAR_LANDER_SPEC
+        self.action_space = spaces.Discrete(len(LUNAR_LANDER_SPEC.actions))
+        low, high = self._game.observation_space.low, self._game.observation_space.high
+        self.observation_space = spaces.Dict(
+            {
+                "text": FreeText(_MAX_TEXT),
+                "goal": FreeText(_MAX_TEXT),
+                "lander_cartesian": spaces.Box(low[:4], high[:4], dtype=np.float32),
+                "lander_angular": spaces.Box(low[4:6], high[4:6], dtype=np.float32),
+                "legs_contact": spaces.MultiBinary(2),
+            }
+        )
+
+    def _start(self, seed: int) -> Observation:
+        state, _ = self._game.reset(seed=seed)
+        return self._observation(state)
+
+    def _play(self, action: int) -> Outcome:
+        state, reward, terminated, _, _ = self._game.step(action)
+        success = terminated and self._at_rest_on_pad(state)
+        return Outcome(
+            self._observation(state), float(reward), bool(terminated), success=success, failure=terminated and not success
+        )
+
+    def _at_rest_on_pad(self, state: np.ndarray) -> bool:
+        return not self._game.game_over and not self._game.lander.awake and abs(float(state[0])) <= PAD_HALF_WIDTH
+
+    def _plan(self, seed: int) -> tuple[str, ...] | None:
+        return self._closed_loop_path(self._twin, seed, controller, _MAX_PLAN) if self._twin else None
+
+    def _hint(self) -> str | None:
+        assert self._obs is not None
+        return controller(self._obs)
+
+    def _observation(self, state: np.ndarray) -> Observation:
+        space = self._game.observation_space
+        state = np.clip(state, space.low, space.high)
+        obs: Observation = {
+            "text": "",
+            "goal": LUNAR_LANDER_SPEC.goal,
+            "lander_cartesian": state[:4].copy(),
+            "lander_angular": state[4:6].copy(),
+            "legs_contact": state[6:].astype(np.int8),
+        }
+        obs["text"] = describe(obs)
+        return obs
+
+    def _frame(self) -> np.ndarray:
+        prepare_pygame("box2d")
+        return np.asarray(self._game.render())
+
+    def close(self) -> None:
+        """Close the picture's window surface."""
+        self._game.close()
+        super().close()

@@ -1,0 +1,64 @@
+"""Spaces for text: strings of any length up to a bound, and lists of action names.
+
+Both are plain Gymnasium spaces with two repairs. They have shape ``()`` and dtype ``object``, so that libraries which
+put observations into NumPy arrays (stable-baselines3's ``DummyVecEnv``) keep whole strings. And
+``AsyncVectorEnv`` with shared memory, which would return the same stale strings at every step
+(Gymnasium 1.0.0 to 1.4.0), is refused with Gymnasium's own message naming ``shared_memory=False``.
+"""
+
+from __future__ import annotations
+
+import string
+from typing import Any, NoReturn
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.error import CustomSpaceError
+from gymnasium.vector.utils import create_shared_memory
+
+_CHARACTERS = frozenset(string.printable)
+
+
+class FreeText(spaces.Text):
+    """Any printable ASCII string, the empty one included.
+
+    Args:
+        max_length: Most characters a string may have.
+        seed: Seed or generator of `sample`.
+    """
+
+    def __init__(self, max_length: int, seed: int | np.random.Generator | None = None) -> None:
+        super().__init__(max_length, min_length=0, charset=_CHARACTERS, seed=seed)
+        self._shape = ()
+        self.dtype = np.dtype(object)
+
+    def contains(self, x: Any) -> bool:
+        """Return whether `x` is a string of this space (faster than the parent on long strings)."""
+        return isinstance(x, str) and len(x) <= self.max_length and _CHARACTERS.issuperset(x)
+
+    def __repr__(self) -> str:
+        """Show the bound, not the hundred characters."""
+        return f"FreeText({self.max_length})"
+
+
+class ActionNames(spaces.Sequence):
+    """A tuple of action names, sorted.
+
+    Args:
+        max_length: Most characters one name may have.
+    """
+
+    def __init__(self, max_length: int = 128) -> None:
+        super().__init__(FreeText(max_length))
+        self._shape = ()
+        self.dtype = np.dtype(object)
+
+    def __repr__(self) -> str:
+        """Show the bound of one name."""
+        return f"ActionNames({self.feature_space.max_length})"
+
+
+@create_shared_memory.register(FreeText)
+@create_shared_memory.register(ActionNames)
+def _refuse_shared_memory(space: FreeText | ActionNames, *args: object, **kwargs: object) -> NoReturn:
+    raise CustomSpaceError(f"{space} has no fixed size and cannot live in shared memory: pass shared_memory=False.")

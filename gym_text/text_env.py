@@ -1,0 +1,239 @@
+"""`TextEnv`, the base class of our environments: seeds, folds, the expert's path, errors and pictures in one place."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import logger, spaces
+
+from gym_text.errors import InvalidActionError, StepOrderError, UsageError, check_choice, check_int
+from gym_text.pictures import draw_panel
+from gym_text.spec import Observation, TextSpec
+
+Expert = Literal["off", "path", "replan"]
+Fold = Literal["train", "dev", "test"]
+EXPERTS = ("off", "path", "replan")
+FOLDS = ("train", "dev", "test")
+MAX_SEED = 2**63 - 1
+FOLD_SIZE = 1_000_000
+"""Seeds of one fold; the folds begin at 1, 2 and 3 times this number and never meet."""
+
+
+class Outcome(NamedTuple):
+    """What one action did to the game."""
+
+    observation: Observation
+    reward: float
+    terminated: bool
+    truncated: bool = False
+    success: bool = False
+    failure: bool = False
+    action_was_valid: bool = True
+
+
+class TextEnv(gym.Env[Observation, Any]):
+    """A Gymnasium environment that a language model can play.
+
+    A subclass sets `text_spec`, `observation_space` and `action_space` in its constructor and implements `_start`
+    and `_play`; `_plan` and `_hint` if it has an expert; `_frame` if it has a picture. This class keeps the contract:
+
+    * ``obs`` is a dict with at least ``text`` (what the agent perceives now) and ``goal`` (this episode's task).
+    * ``info`` has ``score``, ``success`` and ``failure``; after a step ``action_was_valid``; unless the expert is off,
+      ``gold_path`` (at reset: the expert's action names) and ``gold_action`` (the name of the next of them).
+      A key for which there is no value is left out.
+    * Actions have the type of `action_space`; `text_spec` translates to and from their names.
+
+    Args:
+        fold: None passes the seed on unchanged; ``train``, ``dev`` and ``test`` shift it into ranges that never meet.
+        expert: ``off``: no hints. ``path``: ``gold_path``, and ``gold_action`` while the episode is on it. ``replan``: also
+            ``gold_action`` from every other state in which the expert finds a plan.
+        render_mode: ``ansi`` for text, ``rgb_array`` for a picture, None for neither.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 10}  # type: ignore[misc]
+    text_spec: TextSpec
+
+    def __init__(self, *, fold: Fold | None, expert: Expert, render_mode: str | None) -> None:
+        if fold is not None:
+            check_choice("fold", fold, FOLDS)
+        check_choice("expert", expert, EXPERTS)
+        if render_mode is not None:
+            check_choice("render_mode", render_mode, self.metadata["render_modes"])
+        self.fold = fold
+        self.expert = expert
+        self.render_mode = render_mode
+        self._obs: Observation | None = None
+        self._over = False
+        self._score = 0.0
+        self._path: tuple[str, ...] | None = None
+        self._turn = 0
+        self._on_path = False
+
+    # ---------------------------------------------------------------- for subclasses
+
+    @abstractmethod
+    def _start(self, seed: int) -> Observation:
+        """Begin the episode of `seed` (already shifted by the fold) and return its first observation."""
+
+    @abstractmethod
+    def _play(self, action: Any) -> Outcome:
+        """Play one action, which has been checked against `action_space`."""
+
+    def _plan(self, seed: int) -> tuple[str, ...] | None:
+        """Return the names of the expert's actions in the episode of `seed` from its start, or None where it has no plan."""
+        return None
+
+    def _hint(self) -> str | None:
+        """Return the name of the expert's action in the present state, or None where no plan is found."""
+        return None
+
+    @staticmethod
+    def _closed_loop_path(twin: TextEnv, seed: int, controller: Callable[[Observation], str], limit: int) -> tuple[str, ...]:
+        """Return what `controller` plays on `twin` in the episode of `seed`, to its end or for `limit` steps."""
+        obs, path = twin._start(seed), []
+        for _ in range(limit):
+            path.append(controller(obs))
+            outcome = twin._play(twin.text_spec.encode(path[-1], obs))
+            if outcome.terminated:
+                break
+            obs = outcome.observation
+        return tuple(path)
+
+    def _frame(self) -> np.ndarray:
+        """Return the picture of the present state, uint8 of shape (height, width, 3)."""
+        assert self._obs is not None
+        return draw_panel(self._obs["goal"], self._obs["text"])
+
+    def _level_seed(self, seed: int) -> int:
+        """Return the seed of the level that `seed` means in this environment's fold."""
+        if self.fold is None:
+            return seed
+        return FOLD_SIZE * (1 + FOLDS.index(self.fold)) + seed % FOLD_SIZE
+
+    # ---------------------------------------------------------------- the Gymnasium interface
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:
+        """Begin an episode.
+
+        Args:
+            seed: Seed of the episode, 0 or greater; None draws one from this environment's generator.
+            options: None is known: must be None or empty.
+
+        Returns:
+            The first observation and ``info``.
+        """
+        if options:
+            raise UsageError(f"options: expected none (use the environment's keyword arguments); got {options!r}.")
+        if seed is not None:
+            seed = check_int("seed", seed, 0, MAX_SEED)
+        super().reset(seed=seed)
+        level = self._level_seed(int(self.np_random.integers(2**31)) if seed is None else seed)
+        self._obs = None  # a failed start must not leave the last episode playable
+        self._path = self._plan(level) if self.expert != "off" else None
+        self._obs = self._start(level)
+        self._over, self._score, self._turn, self._on_path = False, 0.0, 0, self._path is not None
+        info: dict[str, Any] = {"score": 0.0, "success": False, "failure": False}
+        if self._path is not None:
+            self._warn_if_unreachable(self._path)
+            info["gold_path"] = self._path
+        self._add_gold_action(info)
+        return self._obs, info
+
+    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Play one action.
+
+        Raises:
+            StepOrderError: Before `reset`, or after the episode's end.
+            InvalidActionError: If the action is not of the action space's type or range.
+        """
+        if self._obs is None:
+            raise StepOrderError("step: expected a running episode; there is none. Call reset() first.")
+        if self._over:
+            raise StepOrderError("step: expected a running episode; this one has ended. Call reset() for the next.")
+        action = self._checked(action)
+        if self._on_path:
+            assert self._path is not None
+            self._on_path = self._path[self._turn] == self.text_spec.decode(action, self._obs)
+        outcome = self._play(action)
+        self._obs = outcome.observation
+        self._over = outcome.terminated or outcome.truncated
+        self._score += outcome.reward
+        self._turn += 1
+        info = {
+            "score": self._score,
+            "success": outcome.success,
+            "failure": outcome.failure,
+            "action_was_valid": outcome.action_was_valid,
+        }
+        if not self._over:
+            self._add_gold_action(info)
+        return outcome.observation, outcome.reward, outcome.terminated, outcome.truncated, info
+
+    def render(self) -> Any:
+        """Return the present state as text (``ansi``) or as a picture (``rgb_array``, uint8 of shape (height, width, 3))."""
+        if self._obs is None:
+            raise StepOrderError("render: expected an episode; there is none. Call reset() first.")
+        if self.render_mode is None:
+            logger.warn('render() without a render mode gives nothing: pass render_mode="ansi" or "rgb_array" to gym.make.')
+            return None
+        return f"{self._obs['goal']}\n\n{self._obs['text']}" if self.render_mode == "ansi" else self._frame()
+
+    # ---------------------------------------------------------------- descriptions
+
+    def get_observation_schema(self) -> dict[str, Any]:
+        """Return a JSON schema of the observation."""
+        return self.text_spec.observation_schema()
+
+    def get_action_schema(self) -> dict[str, Any]:
+        """Return a JSON schema of an action's name."""
+        return self.text_spec.action_schema()
+
+    def get_goal_description(self) -> str:
+        """Return what the task is."""
+        return self.text_spec.goal
+
+    # ---------------------------------------------------------------- details
+
+    def _checked(self, action: Any) -> Any:
+        """Return the action in its plainest type (str, int or float32 array), or raise `InvalidActionError`."""
+        space = self.action_space
+        if isinstance(space, spaces.Text):
+            if isinstance(action, str):
+                return str(action)
+            expected = "a string"
+        elif isinstance(space, spaces.Discrete):
+            array = np.asarray(action)
+            if array.ndim == 0 and np.issubdtype(array.dtype, np.integer) and space.contains(np.int64(array)):
+                return int(array)
+            names = ", ".join(f"{i} ({a.name})" for i, a in enumerate(self.text_spec.actions))
+            expected = f"an integer: {names}"
+        else:
+            array = np.asarray(action)
+            if np.issubdtype(array.dtype, np.number) and space.contains(array.astype(np.float32)):
+                return array.astype(np.float32)
+            expected = f"an array in {space}"
+        raise InvalidActionError(
+            f"action: expected {expected}; got {action!r} ({type(action).__name__}). "
+            "text_spec.encode(name, obs) makes an action of its name."
+        )
+
+    def _add_gold_action(self, info: dict[str, Any]) -> None:
+        if self._on_path and self._path is not None and self._turn < len(self._path):
+            hint: str | None = self._path[self._turn]
+        else:
+            self._on_path = False
+            hint = self._hint() if self.expert == "replan" else None
+        if hint is not None:
+            info["gold_action"] = hint
+
+    def _warn_if_unreachable(self, path: tuple[str, ...]) -> None:
+        limit = self.spec.max_episode_steps if self.spec else None
+        if limit is not None and len(path) > limit:
+            logger.warn(
+                f"{self.spec.id if self.spec else self}: the expert needs {len(path)} steps here, the limit is {limit}. "
+                f"Pass max_episode_steps={len(path)} or more to gym.make."
+            )

