@@ -77,11 +77,13 @@ def controller(obs: Observation) -> str:
     Source: `gymnasium.envs.box2d.lunar_lander.heuristic`, a proportional-derivative controller.
     """
     _import_box2d()
-    from gymnasium.envs.box2d.lunar_lander import heuristic
+    from gymnasium.envs.box2d import lunar_lander
 
     discrete = SimpleNamespace(unwrapped=SimpleNamespace(continuous=False))
     state = np.concatenate([obs["lander_cartesian"], obs["lander_angular"], obs["legs_contact"]])
-    return LUNAR_LANDER_SPEC.actions[heuristic(discrete, state)].name
+    heuristic: Any = lunar_lander.heuristic
+    action: int = heuristic(discrete, state)
+    return LUNAR_LANDER_SPEC.actions[action].name
 
 
 def describe(obs: Observation) -> str:
@@ -140,8 +142,9 @@ class LunarLanderEnv(TextEnv):
 
     ## Rewards
 
-    `LunarLander-v3`'s: shaped by distance, speed and tilt, 10 for each leg's contact, -0.3 a frame of the main engine, -0.03 a frame
-    of a side engine, 100 for coming to rest, -100 for a crash or for leaving the screen. 200 is the usual mark of a solution.
+    `LunarLander-v3`'s: shaped by distance, speed and tilt, 10 for each leg's contact, -0.3 a frame of the main engine,
+    -0.03 a frame of a side engine, 100 for coming to rest, -100 for a crash or for leaving the screen.
+    200 is the usual mark of a solution.
 
     ## Starting State
 
@@ -167,8 +170,8 @@ class LunarLanderEnv(TextEnv):
 
     ## Info
 
-    `gold_path` is what Gymnasium's heuristic controller plays on a twin of the episode; with ``expert="replan"`` it advises in every
-    state. It is a good pilot, not a perfect one: on the seeds 0 to 99 it returns 252.8 on average and succeeds 86 times.
+    `gold_path` is what Gymnasium's heuristic controller plays on a twin of the episode; with ``expert="replan"`` it advises in
+    every state. It is a good pilot, not a perfect one: on the seeds 0 to 99 it returns 252.8 on average and succeeds 86 times.
 
     ## Version History
 
@@ -204,11 +207,12 @@ class LunarLanderEnv(TextEnv):
             "turbulence_power": float(turbulence_power),
         }
         picture = "rgb_array" if render_mode == "rgb_array" else None
-        self._game = LunarLander(render_mode=picture, **dynamics)
+        self._game: Any = LunarLander(render_mode=picture, **dynamics)
         self._twin = None if expert == "off" else LunarLanderEnv(**dynamics, expert="off")
         self.text_spec = LUNAR_LANDER_SPEC
         self.action_space = spaces.Discrete(len(LUNAR_LANDER_SPEC.actions))
-        low, high = self._game.observation_space.low, self._game.observation_space.high
+        box: spaces.Box = self._game.observation_space
+        low, high = box.low, box.high
         self.observation_space = spaces.Dict(
             {
                 "text": FreeText(_MAX_TEXT),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from gymnasium import spaces
 
@@ -97,8 +99,8 @@ class MountainCarContinuousEnv(TextEnv):
 
     ## Episode End
 
-    Terminated when the car reaches position 0.45 (``info["success"]``); it cannot fail otherwise (``info["failure"]`` is always False).
-    Truncated after 999 steps.
+    Terminated when the car reaches position 0.45 (``info["success"]``); it cannot fail (``info["failure"]`` is always
+    False). Truncated after 999 steps.
 
     ## Arguments
 
@@ -122,7 +124,7 @@ class MountainCarContinuousEnv(TextEnv):
         super().__init__(fold=fold, expert=expert, render_mode=render_mode)
         from gymnasium.envs.classic_control.continuous_mountain_car import Continuous_MountainCarEnv
 
-        self._game = Continuous_MountainCarEnv(render_mode="rgb_array" if render_mode == "rgb_array" else None)
+        self._game: Any = Continuous_MountainCarEnv(render_mode="rgb_array" if render_mode == "rgb_array" else None)
         self._twin = None if expert == "off" else MountainCarContinuousEnv(expert="off")
         self.text_spec = MOUNTAIN_CAR_SPEC
         self.action_space = spaces.Box(-1.0, 1.0, (1,), dtype=np.float32)

@@ -50,12 +50,13 @@ class ActionNames(spaces.Sequence):
 
     def __init__(self, max_length: int = 128) -> None:
         super().__init__(FreeText(max_length))
+        self._max_length = max_length
         self._shape = ()
         self.dtype = np.dtype(object)
 
     def __repr__(self) -> str:
         """Show the bound of one name."""
-        return f"ActionNames({self.feature_space.max_length})"
+        return f"ActionNames({self._max_length})"
 
 
 @create_shared_memory.register(FreeText)

@@ -6,17 +6,16 @@ The wording and its order are those of the text form of BabyAI that the language
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
     from minigrid.core.grid import Grid
-    from minigrid.core.world_object import WorldObj
 
 _SCENERY = ("wall", "unseen", "empty", "floor", "goal", "lava")
 
 
-def describe_view(grid: Grid, visible: np.ndarray, carrying: WorldObj | None) -> str:
+def describe_view(grid: Grid, visible: np.ndarray, carrying: Any) -> str:
     """Say what the agent carries, the walls straight ahead and beside it, and every object in view.
 
     Args:
@@ -52,7 +51,7 @@ def _wall(grid: Grid, visible: np.ndarray, x: int, y: int, dx: int, dy: int) -> 
     return 0
 
 
-def _name(cell: WorldObj) -> str:
+def _name(cell: Any) -> str:
     if cell.type != "door":
         return f"{cell.color} {cell.type}"
     state = "open" if cell.is_open else "locked" if cell.is_locked else "closed"

@@ -192,13 +192,15 @@ class _Bot:
     """
 
     def __init__(self, game: Any) -> None:
-        from minigrid.utils.baby_ai_bot import BabyAIBot
+        from minigrid.utils import baby_ai_bot
+
+        make_bot: Any = baby_ai_bot.BabyAIBot
 
         self.last_action: Any = None
         self._done = game.actions.done
         self._bot: Any = None
         try:
-            self._bot = BabyAIBot(game)
+            self._bot = make_bot(game)
             self._bot.stack = _BoundedStack(self._bot.stack)
         except Exception as error:
             self._give_up(error)

@@ -172,7 +172,7 @@ COOKING_WORLD_SPEC = TextSpec(
         Action("eat {food}", "eat; eating the meal wins"),
     ),
     encoding="text",
-    reward="Each ingredient found, each right step of its preparation, the prepared and the eaten meal raise the score, from 0 to 1.",
+    reward="Each ingredient found, each right step of its preparation, the prepared and the eaten meal raise the score, up to 1.",
 )
 
 
