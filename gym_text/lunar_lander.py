@@ -211,14 +211,13 @@ class LunarLanderEnv(TextEnv):
         self._twin = None if expert == "off" else LunarLanderEnv(**dynamics, expert="off")
         self.text_spec = LUNAR_LANDER_SPEC
         self.action_space = spaces.Discrete(len(LUNAR_LANDER_SPEC.actions))
-        box: spaces.Box = self._game.observation_space
-        low, high = box.low, box.high
+        limits: Any = self._game.observation_space
         self.observation_space = spaces.Dict(
             {
                 "text": FreeText(_MAX_TEXT),
                 "goal": FreeText(_MAX_TEXT),
-                "lander_cartesian": spaces.Box(low[:4], high[:4], dtype=np.float32),
-                "lander_angular": spaces.Box(low[4:6], high[4:6], dtype=np.float32),
+                "lander_cartesian": spaces.Box(limits.low[:4], limits.high[:4], dtype=np.float32),
+                "lander_angular": spaces.Box(limits.low[4:6], limits.high[4:6], dtype=np.float32),
                 "legs_contact": spaces.MultiBinary(2),
             }
         )

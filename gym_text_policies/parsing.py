@@ -1,0 +1,72 @@
+"""From a model's words to an action's name: leniently, but never wrongly."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from gym_text import TextSpec
+from gym_text.errors import InvalidActionError
+
+_NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?![\w])")
+
+
+def parse_action(answer: str, spec: TextSpec, obs: Mapping[str, Any]) -> str | None:
+    """Return the name of the one action that an answer means, or None.
+
+    First the answer as it is, then without regard to case, punctuation, spacing and articles, then the one action that is
+    named within it. A name inside a longer one that also fits ("take apple" in "take apple from shelf") does not count; two
+    actions named are ambiguous, hence None. Where actions are real numbers, the one number in the answer counts as a name.
+
+    Example:
+        >>> from gym_text.babyai.env import BABYAI_SPEC
+        >>> parse_action("I should Turn  left.", BABYAI_SPEC, {})
+        'turn left'
+        >>> parse_action("turn left or turn right", BABYAI_SPEC, {}) is None
+        True
+    """
+    names = spec.names(dict(obs))
+    if answer in names:
+        return answer
+    words = _normal(answer)
+    by_words = {_normal(name): name for name in names}
+    if len(by_words) < len(names):  # names that differ by punctuation alone cannot be told apart here
+        by_words = {words: name for words, name in by_words.items() if sum(_normal(other) == words for other in names) == 1}
+    if words in by_words:
+        return by_words[words]
+    named = _named(words, by_words)
+    if not named and spec.encoding == "box":
+        return _number(answer, spec, obs)
+    return by_words[named.pop()] if len(named) == 1 else None
+
+
+def _normal(text: str) -> str:
+    """Return lower-case words with single spaces, without articles; hyphens and apostrophes inside words stay."""
+    words = re.findall(r"[^\W_]+(?:['-][^\W_]+)*", text.lower())
+    return " ".join(word for word in words if word not in ("a", "an", "the"))
+
+
+def _named(words: str, by_words: Mapping[str, str]) -> set[str]:
+    """Return the names that occur in `words` as whole words and outside longer names that occur there."""
+    spans = [
+        (match.start(), match.end(), name)
+        for name in by_words
+        if name
+        for match in re.finditer(rf"(?<!\S){re.escape(name)}(?!\S)", words)
+    ]
+    return {
+        name
+        for start, end, name in spans
+        if not any(first <= start and end <= last and last - first > end - start for first, last, _ in spans)
+    }
+
+
+def _number(answer: str, spec: TextSpec, obs: Mapping[str, Any]) -> str | None:
+    numbers = {float(number) for number in _NUMBER.findall(answer)}
+    if len(numbers) != 1:
+        return None
+    try:
+        return spec.decode(spec.encode(repr(numbers.pop()), dict(obs)), dict(obs))
+    except InvalidActionError:
+        return None

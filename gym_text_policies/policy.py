@@ -1,0 +1,165 @@
+"""`Policy`, the one interface of everything that acts, and `as_policy`, which makes one of a function or a trained model."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from gym_text import TextSpec, UsageError
+from gym_text_policies.records import Decision, Turn
+
+
+class Policy(ABC):
+    """Anything that plays: from turns to decisions.
+
+    A policy is also a callable ``policy(obs) -> action``, and has stable-baselines3's ``predict``.
+
+    Args:
+        spec: What the environment tells its players; ``env.get_wrapper_attr("text_spec")``.
+        seed: Seed of all that the policy draws at random.
+    """
+
+    def __init__(self, spec: TextSpec, *, seed: int = 0) -> None:
+        self.spec = spec
+        self.seed = seed
+        self._own_rng = np.random.default_rng(seed)
+        self._own_step = 0
+
+    @abstractmethod
+    def decide(self, turns: Sequence[Turn]) -> list[Decision]:
+        """Decide one action for each turn; a turn's decision does not depend on the others.
+
+        Raises:
+            PolicyError: If the policy, or the provider of its model, fails.
+        """
+
+    @property
+    @abstractmethod
+    def config(self) -> dict[str, Any]:
+        """All that its decisions depend on, as plain JSON, without secrets."""
+
+    def wrap(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+        """Put on the wrappers that this policy needs; by default none."""
+        return env
+
+    def __call__(self, obs: Mapping[str, Any]) -> Any:
+        """Decide on one observation, outside any loop, and return the environment's action."""
+        turn = Turn(obs, self._own_rng, "call", self._own_step)
+        self._own_step += 1
+        return self.spec.encode(self.decide([turn])[0].action, dict(obs))
+
+    def predict(
+        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False
+    ) -> tuple[Any, Any]:
+        """Decide as a stable-baselines3 model does, so that its ``evaluate_policy`` runs any policy.
+
+        Args:
+            observation: One observation, or a batch: a dict of arrays of length n.
+            state: What the last call returned, or None.
+            episode_start: Which of the n episodes begin now, bool of shape (n,).
+            deterministic: Ignored: whether to draw or to take the best is the policy's own setting.
+
+        Returns:
+            The action, or the n actions (shape (n, …); strings in an object array), and the step number of each episode.
+        """
+        batched = np.ndim(observation["text"]) > 0
+        rows = _unstack(observation) if batched else [observation]
+        steps = np.zeros(len(rows), dtype=int) if state is None else np.where(episode_start, 0, state)
+        turns = [Turn(obs, self._own_rng, str(i), int(steps[i])) for i, obs in enumerate(rows)]
+        actions = [self.spec.encode(d.action, dict(t.obs)) for d, t in zip(self.decide(turns), turns, strict=True)]
+        if not batched:
+            return actions[0], steps + 1
+        return np.array(actions, dtype=object if self.spec.encoding == "text" else None), steps + 1
+
+
+def _unstack(observation: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [{key: values[i] for key, values in observation.items()} for i in range(len(observation["text"]))]
+
+
+class _FunctionPolicy(Policy):
+    """A function from an observation to the environment's action."""
+
+    def __init__(self, function: Callable[[Mapping[str, Any]], Any], name: str, spec: TextSpec, seed: int) -> None:
+        super().__init__(spec, seed=seed)
+        self._function = function
+        self._name = name
+
+    def decide(self, turns: Sequence[Turn]) -> list[Decision]:
+        return [Decision(self.spec.decode(self._function(turn.obs), dict(turn.obs))) for turn in turns]
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return {"kind": "function", "name": self._name, "seed": self.seed}
+
+
+def as_policy(player: Any, env: gym.Env[Any, Any], *, name: str | None = None, seed: int = 0) -> Policy:
+    """Make a policy of a function from observation to action, or of a trained stable-baselines3 model.
+
+    Args:
+        player: A callable ``obs -> action``, or anything with stable-baselines3's ``predict``; a policy is returned as it is.
+        env: The environment to play, for its `text_spec`.
+        name: By which the records know it, by default its own name. Two different players need two names.
+        seed: Seed of the policy.
+
+    Raises:
+        UsageError: If `player` is neither.
+    """
+    if isinstance(player, Policy):
+        return player
+    if hasattr(player, "predict"):
+        function: Callable[[Mapping[str, Any]], Any] = lambda obs: player.predict(obs, deterministic=True)[0]  # noqa: E731
+    elif callable(player):
+        function = player
+    else:
+        raise UsageError(f"player: expected a callable obs -> action, or an object with predict(); got {player!r}.")
+    default = getattr(player, "__qualname__", type(player).__qualname__)
+    return _FunctionPolicy(function, name or default, text_spec(env), seed)
+
+
+def text_spec(env: gym.Env[Any, Any]) -> TextSpec:
+    """Return the `TextSpec` of an environment.
+
+    Raises:
+        UsageError: If it has none.
+    """
+    try:
+        spec: TextSpec = env.get_wrapper_attr("text_spec")
+    except AttributeError:
+        raise UsageError(
+            f"env: expected an environment with a text_spec, such as CookingWorldText-v0; got {env}, which has none."
+        ) from None
+    return spec
+
+
+def environment_config(env: gym.Env[Any, Any]) -> dict[str, Any]:
+    """Return what identifies an environment in records: id, keyword arguments, limit, wrappers, and a hash of its `TextSpec`."""
+    spec = env.spec
+    if spec is None:
+        raise UsageError(f"env: expected one made by gym.make, which can be named in records; got {env}.")
+    kwargs = {key: value for key, value in spec.kwargs.items() if key != "render_mode"}
+    wrappers = [[wrapper.name, wrapper.kwargs] for wrapper in spec.additional_wrappers]
+    return {
+        "id": spec.id,
+        "kwargs": json.loads(json.dumps(kwargs)),
+        "max_episode_steps": spec.max_episode_steps,
+        "wrappers": json.loads(json.dumps(wrappers)),
+        "text_spec": hashlib.sha256(text_spec(env).to_json().encode()).hexdigest()[:16],
+    }
+
+
+def episode_key(environment: Mapping[str, Any], policy: Mapping[str, Any], seed: int) -> str:
+    """Return the name under which the episode of a seed is stored: 32 hexadecimal digits."""
+    text = json.dumps([environment, policy, seed], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def episode_rng(environment: Mapping[str, Any], policy_seed: int, seed: int) -> np.random.Generator:
+    """Return the generator of one episode, the same in every process and beside any other episodes."""
+    words = hashlib.sha256(json.dumps(environment, sort_keys=True).encode()).digest()[:8]
+    return np.random.default_rng([policy_seed, int.from_bytes(words), seed])
