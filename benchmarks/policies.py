@@ -2,8 +2,10 @@
 
 import sys
 
-from gym_text_policies.cli import console
-
 if __name__ == "__main__":
+    try:
+        from gym_text_policies.cli import console
+    except KeyboardInterrupt:
+        sys.exit(130)
     sys.argv.insert(1, "bench")
     console()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -72,18 +71,27 @@ def _import_box2d() -> None:
 
 
 def controller(obs: Observation) -> str:
-    """Return the action's name that Gymnasium's heuristic lander takes, from the observation alone.
+    """Return the name of the expert's action, from the observation alone.
 
-    Source: `gymnasium.envs.box2d.lunar_lander.heuristic`, a proportional-derivative controller.
+    A proportional-derivative controller: lean against the drift towards the pad, sink as fast as the height allows, and fire the
+    engine whose error is larger. The idea is that of `gymnasium.envs.box2d.lunar_lander.heuristic`; the gains are our own,
+    found by random search on the seeds 0 to 119 of the train fold. On the seeds 0 to 99 (no fold) it returns 284.5 on average
+    and succeeds 100 times, the heuristic 252.8 and 86 times.
     """
-    _import_box2d()
-    from gymnasium.envs.box2d import lunar_lander
-
-    discrete = SimpleNamespace(unwrapped=SimpleNamespace(continuous=False))
-    state = np.concatenate([obs["lander_cartesian"], obs["lander_angular"], obs["legs_contact"]])
-    heuristic: Any = lunar_lander.heuristic
-    action: int = heuristic(discrete, state)
-    return LUNAR_LANDER_SPEC.actions[action].name
+    x, y, vx, vy = (float(value) for value in obs["lander_cartesian"])
+    angle, spin = (float(value) for value in obs["lander_angular"])
+    if any(obs["legs_contact"]):
+        turn, lift = 0.0, -0.534 * vy
+    else:
+        wanted_angle = min(max(0.859 * x + 1.147 * vx, -0.382), 0.382)
+        wanted_height = 0.229 * abs(x)
+        turn = 0.575 * (wanted_angle - angle) - 0.998 * spin
+        lift = 0.37 * (wanted_height - y) - 0.599 * vy
+    if lift > max(abs(turn), 0.092):
+        return "fire main engine"
+    if abs(turn) > 0.032:
+        return "fire left engine" if turn > 0 else "fire right engine"
+    return "do nothing"
 
 
 def describe(obs: Observation) -> str:
@@ -170,8 +178,8 @@ class LunarLanderEnv(TextEnv):
 
     ## Info
 
-    `gold_path` is what Gymnasium's heuristic controller plays on a twin of the episode; with ``expert="replan"`` it advises in
-    every state. It is a good pilot, not a perfect one: on the seeds 0 to 99 it returns 252.8 on average and succeeds 86 times.
+    `gold_path` is what the module's `controller` plays on a twin of the episode; with ``expert="replan"`` it advises in every
+    state. On the seeds 0 to 99 it returns 284.5 on average and always succeeds; with wind it may not.
 
     ## Version History
 

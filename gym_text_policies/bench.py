@@ -83,7 +83,7 @@ class Contest:
     keys: dict[int, str]
     """Key of the episode of each seed."""
     limit: int
-    """Most steps of an episode, for the progress bar."""
+    """Most steps of an episode, as far as it is known before one is played."""
 
 
 def run(config: BenchConfig) -> tuple[str, EpisodeStore]:
@@ -96,7 +96,8 @@ def run(config: BenchConfig) -> tuple[str, EpisodeStore]:
     store = EpisodeStore(config.folder, config.identity())
     contests = [contest for environment in config.environments for contest in _contests(config, environment)]
     for contest in contests:
-        _play(contest, store, config)
+        at_random = next(other for other in contests if other.environment == contest.environment)
+        _play(contest, store, config, _mean([e.length for e in store.episodes(at_random.keys.values())]) or contest.limit)
     return tabulate(config, contests, store), store
 
 
@@ -138,8 +139,11 @@ def _contests(config: BenchConfig, environment: str) -> list[Contest]:
     return contests
 
 
-def _play(contest: Contest, store: EpisodeStore, config: BenchConfig) -> None:
-    """Play a row's missing episodes and store each as it ends."""
+def _play(contest: Contest, store: EpisodeStore, config: BenchConfig, typical_length: float) -> None:
+    """Play a row's missing episodes and store each as it ends.
+
+    A running episode counts in the progress bar by its steps, as if it were to be `typical_length` long.
+    """
     tqdm = import_extra("tqdm", "bench").tqdm
     missing = [seed for seed, key in contest.keys.items() if not store.has(key, retry_errors=config.retry_errors)]
     if not missing:
@@ -153,14 +157,14 @@ def _play(contest: Contest, store: EpisodeStore, config: BenchConfig) -> None:
 
         def watch(turns: int) -> None:
             nonlocal running
-            running += turns / contest.limit
-            bar.update(min(done + running, len(missing)) - bar.n)
+            running += turns / typical_length
+            bar.update(min(done + running, len(missing) - 0.1) - bar.n)
 
         done = 0
         for episode in rollout(contest.make_env, contest.policy, missing, batch=config.batch, watch=watch):
             store.append(episode)
             done, won = done + 1, won + (episode.outcome == "won")
-            running = max(0.0, running - episode.length / contest.limit)
+            running = max(0.0, running - episode.length / typical_length)
             bar.set_postfix_str(f"success {won / (done + len(contest.keys) - len(missing)):.0%}", refresh=False)
             bar.update(min(done + running, len(missing)) - bar.n)
     if any(episode.error for episode in store.episodes(contest.keys.values())):
@@ -253,7 +257,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
         _number(row["length"], ".1f"),
         _number(row["tokens_in"], ".0f"),
         _number(row["tokens_out"], ".0f"),
-        _number(row["seconds_per_decision"], ".4f"),
+        _number(row["seconds_per_decision"], ".2g"),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jinja2 import StrictUndefined, TemplateSyntaxError, UndefinedError
+from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError
 from jinja2.sandbox import SandboxedEnvironment
 
 from gym_text import TextSpec, UsageError
@@ -51,7 +51,8 @@ class Prompt:
         """Return the messages for one observation.
 
         Raises:
-            UsageError: If a field of `spec` is missing in `obs`, or the template uses a variable that there is not.
+            UsageError: If a field of `spec` is missing in `obs`, or the template uses a variable that there is not or does what
+                the sandbox forbids.
         """
         lacking = sorted(spec.fields.keys() - obs.keys())
         if lacking:
@@ -60,6 +61,6 @@ class Prompt:
         try:
             context = self._template.new_context(variables)
             texts = {role: "".join(self._template.blocks[role](context)).strip() for role in ("system", "user")}
-        except UndefinedError as error:
+        except TemplateError as error:
             raise UsageError(f"strategy {self.config['strategy']!r}: {error}. A template sees spec, obs and names.") from error
         return tuple({"role": role, "content": text} for role, text in texts.items() if text)

@@ -1,0 +1,48 @@
+"""Fixtures that the tests of both packages share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+import gym_text  # noqa: F401  registers the environments
+
+ENV_IDS = sorted(name for name, spec in gym.registry.items() if str(spec.entry_point).startswith("gym_text."))
+
+
+@pytest.fixture(params=ENV_IDS)
+def env_id(request: pytest.FixtureRequest) -> str:
+    """Run the test once for each registered environment."""
+    return str(request.param)
+
+
+@pytest.fixture
+def make() -> Iterator[Callable[..., gym.Env[Any, Any]]]:
+    """Return `gym.make`, whose environments are closed after the test."""
+    made: list[gym.Env[Any, Any]] = []
+
+    def make_and_note(env_id: str, **arguments: Any) -> gym.Env[Any, Any]:
+        made.append(gym.make(env_id, **arguments))
+        return made[-1]
+
+    yield make_and_note
+    for env in made:
+        env.close()
+
+
+@pytest.fixture
+def follow_gold_action() -> Callable[..., tuple[list[float], dict[str, Any]]]:
+    """Return a function that plays ``gold_action`` to the episode's end, or to where there is none."""
+
+    def follow(env: gym.Env[Any, Any], obs: Any, info: dict[str, Any]) -> tuple[list[float], dict[str, Any]]:
+        spec, rewards, over = env.get_wrapper_attr("text_spec"), [], False
+        while not over and "gold_action" in info:
+            obs, reward, terminated, truncated, info = env.step(spec.encode(info["gold_action"], obs))
+            rewards.append(float(reward))
+            over = terminated or truncated
+        return rewards, info
+
+    return follow

@@ -1,0 +1,124 @@
+"""The benchmark, as a user runs it."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gym_text_policies import EpisodeStore, bench, cli
+
+SCRIPT = Path(__file__).parent.parent / "benchmarks" / "policies.py"
+
+
+def arguments(folder, **options):
+    values = {"seeds": 3, "llm_seeds": 1, "environments": "BabyAIText-v0", "modes": "choose"} | options
+    return ["bench", "--folder", str(folder)] + [
+        word for key, value in values.items() for word in (f"--{key.replace('_', '-')}", *str(value).split())
+    ]
+
+
+def rows(folder):
+    record = json.loads((folder / "table.json").read_text())
+    return {(row["environment"], row["policy"]): row for row in record["rows"]}
+
+
+def test_one_command_gives_the_table_and_names_the_folder(tmp_path, capsys):
+    assert cli.main(arguments(tmp_path)) == 0
+    printed = capsys.readouterr()
+    assert str(tmp_path) in printed.out and "success" in printed.err
+    table = rows(tmp_path)
+    assert [policy for _, policy in table] == ["random", "smollm2, choose", "gold (expert)"]
+    gold = table["BabyAIText-v0", "gold (expert)"]
+    assert (gold["episodes"], gold["success"], gold["won"]) == (3, 1.0, 3)
+    model = table["BabyAIText-v0", "smollm2, choose"]
+    assert model["tokens_in"] > 1000 and model["seconds_per_decision"] > 0
+    record = json.loads((tmp_path / "table.json").read_text())
+    assert {"gymnasium", "minigrid", "torch"} <= record["versions"].keys()
+    assert (tmp_path / "table.md").read_text().splitlines()[0] in printed.out
+
+
+def test_a_second_run_plays_nothing_again_and_more_seeds_only_the_new(tmp_path, monkeypatch, capsys):
+    options = {"llm_seeds": 0}
+    assert cli.main(arguments(tmp_path, **options)) == 0
+    first = (tmp_path / "episodes.jsonl").read_bytes()
+    assert cli.main(arguments(tmp_path, **options, seeds=4)) == 0
+    assert (tmp_path / "episodes.jsonl").read_bytes().startswith(first)
+    assert len(EpisodeStore(tmp_path)) == 8
+    table = (tmp_path / "table.md").read_text()
+
+    def no_loop(*_, **__):
+        raise AssertionError("played again")
+
+    monkeypatch.setattr(bench, "rollout", no_loop)
+    assert cli.main(arguments(tmp_path, **options, seeds=4)) == 0
+    assert (tmp_path / "table.md").read_text() == table
+    assert rows(tmp_path)["BabyAIText-v0", "random"]["episodes"] == 4
+
+
+def test_another_configuration_in_the_same_folder_is_refused(tmp_path, capsys):
+    assert cli.main(arguments(tmp_path, llm_seeds=0)) == 0
+    assert cli.main(arguments(tmp_path, llm_seeds=0, fold="dev")) == 2
+    assert "fold: stored 'test', given 'dev'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"environments": "BabyAIText-v1"}, "Did you mean 'BabyAIText-v0'"),
+        ({"fold": "tst"}, "Did you mean 'test'"),
+        ({"seeds": -1}, "seeds: expected an integer from 0"),
+        ({"models": "gpt"}, "model: expected one of"),
+        ({"modes": "chose"}, "Did you mean 'choose'"),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_one_line(tmp_path, capsys, options, message):
+    assert cli.main(arguments(tmp_path, **options)) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("wait", [0.3, 2.0, 8.0])
+def test_ctrl_c_ends_within_two_seconds_and_the_next_run_goes_on(tmp_path, wait):
+    command = [
+        sys.executable,
+        str(SCRIPT),
+        *arguments(tmp_path, seeds=100, llm_seeds=20, environments="BabyAIText-v0 LunarLanderLLM-v2")[1:],
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(wait)
+    process.send_signal(signal.SIGINT)
+    start = time.perf_counter()
+    _, error = process.communicate(timeout=30)
+    assert time.perf_counter() - start < 2
+    assert process.returncode == 130
+    assert "Traceback" not in error
+    if wait > 5:
+        assert "goes on from there" in error
+        before = len(EpisodeStore(tmp_path))
+        assert before > 0
+        # the same configuration without the model's rows goes on in the same folder
+        done = arguments(tmp_path, seeds=100, llm_seeds=0, environments="BabyAIText-v0 LunarLanderLLM-v2")
+        assert cli.main(done) == 0
+        assert rows(tmp_path)["LunarLanderLLM-v2", "gold (expert)"]["episodes"] == 100
+
+
+def test_wilson_and_student_intervals_match_published_values():
+    low, high = bench._wilson_interval(8, 10)
+    assert (low, high) == pytest.approx((0.4902, 0.9433), abs=1e-4)
+    assert bench._wilson_interval(0, 0) is None
+    low, high = bench._t_interval([1.0, 2.0, 3.0, 4.0])
+    assert (low, high) == pytest.approx((2.5 - 3.1824 * np.std([1, 2, 3, 4], ddof=1) / 2, 2.5 + 2.0540), abs=1e-3)
+    assert bench._t_interval([1.0]) is None
+
+
+def test_every_option_is_explained(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["bench", "--help"])
+    printed = " ".join(capsys.readouterr().out.split())
+    assert all(doc.split(".")[0] in printed for doc in cli.field_docs(bench.BenchConfig).values())
+    assert set(cli.field_docs(bench.BenchConfig)) == {field.name for field in bench.dataclasses.fields(bench.BenchConfig)}

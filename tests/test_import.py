@@ -1,0 +1,21 @@
+"""What `import gym_text` does, and does not do."""
+
+import subprocess
+import sys
+
+import gym_text
+
+HEAVY = {"Box2D", "PIL", "jpype", "minigrid", "openai", "orjson", "pygame", "stable_baselines3", "textworld_express", "torch"}
+
+
+def test_importing_the_environments_loads_nothing_heavy():
+    script = "import sys, gym_text; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert loaded.stderr == ""
+    assert {name.partition(".")[0] for name in loaded.stdout.split()} & (HEAVY | {"gym_text_policies"}) == set()
+
+
+def test_public_names_are_few_sorted_and_there():
+    assert gym_text.__all__ == sorted(gym_text.__all__)
+    assert len(gym_text.__all__) <= 15
+    assert all(hasattr(gym_text, name) for name in gym_text.__all__)

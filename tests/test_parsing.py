@@ -1,0 +1,58 @@
+"""Answers become actions leniently, but never wrongly."""
+
+import pytest
+
+from gym_text.babyai.env import BABYAI_SPEC
+from gym_text.mountain_car import MOUNTAIN_CAR_SPEC
+from gym_text.textworld_express.env import COOKING_WORLD_SPEC
+from gym_text_policies.parsing import parse_action
+
+KITCHEN = {"valid_actions": ("cook apple in oven", "look around", "take apple", "take apple from shelf", "take knife")}
+
+
+@pytest.mark.parametrize(
+    ("answer", "action"),
+    [
+        ("take apple", "take apple"),
+        ("Take Apple.", "take apple"),
+        ("  **take apple**\n", "take apple"),
+        ("I take the apple from the shelf!", "take apple from shelf"),
+        ("Let us take the knife now", "take knife"),
+        ("take apple from shelf, then take knife", None),
+        ("take apple or take knife", None),
+        ("take apples", None),
+        ("mistake apple", None),
+        ("dance", None),
+        ("", None),
+    ],
+)
+def test_a_text_answer_names_one_action_or_none(answer, action):
+    assert parse_action(answer, COOKING_WORLD_SPEC, KITCHEN) == action
+
+
+def test_an_action_said_twice_is_still_one():
+    assert parse_action("turn left. Yes, turn left", BABYAI_SPEC, {}) == "turn left"
+
+
+def test_names_that_differ_only_in_punctuation_are_not_guessed():
+    obs = {"valid_actions": ("take a-b", "take a b!", "take a b?")}
+    assert parse_action("TAKE A B", COOKING_WORLD_SPEC, obs) is None
+    assert parse_action("take a b?", COOKING_WORLD_SPEC, obs) == "take a b?"
+
+
+@pytest.mark.parametrize(
+    ("answer", "action"),
+    [
+        ("push left", "push left"),
+        ("Push right hard!", "push right hard"),
+        ("I apply 0.25 of force", "0.25"),
+        ("-1", "push left hard"),
+        ("5e-1", "push right"),
+        ("2.0", None),
+        ("between 0.1 and 0.2", None),
+        ("v0.3", None),
+        ("nothing", None),
+    ],
+)
+def test_a_number_is_a_force_where_actions_are_numbers(answer, action):
+    assert parse_action(answer, MOUNTAIN_CAR_SPEC, {}) == action

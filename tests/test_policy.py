@@ -1,0 +1,143 @@
+"""Policies are callables, have stable-baselines3's predict, and are made of one string."""
+
+import subprocess
+import sys
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from stable_baselines3.common.evaluation import evaluate_policy
+
+import gym_text_policies
+from gym_text import UsageError
+from gym_text_policies import as_policy, load_policy, rollout
+from gym_text_policies.policy import environment_config, episode_key, text_spec
+
+
+def play(env, policy, seed=0):
+    env = policy.wrap(env)
+    obs, info = env.reset(seed=seed)
+    total, over = 0.0, False
+    while not over:
+        obs, reward, terminated, truncated, info = env.step(policy(obs))
+        total, over = total + float(reward), terminated or truncated
+    return total, info
+
+
+@pytest.mark.parametrize(
+    ("env_id", "least"), [("CookingWorldText-v0", 1.0), ("BabyAIText-v0", 0.8), ("MountainCarContinuousLLM-v0", 90)]
+)
+def test_the_gold_policy_wins_as_a_plain_callable(env_id, least):
+    env = gym.make(env_id)
+    total, info = play(env, load_policy("gold", env))
+    assert info["success"] and total >= least
+
+
+@pytest.mark.parametrize(("env_id", "least"), [("LunarLanderLLM-v2", 200), ("MountainCarContinuousLLM-v0", 90)])
+def test_controllers_need_no_hints(env_id, least):
+    env = gym.make(env_id, expert="off")
+    assert play(env, load_policy("controller", env))[0] >= least
+
+
+def test_the_gold_policy_asks_for_its_wrapper():
+    env = gym.make("BabyAIText-v0")
+    obs, _ = env.reset(seed=0)
+    with pytest.raises(UsageError, match=r"Use policy.wrap\(env\)"):
+        load_policy("gold", env)(obs)
+    with pytest.raises(UsageError, match="expert='off'"):
+        load_policy("gold", env).wrap(gym.make("BabyAIText-v0", expert="off"))
+
+
+def test_the_random_policy_says_every_action_about_as_often():
+    env = gym.make("BabyAIText-v0", expert="off")
+    obs, _ = env.reset(seed=0)
+    policy = load_policy("random", env)
+    counts = np.bincount([policy(obs) for _ in range(6000)], minlength=6)
+    assert counts.min() > 800
+
+
+@pytest.mark.parametrize(
+    ("env_id", "model"),
+    [("CookingWorldText-v0", "random"), ("BabyAIText-v0", "random"), ("MountainCarContinuousLLM-v0", "controller")],
+)
+@pytest.mark.filterwarnings("ignore:Evaluation environment is not wrapped")
+def test_stable_baselines3_evaluates_any_policy(env_id, model):
+    env = gym.make(env_id, expert="off")
+    mean, deviation = evaluate_policy(load_policy(model, env), env, n_eval_episodes=3)
+    assert np.isfinite([mean, deviation]).all()
+    if model == "controller":
+        assert mean > 90
+
+
+def test_a_function_is_a_policy():
+    env = gym.make("MountainCarContinuousLLM-v0", expert="off")
+    policy = as_policy(lambda obs: np.sign(obs["car"][1:]) * 0.5 + np.float32(0.001), env, name="swing")
+    (episode,) = rollout(lambda: env, policy, [0])
+    assert episode.outcome == "won"
+    assert episode.policy == {"kind": "function", "name": "swing", "seed": 0}
+    assert {"0.501", "0.001", "-0.499"} >= {s.decision.action for s in episode.steps[1:]}
+
+
+def test_a_model_with_predict_is_a_policy():
+    class Model:
+        def predict(self, obs, deterministic):
+            return np.array(2), None
+
+    env = gym.make("BabyAIText-v0")
+    obs, _ = env.reset(seed=0)
+    assert as_policy(Model(), env)(obs) == 2
+    with pytest.raises(UsageError, match="callable"):
+        as_policy("forward", env)
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "message"),
+    [
+        ("smolm2", {}, "Did you mean 'smollm2'"),
+        ("random", {"mode": "text"}, "expected no options; got mode"),
+        ("controller", {}, "LunarLanderLLM-v2 or MountainCarContinuousLLM-v0"),
+    ],
+)
+def test_a_policy_that_there_is_not_is_refused(model, options, message):
+    with pytest.raises(UsageError, match=message):
+        load_policy(model, gym.make("BabyAIText-v0"), **options)
+
+
+def test_an_environment_without_a_spec_is_refused():
+    with pytest.raises(UsageError, match="text_spec"):
+        load_policy("random", gym.make("CartPole-v1"))
+
+
+def test_a_key_changes_with_all_that_an_episode_depends_on():
+    def key(env=None, policy=None, seed=0):
+        env = env or gym.make("BabyAIText-v0")
+        return episode_key(environment_config(env), (policy or load_policy("random", env)).config, seed)
+
+    env = gym.make("BabyAIText-v0")
+    others = [
+        key(seed=1),
+        key(gym.make("BabyAIText-v0", fold="test")),
+        key(gym.make("BabyAIText-v0", max_episode_steps=5)),
+        key(load_policy("gold", env).wrap(env)),
+        key(policy=load_policy("random", env, seed=1)),
+    ]
+    assert key() == key(gym.make("BabyAIText-v0", render_mode="ansi"))
+    assert len({key(), *others}) == 6
+
+
+def test_importing_the_policies_loads_no_model_library():
+    script = "import sys, gym_text_policies; print(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    heavy = {"torch", "transformers", "openai", "ollama", "jpype", "Box2D", "minigrid", "pygame", "scipy"}
+    assert not heavy & {name.partition(".")[0] for name in run.stdout.split()}
+
+
+def test_public_names_of_the_policies_are_few_sorted_and_there():
+    assert gym_text_policies.__all__ == sorted(gym_text_policies.__all__)
+    assert len(gym_text_policies.__all__) <= 15
+    assert all(hasattr(gym_text_policies, name) for name in gym_text_policies.__all__)
+
+
+def test_a_spec_reaches_the_policy_through_wrappers():
+    env = gym.wrappers.RecordEpisodeStatistics(gym.make("BabyAIText-v0"))
+    assert text_spec(env).names({})[0] == "turn left"
