@@ -51,9 +51,9 @@ LUNAR_LANDER_SPEC = TextSpec(
     },
     actions=(
         Action("do nothing", "fire no engine"),
-        Action("fire left engine", "push to the right and turn to the left"),
+        Action("fire left engine", "push to the left and turn to the left"),
         Action("fire main engine", "push along the lander's own up"),
-        Action("fire right engine", "push to the left and turn to the right"),
+        Action("fire right engine", "push to the right and turn to the right"),
     ),
     encoding="discrete",
     reward=(
@@ -100,14 +100,14 @@ def describe(obs: Observation) -> str:
     Args:
         obs: Has ``lander_cartesian``, ``lander_angular`` and ``legs_contact``.
     """
-    x, y, vx, vy = (float(value) for value in obs["lander_cartesian"])
-    angle, spin = (float(value) for value in obs["lander_angular"])
+    x, y, vx, vy = (round(float(value), 2) + 0.0 for value in obs["lander_cartesian"])  # adding 0 makes -0 a 0
+    angle, spin = (round(float(value), 2) + 0.0 for value in obs["lander_angular"])
     left, right = (bool(value) for value in obs["legs_contact"])
     legs = {(False, False): "no leg touches", (True, True): "both legs touch", (True, False): "the left leg touches"}
     return "\n".join(
         (
             f"Position: x {x:.2f}{_side(x, 'left of the pad', 'right of the pad')}, height {y:.2f}.",
-            f"Velocity: {abs(vx):.2f}{_side(vx, 'to the left', 'to the right')}, {abs(vy):.2f} {'up' if vy > 0 else 'down'}.",
+            f"Velocity: {abs(vx):.2f}{_side(vx, 'to the left', 'to the right')}, {abs(vy):.2f}{_side(vy, 'down', 'up')}.",
             f"Tilt: {abs(angle):.2f} radians{_side(-angle, 'to the left', 'to the right')}, "
             f"turning {abs(spin):.2f}{_side(-spin, 'to the left', 'to the right')}.",
             f"Legs: {legs.get((left, right), 'the right leg touches')} the ground.",
@@ -116,8 +116,8 @@ def describe(obs: Observation) -> str:
 
 
 def _side(value: float, negative: str, positive: str) -> str:
-    """Return the direction of a value that is not 0.00 when rounded."""
-    return "" if abs(value) < 0.005 else f" ({negative if value < 0 else positive})"
+    """Return the direction of a value that is not 0."""
+    return "" if value == 0 else f" ({negative if value < 0 else positive})"
 
 
 class LunarLanderEnv(TextEnv):
@@ -206,8 +206,12 @@ class LunarLanderEnv(TextEnv):
             ("wind_power", wind_power, 0, 20),
             ("turbulence_power", turbulence_power, 0, 2),
         ):
-            if not low <= value <= high or (name == "gravity" and value in (low, high)):
-                raise UsageError(f"{name}: expected a number from {low} to {high}; got {value!r}.")
+            number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+            if not number or not low <= value <= high or (name == "gravity" and value in (low, high)):
+                bounds = f"{low} to {high}, exclusive" if name == "gravity" else f"{low} to {high}"
+                raise UsageError(f"{name}: expected a number from {bounds}; got {value!r}.")
+        if enable_wind not in (False, True):
+            raise UsageError(f"enable_wind: expected True or False; got {enable_wind!r}.")
         dynamics: dict[str, Any] = {
             "gravity": float(gravity),
             "enable_wind": bool(enable_wind),

@@ -15,6 +15,8 @@ from gym_text.text_env import Expert, Fold, Outcome, TextEnv
 _MAX_PLAN = 999
 """Steps the expert may take on the twin: the registered limit."""
 _MAX_TEXT = 1024
+_LEFT, _FASTEST = float(np.float32(-1.2)), float(np.float32(0.07))
+"""Bounds as the observation's float32 numbers meet them."""
 
 MOUNTAIN_CAR_SPEC = TextSpec(
     goal=(
@@ -27,8 +29,8 @@ MOUNTAIN_CAR_SPEC = TextSpec(
         "car": Field(
             "the state in numbers",
             (
-                Quantity("position", "place along the track; the valley's bottom is at -0.52, the flag at 0.45", -1.2, 0.6),
-                Quantity("velocity", "change of the position in a step, positive to the right", -0.07, 0.07),
+                Quantity("position", "place along the track; the valley's bottom is at -0.52, the flag at 0.45", _LEFT, 0.6),
+                Quantity("velocity", "change of the position in a step, positive to the right", -_FASTEST, _FASTEST),
             ),
         ),
     },
@@ -61,8 +63,9 @@ def describe(obs: Observation) -> str:
     """
     position, velocity = (float(value) for value in obs["car"])
     side = "left" if position < -np.pi / 6 else "right"  # the bottom: the slope is cos(3 x position)
-    motion = "stands still" if abs(velocity) < 0.00005 else f"moves {'left' if velocity < 0 else 'right'} at {abs(velocity):.4f}"
-    return f"The car is at {position:.3f}, on the {side} slope, {0.45 - position:.3f} from the flag, and {motion} per step."
+    direction = "left" if velocity < 0 else "right"
+    motion = "stands still" if abs(velocity) < 0.00005 else f"moves {direction} at {abs(velocity):.4f} per step"
+    return f"The car is at {position:.3f}, on the {side} slope, {0.45 - position:.3f} from the flag, and {motion}."
 
 
 class MountainCarContinuousEnv(TextEnv):

@@ -107,12 +107,20 @@ class TextSpec:
         if self.encoding == "text":
             return str(action)
         if self.encoding == "box":
-            number = float(str(np.float32(np.ravel(action)[0])))
+            try:
+                number = (
+                    float(str(np.asarray(action, dtype=np.float32).reshape(()).item())) if np.size(action) == 1 else float("nan")
+                )
+            except (TypeError, ValueError):
+                number = float("nan")
+            if not self.low <= number <= self.high:  # also catches nan
+                raise InvalidActionError(f"action: expected one number from {self.low:g} to {self.high:g}; got {action!r}.")
             return next((a.name for a in self.actions if a.value == number), repr(number))
         names = self.names(obs) if self.encoding == "index" else tuple(action.name for action in self.actions)
-        if not 0 <= int(action) < len(names):
+        index = action.__index__() if hasattr(action, "__index__") else -1
+        if not 0 <= index < len(names):
             raise InvalidActionError(f"action: expected an index from 0 to {len(names) - 1}; got {action!r}.")
-        return names[int(action)]
+        return names[int(index)]
 
     def _number(self, name: str) -> float:
         for action in self.actions:

@@ -134,14 +134,14 @@ class TextEnv(gym.Env[Observation, Any]):
         level = self._level_seed(int(self.np_random.integers(2**31)) if seed is None else seed)
         self._obs = None  # a failed start must not leave the last episode playable
         self._path = self._plan(level) if self.expert != "off" else None
-        self._obs = self._start(level)
+        obs = self._start(level)
+        self._obs = _copied(obs)
         self._over, self._score, self._turn, self._on_path = False, 0.0, 0, self._path is not None
         info: dict[str, Any] = {"score": 0.0, "success": False, "failure": False}
         if self._path is not None:
-            self._warn_if_unreachable(self._path)
             info["gold_path"] = self._path
         self._add_gold_action(info)
-        return self._obs, info
+        return obs, info
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Play one action.
@@ -159,7 +159,7 @@ class TextEnv(gym.Env[Observation, Any]):
             assert self._path is not None
             self._on_path = self._path[self._turn] == self.text_spec.decode(action, self._obs)
         outcome = self._play(action)
-        self._obs = outcome.observation
+        self._obs = _copied(outcome.observation)
         self._over = outcome.terminated or outcome.truncated
         self._score += outcome.reward
         self._turn += 1
@@ -181,6 +181,11 @@ class TextEnv(gym.Env[Observation, Any]):
             logger.warn('render() without a render mode gives nothing: pass render_mode="ansi" or "rgb_array" to gym.make.')
             return None
         return f"{self._obs['goal']}\n\n{self._obs['text']}" if self.render_mode == "ansi" else self._frame()
+
+    def close(self) -> None:
+        """End the episode and let go of what the game holds; `reset` is needed before another step."""
+        self._obs = None
+        super().close()
 
     # ---------------------------------------------------------------- descriptions
 
@@ -206,15 +211,17 @@ class TextEnv(gym.Env[Observation, Any]):
                 return str(action)
             expected = "a string"
         elif isinstance(space, spaces.Discrete):
-            array = np.asarray(action)
-            if array.ndim == 0 and np.issubdtype(array.dtype, np.integer) and space.contains(np.int64(array)):
+            array = _as_array(action)
+            if array is not None and array.ndim == 0 and array.dtype.kind in "iu" and 0 <= int(array) < space.n:
                 return int(array)
             names = ", ".join(f"{i} ({a.name})" for i, a in enumerate(self.text_spec.actions))
             expected = f"an integer: {names}"
         else:
-            array = np.asarray(action)
-            if np.issubdtype(array.dtype, np.number) and space.contains(array.astype(np.float32)):
-                return array.astype(np.float32)
+            array = _as_array(action)
+            if array is not None and array.dtype.kind in "iuf" and array.shape == space.shape and np.all(abs(array) < 1e30):
+                number = array.astype(np.float32)
+                if space.contains(number):
+                    return number
             expected = f"an array in {space}"
         raise InvalidActionError(
             f"action: expected {expected}; got {action!r} ({type(action).__name__}). "
@@ -222,18 +229,24 @@ class TextEnv(gym.Env[Observation, Any]):
         )
 
     def _add_gold_action(self, info: dict[str, Any]) -> None:
-        if self._on_path and self._path is not None and self._turn < len(self._path):
-            hint: str | None = self._path[self._turn]
-        else:
-            self._on_path = False
-            hint = self._hint() if self.expert == "replan" else None
+        hint: str | None = None
+        self._on_path = self._on_path and self._path is not None and self._turn < len(self._path)
+        if self.expert == "replan":
+            hint = self._hint()
+        elif self._on_path and self._path is not None:
+            hint = self._path[self._turn]
         if hint is not None:
             info["gold_action"] = hint
 
-    def _warn_if_unreachable(self, path: tuple[str, ...]) -> None:
-        limit = self.spec.max_episode_steps if self.spec else None
-        if limit is not None and len(path) > limit:
-            logger.warn(
-                f"{self.spec.id if self.spec else self}: the expert needs {len(path)} steps here, the limit is {limit}. "
-                f"Pass max_episode_steps={len(path)} or more to gym.make."
-            )
+
+def _as_array(action: Any) -> np.ndarray | None:
+    """Return an action as an array, or None where it cannot be one."""
+    try:
+        return np.asarray(action)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _copied(obs: Observation) -> Observation:
+    """Return an observation that changes to the other one do not reach."""
+    return {key: value.copy() if isinstance(value, np.ndarray) else value for key, value in obs.items()}

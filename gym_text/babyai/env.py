@@ -18,8 +18,8 @@ from gym_text.text_env import Expert, Fold, Outcome, TextEnv
 _logger = logging.getLogger(__name__)
 _MAX_TEXT = 4096
 """Bound of a text in characters; 49 cells of at most 60 fit."""
-_PLANNING_STEPS = 10_000
-"""Subgoals the bot may look at in one episode; solved episodes of the largest levels look at a few hundred."""
+_PLANNING_STEPS = 1_000
+"""Subgoals the bot may look at for one action; where it has a plan it looks at a few."""
 
 BABYAI_SPEC = TextSpec(
     goal="Do what the mission says, in a grid of rooms of which you see the part in front of you.",
@@ -209,6 +209,7 @@ class _Bot:
         """Return the bot's action for the present state of its game, to be asked once a step."""
         if self._bot is None:
             return None
+        self._bot.stack.reads = 0
         try:
             action = self._bot.replan(self.last_action)
         except Exception as error:  # bare assertions, index errors and more: none of them is a plan

