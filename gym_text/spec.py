@@ -108,9 +108,8 @@ class TextSpec:
             return str(action)
         if self.encoding == "box":
             try:
-                number = (
-                    float(str(np.asarray(action, dtype=np.float32).reshape(()).item())) if np.size(action) == 1 else float("nan")
-                )
+                array = np.asarray(action, dtype=np.float32)
+                number = float(str(array.reshape(-1)[0])) if array.size == 1 else float("nan")  # float32's shortest digits
             except (TypeError, ValueError):
                 number = float("nan")
             if not self.low <= number <= self.high:  # also catches nan

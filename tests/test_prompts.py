@@ -22,7 +22,7 @@ class Whisper(gym.ObservationWrapper):
 @pytest.mark.parametrize("mode", ["text", "choose"])
 def test_gold_action_never_reaches_the_prompt(env_id, mode):
     asked: list[Request] = []
-    env = Whisper(GoldAction(gym.make(env_id, expert="replan", max_episode_steps=5)))
+    env = Whisper(GoldAction(gym.make(env_id, expert="replan")))
     policy = LLMPolicy(ScriptedBackend(lambda request: asked.append(request) or "?"), text_spec(env), mode=mode)
     obs, _ = env.reset(seed=0)
     for _ in range(3):
