@@ -4,7 +4,7 @@ Importing this package registers the environments; `gym.make("gym_text:CookingWo
 loaded before an environment is made.
 """
 
-from gymnasium.envs.registration import register
+from gymnasium.envs.registration import WrapperSpec, register
 
 from gym_text.errors import (
     EngineError,
@@ -33,22 +33,28 @@ __all__ = [
     "UsageError",
 ]
 
+_CHECK_LIMIT = (WrapperSpec("CheckLimit", "gym_text.wrappers:CheckLimit", kwargs={}),)
+
 register(
     id="CookingWorldText-v0",
     entry_point="gym_text.textworld_express.env:CookingWorldEnv",
     max_episode_steps=50,
+    additional_wrappers=_CHECK_LIMIT,
 )
 register(
     id="BabyAIText-v0",
-    entry_point="gym_text.babyai.env:BabyAITextEnv",
+    entry_point="gym_text.babyai.env:BabyAITextEnv",  # its limit is the level's own
+    additional_wrappers=_CHECK_LIMIT,
 )
 register(
     id="LunarLanderLLM-v2",
     entry_point="gym_text.lunar_lander:LunarLanderEnv",
     max_episode_steps=1000,
+    additional_wrappers=_CHECK_LIMIT,
 )
 register(
     id="MountainCarContinuousLLM-v0",
     entry_point="gym_text.mountain_car:MountainCarContinuousEnv",
     max_episode_steps=999,
+    additional_wrappers=_CHECK_LIMIT,
 )

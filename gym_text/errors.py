@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import operator
 from collections.abc import Collection, Iterable
 from types import ModuleType
 from typing import Any
@@ -75,9 +76,12 @@ def check_choice(what: str, value: Any, choices: Collection[str]) -> None:
 
 def check_int(what: str, value: object, low: int, high: int) -> int:
     """Return `value` as an int; raise `UsageError` unless it is an integer in [low, high]."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool):
         raise UsageError(f"{what}: expected an integer from {low} to {high}; got {value!r} ({type(value).__name__}).")
-    number = int(value.__index__())
     if not low <= number <= high:
         raise UsageError(f"{what}: expected an integer from {low} to {high}; got {number}.")
     return number

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
@@ -185,6 +185,8 @@ class LunarLanderEnv(TextEnv):
 
     * v2: `LunarLander-v3`'s dynamics under the name that language-model work on the v2 environment uses.
     """
+
+    metadata: ClassVar[dict[str, Any]] = TextEnv.metadata | {"render_fps": 50}  # type: ignore[misc]
 
     def __init__(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
@@ -122,6 +122,8 @@ class MountainCarContinuousEnv(TextEnv):
 
     * v0: first version, on `MountainCarContinuous-v0`.
     """
+
+    metadata: ClassVar[dict[str, Any]] = TextEnv.metadata | {"render_fps": 30}  # type: ignore[misc]
 
     def __init__(self, *, fold: Fold | None = None, expert: Expert = "path", render_mode: str | None = None) -> None:
         super().__init__(fold=fold, expert=expert, render_mode=render_mode)

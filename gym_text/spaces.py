@@ -28,7 +28,7 @@ class FreeText(spaces.Text):
     """
 
     def __init__(self, max_length: int, seed: int | np.random.Generator | None = None) -> None:
-        super().__init__(max_length, min_length=0, charset=_CHARACTERS, seed=seed)
+        super().__init__(max_length, min_length=0, charset=string.printable, seed=seed)
         self._shape = ()
         self.dtype = np.dtype(object)
 
@@ -42,7 +42,7 @@ class FreeText(spaces.Text):
 
 
 class ActionNames(spaces.Sequence):
-    """A tuple of action names, sorted.
+    """A tuple of action names; games give them sorted.
 
     Args:
         max_length: Most characters one name may have.

@@ -1,9 +1,10 @@
-"""What a player must be told of an environment (`TextSpec`), and the base class of our environments (`TextEnv`)."""
+"""`TextSpec`: what a player must be told of an environment, and how its words become actions."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -116,10 +117,13 @@ class TextSpec:
                 raise InvalidActionError(f"action: expected one number from {self.low:g} to {self.high:g}; got {action!r}.")
             return next((a.name for a in self.actions if a.value == number), repr(number))
         names = self.names(obs) if self.encoding == "index" else tuple(action.name for action in self.actions)
-        index = action.__index__() if hasattr(action, "__index__") else -1
+        try:
+            index = operator.index(action)
+        except TypeError:
+            index = -1
         if not 0 <= index < len(names):
             raise InvalidActionError(f"action: expected an index from 0 to {len(names) - 1}; got {action!r}.")
-        return names[int(index)]
+        return names[index]
 
     def _number(self, name: str) -> float:
         for action in self.actions:

@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import logger, spaces
 
-from gym_text.errors import InvalidActionError, StepOrderError, UsageError, check_choice, check_int
+from gym_text.errors import EngineError, InvalidActionError, StepOrderError, UsageError, check_choice, check_int
 from gym_text.pictures import draw_panel
 from gym_text.spec import Observation, TextSpec
 
@@ -131,8 +131,8 @@ class TextEnv(gym.Env[Observation, Any]):
         if seed is not None:
             seed = check_int("seed", seed, 0, MAX_SEED)
         super().reset(seed=seed)
-        level = self._level_seed(int(self.np_random.integers(2**31)) if seed is None else seed)
         self._obs = None  # a failed start must not leave the last episode playable
+        level = self._level_seed(int(self.np_random.integers(2**31)) if seed is None else seed)
         self._path = self._plan(level) if self.expert != "off" else None
         obs = self._start(level)
         self._obs = _copied(obs)
@@ -158,7 +158,11 @@ class TextEnv(gym.Env[Observation, Any]):
         if self._on_path:
             assert self._path is not None
             self._on_path = self._path[self._turn] == self.text_spec.decode(action, self._obs)
-        outcome = self._play(action)
+        try:
+            outcome = self._play(action)
+        except EngineError:
+            self._obs = None
+            raise
         self._obs = _copied(outcome.observation)
         self._over = outcome.terminated or outcome.truncated
         self._score += outcome.reward

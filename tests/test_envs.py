@@ -16,7 +16,6 @@ from gymnasium.vector import SyncVectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 
 from gym_text import InvalidActionError, StepOrderError, UsageError
-from gym_text.wrappers import GoldAction
 
 HEADINGS = [
     "Description",
@@ -294,7 +293,7 @@ def test_replanning_expert_advises_off_the_path_until_the_end(env_id, make):
 
 def test_expert_needing_more_steps_than_the_limit_warns_with_the_remedy(env_id, make, follow_gold_action):
     with pytest.warns(UserWarning, match=rf"{env_id}: the expert needs .* the limit is 1\.") as caught:
-        GoldAction(make(env_id, max_episode_steps=1)).reset(seed=0)
+        make(env_id, max_episode_steps=1).reset(seed=0)
     needed = int(re.search(r"Pass max_episode_steps=(\d+) or more to gym.make", str(caught[0].message))[1])
     env = make(env_id, max_episode_steps=needed)
     assert follow_gold_action(env, *env.reset(seed=0))[1]["success"]

