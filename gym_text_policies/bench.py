@@ -104,7 +104,7 @@ def run(config: BenchConfig) -> tuple[str, EpisodeStore]:
 def tabulate(config: BenchConfig, contests: Sequence[Contest], store: EpisodeStore) -> str:
     """Make the table of stored episodes, write it as ``table.md`` and ``table.json``, and return the Markdown."""
     rows = [_row(contest.environment, contest.label, store.episodes(contest.keys.values())) for contest in contests]
-    markdown = _markdown(rows)
+    table = markdown(rows)
     record = {
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
         "config": dataclasses.asdict(config),
@@ -112,8 +112,8 @@ def tabulate(config: BenchConfig, contests: Sequence[Contest], store: EpisodeSto
         "rows": rows,
     }
     write_atomically(store.folder / "table.json", json.dumps(record, indent=2) + "\n")
-    write_atomically(store.folder / "table.md", f"{markdown}\n{_NOTES}")
-    return markdown
+    write_atomically(store.folder / "table.md", f"{table}\n{_NOTES}")
+    return table
 
 
 def _contests(config: BenchConfig, environment: str) -> list[Contest]:
@@ -236,11 +236,11 @@ Tokens: mean per episode; in `choose` the candidates are read (in), not generate
 """
 
 
-def _markdown(rows: Sequence[dict[str, Any]]) -> str:
+def markdown(rows: Sequence[dict[str, Any]]) -> str:
     """Return the rows as a Markdown table whose columns are aligned in plain text, too."""
-    table = [_HEADER, *(_cells(row) for row in rows)]
-    widths = [max(len(line[i]) for line in table) for i in range(len(_HEADER))]
-    lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in table]
+    cells = [_HEADER, *(_cells(row) for row in rows)]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(_HEADER))]
+    lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in cells]
     lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
     return "\n".join(lines)
 

@@ -1,8 +1,10 @@
 """The README says what is there; its code runs as a doctest."""
 
+import json
 import re
 from pathlib import Path
 
+from gym_text_policies import bench
 from gym_text_policies.prompts import STRATEGIES
 
 ROOT = Path(__file__).parent.parent
@@ -26,3 +28,9 @@ def test_the_tree_names_every_module_and_nothing_else():
 
 def test_every_strategy_is_in_the_tree():
     assert all(f"prompts/{strategy}.jinja" in README for strategy in STRATEGIES)
+
+
+def test_the_table_is_the_committed_result():
+    assert (ROOT / "benchmarks/results/policies.md").read_text().strip() in README
+    record = json.loads((ROOT / "benchmarks/results/policies.json").read_text())
+    assert bench.markdown(record["rows"]) in README
