@@ -103,6 +103,15 @@ class TextEnv(gym.Env[Observation, Any]):
             obs = outcome.observation
         return tuple(path)
 
+    @staticmethod
+    def _copied(obs: Observation) -> Observation:
+        """Return an observation that changes to the other one do not reach."""
+        return {key: value.copy() if isinstance(value, np.ndarray) else value for key, value in obs.items()}
+
+    def _more_info(self) -> dict[str, Any]:
+        """Return what else belongs into ``info`` in the present state."""
+        return {}
+
     def _frame(self) -> np.ndarray:
         """Return the picture of the present state, uint8 of shape (height, width, 3)."""
         assert self._obs is not None
@@ -135,13 +144,13 @@ class TextEnv(gym.Env[Observation, Any]):
         level = self._level_seed(int(self.np_random.integers(2**31)) if seed is None else seed)
         self._path = self._plan(level) if self.expert != "off" else None
         obs = self._start(level)
-        self._obs = _copied(obs)
+        self._obs = self._copied(obs)
         self._over, self._score, self._turn, self._on_path = False, 0.0, 0, self._path is not None
         info: dict[str, Any] = {"score": 0.0, "success": False, "failure": False}
         if self._path is not None:
             info["gold_path"] = self._path
         self._add_gold_action(info)
-        return obs, info
+        return obs, info | self._more_info()
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Play one action.
@@ -150,6 +159,16 @@ class TextEnv(gym.Env[Observation, Any]):
             StepOrderError: Before `reset`, or after the episode's end.
             InvalidActionError: If the action is not of the action space's type or range.
         """
+        action = self._accept(action)
+        try:
+            outcome = self._play(action)
+        except EngineError:
+            self._obs = None
+            raise
+        return self._conclude(outcome)
+
+    def _accept(self, action: Any) -> Any:
+        """Return the checked action of the running episode; the first half of `step`."""
         if self._obs is None:
             raise StepOrderError("step: expected a running episode; there is none. Call reset() first.")
         if self._over:
@@ -157,13 +176,12 @@ class TextEnv(gym.Env[Observation, Any]):
         action = self._checked(action)
         if self._on_path:
             assert self._path is not None
-            self._on_path = self._path[self._turn] == self.text_spec.decode(action, self._obs)
-        try:
-            outcome = self._play(action)
-        except EngineError:
-            self._obs = None
-            raise
-        self._obs = _copied(outcome.observation)
+            self._on_path = self._path[self._turn] == self._name(action, self._obs)
+        return action
+
+    def _conclude(self, outcome: Outcome) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Return what `step` returns after the game has answered; its second half."""
+        self._obs = self._copied(outcome.observation)
         self._over = outcome.terminated or outcome.truncated
         self._score += outcome.reward
         self._turn += 1
@@ -175,7 +193,7 @@ class TextEnv(gym.Env[Observation, Any]):
         }
         if not self._over:
             self._add_gold_action(info)
-        return outcome.observation, outcome.reward, outcome.terminated, outcome.truncated, info
+        return outcome.observation, outcome.reward, outcome.terminated, outcome.truncated, info | self._more_info()
 
     def render(self) -> Any:
         """Return the present state as text (``ansi``) or as a picture (``rgb_array``, uint8 of shape (height, width, 3))."""
@@ -218,8 +236,11 @@ class TextEnv(gym.Env[Observation, Any]):
             array = _as_array(action)
             if array is not None and array.ndim == 0 and array.dtype.kind in "iu" and 0 <= int(array) < space.n:
                 return int(array)
-            names = ", ".join(f"{i} ({a.name})" for i, a in enumerate(self.text_spec.actions))
-            expected = f"an integer: {names}"
+            if self.text_spec.encoding == "index":
+                expected = f"an integer from 0 to {space.n - 1}, a place in obs['valid_actions']"
+            else:
+                names = ", ".join(f"{i} ({a.name})" for i, a in enumerate(self.text_spec.actions))
+                expected = f"an integer: {names}"
         else:
             array = _as_array(action)
             if array is not None and array.dtype.kind in "iuf" and array.shape == space.shape and np.all(abs(array) < 1e30):
@@ -231,6 +252,12 @@ class TextEnv(gym.Env[Observation, Any]):
             f"action: expected {expected}; got {action!r} ({type(action).__name__}). "
             "text_spec.encode(name, obs) makes an action of its name."
         )
+
+    def _name(self, action: Any, obs: Observation) -> str | None:
+        """Return the action's name, or None for an index beyond the valid actions, which has none."""
+        if self.text_spec.encoding == "index" and action >= len(obs["valid_actions"]):
+            return None
+        return self.text_spec.decode(action, obs)
 
     def _add_gold_action(self, info: dict[str, Any]) -> None:
         hint: str | None = None
@@ -249,8 +276,3 @@ def _as_array(action: Any) -> np.ndarray | None:
         return np.asarray(action)
     except (ValueError, OverflowError):
         return None
-
-
-def _copied(obs: Observation) -> Observation:
-    """Return an observation that changes to the other one do not reach."""
-    return {key: value.copy() if isinstance(value, np.ndarray) else value for key, value in obs.items()}

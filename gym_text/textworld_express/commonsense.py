@@ -1,0 +1,123 @@
+"""Commonsense (TextWorld Commonsense, twc): put things where they belong."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from gym_text.spec import Action, TextSpec
+from gym_text.text_env import Expert, Fold
+from gym_text.textworld_express.env import (
+    CONTAINERS,
+    DOORS,
+    GAME_FIELDS,
+    INVENTORY,
+    LOOK_AROUND,
+    MOVE,
+    PUT,
+    Actions,
+    Flag,
+    Range,
+    TextWorldExpressEnv,
+)
+
+COMMONSENSE_SPEC = TextSpec(
+    goal=(
+        "Pick up the things that lie about and put each in or on the piece of furniture where people usually keep it, "
+        "such as dirty clothes in the laundry basket. It may be closed, or in another room."
+    ),
+    fields=GAME_FIELDS,
+    actions=(
+        LOOK_AROUND,
+        INVENTORY,
+        Action("take {thing}", "pick up a thing"),
+        PUT,
+        *CONTAINERS,
+        *DOORS,
+        MOVE,
+    ),
+    encoding="text",
+    reward="Each thing raises the score by half its share when you carry it, by all of it when it is in its usual place, up to 1.",
+)
+
+
+class CommonsenseEnv(TextWorldExpressEnv):
+    """Put things in their usual places: TextWorldExpress's TextWorld Commonsense.
+
+    ## Description
+
+    A house of up to 3 rooms, in which up to 4 things lie where they do not belong. Which place is the usual one is not told: it is
+    common sense. The engine's version of TextWorld Commonsense (https://arxiv.org/abs/2010.03790).
+
+    ## Action Space
+
+    {action_space}
+
+    ## Observation Space
+
+    {observation_space}
+
+    ## Rewards
+
+    The change of the game's score, which is 0 at the start and 1 when everything is in its place. Of n things each counts 1/n:
+    half when it is carried, all when it is in its place. Putting it down elsewhere takes it back.
+
+    ## Starting State
+
+    {starting_state}
+
+    ## Episode End
+
+    Terminated when everything is in its place (``info["success"]``); the game cannot be lost; truncated after 50 steps.
+    At the registered parameters, which are the engine's defaults, the expert needs 10 to 21.
+
+    ## Arguments
+
+    | argument | values | registered | meaning |
+    |---|---|---|---|
+    | `num_locations` | 1 to 3 | 3 | rooms |
+    | `num_items_to_put_away` | 1 to 4 | 4 | things to be put away |
+    | `include_doors` | bool | False | doors that must be opened |
+    | `limit_inventory_size` | bool | False | carry at most as many things as the game allows |
+    {arguments}
+
+    ## Info
+
+    {info}
+
+    ## Version History
+
+    * v0: first version, on textworld-express 1.1.0.
+    """
+
+    game = "twc"
+    game_spec = COMMONSENSE_SPEC
+    most_actions = 42
+    most_actions_ever = 46
+    gold_agent = "TWCGoldAgent"
+    agent_plans = 4
+    parameters: ClassVar[dict[str, Range | Flag]] = {
+        "num_locations": Range("numLocations", 1, 3),
+        "num_items_to_put_away": Range("numItemsToPutAway", 1, 4),
+        "include_doors": Flag("includeDoors"),
+        "limit_inventory_size": Flag("limitInventorySize"),
+    }
+
+    def __init__(
+        self,
+        *,
+        num_locations: int = 3,
+        num_items_to_put_away: int = 4,
+        include_doors: bool = False,
+        limit_inventory_size: bool = False,
+        actions: Actions = "text",
+        fold: Fold = "train",
+        expert: Expert = "path",
+        render_mode: str | None = None,
+    ) -> None:
+        super().__init__(actions=actions, fold=fold, expert=expert, render_mode=render_mode)
+        self._set_parameters(
+            num_locations=num_locations,
+            num_items_to_put_away=num_items_to_put_away,
+            include_doors=include_doors,
+            limit_inventory_size=limit_inventory_size,
+        )

@@ -1,0 +1,133 @@
+"""CookingWorld: collect, prepare and eat a meal by the recipe."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from gym_text.spec import Action, TextSpec
+from gym_text.text_env import Expert, Fold
+from gym_text.textworld_express.env import (
+    CONTAINERS,
+    DOORS,
+    GAME_FIELDS,
+    INVENTORY,
+    LOOK_AROUND,
+    MOVE,
+    PUT,
+    Actions,
+    Flag,
+    Range,
+    TextWorldExpressEnv,
+)
+
+COOKING_WORLD_SPEC = TextSpec(
+    goal=(
+        "Find the cookbook in the kitchen and read the recipe. Collect its ingredients, cut and cook each as the recipe says, "
+        "prepare the meal in the kitchen and eat it. Spoiling an ingredient loses the game."
+    ),
+    fields=GAME_FIELDS,
+    actions=(
+        LOOK_AROUND,
+        INVENTORY,
+        Action("examine {thing}", "look at a thing"),
+        Action("read cookbook", "read the recipe; take the cookbook first if it is not in view"),
+        Action("take {thing}", "pick up a thing from the room or an open container"),
+        PUT,
+        *CONTAINERS,
+        *DOORS,
+        MOVE,
+        Action("chop {ingredient}", "cut with a knife that you carry; also slice and dice, as the recipe says"),
+        Action("cook {ingredient} in {appliance}", "cook an ingredient: stove to fry, oven to roast, barbeque to grill"),
+        Action("prepare meal", "combine the finished ingredients, in the kitchen"),
+        Action("eat {food}", "eat; eating the meal wins"),
+    ),
+    encoding="text",
+    reward="Each ingredient found, each right step of its preparation, the prepared and the eaten meal raise the score, up to 1.",
+)
+
+
+class CookingWorldEnv(TextWorldExpressEnv):
+    """Cook a meal by the recipe: TextWorldExpress's CookingWorld.
+
+    ## Description
+
+    A house of up to 11 rooms. The cookbook in the kitchen names ingredients and how each is to be cut and cooked; they
+    lie in the rooms, in containers and in the garden. The engine is Jansen and Côté's TextWorldExpress
+    (https://arxiv.org/abs/2208.01174), the registered parameters the setting most often used for research.
+
+    ## Action Space
+
+    {action_space}
+
+    ## Observation Space
+
+    {observation_space}
+
+    ## Rewards
+
+    The change of the game's score, which is 0 at the start and 1 when the meal is eaten.
+
+    ## Starting State
+
+    {starting_state}
+
+    ## Episode End
+
+    Terminated when the meal is eaten (``info["success"]``) or an ingredient is spoiled (``info["failure"]``); truncated
+    after 50 steps. At the registered parameters the expert needs 10 to 25.
+
+    ## Arguments
+
+    | argument | values | registered | meaning |
+    |---|---|---|---|
+    | `num_locations` | 1 to 11 | 3 | rooms |
+    | `num_ingredients` | 1 to 5 | 2 | ingredients of the recipe |
+    | `num_distractor_items` | 0 to 10 | 2 | things of no use |
+    | `include_doors` | bool | True | doors that must be opened |
+    | `limit_inventory_size` | bool | True | carry at most as many things as the game allows |
+    {arguments}
+
+    ## Info
+
+    {info}
+
+    ## Version History
+
+    * v0: first version, on textworld-express 1.1.0.
+    """
+
+    game = "cookingworld"
+    game_spec = COOKING_WORLD_SPEC
+    most_actions = 77
+    most_actions_ever = 255
+    gold_agent = "CookingWorldGoldAgent"
+    agent_plans = 4
+    parameters: ClassVar[dict[str, Range | Flag]] = {
+        "num_locations": Range("numLocations", 1, 11),
+        "num_ingredients": Range("numIngredients", 1, 5),
+        "num_distractor_items": Range("numDistractorItems", 0, 10),
+        "include_doors": Flag("includeDoors"),
+        "limit_inventory_size": Flag("limitInventorySize"),
+    }
+
+    def __init__(
+        self,
+        *,
+        num_locations: int = 3,
+        num_ingredients: int = 2,
+        num_distractor_items: int = 2,
+        include_doors: bool = True,
+        limit_inventory_size: bool = True,
+        actions: Actions = "text",
+        fold: Fold = "train",
+        expert: Expert = "path",
+        render_mode: str | None = None,
+    ) -> None:
+        super().__init__(actions=actions, fold=fold, expert=expert, render_mode=render_mode)
+        self._set_parameters(
+            num_locations=num_locations,
+            num_ingredients=num_ingredients,
+            num_distractor_items=num_distractor_items,
+            include_doors=include_doors,
+            limit_inventory_size=limit_inventory_size,
+        )

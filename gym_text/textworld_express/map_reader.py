@@ -1,0 +1,133 @@
+"""Map Reader: fetch a coin with the help of a map."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from gym_text.errors import UsageError
+from gym_text.spec import Action, TextSpec
+from gym_text.text_env import Expert, Fold
+from gym_text.textworld_express.env import (
+    DOORS,
+    GAME_FIELDS,
+    INVENTORY,
+    LOOK_AROUND,
+    MOVE,
+    PUT,
+    Actions,
+    Flag,
+    Range,
+    TextWorldExpressEnv,
+)
+
+_ROOMS_NEEDED = {1: 2, 2: 3, 3: 6, 4: 9, 5: 14, 6: 18, 7: 23, 8: 29}
+"""For each distance: the rooms with which the engine can make all 3,000 levels; with fewer it fails on some."""
+
+MAP_READER_SPEC = TextSpec(
+    goal=(
+        "Take the coin from the room that the task names and put it into the box in the room where you start. "
+        "The map that you carry says which rooms are connected, but not in which direction."
+    ),
+    fields=GAME_FIELDS,
+    actions=(
+        LOOK_AROUND,
+        INVENTORY,
+        Action("task", "tell the task again"),
+        Action("read map", "read which rooms are connected"),
+        Action("take {thing}", "pick up a thing"),
+        PUT,
+        *DOORS,
+        MOVE,
+    ),
+    encoding="text",
+    reward="The score is 0.5 while you carry the coin and 1 when it is in the box.",
+)
+
+
+class MapReaderEnv(TextWorldExpressEnv):
+    """Fetch a coin from a named room and bring it to the box: TextWorldExpress's Map Reader.
+
+    ## Description
+
+    A building of up to 48 rooms. The task names the room with the coin and the room with the box, where the agent
+    begins; a map names each room's neighbours. Between some rooms there are doors, if the game has them.
+
+    ## Action Space
+
+    {action_space}
+
+    ## Observation Space
+
+    {observation_space}
+
+    ## Rewards
+
+    The change of the game's score: 0.5 for taking the coin, 0.5 for putting it into the box; putting it elsewhere takes it back.
+
+    ## Starting State
+
+    {starting_state}
+
+    ## Episode End
+
+    Terminated when the coin is in the box (``info["success"]``); the game cannot be lost; truncated after 50 steps.
+    At the registered parameters, which are the engine's defaults, the expert needs 7 to 13.
+
+    ## Arguments
+
+    | argument | values | registered | meaning |
+    |---|---|---|---|
+    | `num_locations` | 2 to 48 | 15 | rooms |
+    | `max_distance_apart` | 1 to 8 | 4 | most steps from the box to the coin; more need more rooms: an error says how many |
+    | `max_distractor_items_per_location` | 0 to 3 | 3 | things of no use in each room, at most |
+    | `include_doors` | bool | False | doors that must be opened |
+    | `limit_inventory_size` | bool | False | carry at most two things, the map being one |
+    {arguments}
+
+    ## Info
+
+    {info}
+
+    ## Version History
+
+    * v0: first version, on textworld-express 1.1.0.
+    """
+
+    game = "mapreader"
+    game_spec = MAP_READER_SPEC
+    most_actions = 27
+    most_actions_ever = 28
+    parameters: ClassVar[dict[str, Range | Flag]] = {
+        "num_locations": Range("numLocations", 2, 48),  # the engine accepts 1, 49 and 50 and then makes no level
+        "max_distance_apart": Range("maxDistanceApart", 1, 8),
+        "max_distractor_items_per_location": Range("maxDistractorItemsPerLocation", 0, 3),
+        "include_doors": Flag("includeDoors"),
+        "limit_inventory_size": Flag("limitInventorySize"),
+    }
+
+    def __init__(
+        self,
+        *,
+        num_locations: int = 15,
+        max_distance_apart: int = 4,
+        max_distractor_items_per_location: int = 3,
+        include_doors: bool = False,
+        limit_inventory_size: bool = False,
+        actions: Actions = "text",
+        fold: Fold = "train",
+        expert: Expert = "path",
+        render_mode: str | None = None,
+    ) -> None:
+        super().__init__(actions=actions, fold=fold, expert=expert, render_mode=render_mode)
+        self._set_parameters(
+            num_locations=num_locations,
+            max_distance_apart=max_distance_apart,
+            max_distractor_items_per_location=max_distractor_items_per_location,
+            include_doors=include_doors,
+            limit_inventory_size=limit_inventory_size,
+        )
+        needed = _ROOMS_NEEDED[max_distance_apart]
+        if num_locations < needed:
+            raise UsageError(
+                f"num_locations: expected at least {needed} where max_distance_apart={max_distance_apart}; got {num_locations}."
+            )

@@ -1,0 +1,176 @@
+"""Simon Says: repeat commands, one at a time or all from memory."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from gym_text.spec import Action, Field, TextSpec
+from gym_text.text_env import Expert, Fold
+from gym_text.textworld_express.env import GAME_FIELDS, Actions, Flag, Range, TextWorldExpressEnv
+
+_FIELDS = {**GAME_FIELDS, "look": Field("always empty: there are no rooms"), "inventory": Field("always empty: nothing is carried")}
+_ACTION = Action("{command}", "do a command, such as touch grape or jump up and down")
+_REWARD = "Each right command raises the score by its share, up to 1; a wrong one makes it -1 and ends the game."
+
+SIMON_SAYS_SPEC = TextSpec(
+    goal="Do exactly what Simon says: play the very command in his last sentence. Any other of the listed commands loses the game.",
+    fields=_FIELDS,
+    actions=(_ACTION,),
+    encoding="text",
+    reward=_REWARD,
+)
+SIMON_SAYS_MEMORY_SPEC = TextSpec(
+    goal=(
+        "Do exactly what Simon says: he says all commands once, at the start. Play them from memory, one a step, in his order. "
+        "Any other of the listed commands loses the game."
+    ),
+    fields=_FIELDS,
+    actions=(_ACTION,),
+    encoding="text",
+    reward=_REWARD,
+)
+
+
+class SimonSaysEnv(TextWorldExpressEnv):
+    """Do as you are told: TextWorldExpress's Simon Says.
+
+    ## Description
+
+    Simon says a command; when it is done, the next. `valid_actions` has all of his commands, and distractors.
+
+    ## Action Space
+
+    {action_space}
+
+    ## Observation Space
+
+    {observation_space}
+
+    `look` and `inventory` are empty in this game.
+
+    ## Rewards
+
+    The change of the game's score: of n commands each counts 1/n. A wrong one makes the score -1, so that the last reward is
+    -1 less what was scored. An invalid action is not a command: it costs a step and loses nothing.
+
+    ## Starting State
+
+    {starting_state}
+
+    ## Episode End
+
+    Terminated when the last command is done (``info["success"]``) or a wrong one (``info["failure"]``); truncated after 50
+    steps. At the registered parameters, which are the engine's defaults, the expert needs 5.
+
+    ## Arguments
+
+    | argument | values | registered | meaning |
+    |---|---|---|---|
+    | `game_length` | 1 to 1000 | 5 | commands to be done |
+    | `num_distractors` | 0 to 5 | 3 | further commands among the valid actions |
+    {arguments}
+
+    ## Info
+
+    {info}
+
+    ## Version History
+
+    * v0: first version, on textworld-express 1.1.0.
+    """
+
+    game = "simonsays"
+    game_spec = SIMON_SAYS_SPEC
+    most_actions = 8
+    most_actions_ever = 65  # all commands that Simon knows
+    parameters: ClassVar[dict[str, Range | Flag]] = {
+        "game_length": Range("gameLength", 1, 1000),
+        "num_distractors": Range("numDistractors", 0, 5),
+        "verbose": Flag("verbose"),
+    }
+
+    def __init__(
+        self,
+        *,
+        game_length: int = 5,
+        num_distractors: int = 3,
+        actions: Actions = "text",
+        fold: Fold = "train",
+        expert: Expert = "path",
+        render_mode: str | None = None,
+    ) -> None:
+        super().__init__(actions=actions, fold=fold, expert=expert, render_mode=render_mode)
+        self._set_parameters(game_length=game_length, num_distractors=num_distractors)
+
+
+class SimonSaysMemoryEnv(SimonSaysEnv):
+    """Do as you were told, from memory: TextWorldExpress's Simon Says with memorization.
+
+    ## Description
+
+    Simon says all commands at the start and then nothing. `valid_actions` has all of his commands, and distractors.
+
+    ## Action Space
+
+    {action_space}
+
+    ## Observation Space
+
+    {observation_space}
+
+    `look` and `inventory` are empty in this game, and `text` after each right command, unless ``verbose=True``.
+
+    ## Rewards
+
+    As in SimonSaysText: of n commands each counts 1/n; a wrong one makes the score -1.
+
+    ## Starting State
+
+    {starting_state}
+
+    ## Episode End
+
+    Terminated when the last command is done (``info["success"]``) or a wrong one (``info["failure"]``); truncated after 50
+    steps. At the registered parameters, which are the engine's defaults, the expert needs 5.
+
+    ## Arguments
+
+    | argument | values | registered | meaning |
+    |---|---|---|---|
+    | `game_length` | 1 to 1000 | 5 | commands to be done |
+    | `num_distractors` | 0 to 5 | 3 | further commands among the valid actions |
+    | `verbose` | bool | False | say "Correct!" after each right command |
+    {arguments}
+
+    ## Info
+
+    {info}
+
+    ## Version History
+
+    * v0: first version, on textworld-express 1.1.0.
+    """
+
+    game_spec = SIMON_SAYS_MEMORY_SPEC
+
+    def __init__(
+        self,
+        *,
+        game_length: int = 5,
+        num_distractors: int = 3,
+        verbose: bool = False,
+        actions: Actions = "text",
+        fold: Fold = "train",
+        expert: Expert = "path",
+        render_mode: str | None = None,
+    ) -> None:
+        super().__init__(
+            game_length=game_length,
+            num_distractors=num_distractors,
+            actions=actions,
+            fold=fold,
+            expert=expert,
+            render_mode=render_mode,
+        )
+        self._set_parameters(verbose=verbose)
+        self.game_parameters["memorization"] = 1

@@ -1,0 +1,234 @@
+"""Many games of TextWorldExpress as one vector environment, in one JVM, stepped together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium import logger
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space, iterate
+
+from gym_text.errors import EngineError, StepOrderError, UsageError, check_int
+from gym_text.spec import TextSpec
+from gym_text.textworld_express.arithmetic import ArithmeticEnv
+from gym_text.textworld_express.coin_collector import CoinCollectorEnv
+from gym_text.textworld_express.commonsense import CommonsenseEnv
+from gym_text.textworld_express.cooking_world import CookingWorldEnv
+from gym_text.textworld_express.engine import Batch
+from gym_text.textworld_express.env import TextWorldExpressEnv
+from gym_text.textworld_express.map_reader import MapReaderEnv
+from gym_text.textworld_express.pecking_order import PeckingOrderEnv
+from gym_text.textworld_express.simon_says import SimonSaysEnv, SimonSaysMemoryEnv
+from gym_text.textworld_express.sorting import SortingEnv
+
+
+class TextWorldExpressVectorEnv(VectorEnv[dict[str, Any], Any, np.ndarray]):
+    """`num_envs` games of one kind; ``gym.make_vec(id, num_envs=64)`` makes one.
+
+    Everything but the call of the engine is done by `num_envs` single environments, so observations, rewards and infos are
+    theirs, in the form of Gymnasium's `SyncVectorEnv`. The engine steps all games in one call, in Java's own threads.
+
+    A subclass names the single environment.
+
+    Args:
+        num_envs: Number of games.
+        max_episode_steps: Steps after which an episode is truncated; None for no limit.
+        autoreset_mode: When a finished episode's successor begins: ``NextStep`` (the next action is ignored and the game reset),
+            ``SameStep`` (reset at once; the last observation and info are in ``infos["final_obs"]`` and ``infos["final_info"]``) or
+            ``Disabled`` (by ``reset(options={"reset_mask": …})``).
+        arguments: Keyword arguments of the single environment.
+    """
+
+    env_class: ClassVar[type[TextWorldExpressEnv]]
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        *,
+        max_episode_steps: int | None = None,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        **arguments: Any,
+    ) -> None:
+        self.num_envs = check_int("num_envs", num_envs, 1, 100_000)
+        self.envs = [self.env_class(**arguments) for _ in range(num_envs)]
+        self.autoreset_mode = AutoresetMode(autoreset_mode)
+        self.metadata = self.env_class.metadata | {"autoreset_mode": self.autoreset_mode}
+        self.render_mode = self.envs[0].render_mode
+        self.single_observation_space = self.envs[0].observation_space
+        self.single_action_space = self.envs[0].action_space
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._limit = max_episode_steps
+        self._batch: Batch | None = None
+        self._observations: list[dict[str, Any]] = []
+        self._elapsed = np.zeros(num_envs, dtype=np.int64)
+        self._ended = np.zeros(num_envs, dtype=np.bool_)
+
+    @property
+    def text_spec(self) -> TextSpec:
+        """What the games tell their players."""
+        return self.envs[0].text_spec
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Begin an episode in every game, or in those of ``options["reset_mask"]`` (bool of shape (num_envs,)).
+
+        Args:
+            seed: None; an int s, for s, s + 1, …; or one for each game.
+            options: ``reset_mask``, or None.
+        """
+        seeds = (
+            [None if seed is None else seed + i for i in range(self.num_envs)]
+            if seed is None or isinstance(seed, int)
+            else list(seed)
+        )
+        if len(seeds) != self.num_envs:
+            raise UsageError(f"seed: expected {self.num_envs} seeds, one for each game; got {len(seeds)}.")
+        options = dict(options or {})
+        mask = np.asarray(options.pop("reset_mask", np.ones(self.num_envs, dtype=np.bool_)))
+        if mask.shape != (self.num_envs,) or mask.dtype != np.bool_ or not mask.any():
+            raise UsageError(f"reset_mask: expected {self.num_envs} booleans, at least one of them True; got {mask!r}.")
+        if not self._observations and not mask.all():
+            raise StepOrderError("reset: expected every game to be reset first; got a reset_mask. Call reset() without it once.")
+        self._observations = self._observations or [{} for _ in self.envs]
+        infos: list[dict[str, Any]] = [{} for _ in self.envs]
+        for i in map(int, np.flatnonzero(mask)):
+            infos[i] = self._reset_one(i, seeds[i], options)
+        if self._batch is None:
+            self._batch = Batch([env._engine() for env in self.envs])
+        return self._stacked(), self._infos(infos)
+
+    def step(self, actions: Any) -> tuple[dict[str, Any], np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """Play one action in every game.
+
+        Args:
+            actions: One for each game: strings, or indices of shape (num_envs,).
+
+        Returns:
+            Observations, rewards (float64), terminations and truncations (bool, each of shape (num_envs,)), and infos.
+        """
+        if self._batch is None:
+            raise StepOrderError("step: expected running episodes; there are none. Call reset() first.")
+        rows = list(iterate(self.action_space, actions) if isinstance(actions, np.ndarray) else actions)
+        if len(rows) != self.num_envs:
+            raise UsageError(f"actions: expected {self.num_envs}, one for each game; got {len(rows)}.")
+        resting = self._ended if self.autoreset_mode == AutoresetMode.NEXT_STEP else np.zeros(self.num_envs, dtype=np.bool_)
+        accepted = [None if rest else env._accept(row) for env, row, rest in zip(self.envs, rows, resting, strict=True)]
+        spoken = [None if rest else env._spoken(action) for env, action, rest in zip(self.envs, accepted, resting, strict=True)]
+        try:
+            states = self._batch.step(spoken)
+        except EngineError:
+            self.close_extras()
+            raise
+        rewards = np.zeros(self.num_envs)
+        terminations, truncations = np.zeros((2, self.num_envs), dtype=np.bool_)
+        infos: list[dict[str, Any]] = []
+        for i, (env, words, state) in enumerate(zip(self.envs, spoken, states, strict=True)):
+            if state is None or words is None:
+                infos.append(self._reset_one(i, None, {}))
+                continue
+            obs, rewards[i], terminations[i], _, info = env._conclude(env._answered(words, state))
+            self._elapsed[i] += 1
+            truncations[i] = self._limit is not None and self._elapsed[i] >= self._limit
+            if self.autoreset_mode == AutoresetMode.SAME_STEP and (terminations[i] or truncations[i]):
+                final = {"final_obs": obs, "final_info": info}
+                infos.append(final | self._reset_one(i, None, {}))
+            else:
+                self._observations[i] = obs
+                infos.append(info)
+        self._ended = terminations | truncations
+        return self._stacked(), rewards, terminations, truncations, self._infos(infos)
+
+    def _reset_one(self, i: int, seed: int | None, options: dict[str, Any]) -> dict[str, Any]:
+        self._observations[i], info = self.envs[i].reset(seed=seed, options=options)
+        self._elapsed[i], self._ended[i] = 0, False
+        needed = len(info.get("gold_path", ()))
+        if self._limit is not None and needed > self._limit:
+            logger.warn(f"{type(self.envs[i]).__name__}: the expert needs {needed} steps here, the limit is {self._limit}.")
+        return info
+
+    def _stacked(self) -> dict[str, Any]:
+        """Return the observations as `SyncVectorEnv` does: a tuple for each key."""
+        return {key: tuple(obs[key] for obs in self._observations) for key in self._observations[0]}
+
+    def _infos(self, infos: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return the infos as `SyncVectorEnv` does: an array for each key, and a mask of who has it."""
+        together: dict[str, Any] = {}
+        for key in ("score", "success", "failure", "action_was_valid"):  # numbers that mostly all have: at once, not one by one
+            if all(key in info for info in infos):
+                together |= {key: np.array([info.pop(key) for info in infos]), f"_{key}": np.ones(self.num_envs, dtype=np.bool_)}
+        for i, info in enumerate(infos):
+            if info:
+                together = self._add_info(together, info, i)
+        return together
+
+    def render(self) -> tuple[Any, ...]:
+        """Return what each game renders."""
+        return tuple(env.render() for env in self.envs)
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """Return an attribute of each single environment."""
+        return tuple(getattr(env, name) for env in self.envs)
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Let go of the games."""
+        self._batch = None
+        for env in self.envs:
+            env.close()
+
+
+class CookingWorldVectorEnv(TextWorldExpressVectorEnv):
+    """Many games of `CookingWorldEnv`."""
+
+    env_class = CookingWorldEnv
+
+
+class CommonsenseVectorEnv(TextWorldExpressVectorEnv):
+    """Many games of `CommonsenseEnv`."""
+
+    env_class = CommonsenseEnv
+
+
+class CoinCollectorVectorEnv(TextWorldExpressVectorEnv):
+    """Many games of `CoinCollectorEnv`."""
+
+    env_class = CoinCollectorEnv
+
+
+class MapReaderVectorEnv(TextWorldExpressVectorEnv):
+    """Many games of `MapReaderEnv`."""
+
+    env_class = MapReaderEnv
+
+
+class ArithmeticVectorEnv(TextWorldExpressVectorEnv):
+    """Many games of `ArithmeticEnv`."""
+
+    env_class = ArithmeticEnv
+
+
+class SortingVectorEnv(TextWorldExpressVectorEnv):
+    """Many games of `SortingEnv`."""
+
+    env_class = SortingEnv
+
+
+class SimonSaysVectorEnv(TextWorldExpressVectorEnv):
+    """Many games of `SimonSaysEnv`."""
+
+    env_class = SimonSaysEnv
+
+
+class SimonSaysMemoryVectorEnv(TextWorldExpressVectorEnv):
+    """Many games of `SimonSaysMemoryEnv`."""
+
+    env_class = SimonSaysMemoryEnv
+
+
+class PeckingOrderVectorEnv(TextWorldExpressVectorEnv):
+    """Many games of `PeckingOrderEnv`."""
+
+    env_class = PeckingOrderEnv
