@@ -91,6 +91,7 @@ class CoinCollectorEnv(TextWorldExpressEnv):
     most_actions_ever = 18
     gold_agent = "CoinGoldAgent"
     agent_plans = 4
+    agent_searches = True
     parameters: ClassVar[dict[str, Range | Flag]] = {
         "num_locations": Range("numLocations", 1, 11),
         "num_distractor_items": Range("numDistractorItems", 0, 10),

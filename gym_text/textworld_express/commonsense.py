@@ -95,6 +95,7 @@ class CommonsenseEnv(TextWorldExpressEnv):
     most_actions_ever = 46
     gold_agent = "TWCGoldAgent"
     agent_plans = 4
+    agent_searches = True
     parameters: ClassVar[dict[str, Range | Flag]] = {
         "num_locations": Range("numLocations", 1, 3),
         "num_items_to_put_away": Range("numItemsToPutAway", 1, 4),

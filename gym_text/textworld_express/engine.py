@@ -24,8 +24,6 @@ from gym_text.errors import EngineError, MissingDependencyError, UsageError, imp
 _EXTRA = "textworld"
 _CLONE_FS = 0x200
 """Linux flag of ``unshare``: give this thread a working directory of its own."""
-_SEPARATOR = "\x1e"
-"""Stands between actions, and between answers, where many cross at once: ASCII's record separator, which JSON escapes."""
 _start_lock = threading.Lock()
 _sorting_lock = threading.Lock()
 _interface: Any = None
@@ -137,13 +135,6 @@ def _in_package_folder(function: Callable[[], str]) -> str:
     return result[0]
 
 
-def _encodable(action: str) -> str:
-    """Return an action as Java can take it: without lone surrogates, and without the separator of batches."""
-    if action.isprintable() and action.isascii():
-        return action
-    return action.encode("utf-8", "replace").decode().replace(_SEPARATOR, " ")
-
-
 def _renew_sorting_problem(seed: int, fold: str) -> None:
     """Make the problem of a sorting level anew.
 
@@ -192,6 +183,7 @@ class Game:
         self._seed: int | None = None
         self._java = _python_interface()()
         self._step = self._java.stepJSON
+        self._encodable = _java().encodable
         self._java_error: Any = import_extra("jpype", _EXTRA).JException
         with self._errors():
             complaint = _in_package_folder(lambda: str(self._java.load(name, self._parameters)))
@@ -206,11 +198,11 @@ class Game:
         """Begin the level `seed` of `fold`; the engine refuses a seed that is not one of the fold's."""
         return self._state(self._generate(seed, fold, gold=False))
 
-    def gold_path(self, seed: int, fold: str) -> tuple[str, ...]:
-        """Begin the level `seed` of `fold` and return the engine's own solution, unverified."""
-        self._generate(seed, fold, gold=True)
+    def gold_path(self, seed: int, fold: str) -> tuple[tuple[str, ...], State]:
+        """Begin the level `seed` of `fold`; return the engine's own solution, unverified, and the first state."""
+        state = self._state(self._generate(seed, fold, gold=True))
         with self._errors():
-            return tuple(str(action) for action in self._java.getGoldActionSequence())
+            return _java().strings(self._java.getGoldActionSequence()), state
 
     def _generate(self, seed: int, fold: str, *, gold: bool) -> str:
         """Begin a level, and return the engine's answer."""
@@ -228,9 +220,34 @@ class Game:
         if _jvm_pid != os.getpid():
             _python_interface()  # raises: this process was forked
         try:  # not `_errors`: this is the hot path, and a context manager costs a microsecond and a half
-            return self._state(str(self._step(_encodable(action))))
+            return self._state(str(self._step(self._encodable(action))))
         except self._java_error as error:
             raise EngineError(f"TextWorldExpress: {self}: {error}") from error
+
+    def play(self, actions: Sequence[str]) -> State | None:
+        """Play actions one after the other; return the state after the last, None if there are none."""
+        with self._errors():
+            for action in actions[:-1]:
+                self._step(self._encodable(action))
+        return self.step(actions[-1]) if actions else None
+
+    def winning(self, path: Sequence[str], state: State) -> tuple[str, ...] | None:
+        """Play those steps of `path` that are valid when their turn comes; return them, to the win, or None if there is none.
+
+        Args:
+            path: The steps.
+            state: The present state.
+        """
+        valid, played = state.valid_actions, []
+        with self._errors():
+            for action in path:
+                if action in valid:
+                    data = self._loads(str(self._step(action)))
+                    valid = data["validActions"]
+                    played.append(action)
+                    if data["tasksuccess"] or data["taskfailure"]:
+                        return tuple(played) if data["tasksuccess"] else None
+        return None
 
     def task(self) -> str:
         """Return the present level's task."""
@@ -270,67 +287,48 @@ class Game:
 
     def _state(self, answer: str) -> State:
         data = self._loads(answer)
-        if data["observation"].startswith("ERROR: "):  # the engine returns its complaints as observations
-            raise EngineError(f"TextWorldExpress: {self}: {data['observation']}")
+        observation = data["observation"]
+        if observation.startswith("ERROR: "):  # the engine returns its complaints as observations
+            raise EngineError(f"TextWorldExpress: {self}: {observation}")
         return State(
-            observation=data["observation"],
-            look=data["look"],
-            inventory=data["inventory"],
-            valid_actions=tuple(sorted(set(data["validActions"]))),
-            score=data["score"],
-            success=data["tasksuccess"],
-            failure=data["taskfailure"],
+            observation,
+            data["look"],
+            data["inventory"],
+            tuple(sorted(set(data["validActions"]))),
+            data["score"],
+            data["tasksuccess"],
+            data["taskfailure"],
         )
 
 
 class Batch:
-    """Many games that take a step together: one call into Java for all, worked off by Java's own threads.
-
-    The function "game i takes action i" is put together of method handles and handed to a parallel stream, so that only two strings
-    cross the border between Python and Java: the actions, and the answers.
+    """Many games that take a step together.
 
     Args:
         games: The games, all loaded.
     """
 
     def __init__(self, games: Sequence[Game]) -> None:
-        import jpype
-
         self._games = list(games)
-        string, interface = jpype.JClass("java.lang.String"), jpype.JClass("textworldexpress.runtime.PythonInterface")
-        handles, handle = jpype.JClass("java.lang.invoke.MethodHandles"), jpype.JClass("java.lang.invoke.MethodHandle")
-        method_type, integer = jpype.JClass("java.lang.invoke.MethodType"), jpype.JClass("java.lang.Integer").TYPE
-        players = jpype.JArray(interface)([game._java for game in games])
-        self._actions = jpype.JArray(string)(len(games))
-        step = handles.publicLookup().findVirtual(
-            interface.class_, "stepJSON", method_type.methodType(string.class_, string.class_)
-        )
-        arguments = [handles.arrayElementGetter(array.getClass()).bindTo(array) for array in (players, self._actions)]
-        step = handles.filterArguments(step, 0, jpype.JArray(handle)(arguments))  # (int, int) -> String
-        step = handles.permuteArguments(step, method_type.methodType(string.class_, integer), jpype.JArray(jpype.JInt)([0, 0]))
-        proxies = jpype.JClass("java.lang.invoke.MethodHandleProxies")
-        self._step = proxies.asInterfaceInstance(jpype.JClass("java.util.function.IntFunction").class_, step)
-        self._range = jpype.JClass("java.util.stream.IntStream").range
-        self._joining = jpype.JClass("java.util.stream.Collectors").joining(_SEPARATOR)
-        self._copy = jpype.JClass("java.lang.System").arraycopy
-        self._string = string
+        self._players = _java().Players([game._java for game in games])
 
     def step(self, actions: Sequence[str | None]) -> list[State | None]:
         """Play one action in each game; None leaves that game as it is.
 
         Raises:
-            EngineError: If the engine fails in any of them.
+            EngineError: If the engine fails in one of them; the others have taken their step.
         """
-        import jpype
+        if _jvm_pid != os.getpid():
+            _python_interface()  # raises: this process was forked
+        return [self._state(game, answer) for game, answer in zip(self._games, self._players.play(actions), strict=True)]
 
-        playing = [i for i, action in enumerate(actions) if action is not None]
-        if len(playing) < len(self._games):  # few games rest at a time: their batch is made anew
-            answers = iter(Batch([self._games[i] for i in playing]).step([actions[i] for i in playing]) if playing else [])
-            return [None if action is None else next(answers) for action in actions]
-        joined = _SEPARATOR.join(_encodable(action) for action in actions if action is not None)
-        try:
-            self._copy(self._string(joined).split(_SEPARATOR, -1), 0, self._actions, 0, len(actions))
-            answer = str(self._range(0, len(actions)).parallel().mapToObj(self._step).collect(self._joining))
-        except jpype.JException as error:
-            raise EngineError(f"TextWorldExpress: {len(actions)} games, the first {self._games[0]}: {error}") from error
-        return [game._state(text) for game, text in zip(self._games, answer.split(_SEPARATOR), strict=True)]
+    @staticmethod
+    def _state(game: Game, answer: str | Exception | None) -> State | None:
+        if isinstance(answer, Exception):
+            raise EngineError(f"TextWorldExpress: {game}: {answer}") from answer
+        return None if answer is None else game._state(answer)
+
+
+def _java() -> Any:
+    """Return the module of Java functions, which can be imported when the JVM runs."""
+    return importlib.import_module("gym_text.textworld_express.java")

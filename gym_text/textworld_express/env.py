@@ -26,7 +26,7 @@ _MAX_TEXT = 32768
 _NO_ACTION = ""
 """What an index beyond the valid actions plays: the engine answers it as any other string that it does not understand."""
 _MOST_WALKS = 50
-"""Seeds to try where the engine's gold agent searches the house at random and gives up after 25 or 35 moves."""
+"""Seeds to try with an agent that searches the house at random: it gives up after 25 or 35 moves."""
 _OPPOSITE = {"north": "south", "south": "north", "east": "west", "west": "east"}
 
 GAME_FIELDS = {
@@ -125,6 +125,8 @@ class TextWorldExpressEnv(TextEnv):
     """The engine's class that plays this game, where it can plan from the middle of an episode."""
     agent_plans: ClassVar[int] = 0
     """How many plans to ask of it."""
+    agent_searches: ClassVar[bool] = False
+    """Whether the agent searches the house at random, so that its path is the same only if it is asked with a seed."""
     news_changes: ClassVar[bool] = False
     """Whether what has been read must be read again after a change of the score."""
 
@@ -276,13 +278,12 @@ class TextWorldExpressEnv(TextEnv):
 
     def _plan(self, seed: int) -> tuple[str, ...] | None:
         game = self._engine()
-        if not self.agent_plans:
-            path = game.gold_path(seed, self._fold)
-            return _winning(game, path, game.start(seed, self._fold))
-        for walk in range(_MOST_WALKS):  # the engine's own walk is another one each time: ask its agent, with a seed
+        if not self.agent_searches:
+            return game.winning(*game.gold_path(seed, self._fold))
+        for walk in range(_MOST_WALKS):
             game.start(seed, self._fold)
             path = game.plan(self.gold_agent, 0, walk)
-            if plan := _winning(game, path, game.start(seed, self._fold)):
+            if plan := game.winning(path, game.start(seed, self._fold)):
                 return plan
         return None
 
@@ -334,29 +335,16 @@ class TextWorldExpressEnv(TextEnv):
             path = path[1:]
         if not self.news_changes:
             path = tuple(action for action in path if action not in self._known)
-        plan = _winning(twin, path, self._replay(twin))
+        plan = twin.winning(path, self._replay(twin))
         if plan is None:
             return None
         shorter = _without_circles(twin, plan, self._replay(twin))
-        return (_winning(twin, shorter, self._replay(twin)) if len(shorter) < len(plan) else None) or plan
+        return (twin.winning(shorter, self._replay(twin)) if len(shorter) < len(plan) else None) or plan
 
     def _replay(self, game: Game) -> State:
-        state = game.start(self._level, self._fold)
-        for action in self._history:
-            state = game.step(action)
-        return state
-
-
-def _winning(game: Game, path: tuple[str, ...], state: State) -> tuple[str, ...] | None:
-    """Play the valid steps of `path` from `state`, the game's present one; return them, to the win, or None."""
-    played = []
-    for action in path:
-        if action in state.valid_actions:
-            state = game.step(action)
-            played.append(action)
-            if state.success or state.failure:
-                break
-    return tuple(played) if state.success else None
+        """Bring another game to the present state."""
+        first = game.start(self._level, self._fold)
+        return game.play(self._history) or first
 
 
 def _without_circles(game: Game, path: tuple[str, ...], state: State) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from gymnasium import logger
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, iterate
 
-from gym_text.errors import EngineError, StepOrderError, UsageError, check_int
+from gym_text.errors import StepOrderError, UsageError, check_int
 from gym_text.spec import TextSpec
 from gym_text.textworld_express.arithmetic import ArithmeticEnv
 from gym_text.textworld_express.coin_collector import CoinCollectorEnv
@@ -120,8 +120,8 @@ class TextWorldExpressVectorEnv(VectorEnv[dict[str, Any], Any, np.ndarray]):
         spoken = [None if rest else env._spoken(action) for env, action, rest in zip(self.envs, accepted, resting, strict=True)]
         try:
             states = self._batch.step(spoken)
-        except EngineError:
-            self.close_extras()
+        except BaseException:  # Ctrl-C too: some games have taken the step, others have not
+            self._batch, self._observations = None, []
             raise
         rewards = np.zeros(self.num_envs)
         terminations, truncations = np.zeros((2, self.num_envs), dtype=np.bool_)
