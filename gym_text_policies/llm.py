@@ -83,7 +83,7 @@ class LLMPolicy(Policy):
     def _request(self, turn: Turn) -> Request:
         messages = self._prompt.render(self.spec, turn.obs)
         choices = self.spec.names(dict(turn.obs)) if self._mode == "choose" else None
-        return Request(messages, choices, self._max_tokens)
+        return Request(messages, choices, max_tokens=self._max_tokens)
 
     def _decision(self, turn: Turn, request: Request, answer: Answer) -> Decision:
         if answer.probabilities is not None:

@@ -30,6 +30,8 @@ class Turn:
     """Identifies the episode among those that run."""
     step: int = 0
     """Steps played before this one."""
+    completions: tuple[str | None, ...] = ()
+    """What the model generated at each step before this one, where the loop knows it."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,14 @@ class Decision:
     """The prompt."""
     completion: str | None = None
     """What the model generated; None where it generated nothing."""
+    reasoning: str | None = None
+    """The part of it that is not the action: thoughts, reflection."""
+    retries: int = 0
+    """Answers before it that could not be used, and were asked for again."""
     probabilities: Mapping[str, float] | None = None
     """Probability of each action that could be said, where it is known."""
+    probability_kind: str | None = None
+    """What these are probabilities of; see `Answer.probability_kind`."""
     tokens_in: int = 0
     """Tokens the model was given: the prompt's, and in ``choose`` those of the candidates."""
     tokens_cached: int = 0

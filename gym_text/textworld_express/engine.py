@@ -330,5 +330,5 @@ class Batch:
 
 
 def _java() -> Any:
-    """Return the module of Java functions, which can be imported when the JVM runs."""
+    """Return the module of Java functions, which needs jpype and a running JVM."""
     return importlib.import_module("gym_text.textworld_express.java")

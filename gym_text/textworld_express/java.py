@@ -1,6 +1,6 @@
 """Steps of many games in a few calls of Java: every crossing from Python costs microseconds. Functions made of method handles.
 
-There is no Java compiler in the runtime, so this is how Python gives Java a loop to run. Import it when the JVM runs.
+There is no Java compiler in the runtime, so this is how Python gives Java a loop to run. It needs a running JVM.
 """
 
 from __future__ import annotations
@@ -18,19 +18,29 @@ _CONTROLS = str.maketrans(dict.fromkeys((_SEPARATOR, _REST, _FAILED), " "))
 _PARTS = 4
 """Pieces of a step of many games: while Java plays the later ones, Python reads the answers of the earlier."""
 
-_String: Any = JClass("java.lang.String")
-_Object: Any = JClass("java.lang.Object")
-_Stream: Any = JClass("java.util.stream.Stream")
-_IntStream: Any = JClass("java.util.stream.IntStream")
-_IntFunction: Any = JClass("java.util.function.IntFunction")
-_Handles: Any = JClass("java.lang.invoke.MethodHandles")
-_Interface: Any = JClass("textworldexpress.runtime.PythonInterface")
-_as_interface: Any = JClass("java.lang.invoke.MethodHandleProxies").asInterfaceInstance
-_copy: Any = JClass("java.lang.System").arraycopy
-_start: Any = JClass("java.util.concurrent.CompletableFuture").supplyAsync
-_threads: Any = JClass("java.util.concurrent.ForkJoinPool").commonPool()
-_joining: Any = JClass("java.util.stream.Collectors").joining(_SEPARATOR)
-_int, _boolean = JClass("java.lang.Integer").TYPE, JClass("java.lang.Boolean").TYPE
+
+_PACKAGES = {
+    **dict.fromkeys(("Boolean", "Integer", "Object", "String", "System", "Throwable"), "java.lang"),
+    **dict.fromkeys(("MethodHandle", "MethodHandles", "MethodHandleProxies", "MethodType"), "java.lang.invoke"),
+    **dict.fromkeys(("CompletableFuture", "ForkJoinPool"), "java.util.concurrent"),
+    **dict.fromkeys(("IntFunction", "Supplier"), "java.util.function"),
+    **dict.fromkeys(("Collector", "Collectors", "IntStream", "Stream"), "java.util.stream"),
+    "PythonInterface": "textworldexpress.runtime",
+}
+
+
+class _Classes:
+    """Java's classes by name, looked up when they are first used: until then the JVM may not run."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _PACKAGES:
+            raise AttributeError(name)
+        found = JClass(f"{_PACKAGES[name]}.{name}")
+        setattr(self, name, found)
+        return found
+
+
+_java: Any = _Classes()
 
 
 def encodable(action: str) -> str:
@@ -42,7 +52,7 @@ def encodable(action: str) -> str:
 
 def strings(iterable: Any) -> tuple[str, ...]:
     """Return the elements of a Java collection of strings."""
-    joined = str(_String.join(_SEPARATOR, iterable))
+    joined = str(_java.String.join(_SEPARATOR, iterable))
     return tuple(joined.split(_SEPARATOR)) if joined else ()
 
 
@@ -54,15 +64,20 @@ class Players:
     """
 
     def __init__(self, games: Sequence[Any]) -> None:
-        self._actions = JArray(_String)(len(games))
-        step = _as_interface(_IntFunction.class_, _indexed(_safe_step(), JArray(_Interface)(list(games)), self._actions))
+        self._actions = JArray(_java.String)(len(games))
+        step = _java.MethodHandleProxies.asInterfaceInstance(
+            _java.IntFunction.class_, _indexed(_safe_step(), JArray(_java.PythonInterface)(list(games)), self._actions)
+        )
         size = -(-len(games) // _PARTS)
         self._parts = [_supplier(step, i, min(i + size, len(games))) for i in range(0, len(games), size)]
 
     def play(self, actions: Sequence[str | None]) -> Iterator[str | Exception | None]:
         """Yield the answer of each game, or what went wrong in it; None for a game that rests, whose action is None."""
-        _copy(_array([_REST if action is None else encodable(action) for action in actions]), 0, self._actions, 0, len(actions))
-        futures = [_start(part, _threads) for part in self._parts]
+        _java.System.arraycopy(
+            _array([_REST if action is None else encodable(action) for action in actions]), 0, self._actions, 0, len(actions)
+        )
+        threads = _java.ForkJoinPool.commonPool()
+        futures = [_java.CompletableFuture.supplyAsync(part, threads) for part in self._parts]
         try:
             for future in futures:
                 for answer in str(future.join()).split(_SEPARATOR):
@@ -74,50 +89,59 @@ class Players:
 
 def _array(actions: Sequence[str]) -> Any:
     """Return a Java array of strings."""
-    return _String(_SEPARATOR.join(actions)).split(_SEPARATOR, -1)
+    return _java.String(_SEPARATOR.join(actions)).split(_SEPARATOR, -1)
 
 
 def _type(*types: Any) -> Any:
     """Return the type of a function: what it returns, then what it takes."""
-    return JClass("java.lang.invoke.MethodType").methodType(*(getattr(each, "class_", each) for each in types))
+    return _java.MethodType.methodType(*(getattr(each, "class_", each) for each in types))
 
 
 def _find(name: str, owner: Any, *types: Any) -> Any:
     """Return the method `name` of a class as a function of its object and arguments; `types` as in `_type`."""
-    return _Handles.publicLookup().findVirtual(owner.class_, name, _type(*types))
+    return _java.MethodHandles.publicLookup().findVirtual(owner.class_, name, _type(*types))
 
 
 def _safe_step() -> Any:
     """Return the function (game, action) -> answer that lets a game rest, and returns what Java throws."""
-    thrown = JClass("java.lang.Throwable")
-    told = _Handles.filterReturnValue(
-        _find("toString", _Object, _String), _find("concat", _String, _String, _String).bindTo(JString(_FAILED))
+    thrown = _java.Throwable
+    told = _java.MethodHandles.filterReturnValue(
+        _find("toString", _java.Object, _java.String),
+        _find("concat", _java.String, _java.String, _java.String).bindTo(JString(_FAILED)),
     )
-    step = _Handles.catchException(
-        _find("stepJSON", _Interface, _String, _String), thrown.class_, told.asType(_type(_String, thrown))
+    step = _java.MethodHandles.catchException(
+        _find("stepJSON", _java.PythonInterface, _java.String, _java.String),
+        thrown.class_,
+        told.asType(_type(_java.String, thrown)),
     )
-    is_rest = _find("equals", _String, _boolean, _Object).bindTo(JString(_REST)).asType(_type(_boolean, _String))
-    rest = _Handles.constant(_String.class_, JString(_REST))
-    return _Handles.guardWithTest(
-        _Handles.dropArguments(is_rest, 0, [_Interface.class_]),
-        _Handles.dropArguments(rest, 0, [_Interface.class_, _String.class_]),
+    is_rest = (
+        _find("equals", _java.String, _java.Boolean.TYPE, _java.Object)
+        .bindTo(JString(_REST))
+        .asType(_type(_java.Boolean.TYPE, _java.String))
+    )
+    rest = _java.MethodHandles.constant(_java.String.class_, JString(_REST))
+    return _java.MethodHandles.guardWithTest(
+        _java.MethodHandles.dropArguments(is_rest, 0, [_java.PythonInterface.class_]),
+        _java.MethodHandles.dropArguments(rest, 0, [_java.PythonInterface.class_, _java.String.class_]),
         step,
     )
 
 
 def _indexed(step: Any, games: Any, actions: Any) -> Any:
     """Return the function i -> ``step(games[i], actions[i])``."""
-    elements = [_Handles.arrayElementGetter(array.getClass()).bindTo(array) for array in (games, actions)]
-    of_both = _Handles.filterArguments(step, 0, JArray(JClass("java.lang.invoke.MethodHandle"))(elements))
-    return _Handles.permuteArguments(of_both, _type(_String, _int), JArray(JInt)([0, 0]))
+    elements = [_java.MethodHandles.arrayElementGetter(array.getClass()).bindTo(array) for array in (games, actions)]
+    of_both = _java.MethodHandles.filterArguments(step, 0, JArray(_java.MethodHandle)(elements))
+    return _java.MethodHandles.permuteArguments(of_both, _type(_java.String, _java.Integer.TYPE), JArray(JInt)([0, 0]))
 
 
 def _supplier(step: Any, start: int, stop: int) -> Any:
     """Return the function () -> the answers from `start` to before `stop`, joined by the separator."""
-    call = _Handles.publicLookup().findStatic(_IntStream.class_, "range", _type(_IntStream, _int, _int))
-    call = _Handles.insertArguments(call, 0, [JInt(start), JInt(stop)])
-    answers = _find("mapToObj", _IntStream, _Stream, _IntFunction)
-    joined = _find("collect", _Stream, _Object, JClass("java.util.stream.Collector"))
-    for function, argument in ((answers, step), (joined, _joining)):
-        call = _Handles.filterReturnValue(call, _Handles.insertArguments(function, 1, [argument]))
-    return _as_interface(JClass("java.util.function.Supplier").class_, call)
+    call = _java.MethodHandles.publicLookup().findStatic(
+        _java.IntStream.class_, "range", _type(_java.IntStream, _java.Integer.TYPE, _java.Integer.TYPE)
+    )
+    call = _java.MethodHandles.insertArguments(call, 0, [JInt(start), JInt(stop)])
+    answers = _find("mapToObj", _java.IntStream, _java.Stream, _java.IntFunction)
+    joined = _find("collect", _java.Stream, _java.Object, _java.Collector)
+    for function, argument in ((answers, step), (joined, _java.Collectors.joining(_SEPARATOR))):
+        call = _java.MethodHandles.filterReturnValue(call, _java.MethodHandles.insertArguments(function, 1, [argument]))
+    return _java.MethodHandleProxies.asInterfaceInstance(_java.Supplier.class_, call)

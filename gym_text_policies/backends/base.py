@@ -17,8 +17,14 @@ class Request:
     messages: tuple[Message, ...]
     choices: tuple[str, ...] | None = None
     """If given, the answer is a probability for each of these instead of a text."""
+    schema: Mapping[str, Any] | None = None
+    """If given, the answer is a text that is JSON of this JSON schema."""
     max_tokens: int = 16
     """Most tokens to generate."""
+    temperature: float = 0.0
+    """0: the most probable token each time. Else tokens are drawn, from probabilities to the power of 1 / temperature."""
+    seed: int | None = None
+    """Seed of what is drawn."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,9 @@ class Answer:
     """What was generated; None for a request with choices."""
     probabilities: Mapping[str, float] | None = None
     """Probability of each choice; they sum to 1."""
+    probability_kind: str | None = None
+    """``likelihood``: of the choice and the end of turn as text, relative to the other choices. ``letter``: of the letter that
+    stands for it in a list. ``decision``: as the provider decides."""
     tokens_in: int = 0
     """Tokens given to the model: of the prompt, and of the choices."""
     tokens_cached: int = 0
