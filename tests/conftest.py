@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,6 +12,9 @@ import pytest
 import gym_text  # noqa: F401  registers the environments
 
 ENV_IDS = sorted(name for name, spec in gym.registry.items() if str(spec.entry_point).startswith("gym_text."))
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+"""A shell starts background jobs with SIGINT ignored, which the processes of the tests of Ctrl-C would inherit."""
 
 
 @pytest.fixture(params=ENV_IDS)
