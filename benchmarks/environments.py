@@ -1,6 +1,7 @@
-"""Speed and memory of the environments, beside the official client and the bare engine, in one run.
+"""Speed and memory of the environments, beside the official client, the bare engine and stock minigrid, in one run.
 
-All contenders play the same levels with the same random valid actions; rates are medians over rounds in which they take turns.
+All contenders play the same levels with the same random actions; rates are medians over rounds in which they take turns.
+``--part`` measures one of the two and keeps what was measured of the other.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +25,11 @@ import psutil
 from tqdm import tqdm
 
 import gym_text
+from gym_text.errors import check_choice
 from gym_text_policies.cli import add_fields
 
 ENV_ID = "CookingWorldText-v0"
+STOCK = "BabyAI-GoToLocal-v0"
 ENGINE_PARAMETERS = "numLocations=3,numIngredients=2,numDistractorItems=2,includeDoors=1,limitInventorySize=1"
 RESULTS = Path(__file__).parent / "results"
 Script = tuple[int, list[str]]
@@ -36,6 +40,8 @@ Script = tuple[int, list[str]]
 class Config:
     """What to measure."""
 
+    part: str = "all"
+    """What to measure: all, textworld or babyai."""
     games: int = 64
     """Games of the vector environment, and of the memory figures."""
     steps: int = 50
@@ -149,6 +155,36 @@ def reset_contenders(scripts: list[Script]) -> dict[str, Callable[[], float]]:
     return {"official client, unverified": official, "environment, verified": ours}
 
 
+def babyai_contenders(config: Config) -> tuple[dict[str, Callable[[], float]], int]:
+    """Return functions that play random episodes, resets included, and return the seconds; and the number of steps."""
+    import minigrid  # noqa: F401  registers the levels
+
+    envs = {
+        STOCK: gym.make(STOCK),
+        "text": gym.make("BabyAIText-v0", expert="off"),
+        "text, expert's path": gym.make("BabyAIText-v0", expert="path"),
+        "text, expert replans": gym.make("BabyAIText-v0", expert="replan"),
+    }
+    scripts = {}
+    for seed in range(config.games):
+        rng, over = random.Random(seed), False
+        scripts[seed] = []
+        envs["text"].reset(seed=seed)
+        while not over:
+            scripts[seed].append(rng.randrange(6))
+            _, _, terminated, truncated, _ = envs["text"].step(scripts[seed][-1])
+            over = terminated or truncated
+
+    def play(env: gym.Env[Any, Any]) -> None:
+        for seed, actions in scripts.items():
+            env.reset(seed=seed)
+            for action in actions:
+                env.step(action)
+
+    contenders = {name: partial(timed, partial(play, env)) for name, env in envs.items()}
+    return contenders, sum(map(len, scripts.values()))
+
+
 def rates(contenders: dict[str, Callable[[], float]], count: int, config: Config) -> dict[str, float]:
     """Return the median rate per second of each contender, which does `count` things in a round."""
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
@@ -186,18 +222,28 @@ def measure_footprint(kind: str, number: int) -> None:
         game.close()
 
 
-def main() -> None:
-    """Measure everything, print the table and write ``results/environments.json`` and ``.md``."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    add_fields(parser, Config)
-    config = Config(**vars(parser.parse_args()))
+def measure_textworld(config: Config) -> dict[str, Any]:
+    """Measure TextWorldExpress's games."""
     scripts = record_scripts(config)
     steps = rates(step_contenders(scripts), config.games * config.steps, config)
     resets = rates(reset_contenders(scripts), config.games, config)
     ours = footprint("ours", config.games)
     official = footprint("official", config.official_clients)
+    return {"config": asdict(config), "steps_per_second": steps, "resets_per_second": resets, "ours": ours, "official": official}
+
+
+def measure_babyai(config: Config) -> dict[str, Any]:
+    """Measure BabyAI."""
+    contenders, steps = babyai_contenders(config)
+    return {"config": asdict(config), "steps_per_second": rates(contenders, steps, config)}
+
+
+def textworld_rows(record: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Return the figures of TextWorldExpress's games, each with what is asked of it."""
+    config = Config(**record["config"])
+    steps, resets, ours, official = (record[key] for key in ("steps_per_second", "resets_per_second", "ours", "official"))
     each = config.games / config.official_clients
-    rows = [
+    return [
         ("steps/s, official client", f"{steps['official client']:,.0f}", ""),
         ("steps/s, bare engine in this process, answers left as strings", f"{steps['bare engine']:,.0f}", ""),
         ("steps/s, bare engine in this process, answers read by json.loads", f"{steps['bare engine, read']:,.0f}", ""),
@@ -217,12 +263,42 @@ def main() -> None:
         ("resets/s with gold path, environment, verified", f"{resets['environment, verified']:,.0f}", ""),
         ("the same, ratio", f"{resets['environment, verified'] / resets['official client, unverified']:.2f}", "at least 0.5"),
     ]
-    lines = ["| figure | measured | asked |", "|---|---|---|", *(f"| {' | '.join(row)} |" for row in rows)]
+
+
+def babyai_rows(record: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Return the figures of BabyAI, each with what is asked of it."""
+    asked = {"text": "at least 1.5", "text, expert's path": "at least 0.25", "text, expert replans": "at least 0.25"}
+    steps = record["steps_per_second"]
+    rows = [(f"steps/s with resets, {name}", f"{rate:,.0f}", "") for name, rate in steps.items()]
+    return rows + [(f"{name} / {STOCK}", f"{steps[name] / steps[STOCK]:.2f}", least) for name, least in asked.items()]
+
+
+def main() -> None:
+    """Measure, print the tables and write ``results/environments.json`` and ``.md``."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    add_fields(parser, Config)
+    config = Config(**vars(parser.parse_args()))
+    check_choice("part", config.part, ("all", *PARTS))
+    file = RESULTS / "environments.json"
+    record = json.loads(file.read_text()) if file.exists() else {}
+    lines = ["`python benchmarks/environments.py`", ""]
+    for part, (title, measure, rows) in PARTS.items():
+        if config.part in ("all", part):
+            record[part] = measure(config)
+        if part in record:
+            lines += [f"## {title}", "", "| figure | measured | asked |", "|---|---|---|"]
+            lines += [*(f"| {' | '.join(row)} |" for row in rows(record[part])), ""]
     print("\n".join(lines))
-    record = {"config": asdict(config), "steps_per_second": steps, "resets_per_second": resets, "ours": ours, "official": official}
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "environments.json").write_text(json.dumps(record, indent=2) + "\n")
-    (RESULTS / "environments.md").write_text("\n".join(["`python benchmarks/environments.py`", "", *lines, ""]))
+    file.write_text(json.dumps(record, indent=2) + "\n")
+    file.with_suffix(".md").write_text("\n".join(lines))
+
+
+PARTS: dict[str, tuple[str, Callable[[Config], dict[str, Any]], Callable[[dict[str, Any]], list[tuple[str, str, str]]]]] = {
+    "textworld": ("TextWorldExpress", measure_textworld, textworld_rows),
+    "babyai": ("BabyAI", measure_babyai, babyai_rows),
+}
+"""What can be measured by itself: its title, the measurement, and the rows of its table."""
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Check the experts of TextWorldExpress's games: the gold path on every level, and replanning after random actions.
+"""Check the experts: the gold path on every level, and replanning after random actions.
 
-``python benchmarks/experts.py`` plays everything (some minutes on two cores) and writes ``experts.md`` and ``experts.json``;
-``--help`` lists the options.
+``python benchmarks/experts.py`` plays everything (some minutes on two cores) and writes ``experts.md`` and ``experts.json`` of
+TextWorldExpress's games and ``babyai_experts.md`` and ``.json`` of BabyAI's levels; ``--help`` lists the options.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import gymnasium as gym
 from tqdm import tqdm
 
 import gym_text  # noqa: F401  registers the environments
+from gym_text.errors import check_choice
 from gym_text_policies.cli import add_fields
 
 FOLDS = ("train", "dev", "test")
@@ -59,8 +60,10 @@ SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 @dataclass(frozen=True)
 class ExpertsConfig:
-    """Check the experts of TextWorldExpress's games."""
+    """Check the experts of TextWorldExpress's games and of BabyAI."""
 
+    part: str = "all"
+    """What to check: all, games or babyai."""
     seeds: int = 1000
     """Levels of each fold on which the gold path is played."""
     random_steps: int = 50
@@ -69,8 +72,14 @@ class ExpertsConfig:
     """Levels of the train fold on which the replanning expert takes over."""
     games: tuple[str, ...] = GAMES
     """Environments to be checked."""
+    level_seeds: int = 20
+    """Episodes of each of BabyAI's 96 levels."""
+    task_seeds: int = 200
+    """Episodes of each of BabyAI's five tasks, for the expert."""
+    random_episodes: int = 1000
+    """Episodes of each of BabyAI's five tasks, for a random policy."""
     folder: str = "benchmarks/results"
-    """Where experts.md and experts.json are written."""
+    """Where the tables are written."""
 
 
 @dataclass(frozen=True)
@@ -189,6 +198,87 @@ def replan(env: gym.Env[Any, Any], seed: int, distance: int) -> tuple[bool, bool
     return lost, hint, bool(info["success"])
 
 
+@dataclass(frozen=True)
+class BabyAIRow:
+    """The gold path of a level or task of BabyAI."""
+
+    name: str
+    episodes: int
+    won: int
+    """Episodes with a gold path, which wins within the limit when it is played."""
+    mean: float
+    longest: int
+    """Steps of the gold path; 0 where there is none."""
+    limit: int
+    """The greatest limit in these episodes: that of a level depends on the mission."""
+    random: float | None = None
+    """Share of episodes won by random actions, where this was measured."""
+
+
+def babyai_rows(config: ExpertsConfig) -> Iterator[BabyAIRow]:
+    """Play the gold paths of the five tasks and of all levels."""
+    import minigrid  # noqa: F401  registers the levels
+
+    from gym_text.babyai.levels import TASKS
+
+    levels = sorted(name for name in gym.registry if name.startswith("BabyAI-"))
+    jobs: list[tuple[dict[str, str], int]] = [({"task": task}, config.task_seeds) for task in TASKS]
+    jobs += [({"level": level}, config.level_seeds) for level in levels]
+    with tqdm(total=sum(seeds for _, seeds in jobs), desc="BabyAI", unit=" episodes") as bar:
+        for arguments, seeds in jobs:
+            (name,) = arguments.values()
+            bar.set_postfix_str(name)
+            env, lengths, limit = gym.make("BabyAIText-v0", **arguments), [], 0
+            for seed in range(seeds):
+                lengths += play_path(env, seed)
+                limit = max(limit, env.unwrapped._game.max_steps)  # type: ignore[attr-defined]
+                bar.update()
+            chance = random_success(arguments, config.random_episodes) if "task" in arguments else None
+            mean = statistics.fmean(lengths) if lengths else 0.0
+            yield BabyAIRow(name, seeds, len(lengths), mean, max(lengths, default=0), limit, chance)
+
+
+def play_path(env: gym.Env[Any, Any], seed: int) -> list[int]:
+    """Play the gold path of an episode; return its length, or nothing where there is none or it does not win."""
+    obs, info = env.reset(seed=seed)
+    path = info.get("gold_path", ())
+    for name in path:
+        obs, *_, info = env.step(env.get_wrapper_attr("text_spec").encode(name, obs))
+    return [len(path)] if info["success"] else []
+
+
+def random_success(arguments: dict[str, str], episodes: int) -> float:
+    """Return the share of episodes that random actions win."""
+    env, won = gym.make("BabyAIText-v0", expert="off", **arguments), 0
+    for seed in range(episodes):
+        rng, over = random.Random(seed), False
+        env.reset(seed=seed)
+        while not over:
+            _, _, terminated, truncated, info = env.step(rng.randrange(6))
+            over = terminated or truncated
+        won += info["success"]
+    return won / episodes
+
+
+def babyai_report(rows: Sequence[BabyAIRow]) -> str:
+    """Return the table of BabyAI in Markdown, the tasks before the levels."""
+    lines = [
+        "# Experts of BabyAI",
+        "",
+        "Made by `python benchmarks/experts.py --part babyai`.",
+        "",
+        "Won: the gold path wins within the limit when it is played; elsewhere there is none. The reasons are on the page of",
+        "`BabyAITextEnv`. Random: share of episodes that random actions win.",
+        "",
+        "| task or level | won | mean | longest | limit | random |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        chance = "" if row.random is None else f"{row.random:.3f}"
+        lines.append(f"| {row.name} | {row.won} of {row.episodes} | {row.mean:.1f} | {row.longest} | {row.limit} | {chance} |")
+    return "\n".join(lines) + "\n"
+
+
 def report(paths: Sequence[PathRow], replans: Sequence[ReplanRow]) -> str:
     """Return both tables in Markdown."""
     lines = [
@@ -224,20 +314,32 @@ def report(paths: Sequence[PathRow], replans: Sequence[ReplanRow]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Check everything, print and write the tables; return 1 if a gold path does not win."""
+    """Check, print and write the tables; return 1 if a gold path of a game or of a task of BabyAI does not win."""
     parser = argparse.ArgumentParser(description=ExpertsConfig.__doc__)
     add_fields(parser, ExpertsConfig)
     config = ExpertsConfig(**vars(parser.parse_args(arguments)))
+    check_choice("part", config.part, ("all", "games", "babyai"))
     logging.getLogger("gymnasium").setLevel(logging.ERROR)
-    paths, replans = list(gold_rows(config)), list(replan_rows(config))
+    failed = False
+    if config.part != "babyai":
+        paths, replans = list(gold_rows(config)), list(replan_rows(config))
+        write(config, "experts", report(paths, replans), {"paths": paths, "replanning": replans})
+        failed = any(p.won < p.levels for p in paths)
+    if config.part != "games":
+        rows = list(babyai_rows(config))
+        write(config, "babyai_experts", babyai_report(rows), {"rows": rows})
+        failed = failed or any(row.won < row.episodes for row in rows if row.random is not None)
+    return int(failed)
+
+
+def write(config: ExpertsConfig, name: str, text: str, rows: dict[str, list[Any]]) -> None:
+    """Print a report, and write it and what it was made from."""
     folder = Path(config.folder)
     folder.mkdir(parents=True, exist_ok=True)
-    text = report(paths, replans)
-    (folder / "experts.md").write_text(text)
-    data = {"config": asdict(config), "paths": [asdict(p) for p in paths], "replanning": [asdict(r) for r in replans]}
-    (folder / "experts.json").write_text(json.dumps(data, indent=1) + "\n")
+    (folder / f"{name}.md").write_text(text)
+    data = {"config": asdict(config)} | {key: [asdict(row) for row in values] for key, values in rows.items()}
+    (folder / f"{name}.json").write_text(json.dumps(data, indent=1) + "\n")
     print(text)
-    return int(any(p.won < p.levels for p in paths))
 
 
 if __name__ == "__main__":

@@ -7,12 +7,13 @@
     │   └── InvalidActionError                     an action of the wrong type or outside the action space
     ├── StepOrderError (gymnasium ResetNeeded)     step before reset, or after the end
     ├── MissingDependencyError (ImportError)       an extra is not installed; the message is the pip line
+    ├── BudgetError                                the next call to a provider could pass the run's limit on money or tokens
     └── EpisodeError (RuntimeError)                this episode cannot go on, others can
         ├── EngineError                            the game engine failed
         └── PolicyError                            the policy or its model provider failed
 
-An ``EpisodeError`` ends one episode as ``error`` and is recorded; every other error is a mistake in the
-program and ends the run.
+An ``EpisodeError`` ends one episode as ``error`` and is recorded; every other error ends the run: a mistake in the program,
+or a spent budget.
 """
 
 from __future__ import annotations
@@ -47,6 +48,10 @@ class MissingDependencyError(GymTextError, ImportError):
     """A package of an optional extra is not installed."""
 
 
+class BudgetError(GymTextError):
+    """The next call to a provider could pass the run's limit on money or tokens; a resumed run goes on from here."""
+
+
 class EpisodeError(GymTextError, RuntimeError):
     """This episode cannot go on; the run can."""
 
@@ -66,6 +71,16 @@ def unknown_choice(what: str, value: object, choices: Iterable[str]) -> UsageErr
     hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
     shown = ", ".join(map(repr, choices[:12])) + (f", … ({len(choices)} in all)" if len(choices) > 12 else "")
     return UsageError(f"{what}: expected one of {shown}; got {value!r}.{hint}")
+
+
+def check_options(what: str, options: Collection[str], known: Collection[str]) -> None:
+    """Raise `UsageError` unless all `options` are known; values are not shown, as one may be a key."""
+    for name in options:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            hint += " Keys come from the environment alone." if "key" in name.lower() else ""
+            raise UsageError(f"{what}: got an unknown option {name!r}.{hint} Options: {', '.join(known) or 'none'}.")
 
 
 def check_choice(what: str, value: Any, choices: Collection[str]) -> None:

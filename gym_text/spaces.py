@@ -1,6 +1,6 @@
-"""Spaces for text: strings of any length up to a bound, and lists of action names.
+"""Spaces for text: strings of any length up to a bound, lists of action names, and what was seen and done before.
 
-Both are plain Gymnasium spaces with two repairs. They have shape ``()`` and dtype ``object``, so that libraries which
+All are plain Gymnasium spaces with two repairs. They have shape ``()`` and dtype ``object``, so that libraries which
 put observations into NumPy arrays (stable-baselines3's ``DummyVecEnv``) keep whole strings. And
 ``AsyncVectorEnv`` with shared memory, which would return the same stale strings at every step
 (Gymnasium 1.0.0 to 1.4.0), is refused with Gymnasium's own message naming ``shared_memory=False``.
@@ -59,7 +59,40 @@ class ActionNames(spaces.Sequence):
         return f"ActionNames({self._max_length})"
 
 
+class TextHistory(spaces.Sequence):
+    """A tuple of pairs (text, action name), the oldest first.
+
+    Args:
+        max_length: Most characters of a text.
+        n: Most pairs; None for no bound.
+    """
+
+    def __init__(self, max_length: int, n: int | None = None) -> None:
+        super().__init__(spaces.Tuple([FreeText(max_length), FreeText(256)]))
+        self.n = n
+        self._max_length = max_length
+        self._shape = ()
+        self.dtype = np.dtype(object)
+
+    def sample(self, mask: Any = None, probability: Any = None) -> tuple[tuple[str, str], ...]:
+        """Draw pairs at random, at most `n`."""
+        return tuple(super().sample(mask, probability))[: self.n]
+
+    def contains(self, x: Any) -> bool:
+        """Return whether `x` is a tuple of at most `n` pairs."""
+        return isinstance(x, tuple) and (self.n is None or len(x) <= self.n) and super().contains(x)
+
+    def __eq__(self, other: object) -> bool:
+        """Compare the bounds as well."""
+        return super().__eq__(other) and isinstance(other, TextHistory) and self.n == other.n
+
+    def __repr__(self) -> str:
+        """Show the bounds."""
+        return f"TextHistory({self._max_length}, {self.n})"
+
+
 @create_shared_memory.register(FreeText)
 @create_shared_memory.register(ActionNames)
-def _refuse_shared_memory(space: FreeText | ActionNames, *args: object, **kwargs: object) -> NoReturn:
+@create_shared_memory.register(TextHistory)
+def _refuse_shared_memory(space: FreeText | ActionNames | TextHistory, *args: object, **kwargs: object) -> NoReturn:
     raise CustomSpaceError(f"{space} has no fixed size and cannot live in shared memory: pass shared_memory=False.")

@@ -16,7 +16,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from gym_text.errors import check_choice, check_int, import_extra
+from gym_text.errors import UsageError, check_choice, check_int, import_extra
 from gym_text_policies.load import load_policy
 from gym_text_policies.policy import Policy, environment_config, episode_key
 from gym_text_policies.records import Episode
@@ -41,11 +41,13 @@ class BenchConfig:
     environments: tuple[str, ...] = (*GAMES, *CONTROL)
     """Ids of the environments."""
     models: tuple[str, ...] = ("smollm2",)
-    """Language models: smollm2, hf:OWNER/NAME or a folder."""
+    """Language models: smollm2, hf:OWNER/NAME, a folder, openai:MODEL, ollama:MODEL or tensorzero:FUNCTION."""
     modes: tuple[str, ...] = ("text", "choose")
-    """How a language model answers: each is a row."""
+    """How a language model answers, text, json or choose: each is a row."""
     strategy: str = "zero_shot"
     """What a language model is asked: a template's name or path."""
+    history: str = "0"
+    """Steps before the present one that a language model is shown, or all."""
     fold: str = "test"
     """Seeds of which fold: train, dev or test."""
     seeds: int = 100
@@ -55,7 +57,9 @@ class BenchConfig:
     skip_llm: tuple[str, ...] = ("MountainCarContinuousLLM-v0",)
     """Environments that language models do not play: 999 steps an episode take a small one over five minutes."""
     batch: int = 8
-    """Episodes that run at once."""
+    """Episodes that run at once, asking a model in this process together."""
+    max_concurrency: int = 50
+    """Requests to a provider that wait at once."""
     retry_errors: bool = False
     """Play episodes again that ended in an error."""
 
@@ -63,12 +67,14 @@ class BenchConfig:
         for environment in self.environments:
             check_choice("environments", environment, sorted(name for name in gym.registry if "Text-v" in name or "LLM-v" in name))
         check_choice("fold", self.fold, ("train", "dev", "test"))
-        for name in ("seeds", "llm_seeds", "batch"):
-            check_int(name, getattr(self, name), 0 if name != "batch" else 1, 1_000_000)
+        for name in ("seeds", "llm_seeds", "batch", "max_concurrency"):
+            check_int(name, getattr(self, name), 0 if name.endswith("seeds") else 1, 1_000_000)
+        if self.history != "all" and not self.history.isdecimal():
+            raise UsageError(f"history: expected a number of steps, or all; got {self.history!r}.")
 
     def identity(self) -> dict[str, Any]:
         """Return what all runs into one folder must share: everything but how many seeds, how fast, and where to."""
-        free = ("folder", "seeds", "llm_seeds", "batch", "retry_errors")
+        free = ("folder", "seeds", "llm_seeds", "batch", "max_concurrency", "retry_errors")
         return {"benchmark": "policies"} | {key: value for key, value in dataclasses.asdict(self).items() if key not in free}
 
 
@@ -126,7 +132,8 @@ def _contests(config: BenchConfig, environment: str) -> list[Contest]:
     if environment not in config.skip_llm and config.llm_seeds:
         for model in config.models:
             for mode in config.modes:
-                options: dict[str, Any] = {"mode": mode, "strategy": config.strategy}
+                history = config.history if config.history == "all" else int(config.history)
+                options: dict[str, Any] = {"mode": mode, "strategy": config.strategy, "history": history}
                 policies.append((f"{model}, {mode}", load_policy(model, env, **options)))
     policies.append(("gold (expert)", load_policy("gold", env)))
     contests = []
@@ -161,7 +168,8 @@ def _play(contest: Contest, store: EpisodeStore, config: BenchConfig, typical_le
             bar.update(min(done + running, len(missing) - 0.1) - bar.n)
 
         done = 0
-        for episode in rollout(contest.make_env, contest.policy, missing, batch=config.batch, watch=watch):
+        at_once = {"workers": config.max_concurrency, "batch": 1} if contest.policy.remote else {"batch": config.batch}
+        for episode in rollout(contest.make_env, contest.policy, missing, watch=watch, **at_once):
             store.append(episode)
             done, won = done + 1, won + (episode.outcome == "won")
             running = max(0.0, running - episode.length / typical_length)

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
+
+import gymnasium as gym
+import numpy as np
 
 from gym_text import TextSpec
 from gym_text.errors import PolicyError, UsageError, check_choice, check_int
+from gym_text.wrappers import History
 from gym_text_policies.backends.base import Answer, Backend, Request
-from gym_text_policies.parsing import parse_action
+from gym_text_policies.examples import Examples
+from gym_text_policies.parsing import parse_action, parse_fields
 from gym_text_policies.policy import Policy
 from gym_text_policies.prompts import Prompt
-from gym_text_policies.records import Decision, Turn
+from gym_text_policies.records import Decision, Message, Turn
 
-Mode = Literal["text", "choose"]
-MODES = ("text", "choose")
+Mode = Literal["text", "json", "choose"]
+MODES = ("text", "json", "choose")
+_MOST_ASKED_AGAIN = 3
+"""Times that an answer is asked for again with ``on_invalid="retry"``."""
+_REPLY = "That cannot be used: it has to name exactly one of these actions: {}. Answer again."
 
 
 class LLMPolicy(Policy):
@@ -24,13 +33,20 @@ class LLMPolicy(Policy):
         backend: The model.
         spec: What the environment tells its players.
         strategy: What is asked: a template's name, or the path of your own; see `gym_text_policies.prompts`.
-        mode: How it is answered. ``text``: in words, generated greedily and parsed. ``choose``: by the probability of each action
-            that can be said now; the most probable is taken.
-        on_invalid: What to play when an answer in words cannot be used (it is counted in any case). ``random``: any action
-            that can be said now. ``play``: the answer itself, so that the game answers it (text games only). ``raise``: end
-            the episode as an error. Or an action's name.
-        max_tokens: Most tokens of an answer in words.
-        seed: Seed of all that the policy draws at random.
+        mode: How it is answered. ``text``: in words, parsed. ``json``: by a JSON object of the strategy's fields, whose
+            action can only be one that can be said now. ``choose``: by the probability of each action that can be said now; a
+            strategy that thinks thinks in words first, which is a second call.
+        history: Steps before this one that the prompt shows, or ``all``; `wrap` puts on the wrapper that keeps them.
+        own_words: Show what the model itself said at these steps, not only the actions. Known where `rollout` plays.
+        examples: What a strategy that shows examples shows.
+        with_reward: Whether the prompt says what is rewarded.
+        on_invalid: What to play when an answer cannot be used (it is counted in any case). ``random``: any action that can be said
+            now. ``retry``: say what was wrong and ask again, three times at most, then ``random``. ``play``: the answer itself,
+            so that the game answers it (text games only). ``raise``: end the episode as an error. Or an action's name.
+        max_tokens: Most tokens of an answer in words; by default 16, 60 in ``json``, 200 for a strategy that thinks.
+        temperature: 0: the most probable token, or action. Else they are drawn, from probabilities to the power of 1 / temperature.
+        length_normalised: In ``choose``, score an action by the mean log-probability of its tokens, not by their sum.
+        seed: Seed of all that is drawn at random.
     """
 
     def __init__(
@@ -40,26 +56,50 @@ class LLMPolicy(Policy):
         *,
         strategy: str = "zero_shot",
         mode: Mode = "text",
+        history: int | Literal["all"] = 0,
+        own_words: bool = False,
+        examples: Examples | None = None,
+        with_reward: bool = False,
         on_invalid: str = "random",
-        max_tokens: int = 16,
+        max_tokens: int | None = None,
+        temperature: float = 0.0,
+        length_normalised: bool = False,
         seed: int = 0,
     ) -> None:
         super().__init__(spec, seed=seed)
         check_choice("mode", mode, MODES)
-        check_int("max_tokens", max_tokens, 1, 100_000)
-        if on_invalid not in ("random", "play", "raise") and not (
+        if history != "all":
+            check_int("history", history, 0, 1_000_000)
+        if not (isinstance(temperature, (int, float)) and 0 <= temperature <= 100):
+            raise UsageError(f"temperature: expected a number from 0 to 100; got {temperature!r}.")
+        if on_invalid not in ("random", "retry", "play", "raise") and not (
             spec.encoding in ("text", "index") or on_invalid in {action.name for action in spec.actions}
         ):
-            check_choice("on_invalid", on_invalid, ["random", "raise", *(action.name for action in spec.actions)])
+            check_choice("on_invalid", on_invalid, ["random", "retry", "raise", *(action.name for action in spec.actions)])
         if on_invalid == "play" and spec.encoding != "text":
             raise UsageError(
                 "on_invalid='play': expected a game with text actions, which answers any words; this one's are not text."
             )
         self._backend = backend
-        self._prompt = Prompt(strategy)
+        self._prompt = Prompt(strategy, with_reward=with_reward)
+        if self._prompt.uses_examples and examples is None:
+            raise UsageError(f"strategy {strategy!r}: expected examples to show; got none. load_policy collects them.")
+        self._thinks = len(self._prompt.answer) > 1
         self._mode = mode
+        self._history = history
+        self._own_words = own_words
+        self._examples = examples if self._prompt.uses_examples else None
         self._on_invalid = on_invalid
-        self._max_tokens = max_tokens
+        if max_tokens is None:
+            max_tokens = 200 if self._thinks else 60 if mode == "json" else 16
+        self._max_tokens = check_int("max_tokens", max_tokens, 1, 100_000)
+        self._temperature = float(temperature)
+        self._length_normalised = length_normalised
+
+    @property
+    def remote(self) -> bool:
+        """Whether its model is a provider's."""
+        return self._backend.remote
 
     @property
     def config(self) -> dict[str, Any]:
@@ -68,48 +108,150 @@ class LLMPolicy(Policy):
             "kind": "llm",
             **self._backend.config,
             **self._prompt.config,
+            **(self._examples.config if self._examples else {}),
             "mode": self._mode,
+            "history": self._history,
+            "own_words": self._own_words,
             "on_invalid": self._on_invalid,
             "max_tokens": self._max_tokens,
+            "temperature": self._temperature,
+            "length_normalised": self._length_normalised,
             "seed": self.seed,
         }
 
+    def wrap(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+        """Put on the wrapper that keeps the history, if the prompt shows one."""
+        return env if self._history == 0 else History(env, None if self._history == "all" else self._history)
+
     def decide(self, turns: Sequence[Turn]) -> list[Decision]:
-        """Ask the model for all turns in one call."""
-        requests = [self._request(turn) for turn in turns]
-        answers = self._backend.answer(requests)
-        return [self._decision(*row) for row in zip(turns, requests, answers, strict=True)]
-
-    def _request(self, turn: Turn) -> Request:
-        messages = self._prompt.render(self.spec, turn.obs)
-        choices = self.spec.names(dict(turn.obs)) if self._mode == "choose" else None
-        return Request(messages, choices, max_tokens=self._max_tokens)
-
-    def _decision(self, turn: Turn, request: Request, answer: Answer) -> Decision:
-        if answer.probabilities is not None:
-            action, valid = max(answer.probabilities, key=answer.probabilities.__getitem__), True
+        """Ask the model for all turns together, and again for those whose answers it is asked for again."""
+        questions = [self._question(turn) for turn in turns]
+        if self._mode == "choose":
+            self._let_choose(questions)
         else:
-            parsed = parse_action(answer.text or "", self.spec, turn.obs)
-            action, valid = (parsed, True) if parsed is not None else (self._instead(answer.text or "", turn), False)
-        return Decision(
-            action,
-            valid,
-            messages=request.messages,
-            completion=answer.text,
-            probabilities=answer.probabilities,
-            tokens_in=answer.tokens_in,
-            tokens_cached=answer.tokens_cached,
-            tokens_out=answer.tokens_out,
-            cost=answer.cost,
-        )
+            self._let_say(questions)
+        return [question.decision() for question in questions]
 
-    def _instead(self, text: str, turn: Turn) -> str:
+    def _question(self, turn: Turn) -> _Question:
+        if self._history != 0 and "history" not in turn.obs:
+            raise UsageError("obs: expected the key 'history'; it is missing. Use policy.wrap(env).")
+        examples = self._examples.of(turn.obs) if self._examples else ()
+        said = turn.completions if self._own_words else ()
+        messages = self._prompt.render(self.spec, turn.obs, examples=examples, said=said)
+        return _Question(turn, self.spec.names(dict(turn.obs)), list(messages))
+
+    def _ask(self, questions: Sequence[_Question], *, choose: bool = False) -> None:
+        """Ask all questions in one call."""
+        requests = []
+        for question in questions:
+            drawn = self._temperature > 0 and not choose
+            requests.append(
+                Request(
+                    tuple(question.messages),
+                    choices=question.names if choose else None,
+                    schema=self._prompt.schema(self.spec, question.names) if self._mode == "json" else None,
+                    max_tokens=self._max_tokens,
+                    temperature=self._temperature if drawn else 0.0,
+                    seed=int(question.turn.rng.integers(2**31)) if drawn else None,
+                    length_normalised=self._length_normalised,
+                    episode=question.turn.episode,
+                )
+            )
+        for question, answer in zip(questions, self._backend.answer(requests) if requests else [], strict=True):
+            question.answers.append(answer)
+
+    def _let_choose(self, questions: Sequence[_Question]) -> None:
+        if self._thinks:
+            self._ask(questions)
+            for question in questions:
+                _, question.reasoning = self._read(question)
+                question.say(question.text, "Now name the action that you take, and nothing else.")
+        self._ask([question for question in questions if len(question.names) > 1], choose=True)
+        for question in questions:
+            probabilities = question.probabilities
+            if self._temperature == 0:
+                question.action = max(probabilities, key=probabilities.__getitem__)
+            else:
+                weights = np.array([probabilities[name] for name in question.names]) ** (1 / self._temperature)
+                question.action = question.names[question.turn.rng.choice(len(weights), p=weights / weights.sum())]
+
+    def _let_say(self, questions: Sequence[_Question]) -> None:
+        waiting = questions
+        for again in range(1 + _MOST_ASKED_AGAIN if self._on_invalid == "retry" else 1):
+            if again:
+                for question in waiting:
+                    question.say(question.text, _REPLY.format(", ".join(question.names)))
+            self._ask(waiting)
+            for question in waiting:
+                question.action, question.reasoning = self._read(question)
+            waiting = [question for question in waiting if question.action is None]
+        for question in waiting:
+            question.valid, question.action = False, self._instead(question)
+
+    def _read(self, question: _Question) -> tuple[str | None, str | None]:
+        """Return the action and the reasoning of an answer in words; None for what it does not have."""
+        fields = parse_fields(question.text) if self._thinks or self._mode == "json" else None
+        if fields is None:
+            return parse_action(question.text, self.spec, question.turn.obs), question.text if self._thinks else None
+        thoughts = [str(fields[name]) for name in self._prompt.answer if name != "action" and name in fields]
+        return parse_action(fields["action"], self.spec, question.turn.obs), "\n".join(thoughts) or None
+
+    def _instead(self, question: _Question) -> str:
         """Return the action to play in place of an answer that cannot be used."""
-        names = self.spec.names(dict(turn.obs))
-        if self._on_invalid == "random":
-            return names[turn.rng.integers(len(names))]
+        if self._on_invalid in ("random", "retry"):
+            return question.names[question.turn.rng.integers(len(question.names))]
         if self._on_invalid == "play":
-            return text
+            return question.text
         if self._on_invalid == "raise":
-            raise PolicyError(f"answer: expected one of {', '.join(map(repr, names))}; got {text!r}. Set on_invalid to play on.")
+            names = ", ".join(map(repr, question.names))
+            raise PolicyError(f"answer: expected one of {names}; got {question.text!r}. Set on_invalid to play on.")
         return self._on_invalid
+
+
+@dataclass
+class _Question:
+    """A turn on its way to a decision."""
+
+    turn: Turn
+    names: tuple[str, ...]
+    messages: list[Message]
+    answers: list[Answer] = field(default_factory=list)
+    action: str | None = None
+    reasoning: str | None = None
+    valid: bool = True
+
+    @property
+    def text(self) -> str:
+        """The last answer in words."""
+        return next((answer.text for answer in reversed(self.answers) if answer.text is not None), "")
+
+    @property
+    def probabilities(self) -> Mapping[str, float]:
+        """The probability of each action; what is the only one needs no asking."""
+        last = self.answers[-1].probabilities if self.answers else None
+        return last or {self.names[0]: 1.0}
+
+    def say(self, answer: str, reply: str) -> None:
+        """Go on with the conversation."""
+        self.messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": reply}]
+
+    def decision(self) -> Decision:
+        """Return what has been decided, and all that it cost."""
+        assert self.action is not None
+        texts = [answer.text for answer in self.answers if answer.text is not None]
+        chosen = not texts or self.answers[-1].text is None
+        return Decision(
+            self.action,
+            self.valid,
+            messages=tuple(self.messages),
+            completion=texts[-1] if texts else None,
+            reasoning=self.reasoning,
+            retries=0 if chosen else len(texts) - 1,
+            probabilities=self.probabilities if chosen else None,
+            probability_kind=self.answers[-1].probability_kind if chosen and self.answers else None,
+            tokens_in=sum(answer.tokens_in for answer in self.answers),
+            tokens_cached=sum(answer.tokens_cached for answer in self.answers),
+            tokens_out=sum(answer.tokens_out for answer in self.answers),
+            cost=sum(answer.cost for answer in self.answers),
+            reference=self.answers[-1].reference if self.answers else None,
+        )

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import inspect
 from typing import Any
 
 import gymnasium as gym
 
-from gym_text.errors import UsageError, unknown_choice
-from gym_text_policies.backends.base import Backend
+from gym_text.errors import UsageError
+from gym_text_policies.backends import Backend, load_backend
 from gym_text_policies.baselines import ControllerPolicy, GoldPolicy, RandomPolicy
+from gym_text_policies.examples import FewShot, Retrieval, gold_examples
 from gym_text_policies.llm import LLMPolicy
 from gym_text_policies.policy import Policy, text_spec
+from gym_text_policies.prompts import Prompt
 
 
 def load_policy(model: str | Backend, env: gym.Env[Any, Any], *, seed: int = 0, **options: Any) -> Policy:
@@ -19,10 +21,13 @@ def load_policy(model: str | Backend, env: gym.Env[Any, Any], *, seed: int = 0, 
 
     Args:
         model: ``random``, ``gold`` (the environment's expert) or ``controller`` (of a control task). Or a language model:
-            ``smollm2`` (the embedded one), ``hf:OWNER/NAME``, a folder, or a `Backend`.
+            ``smollm2`` (the embedded one), ``hf:OWNER/NAME``, a folder, ``openai:MODEL``, ``ollama:MODEL``,
+            ``tensorzero:FUNCTION``, ``scripted:A|B``, or a `Backend`; see `load_backend`.
         env: The environment to play.
         seed: Seed of all that the policy draws at random.
-        options: Of a language model: strategy, mode, on_invalid, max_tokens; see `LLMPolicy`.
+        options: Of a language model; see `LLMPolicy`. For a strategy that shows examples also `shots`, how many (3), and
+            `demonstrations`, the number of expert episodes of the train fold to choose them from. All others are the backend's:
+            `base_url`, `timeout`, `cache`, `prices` …
 
     Returns:
         The policy; play it in ``policy.wrap(env)``.
@@ -37,17 +42,22 @@ def load_policy(model: str | Backend, env: gym.Env[Any, Any], *, seed: int = 0, 
         if model == "controller":
             return ControllerPolicy.of(env)
         return RandomPolicy(text_spec(env), seed=seed) if model == "random" else GoldPolicy(text_spec(env))
+    own = [name for name in inspect.signature(LLMPolicy).parameters if name not in ("backend", "spec", "seed")]
+    own += ["shots", "demonstrations"]
+    backend = load_backend(model, others=own, **{name: value for name, value in options.items() if name not in own})
+    settings = {name: value for name, value in options.items() if name in own}
     try:
-        return LLMPolicy(_backend(model), text_spec(env), seed=seed, **options)
+        return LLMPolicy(backend, text_spec(env), seed=seed, **_with_examples(settings, env))
     except TypeError as error:
-        raise UsageError(f"policy {model!r}: {error}. Options: strategy, mode, on_invalid, max_tokens.") from error
+        raise UsageError(f"policy {model!r}: {error}. Options: {', '.join(own)}.") from error
 
 
-def _backend(model: str | Backend) -> Backend:
-    if isinstance(model, Backend):
-        return model
-    if model == "smollm2" or model.startswith("hf:") or Path(model).is_dir():
-        from gym_text_policies.backends.transformers import load_transformers
-
-        return load_transformers(model)
-    raise unknown_choice("model", model, ["random", "gold", "controller", "smollm2", "hf:OWNER/NAME", "a folder"])
+def _with_examples(options: dict[str, Any], env: gym.Env[Any, Any]) -> dict[str, Any]:
+    """Return the options with the examples that the strategy shows."""
+    strategy = options.get("strategy", "zero_shot")
+    if "examples" in options or not Prompt(strategy).uses_examples:
+        return options
+    nearest = strategy == "retrieval"
+    shots = options.pop("shots", 3)
+    demonstrations = gold_examples(env, options.pop("demonstrations", 50 if nearest else shots))
+    return options | {"examples": (Retrieval if nearest else FewShot)(shots, demonstrations)}

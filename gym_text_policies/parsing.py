@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -39,6 +40,26 @@ def parse_action(answer: str, spec: TextSpec, obs: Mapping[str, Any]) -> str | N
     if not named and spec.encoding == "box":
         return _number(answer, spec, obs)
     return by_words[named.pop()] if len(named) == 1 else None
+
+
+def parse_fields(answer: str) -> dict[str, Any] | None:
+    """Return the one JSON object with an action that an answer contains, or None; two that differ in the action are none.
+
+    Example:
+        >>> parse_fields('Sure: {"reasoning": "A wall.", "action": "turn left"} Good luck!')
+        {'reasoning': 'A wall.', 'action': 'turn left'}
+    """
+    decoder, found, place = json.JSONDecoder(), [], answer.find("{")
+    while place >= 0:
+        try:
+            value, end = decoder.raw_decode(answer, place)
+        except (ValueError, RecursionError):
+            end = place + 1
+        else:
+            if isinstance(value, dict) and isinstance(value.get("action"), (str, int, float)):
+                found.append(value | {"action": str(value["action"])})
+        place = answer.find("{", end)
+    return found[0] if len({value["action"] for value in found}) == 1 else None
 
 
 def _normal(text: str) -> str:

@@ -31,6 +31,11 @@ class Policy(ABC):
         self._own_rng = np.random.default_rng(seed)
         self._own_step = 0
 
+    @property
+    def remote(self) -> bool:
+        """Whether it waits for a provider: then `rollout` plays it fastest with many workers and a batch of 1."""
+        return False
+
     @abstractmethod
     def decide(self, turns: Sequence[Turn]) -> list[Decision]:
         """Decide one action for each turn; a turn's decision does not depend on the others.
@@ -50,7 +55,7 @@ class Policy(ABC):
 
     def __call__(self, obs: Mapping[str, Any]) -> Any:
         """Decide on one observation, outside any loop, and return the environment's action."""
-        turn = Turn(obs, self._own_rng, "call", self._own_step)
+        turn = Turn(obs, self._own_rng, step=self._own_step)
         self._own_step += 1
         return self.spec.encode(self.decide([turn])[0].action, dict(obs))
 
@@ -71,7 +76,7 @@ class Policy(ABC):
         batched = np.ndim(observation["text"]) > 0
         rows = _unstack(observation) if batched else [observation]
         steps = np.zeros(len(rows), dtype=int) if state is None else np.where(episode_start, 0, state)
-        turns = [Turn(obs, self._own_rng, str(i), int(steps[i])) for i, obs in enumerate(rows)]
+        turns = [Turn(obs, self._own_rng, step=int(steps[i])) for i, obs in enumerate(rows)]
         actions = [self.spec.encode(d.action, dict(t.obs)) for d, t in zip(self.decide(turns), turns, strict=True)]
         if not batched:
             return actions[0], steps + 1

@@ -64,6 +64,8 @@ class Decision:
     """This decision's share of the time that its batch took."""
     cost: float = 0.0
     """Price in US dollars."""
+    reference: str | None = None
+    """The provider's own name of the episode, where it groups by episodes."""
 
 
 @dataclass(frozen=True)

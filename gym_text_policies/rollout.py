@@ -18,6 +18,7 @@ from gym_text_policies.policy import Policy, environment_config, episode_key, ep
 from gym_text_policies.records import Decision, Episode, Step, Turn, plain
 
 MakeEnv = Callable[[], gym.Env[Any, Any]]
+_TABLES = itertools.count()
 
 
 def rollout(
@@ -31,10 +32,11 @@ def rollout(
 ) -> Iterator[Episode]:
     """Play one episode for each seed and yield each as it ends.
 
-    Up to ``workers * batch`` episodes run at once. Those that wait for a decision stand in one queue; each worker takes up to
-    `batch` of them, decides, plays, and puts them back. A model in this process wants one worker and a batch; a remote one many
-    workers and a batch of 1, so that a slow answer holds up only its own episode. Episodes do not depend on either number,
-    but for the last digits of probabilities.
+    Up to ``workers * batch`` episodes run at once, of several workers twice as many: so none is idle at the end, while the last
+    few episodes go on. Those that wait for a decision stand in one queue; each worker takes up to `batch` of them, decides,
+    plays, and puts them back. A model in this process wants one worker and a batch; a remote one many workers and a batch of 1,
+    so that a slow answer holds up only its own episode. Episodes do not depend on either number, but for the last digits of
+    probabilities.
 
     Args:
         make_env: Makes an environment, without the policy's wrappers; called once for each episode that runs at once.
@@ -52,7 +54,8 @@ def rollout(
     """
     if workers < 1 or batch < 1:
         raise UsageError(f"rollout: expected workers and batch of at least 1; got workers={workers}, batch={batch}.")
-    table = _Table(make_env, policy, iter(seeds), workers * batch, watch or (lambda turns: None))
+    at_once = workers * batch * (1 if workers == 1 else 2)
+    table = _Table(make_env, policy, iter(seeds), at_once, watch or (lambda turns: None))
     try:
         yield from _play(table, batch) if workers == 1 else _play_in_threads(table, workers, batch)
     finally:
@@ -93,6 +96,7 @@ class _Table:
         self._size = size
         self._waiting: deque[_Game] = deque()
         self._games: list[_Game] = []
+        self._name = next(_TABLES)
         self._numbers = itertools.count()
         self._playing = 0
         self._changed = threading.Condition()
@@ -101,7 +105,8 @@ class _Table:
         """Return up to `most` waiting games, beginning new ones where there is room; an empty list when all is played."""
         with self._changed:
             while not self.stopped:
-                while len(self._games) < self._size and len(self._waiting) < most:
+                enough = max(most, len(self._waiting) + 1)  # one more than is needed, until all are there
+                while len(self._games) < self._size and len(self._waiting) < enough:
                     seed = next(self._seeds, None)
                     if seed is None:
                         self._size = len(self._games)
@@ -130,8 +135,8 @@ class _Table:
             self._changed.notify_all()
 
     def number(self) -> str:
-        """Return a name for a new episode."""
-        return str(next(self._numbers))
+        """Return a name for a new episode, which no other in this process has."""
+        return f"{self._name}-{next(self._numbers)}"
 
     def close(self) -> None:
         """Let waiting workers go, and close the environments."""
@@ -246,7 +251,8 @@ def _step(game: _Game, decision: Decision) -> EpisodeError | None:
         )
     )
     game.info = info
-    game.turn = replace(game.turn, obs=after, step=game.turn.step + 1)
+    completions = (*game.turn.completions, decision.completion)
+    game.turn = replace(game.turn, obs=after, step=game.turn.step + 1, completions=completions)
     return None
 
 

@@ -83,5 +83,6 @@ def test_a_policys_configuration_says_what_it_is():
     config = policy_that_says("drop", mode="choose", seed=3).config
     assert config | {"template": "*"} == {
         "kind": "llm", "backend": "scripted", "name": "scripted", "strategy": "zero_shot", "template": "*",
-        "mode": "choose", "on_invalid": "random", "max_tokens": 16, "seed": 3,
+        "mode": "choose", "history": 0, "own_words": False, "on_invalid": "random", "max_tokens": 16, "temperature": 0.0,
+        "length_normalised": False, "seed": 3,
     }  # fmt: skip

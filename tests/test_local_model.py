@@ -1,5 +1,7 @@
 """The embedded model itself: real weights, exact probabilities."""
 
+import dataclasses
+import json
 import os
 import shutil
 import subprocess
@@ -12,10 +14,12 @@ import pytest
 import torch
 
 from gym_text import MissingDependencyError, UsageError
+from gym_text.babyai.env import BABYAI_SPEC
 from gym_text_policies import PolicyError, Request, load_policy, rollout
 from gym_text_policies.backends import smollm2
-from gym_text_policies.backends.token_tree import TokenTree
+from gym_text_policies.backends.prefixes import Branch, Prefixes
 from gym_text_policies.backends.transformers import TransformersBackend, load_transformers
+from gym_text_policies.prompts import Prompt
 
 SYSTEM = {"role": "system", "content": "You play a game. Answer with one action."}
 
@@ -50,8 +54,8 @@ REQUESTS = [
 ]
 
 
-def brute_force(model, request):
-    """Return the probability of each choice from one plain forward pass per choice."""
+def log_likelihoods(model, request):
+    """Return log P(choice + end of turn | prompt) of each choice, from one plain forward pass per choice."""
     network, tokenizer = model
     prompt = tokenizer.apply_chat_template(list(request.messages), add_generation_prompt=True, return_dict=True)["input_ids"]
     scores = []
@@ -60,6 +64,12 @@ def brute_force(model, request):
         with torch.inference_mode():
             logs = network(torch.tensor([prompt + answer])).logits[0].log_softmax(-1)
         scores.append(sum(float(logs[len(prompt) + i - 1, token]) for i, token in enumerate(answer)))
+    return scores
+
+
+def brute_force(model, request):
+    """Return the probability of each choice."""
+    scores = log_likelihoods(model, request)
     weights = np.exp(np.array(scores) - max(scores))
     return dict(zip(request.choices, weights / weights.sum(), strict=True))
 
@@ -90,25 +100,74 @@ def test_text_equals_plain_greedy_generation(model, backend):
     assert answers[0].tokens_out < 12, "the end of turn ends an answer"
 
 
+def test_length_normalised_scores_are_means_per_token(model, backend):
+    request = REQUESTS[2]
+    plain, mean = backend.answer([request, dataclasses.replace(request, length_normalised=True)])
+    lengths = [len(backend.tokens(choice)) + 1 for choice in request.choices]
+    scores = np.log([plain.probabilities[choice] for choice in request.choices])
+    # sums are known up to a constant: the means follow from the brute force's sums
+    sums = np.array(log_likelihoods(model, request))
+    assert scores - scores[0] == pytest.approx(sums - sums[0], abs=1e-3)
+    weights = np.exp(sums / lengths)
+    assert list(mean.probabilities.values()) == pytest.approx(list(weights / weights.sum()), abs=1e-4)
+
+
+def test_json_answers_are_of_their_schema_alone_and_in_a_batch(model, backend):
+    schema = Prompt("reasoning").schema(BABYAI_SPEC, ("turn left", "go forward"))
+    requests = [question(text, schema=schema, max_tokens=50) for text in ("A red ball.", "A wall.")]
+    texts = [answer.text for answer in backend.answer(requests)]
+    for text in texts:
+        fields = json.loads(text)
+        assert list(fields) == ["reasoning", "action"] and fields["action"] in ("turn left", "go forward")
+    assert texts == [TransformersBackend(*model, "fresh").answer([request])[0].text for request in requests]
+
+
+def test_drawn_answers_depend_on_their_seed_alone(model, backend):
+    requests = [question("Tell me a word.", temperature=1.5, seed=seed, max_tokens=6) for seed in range(6)]
+    texts = [answer.text for answer in backend.answer(requests)]
+    assert len(set(texts)) > 3
+    assert texts[2] == TransformersBackend(*model, "fresh").answer(requests[2:3])[0].text
+    unseeded = [backend.answer([question("Tell me a word.", temperature=1.5, max_tokens=6)])[0].text for _ in range(6)]
+    assert len(set(unseeded)) > 1
+
+
 def test_the_shared_beginning_is_computed_once(backend):
     backend.answer([question("one", "yes", "no"), question("two", "yes", "no")])
     third = backend.answer([question("three", "yes", "no")])[0]
     assert third.tokens_cached >= 10
 
 
-def test_a_tree_gives_the_logits_of_plain_sequences(model):
+def test_packed_sequences_have_the_logits_of_plain_ones(model):
     network, _ = model
-    tree = TokenTree(network)
-    first = tree.add([5, 6, 7, 8])
-    second = tree.add([9, 10], first[1])
-    logs = tree.compute([first[-1], second[-1]])
+    plain = lambda *tokens: network(torch.tensor([tokens])).logits[0, -1]  # noqa: E731
+    prefixes = Prefixes(network, 1000)
+    (short, long) = prefixes.open([(5, 6, 7), (8,) * 40])
+    first, second = Branch.line(short, [5, 6, 7], [2]), Branch(long, [8] * 40, [*range(-1, 38), 20], [39, 38])
     with torch.inference_mode():
-        for row, sequence in zip(logs, ([5, 6, 7, 8], [5, 6, 9, 10]), strict=True):
-            assert torch.allclose(row, network(torch.tensor([sequence])).logits[0, -1].log_softmax(-1), atol=1e-4)
-    tree.truncate(2)
-    assert len(tree) == 2 == tree.match([5, 6, 7])
-    again = tree.compute([tree.add([9, 10], first[1])[-1]])
-    assert torch.allclose(again[0], logs[1], atol=1e-4)
+        one, two = prefixes.compute([first, second])
+        first.keep(2), second.keep(39)
+        assert torch.allclose(one[0], plain(5, 6, 7), atol=1e-3)
+        assert torch.allclose(two[0], plain(*[8] * 22), atol=1e-3), "the last token's parent is the 21st"
+        assert torch.allclose(two[1], plain(*[8] * 39), atol=1e-3)
+        (again,) = prefixes.open([(5, 6, 9, 10)])
+        assert again is short and again.tokens == [5, 6]
+        (three,) = prefixes.compute([Branch.line(again, [9, 10], [1])])
+        assert torch.allclose(three[0], plain(5, 6, 9, 10), atol=1e-3)
+        assert prefixes.open([(*[8] * 30, 9)])[0].tokens == [8] * 30, "a copy of what is common"
+        assert prefixes.match([8] * 39 + [1]) == 39
+
+
+def test_what_is_remembered_is_bounded_and_the_least_recently_used_goes_first(model):
+    prefixes = Prefixes(model[0], 600)
+    for number in range(10):
+        (prefix,) = prefixes.open([(number,) * 100])
+        branch = Branch.line(prefix, [number] * 100, [])
+        prefixes.compute([branch])
+        branch.keep(100)
+        prefixes.open([(0,) * 101])
+    assert len(prefixes) <= 600 + 128
+    assert prefixes.match([0] * 100) == 99 and prefixes.match([9] * 100) == 99
+    assert prefixes.match([1] * 100) == 0
 
 
 def test_a_prompt_longer_than_the_window_is_refused(backend):

@@ -34,3 +34,12 @@ def test_the_table_is_the_committed_result():
     assert (ROOT / "benchmarks/results/policies.md").read_text().strip() in README
     record = json.loads((ROOT / "benchmarks/results/policies.json").read_text())
     assert bench.markdown(record["rows"]) in README
+
+
+def test_the_figures_of_ppo_are_the_committed_result():
+    record = json.loads((ROOT / "benchmarks/results/stable_baselines.json").read_text())
+    rows = {row["policy"]: row for row in record["rows"]}
+    ppo, expert, chance = rows["PPO, word embeddings"], rows["expert"], rows["random"]
+    said = f"PPO wins {ppo['won']} of {ppo['episodes']} unseen levels in {ppo['length']:.1f} steps each "
+    said += f"(the expert: {expert['length']:.1f}; the random policy wins {chance['won']})"
+    assert said in " ".join(README.split())

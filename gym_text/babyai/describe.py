@@ -1,69 +1,220 @@
-"""From what the agent sees to sentences.
+"""From the grid to what the agent sees, and from that to sentences.
 
-The wording and its order are those of the text form of BabyAI that the language-model literature uses (Carta et al. 2023,
-"Grounding Large Language Models in Interactive Environments with Online Reinforcement Learning"; BALROG).
+The wording of `describe` and its order are those of the text form of BabyAI that the language-model literature uses (Carta et
+al. 2023, "Grounding Large Language Models in Interactive Environments with Online Reinforcement Learning"; BALROG).
+
+What is seen is what minigrid's ``gen_obs_grid`` shows, read from the grid where it lies: nothing is sliced, copied or turned.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    import numpy as np
-    from minigrid.core.grid import Grid
+_SIZE = 7
+_MIDDLE = _SIZE // 2
+_CELLS = tuple((right, ahead) for right in range(-_MIDDLE, _MIDDLE + 1) for ahead in reversed(range(_SIZE)))
+"""The cells of the view in steps from the agent: columns from left to right, each from far to near."""
+_ROWS = tuple(tuple(_CELLS.index((right, ahead)) for right in range(-_MIDDLE, _MIDDLE + 1)) for ahead in range(_SIZE))
+"""The cells of each row from left to right, the rows from near to far."""
+_LINES = {
+    "forward": tuple(_CELLS.index((0, steps)) for steps in range(1, _SIZE)),
+    "left": tuple(_CELLS.index((-steps, 0)) for steps in range(1, _MIDDLE + 1)),
+    "right": tuple(_CELLS.index((steps, 0)) for steps in range(1, _MIDDLE + 1)),
+}
+"""The cells straight ahead of the agent and beside it, from near to far."""
+_OFFSETS = tuple(
+    tuple((x * ahead - y * right, y * ahead + x * right) for right, ahead in _CELLS) for x, y in ((1, 0), (0, 1), (-1, 0), (0, -1))
+)
+"""For each direction that the agent can face: where the cells of the view are in the grid, from the agent."""
+_SCENERY = ("wall", "floor", "goal", "lava")
 
-_SCENERY = ("wall", "unseen", "empty", "floor", "goal", "lava")
+
+class View(NamedTuple):
+    """What the agent sees."""
+
+    things: list[Any]
+    """The object in each cell, columns from left to right, each from far to near; None where there is none, or it is not seen,
+    or the agent stands."""
+    lit: list[int]
+    """The columns that are seen in each row, a bit for each, the rows from near to far."""
+
+    @property
+    def front(self) -> Any:
+        """What is in front of the agent, or None."""
+        return self.things[_LINES["forward"][0]]
 
 
-def describe_view(grid: Grid, visible: np.ndarray, carrying: Any) -> str:
+def look(game: Any) -> View:
+    """Return what the agent of a game of minigrid sees. The grid has a wall around it, so nothing beyond is seen."""
+    cells, width, height = game.grid.grid, game.grid.width, game.grid.height
+    x0, y0 = game.agent_pos
+    offsets = _OFFSETS[game.agent_dir]
+    view, lit = View([None] * len(_CELLS), []), 1 << _MIDDLE
+    for row in _ROWS:
+        found, opaque = [], 0
+        for column, index in enumerate(row):
+            x, y = offsets[index]
+            x, y = x0 + x, y0 + y
+            if not (0 <= x < width and 0 <= y < height):
+                opaque |= 1 << column
+            elif (thing := cells[y * width + x]) is not None:
+                found.append((column, index, thing))
+                if not thing.see_behind():
+                    opaque |= 1 << column
+        lit, ahead = _spread(lit, opaque)
+        view.lit.append(lit)
+        for column, index, thing in found:
+            if lit >> column & 1:
+                view.things[index] = thing
+        lit = ahead
+        if not lit:
+            break
+    view.things[_ROWS[0][_MIDDLE]] = None
+    return view
+
+
+@cache
+def _spread(lit: int, opaque: int) -> tuple[int, int]:
+    """Let a row's light spread to both sides and ahead, as minigrid's ``process_vis`` does; return this row and the next."""
+    ahead = 0
+    for columns, side in ((range(_SIZE - 1), 1), (range(_SIZE - 1, 0, -1), -1)):
+        for column in columns:
+            if lit >> column & 1 and not opaque >> column & 1:
+                lit |= 1 << column + side
+                ahead |= 1 << column + side | 1 << column
+    return lit, ahead
+
+
+def seen_cells(game: Any) -> Iterator[tuple[int, int]]:
+    """Yield where in the grid the cells are that the agent of a game of minigrid sees."""
+    x0, y0 = game.agent_pos
+    offsets = _OFFSETS[game.agent_dir]
+    for row, lit in zip(_ROWS, look(game).lit, strict=False):
+        for column, index in enumerate(row):
+            if lit >> column & 1:
+                yield x0 + offsets[index][0], y0 + offsets[index][1]
+
+
+def describe(view: View, carrying: Any) -> str:
     """Say what the agent carries, the walls straight ahead and beside it, and every object in view.
-
-    Args:
-        grid: The agent's view as minigrid's ``gen_obs_grid`` cuts it out, the agent in the middle of the last row, facing up.
-        visible: Which cells of it are seen, bool of shape (width, height).
-        carrying: What the agent carries.
 
     Returns:
         One sentence a line; empty where there is nothing to say.
     """
-    column, row = grid.width // 2, grid.height - 1  # where the agent stands
     lines = [f"You carry a {carrying.color} {carrying.type}"] if carrying else []
-    for direction, dx, dy in (("forward", 0, -1), ("left", -1, 0), ("right", 1, 0)):
-        distance = _wall(grid, visible, column, row, dx, dy)
-        if distance:
-            lines.append(f"a wall {_steps(distance)} {direction}")
-    for x in range(grid.width):
-        for y in range(grid.height):
-            cell = grid.get(x, y)
-            if cell is not None and visible[x, y] and cell.type not in _SCENERY and (x, y) != (column, row):
-                lines.append(f"a {_name(cell)} {_place(x - column, row - y)}")
+    for direction, line in _LINES.items():
+        for steps, index in enumerate(line, 1):
+            if (thing := view.things[index]) is not None:
+                if thing.type == "wall":
+                    lines.append(f"a wall {_steps(steps)} {direction}")
+                break
+    for index, thing in enumerate(view.things):
+        if thing is not None and thing.type not in _SCENERY:
+            lines.append(f"a {name(thing)} {_PLACES[index]}")
     return "\n".join(lines)
 
 
-def _wall(grid: Grid, visible: np.ndarray, x: int, y: int, dx: int, dy: int) -> int:
-    """Return how far the wall is in one direction; 0 where something else, or nothing, comes first."""
-    distance = 1
-    while 0 <= x + dx * distance < grid.width and 0 <= y + dy * distance < grid.height:
-        cell = grid.get(x + dx * distance, y + dy * distance)
-        if cell is not None and visible[x + dx * distance, y + dy * distance]:
-            return distance if cell.type == "wall" else 0
-        distance += 1
-    return 0
+def name(thing: Any) -> str:
+    """Return what an object is called; of a door also its state."""
+    if thing.type == "wall":
+        return "wall"
+    if thing.type != "door":
+        return f"{thing.color} {thing.type}"
+    state = "open" if thing.is_open else "locked" if thing.is_locked else "closed"
+    return f"{state} {thing.color} door"
 
 
-def _name(cell: Any) -> str:
-    if cell.type != "door":
-        return f"{cell.color} {cell.type}"
-    state = "open" if cell.is_open else "locked" if cell.is_locked else "closed"
-    return f"{state} {cell.color} door"
-
-
-def _place(right: int, forward: int) -> str:
-    """Say where a cell is; `right` is negative to the left, `forward` never."""
+def _place(right: int, ahead: int) -> str:
+    """Say where a cell is; `right` is negative to the left, `ahead` never."""
     side = f"{_steps(abs(right))} {'right' if right > 0 else 'left'}" if right else ""
-    ahead = f"{_steps(forward)} forward" if forward else ""
-    return " and ".join(part for part in (side, ahead) if part)
+    forward = f"{_steps(ahead)} forward" if ahead else ""
+    return " and ".join(part for part in (side, forward) if part)
 
 
 def _steps(number: int) -> str:
     return f"{number} step" if number == 1 else f"{number} steps"
+
+
+_PLACES = tuple(_place(*cell) for cell in _CELLS)
+
+
+class Situation(NamedTuple):
+    """What an action can change, kept from before it."""
+
+    front: Any
+    """What is in front of the agent, or None."""
+    called: str
+    """Its name then: a door's has its state."""
+    carrying: Any
+    """What the agent carries, or None."""
+
+    @staticmethod
+    def of(view: View, carrying: Any) -> Situation:
+        """Return the situation in which the agent has this view."""
+        return Situation(view.front, name(view.front) if view.front else "", carrying)
+
+
+def describe_effect(action: str, before: Situation, after: Situation) -> str:
+    """Say what an action did, from what the agent sees in front of it and carries before and after."""
+    thing = before.called if before.called == "wall" else f"the {before.called}"
+    thing = f"a {thing}" if thing == "wall" else thing
+    if action == "go forward":
+        return f"You bumped into {thing}" if before.front and not before.front.can_overlap() else "You took one step forward"
+    if action == "pick up":
+        return _picked_up(thing, before, after)
+    if action == "drop":
+        return _dropped(before, after)
+    if action == "toggle":
+        return _toggled(thing, before, after)
+    return f"You turned {action.removeprefix('turn ')}"
+
+
+def _picked_up(thing: str, before: Situation, after: Situation) -> str:
+    if after.carrying is not before.carrying:
+        return f"You picked up {thing}"
+    if before.front is None:
+        return "The cell in front is empty: nothing was picked up"
+    if before.carrying and before.front.can_pickup():
+        return f"You already carry the {name(before.carrying)}: nothing was picked up"
+    return f"{thing[0].upper()}{thing[1:]} cannot be picked up"
+
+
+def _dropped(before: Situation, after: Situation) -> str:
+    if before.carrying is None:
+        return "You carry nothing: nothing was dropped"
+    if after.carrying is None:
+        return f"You dropped the {name(before.carrying)}"
+    return "The cell in front is occupied: nothing was dropped"
+
+
+def _toggled(thing: str, before: Situation, after: Situation) -> str:
+    if before.front is None:
+        return "The cell in front is empty: nothing was toggled"
+    if before.front.type == "box":
+        return f"You opened {thing}: " + (f"a {after.called} was in it" if after.front else "it was empty and is gone")
+    if before.front.type != "door":
+        return f"{thing[0].upper()}{thing[1:]} cannot be toggled"
+    if after.called == before.called:
+        return f"{thing[0].upper()}{thing[1:]} takes a {before.front.color} key, which you do not carry"
+    return f"You {'closed' if before.called.startswith('open') else 'opened'} {thing}"
+
+
+def useful_actions(front: Any, carrying: Any) -> tuple[str, ...]:
+    """Return the names of the actions that change something, sorted, given what is in front of the agent and what it carries."""
+    useful = ["turn left", "turn right"]
+    if front is None or front.can_overlap():
+        useful.append("go forward")
+    if front is None and carrying:
+        useful.append("drop")
+    if front and front.can_pickup() and not carrying:
+        useful.append("pick up")
+    if front and (front.type == "box" or (front.type == "door" and _opens(front, carrying))):
+        useful.append("toggle")
+    return tuple(sorted(useful))
+
+
+def _opens(door: Any, carrying: Any) -> bool:
+    """Return whether toggling a door opens or closes it."""
+    return not door.is_locked or bool(carrying and (carrying.type, carrying.color) == ("key", door.color))

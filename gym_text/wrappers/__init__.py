@@ -1,5 +1,7 @@
 """Wrappers for any of the environments."""
 
+from gym_text.wrappers.encode_text import EncodeText
 from gym_text.wrappers.gold_action import GoldAction
+from gym_text.wrappers.history import History
 
-__all__ = ["GoldAction"]
+__all__ = ["EncodeText", "GoldAction", "History"]

@@ -25,6 +25,10 @@ class Request:
     """0: the most probable token each time. Else tokens are drawn, from probabilities to the power of 1 / temperature."""
     seed: int | None = None
     """Seed of what is drawn."""
+    length_normalised: bool = False
+    """Whether a choice's likelihood is the mean over its tokens, not their product."""
+    episode: str = ""
+    """Name of the episode it belongs to, unique in this process, for providers that group by it; no answer depends on it."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +50,15 @@ class Answer:
     """Tokens generated."""
     cost: float = 0.0
     """Price in US dollars."""
+    reference: str | None = None
+    """The provider's own name of the episode, where it groups by episodes."""
 
 
 class Backend(ABC):
     """A language model, wherever it runs. May be called from several threads."""
+
+    remote: bool = False
+    """Whether it waits for others: then give it one request a call, from many threads; else many requests, from one."""
 
     @abstractmethod
     def answer(self, requests: Sequence[Request]) -> list[Answer]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import functools
+import importlib
+import json
 import math
+import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,8 @@ from gym_text_policies.backends.base import Answer, Backend, Request
 
 _PASS_TOKENS = 512
 """New tokens of one forward pass, about: more in one pass would waste attention on other requests' tokens."""
+_GUESSED = 4
+"""Tokens that one pass tries ahead, of all answers together."""
 _REMEMBERED = 4096
 """Answers kept for requests that come again, as they do when a game stands still."""
 
@@ -26,30 +31,37 @@ class _Question:
 
     prompt: tuple[int, ...]
     choices: tuple[str, ...] | None
+    schema: str | None
     max_tokens: int
+    temperature: float
+    seed: int | None
+    length_normalised: bool
 
 
 class TransformersBackend(Backend):
-    """A causal language model with a chat template, played greedily.
+    """A causal language model with a chat template.
 
-    The beginning that prompts have in common is computed once and kept from call to call, and a question that was answered is not
-    computed again. In ``choose`` all candidates of a request share its prompt in one forward pass. A candidate's score is
+    What a prompt has in common with one that was read before is not computed again, and a question that was answered is only
+    recalled. In ``choose`` all candidates of a request share its prompt in one forward pass. A candidate's score is
     log P(candidate + end of turn | prompt), prompt and candidate tokenised apart; the probabilities are the softmax of the scores.
 
     Args:
         model: A causal language model of transformers.
         tokenizer: Its tokenizer, with a chat template.
         name: By which the records know it.
+        max_cached_tokens: Tokens whose keys and values are kept from call to call, about; the least recently used go first.
+            The embedded model takes 46 kB for each.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, name: str) -> None:
-        from gym_text_policies.backends.token_tree import TokenTree
+    def __init__(self, model: Any, tokenizer: Any, name: str, *, max_cached_tokens: int = 16_384) -> None:
+        from gym_text_policies.backends.prefixes import Prefixes
 
         self._tokenizer = tokenizer
         self._name = name
         self._end: int = tokenizer.eos_token_id
         self._window: int = model.config.max_position_embeddings
-        self._tree = TokenTree(model.eval())
+        self._prefixes = Prefixes(model.eval(), max_cached_tokens)
+        self._grammar_tokens: Any = None
         self._answered: OrderedDict[_Question, Answer] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -57,6 +69,11 @@ class TransformersBackend(Backend):
     def config(self) -> dict[str, Any]:
         """The model's name."""
         return {"backend": "transformers", "model": self._name}
+
+    @property
+    def tokens_computed(self) -> int:
+        """Tokens that went through the model so far."""
+        return self._prefixes.computed
 
     def answer(self, requests: Sequence[Request]) -> list[Answer]:
         """Answer each request.
@@ -82,7 +99,9 @@ class TransformersBackend(Backend):
                 f"{self._name}: expected a prompt of at most {self._window - request.max_tokens} tokens; got {len(prompt)}. "
                 "Shorten the history."
             )
-        return _Question(prompt, request.choices, request.max_tokens)
+        schema = _bounded(request.schema, request.max_tokens) if request.schema else None
+        seed = secrets.randbits(31) if request.temperature and request.seed is None else request.seed
+        return _Question(prompt, request.choices, schema, request.max_tokens, request.temperature, seed, request.length_normalised)
 
     def _recall(self, question: _Question) -> Answer:
         """Return the answer to a question that was answered before: none of its tokens is computed."""
@@ -95,33 +114,29 @@ class TransformersBackend(Backend):
         tokens: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
         return tokens
 
+    def _grammar(self, schema: str) -> Any:
+        """Return what follows an answer token by token and says which may come next."""
+        llguidance = import_extra("llguidance", "local")
+        if self._grammar_tokens is None:
+            self._grammar_tokens = importlib.import_module("llguidance.hf").from_tokenizer(self._tokenizer)
+        grammar = llguidance.LLMatcher.grammar_from_json_schema(schema, defaults={"whitespace_flexible": False})
+        return llguidance.LLMatcher(self._grammar_tokens, grammar)
+
     def _compute(self, questions: list[_Question]) -> list[Answer]:
         """Answer questions, none of them twice."""
         answers: dict[_Question, Answer] = {}
-        shared = functools.partial(self._shared, [question.prompt for question in questions])
-        self._tree.truncate(shared())
         for group in self._groups([question for question in questions if question.choices is not None]):
             answers |= zip(group, self._choose(group), strict=True)
-            self._tree.truncate(shared())
         free = [question for question in questions if question.choices is None]
         answers |= zip(free, self._generate(free), strict=True)
-        self._tree.truncate(shared())
         return [answers[question] for question in questions]
-
-    def _shared(self, prompts: list[tuple[int, ...]]) -> int:
-        """Return how many tokens all prompts share with each other and with the tree; never a prompt's last."""
-        if not prompts:
-            return len(self._tree)
-        first, last = min(prompts), max(prompts)  # in lexical order: what these two share, all share
-        common = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
-        return self._tree.match(first[: min(common, *(len(prompt) - 1 for prompt in prompts))])
 
     def _groups(self, questions: list[_Question]) -> Iterator[list[_Question]]:
         """Cut questions with choices into groups of one forward pass each."""
         group, size = [], 0
         for question in questions:
             group.append(question)
-            size += len(question.prompt) - self._tree.match(question.prompt) + 3 * len(question.choices or ())
+            size += len(question.prompt) - self._prefixes.match(question.prompt) + 3 * len(question.choices or ())
             if size >= _PASS_TOKENS:
                 yield group
                 group, size = [], 0
@@ -129,56 +144,103 @@ class TransformersBackend(Backend):
             yield group
 
     def _choose(self, questions: list[_Question]) -> list[Answer]:
-        """Score the candidates of several questions in one pass."""
-        tree = self._tree
-        cached = [tree.match(question.prompt) for question in questions]
-        wanted: dict[int, int] = {}  # node -> row of its log-probabilities
-        paths: list[list[tuple[list[int], list[int]]]] = []  # question -> candidate -> the nodes before its tokens, its tokens
-        for question in questions:
-            last = tree.add(question.prompt)[-1]
-            paths.append([])
+        """Score the candidates of several questions in one pass: what they have in common is one branch of a tree."""
+        from gym_text_policies.backends.prefixes import Branch
+
+        known = [self._prefixes.match(question.prompt) for question in questions]
+        branches: list[Branch] = []
+        candidates: list[list[tuple[list[int], list[int]]]] = []  # of each choice its tokens, and the rows that predict them
+        for question, prefix in zip(questions, self._prefixes.open([q.prompt for q in questions]), strict=True):
+            branch = Branch.line(prefix, question.prompt[len(prefix.tokens) :], [])
+            last = len(branch.tokens) - 1
+            children: dict[tuple[int, int], int] = {}
+            candidates.append([])
             for choice in question.choices or ():
-                tokens = self.tokens(choice)
-                nodes = [last, *tree.add(tokens, last)]
-                paths[-1].append((nodes, [*tokens, self._end]))
-                for node in nodes:
-                    wanted.setdefault(node, len(wanted))
-        logs = tree.compute(list(wanted))
-        return [
-            Answer(
-                probabilities=_softmax(
-                    question.choices or (), [float(logs[[wanted[n] for n in nodes], tokens].sum()) for nodes, tokens in candidates]
-                ),
-                tokens_in=len(question.prompt) + sum(len(tokens) for _, tokens in candidates),
-                tokens_cached=known,
+                tokens, nodes = self.tokens(choice), [last]
+                for token in tokens:
+                    node = children.get((nodes[-1], token))
+                    if node is None:
+                        node = children[nodes[-1], token] = len(branch.tokens)
+                        branch.tokens.append(token)
+                        branch.parents.append(nodes[-1])
+                    nodes.append(node)
+                candidates[-1].append(([*tokens, self._end], [node - last for node in nodes]))
+            branch.wanted += range(last, len(branch.tokens))
+            branches.append(branch)
+        answers = []
+        for question, cached, branch, choices, logits in zip(
+            questions, known, branches, candidates, self._prefixes.compute(branches), strict=True
+        ):
+            branch.keep(branch.wanted[0] + 1)
+            totals = logits.logsumexp(-1)
+            scores = [float((logits[rows, tokens] - totals[rows]).sum()) for tokens, rows in choices]
+            if question.length_normalised:
+                scores = [score / len(tokens) for score, (tokens, _) in zip(scores, choices, strict=True)]
+            answers.append(
+                Answer(
+                    probabilities=_softmax(question.choices or (), scores),
+                    probability_kind="likelihood",
+                    tokens_in=len(question.prompt) + sum(len(tokens) for tokens, _ in choices),
+                    tokens_cached=cached,
+                )
             )
-            for question, known, candidates in zip(questions, cached, paths, strict=True)
-        ]
+        return answers
 
     def _generate(self, questions: list[_Question]) -> list[Answer]:
-        """Generate greedily for several questions, one token of each in a pass."""
-        tree = self._tree
-        cached = [tree.match(question.prompt) for question in questions]
-        ends = [tree.add(question.prompt)[-1] for question in questions]
+        """Generate for several questions, a token of each in a pass, and more where a guess at what comes next is right."""
+        from gym_text_policies.backends.prefixes import Branch
+        from gym_text_policies.backends.writer import Writer
+
+        known = [self._prefixes.match(question.prompt) for question in questions]
+        prefixes = self._prefixes.open([question.prompt for question in questions]) if questions else []
+        writers = [Writer(q.temperature, q.seed or 0, self._grammar(q.schema) if q.schema else None) for q in questions]
         outputs: list[list[int]] = [[] for _ in questions]
         active = list(range(len(questions)))
         while active:
-            wanted = sorted({ends[i] for i in active})
-            best = dict(zip(wanted, tree.compute(wanted).argmax(-1).tolist(), strict=True))
+            branches = []
             for i in active:
-                outputs[i].append(best[ends[i]])
+                said = [*questions[i].prompt, *outputs[i]]
+                room = min(_GUESSED // len(active), questions[i].max_tokens - len(outputs[i]) - 1)
+                unread = said[len(prefixes[i].tokens) :]
+                tokens = unread + _guess(said, room)
+                branches.append(Branch.line(prefixes[i], tokens, range(len(unread) - 1, len(tokens))))
+            for i, branch, logits in zip(active, branches, self._prefixes.compute(branches), strict=True):
+                read = branch.wanted[0] + 1
+                for row in logits:
+                    outputs[i].append(writers[i].next(row))
+                    if outputs[i][-1] == self._end or read == len(branch.tokens) or branch.tokens[read] != outputs[i][-1]:
+                        break
+                    read += 1
+                branch.keep(read)
             active = [i for i in active if outputs[i][-1] != self._end and len(outputs[i]) < questions[i].max_tokens]
-            for i in active:
-                ends[i] = tree.add(outputs[i][-1:], ends[i])[0]
         return [
             Answer(
                 self._tokenizer.decode(output, skip_special_tokens=True),
                 tokens_in=len(question.prompt),
-                tokens_cached=known,
+                tokens_cached=cached,
                 tokens_out=len(output),
             )
-            for question, known, output in zip(questions, cached, outputs, strict=True)
+            for question, cached, output in zip(questions, known, outputs, strict=True)
         ]
+
+
+def _guess(said: list[int], room: int) -> list[int]:
+    """Return what followed the last time that the last two tokens were said, or the last one: `room` tokens at most."""
+    for size in (2, 1):
+        end = said[-size:]
+        for place in range(len(said) - size - 1, -1, -1):
+            if room > 0 and said[place : place + size] == end:
+                return said[place + size : place + size + room]
+    return []
+
+
+def _bounded(schema: Mapping[str, Any], max_tokens: int) -> str:
+    """Return a schema as text, its free strings bounded so that an object of them ends within `max_tokens` tokens, about."""
+    properties = dict(schema["properties"])
+    free = [name for name, part in properties.items() if part.get("type") == "string" and "enum" not in part]
+    for name in free:
+        properties[name] = {"maxLength": max(1, 3 * (max_tokens - 40) // len(free))} | properties[name]
+    return json.dumps(dict(schema) | {"properties": properties})
 
 
 def _softmax(choices: Sequence[str], scores: list[float]) -> dict[str, float]:

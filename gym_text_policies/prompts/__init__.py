@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError
+from jinja2 import ChoiceLoader, FileSystemLoader, StrictUndefined, TemplateError, meta
 from jinja2.sandbox import SandboxedEnvironment
 
 from gym_text import TextSpec, UsageError
@@ -15,40 +16,90 @@ from gym_text.errors import check_choice
 from gym_text_policies.records import Message
 
 _FOLDER = Path(__file__).parent
-STRATEGIES = tuple(sorted(path.stem for path in _FOLDER.glob("*.jinja")))
+STRATEGIES = tuple(sorted(path.stem for path in _FOLDER.glob("[!_]*.jinja")))
 
 
 class Prompt:
-    """A prompt template: a Jinja file with a block ``system`` and a block ``user``, rendered in Jinja's sandbox.
+    """A prompt template: a Jinja file of named blocks, rendered in Jinja's sandbox.
+
+    ``system`` and ``user`` make the first and the last message. Between them stands what `History` keeps: each step as a message
+    with the block ``past``, if there is one, else with its text, and the action (or what the model said) as the answer. A block
+    ``answer`` holds a JSON object: the fields of the answer with their meanings, of which ``action`` is one.
 
     A template sees ``spec`` (the `TextSpec`), ``obs`` (the fields that `spec` names, and no others: an expert's hint cannot reach a
-    prompt) and ``names`` (the actions that can be said now).
+    prompt), ``names`` (the actions that can be said now), ``examples`` (see `gym_text_policies.examples`) and ``with_reward``;
+    ``past`` sees ``text``. It may include the files that begin with an underscore, and its own neighbours.
 
     Args:
         strategy: Name of a template that ships, or the path of one of your own (a ``.jinja`` file).
+        with_reward: Whether to say what is rewarded.
 
     Raises:
         UsageError: If there is no such template, or it does not parse or lacks a block.
     """
 
-    def __init__(self, strategy: str) -> None:
+    def __init__(self, strategy: str, *, with_reward: bool = False) -> None:
         path = Path(strategy)
         if path.suffix != ".jinja":
             check_choice("strategy", strategy, STRATEGIES)
             path = _FOLDER / f"{strategy}.jinja"
+        self._with_reward = with_reward
+        environment = SandboxedEnvironment(
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            loader=ChoiceLoader([FileSystemLoader(path.parent), FileSystemLoader(_FOLDER)]),
+        )
         try:
-            source = path.read_text("utf-8")
-            environment = SandboxedEnvironment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-            self._template = environment.from_string(source)
-        except (OSError, TemplateSyntaxError) as error:
+            sources = _sources(environment, path.read_text("utf-8"))
+            self._template = environment.from_string(sources[0])
+            used = set().union(*(meta.find_undeclared_variables(environment.parse(source)) for source in sources))
+        except (OSError, TemplateError) as error:
             raise UsageError(f"strategy {strategy!r}: expected a Jinja template; {error}.") from error
         missing = sorted({"system", "user"} - self._template.blocks.keys())
         if missing:
             raise UsageError(f"strategy {strategy!r}: expected the blocks 'system' and 'user'; missing: {', '.join(missing)}.")
-        self.config = {"strategy": strategy, "template": hashlib.sha256(source.encode()).hexdigest()[:16]}
+        self.uses_examples = "examples" in used
+        self.config = {"strategy": strategy, "template": hashlib.sha256("".join(sources).encode()).hexdigest()[:16]}
+        if with_reward:
+            self.config["with_reward"] = True  # type: ignore[assignment]
+        self.answer = self._answer()
 
-    def render(self, spec: TextSpec, obs: Mapping[str, Any]) -> tuple[Message, ...]:
+    def _answer(self) -> dict[str, str]:
+        """Return the fields of the answer, in order, and their meanings; ``action`` is the last."""
+        if "answer" not in self._template.blocks:
+            return {"action": "the action that you take"}
+        text = self._block("answer", {})
+        try:
+            fields: dict[str, str] = json.loads(text)
+            well = list(fields)[-1] == "action" and all(isinstance(meaning, str) for meaning in fields.values())
+        except (ValueError, AttributeError, IndexError, TypeError):
+            well = False
+        if not well:
+            raise UsageError(
+                f"strategy {self.config['strategy']!r}: expected in the block 'answer' a JSON object of fields and their meanings, "
+                f"the last of them 'action'; got {text!r}."
+            )
+        return fields
+
+    def schema(self, spec: TextSpec, names: Sequence[str]) -> dict[str, Any]:
+        """Return the JSON schema of an answer that takes one of the actions `names`, or a number where `spec` takes numbers."""
+        fields: dict[str, Any] = {name: {"type": "string", "description": meaning} for name, meaning in self.answer.items()}
+        fields["action"]["enum"] = list(names)
+        if spec.encoding == "box":
+            fields["action"] = {"anyOf": [fields["action"], {"type": "number", "minimum": spec.low, "maximum": spec.high}]}
+        return {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
+
+    def render(
+        self, spec: TextSpec, obs: Mapping[str, Any], *, examples: Sequence[Any] = (), said: Sequence[str | None] = ()
+    ) -> tuple[Message, ...]:
         """Return the messages for one observation.
+
+        Args:
+            spec: What the environment tells its players.
+            obs: The observation; its key ``history``, if it has one, is what `History` keeps.
+            examples: Demonstrations, for a template that shows some.
+            said: What the model said at each step so far, to stand in place of its actions where it is not None.
 
         Raises:
             UsageError: If a field of `spec` is missing in `obs`, or the template uses a variable that there is not or does what
@@ -57,10 +108,35 @@ class Prompt:
         lacking = sorted(spec.fields.keys() - obs.keys())
         if lacking:
             raise UsageError(f"obs: expected the keys {sorted(spec.fields)}; missing: {lacking}. Use policy.wrap(env).")
-        variables = {"spec": spec, "obs": {key: obs[key] for key in spec.fields}, "names": spec.names(dict(obs))}
+        variables = {
+            "spec": spec,
+            "obs": {key: obs[key] for key in spec.fields},
+            "names": spec.names(dict(obs)),
+            "examples": examples,
+            "with_reward": self._with_reward,
+        }
+        messages = [("system", self._block("system", variables))]
+        history = tuple(obs.get("history", ()))
+        words = [*[None] * len(history), *said][-len(history) :] if history else []
+        for (text, action), completion in zip(history, words, strict=True):
+            past = self._block("past", variables | {"text": text}) if "past" in self._template.blocks else text.strip()
+            messages += [("user", past or "You see nothing."), ("assistant", completion or action)]
+        messages.append(("user", self._block("user", variables)))
+        return tuple({"role": role, "content": text} for role, text in messages if text)
+
+    def _block(self, name: str, variables: dict[str, Any]) -> str:
         try:
-            context = self._template.new_context(variables)
-            texts = {role: "".join(self._template.blocks[role](context)).strip() for role in ("system", "user")}
+            return "".join(self._template.blocks[name](self._template.new_context(variables))).strip()
         except TemplateError as error:
-            raise UsageError(f"strategy {self.config['strategy']!r}: {error}. A template sees spec, obs and names.") from error
-        return tuple({"role": role, "content": text} for role, text in texts.items() if text)
+            raise UsageError(
+                f"strategy {self.config['strategy']!r}: {error}. A template sees spec, obs, names, examples and with_reward."
+            ) from error
+
+
+def _sources(environment: SandboxedEnvironment, source: str) -> list[str]:
+    """Return a template's source and those of the templates that it includes."""
+    found = [source]
+    for name in sorted(filter(None, meta.find_referenced_templates(environment.parse(source)))):
+        assert environment.loader is not None
+        found += _sources(environment, environment.loader.get_source(environment, name)[0])
+    return found

@@ -1,0 +1,109 @@
+"""Throughput of many episodes whose answers come late: how near `rollout` is to what the latencies alone would allow.
+
+The provider is `tests/provider_server.py` in a process of its own, which holds each answer back for 0.05 to 0.5 s, evenly spread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import socket
+import statistics
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import psutil
+
+import gym_text  # noqa: F401  registers the environments
+from gym_text_policies import LLMPolicy, rollout
+from gym_text_policies.backends import load_backend
+from gym_text_policies.cli import add_fields
+from gym_text_policies.policy import text_spec
+
+RESULTS = Path(__file__).parent / "results"
+SERVER = Path(__file__).parent.parent / "tests" / "provider_server.py"
+
+
+@dataclass(frozen=True)
+class Config:
+    """What to measure."""
+
+    episodes: int = 64
+    """Episodes to play."""
+    steps: int = 20
+    """Steps of each."""
+    rounds: int = 3
+    """Runs with each number of workers; the median counts."""
+
+
+def main() -> None:
+    """Play with several numbers of workers, print a table and write it to the results."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    add_fields(parser, Config)
+    config = Config(**vars(parser.parse_args()))
+    rows, lines = [], ["| workers | s | ideal, s | ideal / s | asked | CPU, s |", "|---|---|---|---|---|---|"]
+    for workers in (16, 50, config.episodes):
+        runs = sorted((measure(config, workers) for _ in range(config.rounds)), key=lambda run: run["ratio"])
+        rows.append({"workers": workers, "runs": runs})
+        run = runs[len(runs) // 2]
+        figures = f"{run['seconds']:.2f} | {run['ideal']:.2f} | {run['ratio']:.3f}"
+        lines.append(f"| {workers} | {figures} | at least 0.85 | {run['cpu']:.1f} |")
+        print(lines[-1], flush=True)
+    RESULTS.mkdir(exist_ok=True)
+    load = f"Mean load of the machine meanwhile: {statistics.mean(run['load'] for row in rows for run in row['runs']):.1f}."
+    notes = [
+        f"{config.episodes} episodes of {config.steps} steps; answers are held back 0.05 to 0.5 s. Ideal: the longest episode's",
+        "latencies, or all latencies over the number of workers, whichever is more.",
+        load,
+    ]
+    (RESULTS / "concurrency.json").write_text(json.dumps({"config": asdict(config), "rows": rows}, indent=2) + "\n")
+    (RESULTS / "concurrency.md").write_text("\n".join(["`python benchmarks/concurrency.py`", "", *lines, "", *notes, ""]))
+
+
+def measure(config: Config, workers: int) -> dict[str, Any]:
+    """Play all episodes once and return the seconds, the ideal, and the CPU time of this process."""
+
+    def make_env() -> gym.Env[Any, Any]:
+        return gym.make("BabyAIText-v0", expert="off", max_episode_steps=config.steps)
+
+    with provider() as url, contextlib.closing(load_backend("openai:m", base_url=f"{url}/v1")) as backend:
+        policy = LLMPolicy(backend, text_spec(make_env()))
+        start, cpu = time.perf_counter(), time.process_time()
+        episodes = list(rollout(make_env, policy, range(config.episodes), workers=workers, batch=1))
+        seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+    waits = [sum(float(str(step.decision.completion).split()[-1]) for step in episode.steps) for episode in episodes]
+    assert all(episode.length == config.steps for episode in episodes), "no episode ends before its time"
+    ideal = max(max(waits), sum(waits) / workers)
+    return {"seconds": seconds, "ideal": ideal, "ratio": ideal / seconds, "cpu": cpu, "load": psutil.getloadavg()[0]}
+
+
+@contextlib.contextmanager
+def provider() -> Iterator[str]:
+    """Run the provider while the block runs; yield its address."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = subprocess.Popen([sys.executable, str(SERVER), "--port", str(port)])
+    url = f"http://127.0.0.1:{port}"
+    try:
+        for _ in range(300):
+            with contextlib.suppress(OSError):
+                urllib.request.urlopen(url, timeout=5).close()
+                break
+            time.sleep(0.1)
+        yield url
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""stable-baselines3's PPO on BabyAIText, beside the random policy and the expert, on seeds that it was not trained on.
+
+``python benchmarks/stable_baselines.py`` takes some minutes on one core, and writes ``stable_baselines.md`` and ``.json``;
+``--help`` lists the options.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import gymnasium as gym
+import torch
+from scipy.stats import binomtest
+from stable_baselines3 import PPO
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from tqdm import tqdm
+
+import gym_text  # noqa: F401  registers the environments
+from gym_text.wrappers import EncodeText
+from gym_text_policies import Episode, Policy, as_policy, load_policy, rollout
+from gym_text_policies.cli import add_fields
+
+
+@dataclass(frozen=True)
+class Config:
+    """Train PPO on a task of BabyAIText and play it, the random policy and the expert on the same held-out seeds."""
+
+    task: str = "goto"
+    """Task of BabyAIText."""
+    steps: int = 100_000
+    """Steps of training, of all games together; on the fold train."""
+    games: int = 8
+    """Games that are played at once in training."""
+    length: int = 128
+    """Words of a text that are read."""
+    episodes: int = 200
+    """Episodes that are played afterwards, of seeds 0, 1, … of the fold test."""
+    seed: int = 0
+    """Seed of training."""
+    folder: str = "benchmarks/results"
+    """Where the results are written."""
+
+
+class WordEmbeddings(BaseFeaturesExtractor):
+    """A learnt vector for each word, in the words' order: sixteen numbers say more of a word than its id does."""
+
+    def __init__(self, space: gym.spaces.Dict, size: int = 16) -> None:
+        boxes = [box for box in space.values() if isinstance(box, gym.spaces.Box)]
+        super().__init__(space, features_dim=size * sum(box.shape[0] for box in boxes))
+        self.embedding = torch.nn.Embedding(1 + max(int(box.high.max()) for box in boxes), size, padding_idx=0)
+
+    def forward(self, obs: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Turn ids, each of shape (batch, words), into features of shape (batch, all words x size)."""
+        return torch.cat([self.embedding(ids.long()).flatten(1) for ids in obs.values()], dim=1)
+
+
+def make_env(config: Config, fold: str, expert: str = "off") -> gym.Env[Any, Any]:
+    """Return the environment of texts."""
+    return gym.make("BabyAIText-v0", task=config.task, fold=fold, expert=expert)
+
+
+def train(config: Config, **policy_kwargs: Any) -> PPO:
+    """Return a trained model."""
+    games = make_vec_env(lambda: EncodeText(make_env(config, "train"), length=config.length), n_envs=config.games, seed=config.seed)
+    model = PPO(
+        "MultiInputPolicy",
+        games,
+        n_steps=64,
+        batch_size=128,
+        n_epochs=4,
+        learning_rate=1e-3,
+        gamma=0.97,
+        policy_kwargs=policy_kwargs,
+        seed=config.seed,
+        device="cpu",
+    )
+    return model.learn(config.steps)
+
+
+def players(config: Config) -> Iterable[tuple[str, Callable[[], Policy]]]:
+    """Yield the name of each contender, and what makes its policy; the time that takes is its training."""
+    env = make_env(config, "test", "path")
+    encoder = EncodeText(env, length=config.length)
+
+    def trained(name: str, **policy_kwargs: Any) -> Policy:
+        model = train(config, **policy_kwargs)
+        return as_policy(lambda obs: model.predict(encoder.observation(obs))[0], env, name=name)
+
+    yield "random", partial(load_policy, "random", env, seed=config.seed)
+    yield "PPO, MultiInputPolicy as it is", partial(trained, "ppo")
+    yield "PPO, word embeddings", partial(trained, "ppo embeddings", features_extractor_class=WordEmbeddings)
+    yield "expert", partial(load_policy, "gold", env)
+
+
+def row(name: str, seconds: float, episodes: list[Episode]) -> dict[str, Any]:
+    """Return the figures of a contender."""
+    won = sum(episode.outcome == "won" for episode in episodes)
+    interval = binomtest(won, len(episodes)).proportion_ci(0.95, method="wilson")
+    return {
+        "policy": name,
+        "episodes": len(episodes),
+        "won": won,
+        "success": won / len(episodes),
+        "success_interval": [float(interval.low), float(interval.high)],
+        "return": fmean(episode.total_reward for episode in episodes),
+        "length": fmean(episode.length for episode in episodes),
+        "training_seconds": seconds,
+    }
+
+
+def table(config: Config, rows: Iterable[dict[str, Any]]) -> str:
+    """Return the figures as Markdown."""
+    lines = [
+        f"`python benchmarks/stable_baselines.py`: BabyAIText-v0, task={config.task}, {config.steps:,} steps on one core",
+        "",
+        "| policy | won | success [95 %] | return | length | training, s |",
+        "|---|---|---|---|---|---|",
+    ]
+    for r in rows:
+        low, high = r["success_interval"]
+        lines.append(
+            f"| {r['policy']} | {r['won']} of {r['episodes']} | {r['success']:.2f} [{low:.2f}, {high:.2f}] "
+            f"| {r['return']:.2f} | {r['length']:.1f} | {r['training_seconds']:.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Train, play, print and write the table."""
+    parser = argparse.ArgumentParser(description=Config.__doc__)
+    add_fields(parser, Config)
+    config = Config(**vars(parser.parse_args()))
+    torch.set_num_threads(1)
+    rows = []
+    for name, make_policy in players(config):
+        start = time.perf_counter()
+        policy = make_policy()
+        seconds = time.perf_counter() - start
+        played = rollout(lambda: make_env(config, "test", "path"), policy, range(config.episodes))
+        rows.append(row(name, seconds, list(tqdm(played, desc=name, total=config.episodes))))
+    text = table(config, rows)
+    print(text)
+    folder = Path(config.folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    packages = {name: version(name) for name in ("gymnasium", "minigrid", "stable_baselines3", "torch")}
+    record = {"config": asdict(config), "python": platform.python_version(), "versions": packages, "rows": rows}
+    (folder / "stable_baselines.json").write_text(json.dumps(record, indent=1) + "\n")
+    (folder / "stable_baselines.md").write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()

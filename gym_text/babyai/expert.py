@@ -1,0 +1,115 @@
+"""minigrid's bot as an advisor in any state: it starts anew where it fails, and says so where it has no plan.
+
+Its budget is counted in steps and in rounds of planning, not in time: the same state gives the same plan on any machine.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from minigrid.envs.babyai.core.verifier import AfterInstr, PickupInstr, PutNextInstr, SeqInstr
+from minigrid.utils.baby_ai_bot import BabyAIBot, DropSubgoal, ExploreSubgoal, GoNextToSubgoal
+
+from gym_text.babyai.describe import seen_cells
+
+_logger = logging.getLogger(__name__)
+_ROUNDS = 50
+"""Subgoals that the bot may look at for one action; where it has a plan it looks at a few."""
+
+
+class Advisor:
+    """Advice for one episode, to be asked once a step.
+
+    Args:
+        game: The game of minigrid, just reset.
+    """
+
+    def __init__(self, game: Any) -> None:
+        self._game = game
+        self._bot: _Bot | None = None
+
+    def advise(self, last_action: int | None) -> int | None:
+        """Return the next action, or None where the bot finds no plan.
+
+        Args:
+            last_action: What was played since the last call; None at the start.
+        """
+        for anew in (False, True) if self._bot else (True,):
+            try:
+                if self._bot is None or anew:
+                    self._bot, last_action = _Bot(self._game, self._bot), None
+                return self._bot.advise(last_action)
+            except Exception as error:  # bare assertions, index errors and more: none of them is a plan
+                _logger.debug("minigrid's bot found no plan: %r", error)
+        self._bot = None
+        return None
+
+
+class _NoPlanError(Exception):
+    """The bot looked at more subgoals than it may, or has none."""
+
+
+class _BoundedStack(list[Any]):
+    """The bot's stack of subgoals, which ends an endless loop of planning: the bot reads the top in each round."""
+
+    reads = 0
+
+    def __getitem__(self, index: Any) -> Any:
+        self.reads += 1
+        if self.reads > _ROUNDS:
+            raise _NoPlanError(f"no action after {_ROUNDS} rounds")
+        return super().__getitem__(index)
+
+
+class _Bot(BabyAIBot):
+    """minigrid's bot, which can start in the middle of an episode: it skips what is done and first drops what it carries."""
+
+    def __init__(self, game: Any, earlier: _Bot | None) -> None:
+        super().__init__(game)
+        self.stack: Any = _BoundedStack(self.stack)
+        if earlier:
+            self.vis_mask = earlier.vis_mask
+        if game.carrying:
+            self._process_obs()
+            self.stack += [DropSubgoal(self), GoNextToSubgoal(self, self._find_drop_pos())]
+
+    def advise(self, last_action: int | None) -> int:
+        self.stack.reads = 0
+        action = self.replan(None if last_action is None else self.mission.actions(last_action))
+        if action == self.mission.actions.done:
+            raise _NoPlanError("the bot takes the mission for done")
+        return int(action)
+
+    def _process_instr(self, instr: Any) -> None:
+        if not isinstance(instr, SeqInstr):
+            if isinstance(instr, PickupInstr | PutNextInstr):  # to go where a thing was will do
+                self._check_there(instr)
+            super()._process_instr(instr)
+            return
+        sequence: Any = instr
+        parts = [(sequence.instr_a, sequence.a_done), (sequence.instr_b, sequence.b_done)]
+        for part, done in parts if isinstance(instr, AfterInstr) else parts[::-1]:  # what is to be done first comes last
+            if done != "success":
+                self._process_instr(part)
+
+    def _check_there(self, instr: Any) -> None:
+        """Raise `_NoPlanError` if no thing is left that the instruction means: a box that was opened is gone."""
+        left = {id(thing) for thing in (*self.mission.grid.grid, self.mission.carrying)}
+        for wanted in (instr.desc,) if isinstance(instr, PickupInstr) else (instr.desc_move, instr.desc_fixed):
+            if not any(id(thing) in left for thing in wanted.obj_set):
+                raise _NoPlanError(f"there is no {wanted.color} {wanted.type} any more")
+
+    def _shortest_path(self, accept_fn: Any, try_with_blockers: bool = False) -> Any:
+        """Explore no locked door whose key is being looked for: for this very key the bot would plan in circles."""
+        goals = list(self.stack)
+        if goals and isinstance(goals[-1], ExploreSubgoal):
+            doors = [goal.datum for goal in goals if goal.reason == "Open"]
+            return super()._shortest_path(
+                lambda place, cell: accept_fn(place, cell) and not any(cell is door for door in doors if door), try_with_blockers
+            )
+        return super()._shortest_path(accept_fn, try_with_blockers)
+
+    def _process_obs(self) -> None:
+        for cell in seen_cells(self.mission):
+            self.vis_mask[cell] = True

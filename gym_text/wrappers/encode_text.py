@@ -1,0 +1,150 @@
+"""`EncodeText`: texts as arrays of word or byte ids, for training loops that know no strings."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, Literal
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import logger, spaces
+from gymnasium.utils import RecordConstructorArgs
+
+from gym_text.errors import UsageError, check_choice, check_int
+from gym_text.spaces import ActionNames, TextHistory
+
+Unit = Literal["word", "byte"]
+
+_TEXT_LENGTHS = {"word": 256, "byte": 1024}
+"""No text is longer at the registered parameters."""
+_NAME_LENGTHS = {"word": 10, "byte": 48}
+"""Likewise no name of an action."""
+_MOST_NAMES = 128
+"""Rows of a list of names where the action space does not say how many there can be."""
+_MAX_VOCABULARY = 2**24
+"""Greater ids are not exact in float32, to which stable-baselines3 turns them."""
+_WORD = re.compile(r"\w+|[^\w\s]|\n")
+"""A word or number, a punctuation mark, or the end of a line."""
+
+
+class EncodeText(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
+    """Turn an observation of texts into one of arrays: a `Dict` of one-dimensional `Box` spaces, as stable-baselines3 takes it.
+
+    | field | becomes |
+    |---|---|
+    | a text | `length` ids (int32); 0 fills up |
+    | a list of action names | one row of ids for each place, end to end; row i names action i of ``actions="index"`` |
+    | ``obs["history"]`` of ``History(env, n)`` | n rows, end to end, the latest last: ids of the text, then of the action's name |
+    | numbers | themselves |
+
+    A word's id is a checksum of its letters in lower case, so it is the same everywhere and no vocabulary is needed; now and
+    then two words share one. A byte's id is its value. ``info``, with its ``action_mask``, and `action_masks` stay as they are.
+
+    Put it on last: our own policies read texts. ``env.observation(obs)`` encodes a text observation for a trained model.
+
+    >>> env = EncodeText(gym.make("gym_text:BabyAIText-v0"))
+    >>> obs, info = env.reset(seed=0)
+    >>> obs["text"].shape, obs["text"].dtype
+    ((256,), dtype('int32'))
+
+    Args:
+        env: An environment with a `Dict` observation space.
+        unit: What an id stands for: ``word`` or ``byte``.
+        length: Ids of each text; longer ones are cut at the end, with one warning. By default 256 words or 1,024 bytes.
+        name_length: Ids of each action's name. By default 10 words or 48 bytes.
+        vocabulary: Number of ids of words, the 0 included.
+        names: False drops the lists of action names.
+    """
+
+    def __init__(
+        self,
+        env: gym.Env[Any, Any],
+        *,
+        unit: Unit = "word",
+        length: int | None = None,
+        name_length: int | None = None,
+        vocabulary: int = 4096,
+        names: bool = True,
+    ) -> None:
+        check_choice("unit", unit, ("word", "byte"))
+        self._length = check_int("length", _TEXT_LENGTHS[unit] if length is None else length, 1, 1_000_000)
+        self._name_length = check_int("name_length", _NAME_LENGTHS[unit] if name_length is None else name_length, 1, 1_000_000)
+        self._ids = _bytes if unit == "byte" else _words(check_int("vocabulary", vocabulary, 2, _MAX_VOCABULARY))
+        RecordConstructorArgs.__init__(self, unit=unit, length=length, name_length=name_length, vocabulary=vocabulary, names=names)
+        super().__init__(env)
+        if not isinstance(env.observation_space, spaces.Dict):
+            raise UsageError(f"EncodeText: expected a Dict observation space; got {env.observation_space}.")
+        self._greatest = 255 if unit == "byte" else vocabulary - 1
+        self._rows = int(env.action_space.n) if isinstance(env.action_space, spaces.Discrete) else _MOST_NAMES
+        self._cut: set[str] = set()
+        fields = {k: s for k, s in env.observation_space.spaces.items() if names or not isinstance(s, ActionNames)}
+        self._fields = {key: self._encoder(key, space) for key, space in fields.items()}
+        self.observation_space = spaces.Dict({key: space for key, (space, _) in self._fields.items()})
+
+    def observation(self, observation: dict[str, Any]) -> dict[str, Any]:
+        """Return the arrays of an observation of texts."""
+        return {key: encode(observation[key]) for key, (_, encode) in self._fields.items()}
+
+    def _encoder(self, key: str, space: gym.Space[Any]) -> tuple[gym.Space[Any], Callable[[Any], Any]]:
+        """Return the space that a field becomes, and what turns a value into an element of it."""
+        if isinstance(space, spaces.Text):
+            return self._box(self._length), lambda text: self._encode(key, [(text, self._length)], self._length)
+        if isinstance(space, ActionNames):
+            name, size = self._name_length, self._rows * self._name_length
+            return self._box(size), lambda names: self._encode(key, [(n, name) for n in names[: self._rows]], size)
+        if isinstance(space, TextHistory):
+            if space.n is None:
+                raise UsageError("EncodeText: expected a history of fixed length; got History(env, None). Give it a number.")
+            return self._box(space.n * (self._length + self._name_length)), lambda pairs: self._history(key, pairs, space.n or 0)
+        if isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete)):
+            return space, lambda value: value
+        raise UsageError(f"EncodeText: expected texts, lists of action names and numbers; got {key!r} in {space}.")
+
+    def _box(self, size: int) -> spaces.Box:
+        return spaces.Box(0, self._greatest, (size,), np.int32)
+
+    def _history(self, key: str, pairs: Sequence[tuple[str, str]], n: int) -> np.ndarray:
+        missing = [("", self._length), ("", self._name_length)] * (n - len(pairs))
+        parts = [part for text, name in pairs for part in ((text, self._length), (name, self._name_length))]
+        return self._encode(key, missing + parts, n * (self._length + self._name_length))
+
+    def _encode(self, key: str, texts: Sequence[tuple[str, int]], size: int) -> np.ndarray:
+        """Return the ids of texts, each in as many places as are named beside it, in an array of `size` places."""
+        array, start = np.zeros(size, dtype=np.int32), 0
+        for text, length in texts:
+            ids = self._ids(text)
+            if len(ids) > length:
+                self._warn(key, len(ids), length)
+                ids = ids[:length]
+            array[start : start + len(ids)] = ids
+            start += length
+        return array
+
+    def _warn(self, key: str, needed: int, length: int) -> None:
+        if key not in self._cut:
+            self._cut.add(key)
+            argument = "length" if length == self._length else "name_length"
+            logger.warn(
+                f"EncodeText: a text of {needed} ids in obs[{key!r}] was cut to {length}. "
+                f"Pass {argument}={needed} or more to keep such texts whole."
+            )
+
+
+@lru_cache(maxsize=4096)
+def _bytes(text: str) -> np.ndarray:
+    return np.frombuffer(text.encode(), dtype=np.uint8)
+
+
+@lru_cache(maxsize=16)
+def _words(vocabulary: int) -> Callable[[str], np.ndarray]:
+    """Return what turns a text into ids below `vocabulary`."""
+
+    @lru_cache(maxsize=4096)
+    def ids(text: str) -> np.ndarray:
+        words = _WORD.findall(text.lower())
+        return np.array([1 + zlib.crc32(word.encode()) % (vocabulary - 1) for word in words], dtype=np.int32)
+
+    return ids

@@ -1,0 +1,61 @@
+"""`AnswerCache`: answers on disk, so that the same request is not paid twice."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from gym_text.errors import import_extra
+from gym_text_policies.backends.base import Answer
+
+
+class AnswerCache:
+    """Answers in a folder, as JSON; it may be shared by several runs, and nothing in it expires.
+
+    Args:
+        folder: Made if it does not exist.
+        extra: The extra to name if diskcache is not installed.
+    """
+
+    def __init__(self, folder: str | Path, extra: str) -> None:
+        diskcache = import_extra("diskcache", extra)
+        self._disk = diskcache.Cache(str(folder), disk=diskcache.JSONDisk, eviction_policy="none")
+        self._asked: dict[str, Future[Answer]] = {}
+        self._lock = threading.Lock()
+
+    def get(self, key: str, ask: Callable[[], Answer]) -> Answer:
+        """Return the stored answer, or ask and store; who asks the same meanwhile waits for that answer.
+
+        A stored answer costs nothing, all its tokens in count as cached, and it belongs to no episode of the provider.
+        """
+        with self._lock:
+            stored = self._disk.get(key)
+            if stored is not None:
+                return _again(Answer(**stored))
+            asked = self._asked.get(key)
+            if asked is None:
+                mine = self._asked[key] = Future()
+        if asked is not None:
+            return _again(asked.result())
+        try:
+            answer = ask()
+            self._disk.set(key, asdict(answer))
+            mine.set_result(answer)
+        except BaseException as error:
+            mine.set_exception(error)
+            raise
+        finally:
+            with self._lock:
+                del self._asked[key]
+        return answer
+
+    def close(self) -> None:
+        """Close the files."""
+        self._disk.close()
+
+
+def _again(answer: Answer) -> Answer:
+    return replace(answer, tokens_cached=answer.tokens_in, cost=0.0, reference=None)

@@ -1,0 +1,146 @@
+"""OpenAI, and every server that speaks its protocol: vLLM, `transformers serve`, Gemini's compatible endpoint."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Literal
+
+from gym_text.errors import UsageError, check_choice, import_extra
+from gym_text_policies.backends.base import Answer, Request
+from gym_text_policies.backends.remote import CallError, RemoteBackend, RemoteOptions, as_state, check_url, shares
+
+INSTRUCTIONS = "Which action comes next?"
+"""The question that a typed decision answers."""
+
+
+class OpenAIBackend(RemoteBackend):
+    """A model by the official `openai` client.
+
+    A text is a chat completion; a schema goes along as a strict JSON schema; choices are one typed decision. OpenAI's decisions
+    take 2 to 255 choices. `transformers serve` has ``/v1/systemone`` in their place (26 choices), which compares the logits of
+    the letters that stand for them.
+
+    Args:
+        model: The model's name.
+        options: Timeout, retries, cache, prices, limits.
+        base_url: Address of another server, with its ``/v1``; by default OPENAI_BASE_URL of the environment, else OpenAI.
+        key_variable: Name of the environment variable that holds the key. Another server may do without one.
+        decide: Which typed decision the server has.
+        extra: More fields of a chat completion, or None for a field to leave out: ``{"temperature": None}`` for models that
+            take none, ``{"reasoning_effort": "low"}``.
+    """
+
+    provider = "openai"
+
+    def __init__(
+        self,
+        model: str,
+        options: RemoteOptions | None = None,
+        *,
+        base_url: str | None = None,
+        key_variable: str = "OPENAI_API_KEY",
+        decide: Literal["decisions", "systemone"] = "decisions",
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(model, options)
+        check_choice("decide", decide, ("decisions", "systemone"))
+        if not re.fullmatch(r"[A-Z][A-Z0-9_]*", key_variable):
+            raise UsageError(
+                "key_variable: expected the name of an environment variable, such as OPENAI_API_KEY; got another text."
+            )
+        self._base_url = check_url(base_url or os.environ.get("OPENAI_BASE_URL") or None)
+        key = os.environ.get(key_variable)
+        if not key and not self._base_url:
+            raise UsageError(f"openai:{model}: expected a key in the environment variable {key_variable}; it is not set.")
+        self._openai: Any = import_extra("openai", "openai")
+        self._client = self._openai.OpenAI(
+            api_key=key or "none", base_url=self._base_url, timeout=self._options.timeout, max_retries=0
+        )
+        self._decide = decide
+        self._extra = dict(extra or {})
+        self.most_choices = 255 if decide == "decisions" else 26
+        self.probability_kind = "decision" if decide == "decisions" else "letter"
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Model, server, and what else its answers depend on."""
+        own = {"base_url": self._base_url, "decide": self._decide if self._decide != "decisions" else None, "extra": self._extra}
+        return super().config | {name: value for name, value in own.items() if value}
+
+    def _ask(self, request: Request) -> Answer:
+        with self._failures():
+            if request.choices is None:
+                return self._chat(request)
+            return self._decision(request) if self._decide == "decisions" else self._systemone(request)
+
+    def _chat(self, request: Request) -> Answer:
+        fields: dict[str, Any] = {
+            "model": self.model,
+            "messages": list(request.messages),
+            # OpenAI's newer models know the long name alone; not every compatible server knows it
+            "max_tokens" if self._base_url else "max_completion_tokens": request.max_tokens,
+            "temperature": request.temperature,
+            "seed": request.seed,
+        }
+        if request.schema is not None:
+            schema = {"name": "answer", "schema": dict(request.schema), "strict": True}
+            fields["response_format"] = {"type": "json_schema", "json_schema": schema}
+        fields = {name: value for name, value in (fields | self._extra).items() if value is not None}
+        known = {name: fields.pop(name) for name in ("model", "messages")}
+        completion = self._client.chat.completions.create(**known, extra_body=fields)
+        message, usage = completion.choices[0].message, completion.usage
+        details = usage and usage.prompt_tokens_details
+        return Answer(
+            message.content or message.refusal or "",
+            tokens_in=usage.prompt_tokens if usage else 0,
+            tokens_cached=(details and details.cached_tokens) or 0,
+            tokens_out=usage.completion_tokens if usage else 0,
+        )
+
+    def _decision(self, request: Request) -> Answer:
+        choices = [{"value": choice} for choice in request.choices or ()]
+        decision = self._client.decisions.create(
+            model=self.model,
+            input=list(request.messages),
+            questions=[{"type": "choice", "instructions": INSTRUCTIONS, "choices": choices}],
+        )
+        answer, usage = decision.answers[0], decision.usage
+        if answer.type == "refusal":
+            raise CallError("the model refused to decide", billed=True)
+        return Answer(
+            probabilities=shares(request.choices or (), {row.value: row.probability for row in answer.probabilities}),
+            probability_kind=self.probability_kind,
+            tokens_in=usage.input_tokens,
+            tokens_cached=usage.input_tokens_details.cached_tokens,
+            tokens_out=usage.output_tokens,
+        )
+
+    def _systemone(self, request: Request) -> Answer:
+        criteria = dict.fromkeys(request.choices or ())
+        question = {"type": "choice", "instructions": INSTRUCTIONS, "criteria": criteria}
+        body = {"model": self.model, "state": as_state(request.messages), "questions": {"action": question}}
+        data = self._client.post("/systemone", cast_to=object, body=body)
+        return Answer(
+            probabilities=shares(request.choices or (), data["answers"]["action"]["probabilities"]),
+            probability_kind=self.probability_kind,
+            tokens_in=data["usage"]["input_tokens"],
+            tokens_out=data["usage"]["output_tokens"],
+        )
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        """Turn the client's errors, and answers of another form, into `CallError`."""
+        try:
+            yield
+        except self._openai.APITimeoutError:
+            raise CallError(f"no answer within {self._options.timeout:g} s", retry=True, billed=True) from None
+        except self._openai.APIConnectionError as error:
+            sent = type(error.__cause__).__name__ != "ConnectError"
+            raise CallError(f"connection failed: {error.__cause__ or error}", retry=True, billed=sent) from None
+        except self._openai.APIStatusError as error:
+            raise CallError.of_status(error.status_code, error.response.text, error.response.headers) from None
+        except (self._openai.APIError, AttributeError, LookupError, TypeError, ValueError) as error:
+            raise CallError.malformed(error) from None

@@ -1,0 +1,297 @@
+"""What all providers share: retries, a cache, budgets, and errors that show no key."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import logging
+import os
+import random
+import re
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, ClassVar, Self
+from urllib.parse import urlsplit
+
+from gym_text.errors import PolicyError, UsageError, check_int, import_extra
+from gym_text_policies.backends.base import Answer, Backend, Request
+from gym_text_policies.backends.budget import Budget, Prices, Spending
+from gym_text_policies.backends.cache import AnswerCache
+from gym_text_policies.records import Message
+
+_logger = logging.getLogger(__name__)
+_BACKOFF = 0.5
+"""Seconds, and up to as many more, before the second try; twice as long before each one after it, at most 30."""
+_LONGEST_WAIT = 120.0
+"""Seconds; a provider that asks to come back later than this is not waited for."""
+_SHOWN = 500
+"""Most characters of a provider's words in an error message."""
+
+
+@dataclass(frozen=True)
+class RemoteOptions:
+    """How a provider is called; no answer depends on these."""
+
+    timeout: float = 60.0
+    """Seconds to wait for an answer, each time."""
+    retries: int = 5
+    """How often to try again after a timeout, a lost connection, HTTP 408, 409, 429 or 5xx, or an answer that cannot be read."""
+    cache: str | None = None
+    """Folder of answers; the same request is not paid twice. Requests that sample without a seed are always asked."""
+    prices: Mapping[str, Mapping[str, float]] | None = None
+    """US dollars per million tokens: model -> ``input``, ``output``, and ``cached`` if that differs from ``input``."""
+    max_cost: float | None = None
+    """Most US dollars that this backend may spend; the run stops before it spends more. Needs `prices`."""
+    max_total_tokens: int | None = None
+    """Most tokens, in and out together, that this backend may spend; the run stops before it spends more."""
+
+    def __post_init__(self) -> None:
+        check_int("retries", self.retries, 0, 100)
+        for name in ("timeout", "max_cost", "max_total_tokens"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value > 0):
+                raise UsageError(f"{name}: expected a number above 0; got {value!r}.")
+
+
+SHARED_OPTIONS = tuple(field.name for field in dataclasses.fields(RemoteOptions))
+"""Options that all providers take."""
+
+
+class CallError(Exception):
+    """A call to a provider that failed.
+
+    Args:
+        message: What happened.
+        retry: Whether the same call may succeed later.
+        after: Seconds after which the provider asks to come back.
+        billed: Whether it may have been paid for.
+    """
+
+    refused = False
+    """Whether the provider did not take the request as it is."""
+
+    def __init__(self, message: str, *, retry: bool = False, after: float | None = None, billed: bool = False) -> None:
+        super().__init__(message if len(message) <= _SHOWN else message[:_SHOWN] + " …")
+        self.retry = retry and (after is None or after <= _LONGEST_WAIT)
+        self.after = after
+        self.billed = billed
+
+    @classmethod
+    def of_status(cls, status: int, text: str, headers: Mapping[str, str] | None = None) -> CallError:
+        """Return the error for an HTTP status other than success."""
+        again = status in (408, 409, 425, 429) or status >= 500
+        error = cls(f"HTTP {status}: {text}", retry=again, after=_retry_after(headers or {}))
+        error.refused = status in (400, 404, 405, 413, 422)
+        return error
+
+    @classmethod
+    def malformed(cls, error: Exception) -> CallError:
+        """Return the error for an answer that cannot be read."""
+        return cls(f"expected an answer of the documented form; {type(error).__name__}: {error}", retry=True, billed=True)
+
+
+class RemoteBackend(Backend):
+    """A model behind a provider's client.
+
+    Args:
+        model: The provider's name of the model.
+        options: How to call it.
+    """
+
+    remote = True
+    provider: ClassVar[str]
+    """First part of the model string, and name of the extra."""
+    _client: Any
+    most_choices: int = 0
+    """Most choices of a request; 0 where the provider has no typed decisions."""
+    probability_kind: str = "decision"
+
+    def __init__(self, model: str, options: RemoteOptions | None = None) -> None:
+        if not model:
+            raise UsageError(f"model: expected {self.provider}:NAME; got {self.provider + ':'!r}.")
+        self.model = model
+        self._options = options or RemoteOptions()
+        self._tenacity = import_extra("tenacity", self.provider)
+        self._prices = Prices.of(model, self._options.prices)
+        self._budget = Budget(self._prices, self._options.max_cost, self._options.max_total_tokens)
+        self._cache = AnswerCache(self._options.cache, self.provider) if self._options.cache else None
+
+    @classmethod
+    def of(cls, model: str, options: Mapping[str, Any]) -> Self:
+        """Return the backend with these options, its own and those of `RemoteOptions`."""
+        shared = {name: value for name, value in options.items() if name in SHARED_OPTIONS}
+        own = {name: value for name, value in options.items() if name not in SHARED_OPTIONS}
+        return cls(model, RemoteOptions(**shared), **own)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The provider and the model."""
+        return {"backend": self.provider, "model": self.model}
+
+    @property
+    def spent(self) -> Spending:
+        """Tokens and US dollars spent since this backend was made."""
+        return self._budget.spent
+
+    def answer(self, requests: Sequence[Request]) -> list[Answer]:
+        """Answer each request; several are asked at once.
+
+        Raises:
+            PolicyError: If the provider fails, after retries.
+            BudgetError: If a call could pass a limit.
+            UsageError: If the provider has no such kind of answer.
+        """
+        if len(requests) <= 1:
+            return [self._answer(request) for request in requests]
+        with ThreadPoolExecutor(len(requests)) as pool:
+            return list(pool.map(self._answer, requests))
+
+    def close(self) -> None:
+        """Close the connections; no request is answered after this."""
+        self._client.close()
+        if self._cache:
+            self._cache.close()
+
+    @abstractmethod
+    def _ask(self, request: Request) -> Answer:
+        """Ask once; every failure is a `CallError`."""
+
+    def _answer(self, request: Request) -> Answer:
+        if request.choices is not None:
+            self._check_choices(request)
+            if len(request.choices) == 1:
+                return Answer(probabilities={request.choices[0]: 1.0}, probability_kind=self.probability_kind)
+        if self._cache is None or (request.temperature > 0 and request.seed is None):
+            return self._pay(request)
+        form = [field.name for field in dataclasses.fields(Answer)]  # an answer of another form is no longer read
+        parts = [self.config, dataclasses.asdict(replace(request, episode="")), form]
+        key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+        return self._cache.get(key, lambda: self._pay(request))
+
+    def _check_choices(self, request: Request) -> None:
+        count = len(request.choices or ())
+        if not self.most_choices:
+            raise UsageError(f"{self.provider}: expected mode 'text' or 'json'; this provider has no typed decisions.")
+        if request.length_normalised:
+            raise UsageError(f"{self.provider}: expected length_normalised=False; a provider's decisions have no lengths.")
+        if not 1 <= count <= self.most_choices:
+            raise PolicyError(
+                f"{self.provider}:{self.model}: expected 1 to {self.most_choices} choices; got {count}. Mode 'json' has no limit."
+            )
+
+    def _pay(self, request: Request) -> Answer:
+        """Ask, again where that may help."""
+        bound = self._budget.bound(request)
+        try:
+            answer: Answer = self.retrying()(self._ask_within_budget, request, bound)
+        except CallError as error:
+            hint = " Mode 'json' asks for no typed decision." if request.choices is not None and error.refused else ""
+            raise self.failure(error, hint) from None
+        return answer
+
+    def _ask_within_budget(self, request: Request, bound: Spending) -> Answer:
+        self._budget.reserve(bound)
+        spent = Spending()
+        try:
+            answer = self._ask(request)
+            if self._prices:
+                answer = replace(answer, cost=self._prices.cost(answer))
+            spent = Spending(answer.tokens_in + answer.tokens_out, answer.cost) if answer.tokens_in else bound
+        except CallError as error:
+            spent = bound if error.billed else spent
+            raise
+        finally:
+            self._budget.settle(bound, spent)
+        return answer
+
+    def retrying(self) -> Any:
+        """Return tenacity's caller, which tries again with backoff and jitter while a `CallError` says that may help."""
+
+        def wait(state: Any) -> float:
+            error = state.outcome.exception()
+            if error.after is not None:
+                return float(error.after + random.uniform(0.0, _BACKOFF))
+            return float(backoff(state))
+
+        def note(state: Any) -> None:
+            seconds = state.next_action.sleep
+            _logger.info(
+                "%s:%s: %s; again in %.1f s", self.provider, self.model, hide_keys(str(state.outcome.exception())), seconds
+            )
+
+        backoff = self._tenacity.wait_exponential_jitter(multiplier=_BACKOFF, max=30.0, jitter=_BACKOFF)
+        return self._tenacity.Retrying(
+            stop=self._tenacity.stop_after_attempt(self._options.retries + 1),
+            retry=self._tenacity.retry_if_exception(lambda error: isinstance(error, CallError) and error.retry),
+            wait=wait,
+            before_sleep=note,
+            reraise=True,
+        )
+
+    def failure(self, error: CallError, hint: str = "") -> PolicyError:
+        """Return the error that ends an episode, without any key."""
+        tries = f" ({self._options.retries + 1} tries)" if error.retry and self._options.retries else ""
+        return PolicyError(hide_keys(f"{self.provider}:{self.model}: {error}{tries}{hint}"))
+
+
+def shares(choices: Sequence[str], found: Mapping[str, float]) -> dict[str, float]:
+    """Return the choices' probabilities as a provider gave them, made to sum to exactly 1.
+
+    Raises:
+        KeyError, ValueError: If one is missing, or they are no probabilities.
+    """
+    values = [float(found[choice]) for choice in choices]
+    total = sum(values)
+    if min(values) < 0 or not 0.9 < total < 1.1:
+        raise ValueError(f"probabilities that sum to {total}")
+    return {choice: value / total for choice, value in zip(choices, values, strict=True)}
+
+
+def as_state(messages: Sequence[Message]) -> str:
+    """Return a chat as one text, for providers whose decisions read no chat."""
+    chat = any(message["role"] == "assistant" for message in messages)
+    return "\n\n".join(f"{message['role']}: {message['content']}" if chat else message["content"] for message in messages)
+
+
+def check_url(url: str | None) -> str | None:
+    """Return the address of a server; raise `UsageError` if it is none, or may hold a key."""
+    if url is None:
+        return None
+    parts = urlsplit(url)
+    if parts.username or parts.password or parts.query:
+        raise UsageError("base_url: expected an address without user, password and query; keys come from the environment alone.")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UsageError(f"base_url: expected an address such as http://127.0.0.1:8000/v1; got {url!r}.")
+    return url
+
+
+def hide_keys(text: str) -> str:
+    """Return a text in which the value of every environment variable that is named like a secret is replaced by stars."""
+    for name, value in os.environ.items():
+        if re.search(r"KEY|TOKEN|SECRET|PASSWORD", name.upper()) and len(value) >= 8:
+            text = text.replace(value, "***")
+    return text
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds that a response asks to wait, from the headers Retry-After-Ms and Retry-After; None if it does not."""
+    for name, scale in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
+        value = headers.get(name)
+        if value is None:
+            continue
+        try:
+            return max(0.0, float(value) * scale)
+        except ValueError:
+            pass
+        try:
+            moment = parsedate_to_datetime(value)
+        except ValueError:
+            continue
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return max(0.0, (moment - datetime.now(UTC)).total_seconds())
+    return None

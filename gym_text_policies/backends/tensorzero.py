@@ -1,0 +1,145 @@
+"""TensorZero: functions and variants behind a gateway that records episodes and their feedback."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from gym_text.errors import UsageError, import_extra
+from gym_text_policies.backends.base import Answer, Request
+from gym_text_policies.backends.remote import CallError, RemoteBackend, RemoteOptions, check_url
+from gym_text_policies.records import Episode
+
+_REMEMBERED = 4096
+"""Episodes whose TensorZero id is kept."""
+
+
+class TensorZeroBackend(RemoteBackend):
+    """A function of TensorZero, through a gateway in this process or elsewhere.
+
+    Requests of one episode are inferences of one TensorZero episode, whose id is each answer's `reference`. Call
+    `feedback` with each finished episode: it reports the metrics ``episode_return`` (the return) and ``progression`` (the
+    last score), which the gateway's configuration must define, both floats of level episode.
+
+    Args:
+        model: ``FUNCTION``, whose variant the gateway chooses, or ``FUNCTION::VARIANT``.
+        options: Timeout, retries, cache, prices (by FUNCTION or FUNCTION::VARIANT, as in `model`), limits. Answers from a cache
+            are unknown to the gateway.
+        config_file: Configuration of a gateway in this process.
+        base_url: Or the address of a running gateway.
+    """
+
+    provider = "tensorzero"
+
+    def __init__(
+        self, model: str, options: RemoteOptions | None = None, *, config_file: str | None = None, base_url: str | None = None
+    ) -> None:
+        super().__init__(model, options)
+        if (config_file is None) == (base_url is None):
+            raise UsageError("tensorzero: expected config_file, or base_url of a running gateway; got both or neither.")
+        self._base_url = check_url(base_url)
+        self._function, _, variant = model.partition("::")
+        self._variant = variant or None
+        os.environ.setdefault("RUST_LOG", "off")  # read at import; else the client writes to standard output
+        self._tensorzero: Any = import_extra("tensorzero", "tensorzero")
+        if config_file is None:
+            self._config_hash = None
+            self._client = self._tensorzero.TensorZeroGateway.build_http(gateway_url=base_url, timeout=self._options.timeout)
+        else:
+            self._config_hash, self._client = self._embed(Path(config_file))
+        self._episodes: OrderedDict[str, str] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def _embed(self, path: Path) -> tuple[str, Any]:
+        if not path.is_file():
+            raise UsageError(f"config_file: expected a TensorZero configuration; there is no file {str(path)!r}.")
+        try:
+            gateway = self._tensorzero.TensorZeroGateway.build_embedded(config_file=str(path), timeout=self._options.timeout)
+        except self._tensorzero.TensorZeroInternalError as error:
+            raise UsageError(f"config_file: expected a TensorZero configuration; {error}") from None
+        return hashlib.sha256(path.read_bytes()).hexdigest()[:16], gateway
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Function, variant, and the gateway's address or a hash of its configuration."""
+        gateway = {"base_url": self._base_url} if self._base_url else {"config": self._config_hash}
+        return super().config | gateway
+
+    def feedback(self, episode: Episode) -> None:
+        """Report how a finished episode went.
+
+        Args:
+            episode: One that this function played, as `rollout` yields it.
+
+        Raises:
+            UsageError: If its record has no TensorZero id.
+            PolicyError: If the gateway does not take it; one without observability does not.
+        """
+        references = [step.decision.reference for step in episode.steps]
+        name = next((name for name in references if name), None)
+        if name is None:
+            raise UsageError("feedback: expected an episode that this backend played; got one without a TensorZero episode id.")
+        for metric, value in (("episode_return", episode.total_reward), ("progression", episode.steps[-1].score)):
+            try:
+                self.retrying()(self._report, metric, value, name)
+            except CallError as error:
+                raise self.failure(error) from None
+
+    def _report(self, metric: str, value: float, name: str) -> None:
+        with self._failures():
+            self._client.feedback(metric_name=metric, value=value, episode_id=name)
+
+    def _ask(self, request: Request) -> Answer:
+        system = "\n\n".join(message["content"] for message in request.messages if message["role"] == "system")
+        chat = [message for message in request.messages if message["role"] != "system"]
+        params = {"temperature": request.temperature, "max_tokens": request.max_tokens, "seed": request.seed}
+        with self._failures():
+            response = self._client.inference(
+                function_name=self._function,
+                variant_name=self._variant,
+                episode_id=self._episodes.get(request.episode),
+                input={"messages": chat} | ({"system": system} if system else {}),
+                params={"chat_completion": {name: value for name, value in params.items() if value is not None}},
+                output_schema=None if request.schema is None else dict(request.schema),
+            )
+            reference = str(response.episode_id)
+            if request.episode:
+                self._note(request.episode, reference)
+            if hasattr(response, "output"):  # a function of type json
+                text = response.output.raw
+            else:
+                text = "".join(block.text for block in response.content if block.type == "text")
+            usage = response.usage
+            return Answer(
+                text or "",
+                tokens_in=usage.input_tokens or 0,
+                tokens_cached=usage.provider_cache_read_input_tokens or 0,
+                tokens_out=usage.output_tokens or 0,
+                cost=usage.cost or 0.0,
+                reference=reference,
+            )
+
+    def _note(self, episode: str, reference: str) -> None:
+        with self._lock:
+            self._episodes[episode] = reference
+            self._episodes.move_to_end(episode)
+            while len(self._episodes) > _REMEMBERED:
+                self._episodes.popitem(last=False)
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        """Turn the client's errors, and answers of another form, into `CallError`."""
+        try:
+            yield
+        except self._tensorzero.TensorZeroError as error:
+            raise CallError.of_status(error.status_code, error.text or "") from None
+        except self._tensorzero.TensorZeroInternalError as error:
+            raise CallError(str(error), retry=True, billed=True) from None
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            raise CallError.malformed(error) from None

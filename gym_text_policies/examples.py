@@ -1,0 +1,110 @@
+"""What a prompt can show of an expert's play: whole episodes, or the steps most like the present situation."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+
+from gym_text.errors import UsageError, check_int, import_extra
+from gym_text_policies.baselines import GoldPolicy
+from gym_text_policies.policy import text_spec
+from gym_text_policies.records import Episode
+from gym_text_policies.rollout import rollout
+
+
+@dataclass(frozen=True)
+class Example:
+    """Steps of one episode that shows how to play."""
+
+    goal: str
+    """The episode's task."""
+    steps: tuple[tuple[str, str], ...]
+    """What was perceived, and the action taken."""
+
+
+class Examples(ABC):
+    """Chooses the examples of a prompt.
+
+    Args:
+        count: How many.
+        demonstrations: What to choose from.
+    """
+
+    def __init__(self, count: int, demonstrations: Iterable[Example]) -> None:
+        self._count = check_int("count", count, 1, 1000)
+        self._demonstrations = tuple(demonstrations)
+        if not self._demonstrations:
+            raise UsageError("examples: expected at least one demonstration; got none. Is there an expert for this environment?")
+
+    @abstractmethod
+    def of(self, obs: Mapping[str, Any]) -> Sequence[Example]:
+        """Return the examples for an observation."""
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """How many, and a hash of what they are chosen from."""
+        text = json.dumps([asdict(example) for example in self._demonstrations])
+        return {"examples": self._count, "demonstrations": hashlib.sha256(text.encode()).hexdigest()[:16]}
+
+
+class FewShot(Examples):
+    """The first demonstrations, whatever the situation: the prompt's beginning never changes."""
+
+    def of(self, obs: Mapping[str, Any]) -> Sequence[Example]:
+        """Return the first demonstrations."""
+        return self._demonstrations[: self._count]
+
+
+class Retrieval(Examples):
+    """The single steps whose task and text are most like the present ones, the best first, by BM25 (the package bm25s)."""
+
+    def __init__(self, count: int, demonstrations: Iterable[Example]) -> None:
+        super().__init__(count, demonstrations)
+        self._bm25s = import_extra("bm25s", "retrieval")
+        single = [Example(example.goal, (step,)) for example in self._demonstrations for step in example.steps]
+        self._steps = list(dict.fromkeys(single))
+        self._index = self._bm25s.BM25()
+        self._index.index(self._tokens([f"{step.goal} {step.steps[0][0]}" for step in self._steps]), show_progress=False)
+
+    def _tokens(self, texts: list[str]) -> Any:
+        return self._bm25s.tokenize(texts, stopwords=None, show_progress=False)
+
+    def of(self, obs: Mapping[str, Any]) -> Sequence[Example]:
+        """Return the steps most like the observation."""
+        query = self._tokens([f"{obs['goal']} {obs['text']}"])
+        places, _ = self._index.retrieve(query, k=min(self._count, len(self._steps)), show_progress=False)
+        return [self._steps[place] for place in places[0]]
+
+
+def gold_examples(env: gym.Env[Any, Any], count: int) -> list[Example]:
+    """Return what the expert plays in the first `count` levels of the train fold that it wins.
+
+    Args:
+        env: An environment made by ``gym.make``; its keyword arguments but ``fold`` and ``expert`` are kept.
+        count: Number of episodes.
+    """
+    spec = env.spec
+    if spec is None:
+        raise UsageError(f"env: expected one made by gym.make, so that its train fold can be played; got {env}.")
+    kwargs = {key: value for key, value in spec.kwargs.items() if key != "render_mode"} | {"fold": "train", "expert": "path"}
+    make_env = partial(gym.make, spec.id, max_episode_steps=spec.max_episode_steps, **kwargs)
+    gold = GoldPolicy(text_spec(env))
+    found: list[Episode] = []
+    for start in range(0, 4 * count, count):  # an expert that does not always win is given up after four times as many levels
+        found += [episode for episode in rollout(make_env, gold, range(start, start + count)) if episode.outcome == "won"]
+        if len(found) >= count:
+            break
+    return [example_of(episode) for episode in sorted(found, key=lambda episode: episode.seed)[:count]]
+
+
+def example_of(episode: Episode) -> Example:
+    """Return an episode as an example."""
+    goal = str(episode.steps[0].observation["goal"]) if episode.steps else ""
+    return Example(goal, tuple((str(step.observation["text"]), step.decision.action) for step in episode.steps))

@@ -1,0 +1,257 @@
+"""A provider on this machine, for tests and benchmarks: OpenAI, Ollama and TensorZero, with faults and latencies on demand.
+
+It checks each request with the client's own types and answers with them. It is bounded: so many requests, then it refuses, and it
+stops with the block that started it.
+"""
+
+import argparse
+import contextlib
+import json
+import sys
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import ollama
+from openai.types import CompletionUsage, Decision, DecisionCreateParams
+from openai.types.chat import ChatCompletion
+from openai.types.chat.completion_create_params import CompletionCreateParamsNonStreaming
+from pydantic import TypeAdapter
+from uuid_utils import uuid7
+
+_CHAT = TypeAdapter(CompletionCreateParamsNonStreaming)
+_DECISION = TypeAdapter(DecisionCreateParams)
+
+
+@dataclass
+class Fault:
+    """What to do in place of an answer: an HTTP status with headers and a body, a late answer, or a connection that is dropped."""
+
+    status: int = 200
+    body: str = ""
+    headers: dict[str, str] = field(default_factory=dict)
+    late: float = 0.0
+    drop: bool = False
+    content_type: str = "application/json"
+
+
+class ProviderServer(ThreadingHTTPServer):
+    """Answer every chat with `text`, and every decision with probabilities that fall from the first choice to the last.
+
+    Args:
+        port: To listen on; 0: any that is free.
+        text: What the model says; ``{wait}`` in it is how long the answer was held back, in seconds.
+        most_requests: Requests after which it answers no more.
+        latency: From a request's number to the seconds for which its answer is held back.
+    """
+
+    daemon_threads = True
+    request_queue_size = 256
+
+    def __init__(self, *, port: int = 0, text: str = "go forward", most_requests: int = 5000, latency: Any = None) -> None:
+        super().__init__(("127.0.0.1", port), _Handler)
+        self.text = text
+        self.latency = latency or (lambda number: 0.0)
+        self.faults: deque[Fault] = deque()
+        self.requests: list[tuple[str, dict[str, str], Any]] = []
+        self.refusal: str | None = None
+        self.most_requests = most_requests
+        self.lock = threading.Lock()
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of clients that left."""
+        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
+            super().handle_error(request, client_address)
+
+    def reply(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Check a request and return its answer; raise ValueError if the real provider would refuse it."""
+        replies = {
+            "/v1/chat/completions": self._completion,
+            "/v1/decisions": self._decision,
+            "/v1/systemone": self._systemone,
+            "/api/chat": self._ollama_chat,
+            "/inference": self._inference,
+            "/feedback": self._feedback,
+        }
+        return replies[path](body)
+
+    def _completion(self, body: dict[str, Any]) -> dict[str, Any]:
+        _check(_CHAT, CompletionCreateParamsNonStreaming, body)
+        if "response_format" in body:
+            _check_strict(body["response_format"]["json_schema"])
+        words = len(json.dumps(body["messages"]).split())
+        usage = CompletionUsage.model_validate(
+            {
+                "prompt_tokens": words,
+                "completion_tokens": len(self.text.split()),
+                "total_tokens": words + len(self.text.split()),
+                "prompt_tokens_details": {"cached_tokens": words // 2},
+            }
+        )
+        message = {"role": "assistant", "content": self.text}
+        choice = {"index": 0, "finish_reason": "stop", "message": message}
+        completion = {"id": "c", "object": "chat.completion", "created": 0, "model": body["model"], "choices": [choice]}
+        return ChatCompletion.model_validate({**completion, "usage": usage}).model_dump()
+
+    def _decision(self, body: dict[str, Any]) -> dict[str, Any]:
+        _check(_DECISION, DecisionCreateParams, body)
+        (question,) = body["questions"]
+        values = [choice["value"] for choice in question["choices"]]
+        if not 2 <= len(values) <= 255 or len(set(values)) < len(values):
+            raise ValueError("expected 2 to 255 different choices")
+        rows = [{"value": value, "probability": p} for value, p in zip(values, _falling(len(values)), strict=True)]
+        answer = {"type": "choice", "choice": values[0], "confidence": 0.5, "probabilities": rows}
+        usage = {
+            "input_tokens": 100,
+            "output_tokens": 1,
+            "total_tokens": 101,
+            "input_tokens_details": {"cached_tokens": 40, "cache_write_tokens": 0},
+            "output_tokens_details": {"reasoning_tokens": 0},
+        }
+        return Decision.model_validate({"answers": [answer], "model": body["model"], "usage": usage}).model_dump()
+
+    def _systemone(self, body: dict[str, Any]) -> dict[str, Any]:
+        request = ollama._types.SystemOneRequest.model_validate(body)
+        ((name, question),) = request.questions.items()
+        probabilities = dict(zip(question.criteria, _falling(len(question.criteria)), strict=True))
+        answer = {"type": "choice", "choice": next(iter(probabilities)), "probabilities": probabilities, "confidence": 0.5}
+        response = {"model": request.model, "answers": {name: answer}, "usage": {"input_tokens": 50, "output_tokens": 0}}
+        return ollama._types.SystemOneResponse.model_validate(response).model_dump()
+
+    def _ollama_chat(self, body: dict[str, Any]) -> dict[str, Any]:
+        request = ollama._types.ChatRequest.model_validate(body)
+        unknown = set(body.get("options", {})) - set(ollama.Options.model_fields)
+        if unknown or request.stream:
+            raise ValueError(f"unknown options {unknown}, or a stream")
+        message = {"role": "assistant", "content": self.text}
+        response = {"model": request.model, "message": message, "done": True, "prompt_eval_count": 20, "eval_count": 3}
+        return ollama.ChatResponse.model_validate(response).model_dump()
+
+    def _inference(self, body: dict[str, Any]) -> dict[str, Any]:
+        if not body["function_name"] or any(message["role"] not in ("user", "assistant") for message in body["input"]["messages"]):
+            raise ValueError("expected a function, and messages of user and assistant")
+        return {
+            "inference_id": str(uuid7()),
+            "episode_id": body.get("episode_id") or str(uuid7()),
+            "variant_name": body.get("variant_name") or "plain",
+            "content": [{"type": "text", "text": self.text}],
+            "usage": {"input_tokens": 20, "output_tokens": 3},
+            "finish_reason": "stop",
+        }
+
+    def _feedback(self, body: dict[str, Any]) -> dict[str, Any]:
+        if body["metric_name"] not in ("episode_return", "progression") or not isinstance(body["value"], float):
+            raise ValueError("expected a known metric, with a float")
+        return {"feedback_id": str(uuid7())}
+
+
+def _check(adapter: TypeAdapter[Any], typed: Any, body: dict[str, Any]) -> None:
+    """Raise ValueError unless the body is of the client's type, in all its parts, and has no other fields."""
+    unknown = body.keys() - (typed.__required_keys__ | typed.__optional_keys__)
+    if unknown:
+        raise ValueError(f"unknown fields {sorted(unknown)}")
+    adapter.dump_json(adapter.validate_python(body))  # dumping reads the parts, which pydantic validates as they are read
+
+
+def _check_strict(schema: dict[str, Any]) -> None:
+    """Raise ValueError where OpenAI's strict mode refuses a schema: open objects, optional properties."""
+    if not (schema["strict"] and schema["name"] and schema["schema"]["type"] == "object"):
+        raise ValueError("expected a strict schema of an object, with a name")
+    parts = [schema["schema"]]
+    while parts:
+        part = parts.pop()
+        if part.get("type") == "object":
+            properties = part.get("properties", {})
+            if part.get("additionalProperties") is not False or set(part.get("required", ())) != set(properties):
+                raise ValueError("expected additionalProperties: false, and every property required")
+            parts += properties.values()
+        parts += [part["items"]] if "items" in part else []
+
+
+def _falling(count: int) -> list[float]:
+    weights = [1 / (i + 1) for i in range(count)]
+    return [weight / sum(weights) for weight in weights]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: ProviderServer
+    disable_nagle_algorithm = True
+    timeout = 60
+
+    def do_POST(self) -> None:
+        server = self.server
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        with server.lock:
+            number = len(server.requests)
+            server.requests.append((self.path, dict(self.headers), body))
+            fault = server.faults.popleft() if server.faults else None
+        if number >= server.most_requests:
+            fault = Fault(403, "too many requests for a test")
+        if fault:
+            self._fail(fault)
+            return
+        wait = server.latency(number)
+        time.sleep(wait)
+        try:
+            self._send(200, json.dumps(server.reply(self.path, body)).replace("{wait}", f"{wait:.6f}"))
+        except (ValueError, KeyError, TypeError) as error:
+            server.refusal = f"{type(error).__name__}: {error}"
+            self._send(400, json.dumps({"error": {"message": server.refusal}}))
+
+    def do_GET(self) -> None:
+        """Tell that the server is there."""
+        self._send(200, "{}")
+
+    def _fail(self, fault: Fault) -> None:
+        time.sleep(fault.late)
+        if fault.drop:
+            self.close_connection = True
+            self.connection.close()
+            return
+        with contextlib.suppress(ConnectionError):  # the client may have left
+            self._send(fault.status, fault.body, fault.headers, fault.content_type)
+
+    def _send(self, status: int, body: str, headers: dict[str, str] | None = None, content_type: str = "application/json") -> None:
+        data = body.encode()
+        self.send_response(status)
+        for name, value in {"Content-Type": content_type, "Content-Length": str(len(data)), **(headers or {})}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing."""
+
+
+@contextlib.contextmanager
+def running(server: ProviderServer) -> Any:
+    """Serve in a thread while the block runs."""
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(10)
+
+
+def spread(number: int) -> float:
+    """Return the latency of a request in seconds: 0.05 to 0.5, evenly spread."""
+    return 0.05 + 0.45 * ((number * 0.6180339887) % 1)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Serve with latencies of 0.05 to 0.5 s, for two minutes.")
+    parser.add_argument("--port", type=int, required=True)
+    with running(ProviderServer(port=parser.parse_args().port, text="turn left {wait}", latency=spread)):
+        time.sleep(120)

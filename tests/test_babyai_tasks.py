@@ -1,0 +1,287 @@
+"""BabyAI's five published tasks, and what can be asked for beside what was published."""
+
+import hashlib
+import json
+import random
+import re
+
+import gymnasium as gym
+import pytest
+from minigrid.core.world_object import Ball, Box, Door, Key, Wall
+
+from gym_text import UsageError
+from gym_text.babyai.describe import Situation, View, describe_effect
+from gym_text_policies.policy import text_spec
+from gym_text_policies.prompts import Prompt
+
+ID = "BabyAIText-v0"
+LIMITS = {"goto": 64, "pickup": 64, "open": 128, "putnext": 128, "pick_up_seq_go_to": 128}
+TURN_LEFT, TURN_RIGHT, FORWARD, PICK_UP, DROP, TOGGLE = range(6)
+DIGESTS = {
+    ("goto", 0): "2927a127ba698a5c",
+    ("pickup", 0): "cd463bdc9a4b972a",
+    ("open", 0): "5c9e778185866502",
+    ("putnext", 0): "60ecce3c98fcc839",
+    ("pick_up_seq_go_to", 0): "cce49ccee098e1c0",
+    ("goto", 3): "08d9a9fad2c11ea9",
+    ("pickup", 3): "ec375222fd185820",
+    ("open", 3): "3860582fdce702f8",
+    ("putnext", 3): "25d44c9cf4881e7b",
+    ("pick_up_seq_go_to", 3): "87b07e7f46844af0",
+}
+"""Of missions and texts of 50 seeds, turning left four times; taken from the published generator, run beside ours."""
+BALL, KEY, LOCKED = Ball("red"), Key("blue"), Door("blue", is_locked=True)
+HELD_OUT = ("yellow box", "red key", "red door", "green ball", "grey door")
+
+
+@pytest.fixture(params=LIMITS)
+def task(request):
+    """Run the test once for each task."""
+    return request.param
+
+
+def digest(env):
+    said = []
+    for seed in [*range(40), *range(2**32 - 10, 2**32)]:
+        obs, _ = env.reset(seed=seed)
+        said += [obs["goal"], obs["text"], *(env.step(TURN_LEFT)[0]["text"] for _ in range(3))]
+    return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
+
+
+# ---------------------------------------------------------------- as published
+
+
+@pytest.mark.parametrize(("task", "num_dists"), DIGESTS, ids=str)
+def test_a_seed_gives_the_published_level(task, num_dists, make):
+    assert digest(make(ID, task=task, num_dists=num_dists, expert="off")) == DIGESTS[task, num_dists]
+
+
+def test_rewards_limits_and_progression_are_the_published_ones(task, make, follow_gold_action):
+    env, limit = make(ID, task=task), LIMITS[task]
+    for seed in range(20):
+        obs, info = env.reset(seed=seed)
+        assert info["progression"] == 0.0
+        rewards, info = follow_gold_action(env, obs, info)
+        assert rewards == [0.0] * (len(rewards) - 1) + [pytest.approx(1 - 0.9 * len(rewards) / limit)]
+        assert info["success"] and info["progression"] == 1.0
+    env.reset(seed=0)
+    steps = [env.step(TURN_LEFT) for _ in range(limit)]
+    assert [step[2:4] for step in steps] == [(False, False)] * (limit - 1) + [(False, True)]
+    assert steps[-1][4]["progression"] == 0.0
+
+
+def test_missions_are_the_published_ones(task, make):
+    thing = r"(the|a) \w+ (box|ball|key)"
+    pattern = {
+        "goto": rf"go to {thing}",
+        "pickup": rf"pick up {thing}",
+        "open": r"open the (\w+ )?door",
+        "putnext": rf"put {thing} next to {thing}",
+        "pick_up_seq_go_to": rf"pick up {thing}, then go to {thing}|go to {thing} after you pick up {thing}",
+    }[task]
+    env = make(ID, task=task, expert="off", num_dists=4)
+    missions = [env.reset(seed=seed)[0]["goal"] for seed in range(200)]
+    assert all(re.fullmatch(pattern, mission) for mission in missions)
+    assert not any(words in mission for mission in missions for words in HELD_OUT)
+    assert len(set(missions)) > (4 if task == "open" else 12)
+
+
+def test_num_dists_adds_that_many_objects(task, make):
+    counts = []
+    for number in (0, 1, 8):
+        env = make(ID, task=task, num_dists=number, expert="off")
+        env.reset(seed=3)
+        counts.append(sum(thing is not None and thing.type in ("box", "ball", "key") for thing in env.unwrapped._game.grid.grid))
+    assert counts == [counts[0], counts[0] + 1, counts[0] + 8]
+    assert counts[0] == (2 if task in ("putnext", "pick_up_seq_go_to") else 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"task": "go_to"}, "task: expected one of 'goto', .*; got 'go_to'. Did you mean 'goto'"),
+        (
+            {"task": "goto", "level": "BabyAI-GoToLocal-v0"},
+            "level: expected None, as task='goto' has its own; got 'BabyAI-GoToLocal",
+        ),
+        ({"task": "goto", "num_dists": 17}, "num_dists: expected an integer from 0 to 16; got 17"),
+        ({"task": "goto", "num_dists": 1.5}, "num_dists: expected an integer"),
+        ({"num_dists": 3}, "num_dists: expected 0, as each level has its own number; got 3. Pass a task"),
+        ({"feedback": 1}, "feedback: expected True or False; got 1"),
+        ({"valid_actions": "yes"}, "valid_actions: expected True or False; got 'yes'"),
+    ],
+    ids=str,
+)
+def test_arguments_that_cannot_be_meant_are_refused(arguments, message):
+    with pytest.raises(UsageError, match=message):
+        gym.make(ID, **arguments)
+
+
+def test_the_published_structure_of_the_prompt(task, make):
+    env = make(ID, task=task, expert="off")
+    obs, _ = env.reset(seed=1)
+    system, user = Prompt("balrog").render(text_spec(env), obs)
+    assert (system["role"], user) == ("system", {"role": "user", "content": obs["text"] or "You see nothing."})
+    mission, actions, tips, answer = (
+        system["content"].index(part) for part in (obs["goal"], "turn left: turn to the left,", "Tips:", "nothing else")
+    )
+    assert mission < actions < tips < answer
+    assert "pick up: pick up the object in front of you" in system["content"]
+    assert "below you" not in system["content"]
+
+
+# ---------------------------------------------------------------- better, when asked
+
+
+def state(game):
+    """Return all that an action can change."""
+    carried = game.carrying and (game.carrying.type, game.carrying.color)
+    return (tuple(game.agent_pos), game.agent_dir, carried, game.grid.encode().tobytes())
+
+
+def wander(env, seeds, steps):
+    """Play at random, mostly what changes something; yield each step with whether it changed anything."""
+    game = env.unwrapped._game
+    for seed in seeds:
+        rng, (obs, _) = random.Random(seed), env.reset(seed=seed)
+        for _ in range(steps):
+            names = text_spec(env).names(obs) if rng.random() < 0.7 else [action.name for action in text_spec(env).actions]
+            name, before, carried = rng.choice(names), state(game), game.carrying
+            earlier = obs
+            obs, _, terminated, truncated, _ = env.step(text_spec(env).encode(name, obs))
+            yield earlier, name, carried, obs, state(game) != before
+            if terminated or truncated:
+                break
+
+
+@pytest.mark.parametrize("level", ["Synth", "BossLevel", "KeyInBox", "UnlockLocal", "PickupLoc"])
+def test_feedback_and_valid_actions_are_true(level, make):
+    env = make(ID, level=f"BabyAI-{level}-v0", expert="off", feedback=True, valid_actions=True)
+    said, plain = set(), make(ID, level=f"BabyAI-{level}-v0", expert="off")
+    for earlier, name, carried, obs, changed in wander(env, range(12), 150):
+        assert obs in env.observation_space
+        assert (name in earlier["valid_actions"]) == changed
+        first = obs["text"].split("\n")[0]
+        nothing = any(words in first for words in ("nothing was", "cannot be", "bumped", "which you do not carry"))
+        assert nothing != changed, first
+        if first.startswith("You picked up"):
+            assert f"You carry a {first.removeprefix('You picked up the ')}" in obs["text"].split("\n")[1]
+        if first.startswith("You dropped"):
+            assert first == f"You dropped the {carried.color} {carried.type}"
+        said.add(" ".join(first.split()[:2]))
+    assert {"You turned", "You took", "You bumped"} <= said
+    assert "feedback" not in str(plain.observation_space) and "valid_actions" not in plain.observation_space.spaces
+
+
+def test_feedback_names_what_was_done_to_what(make):
+    env = make(ID, task="open", feedback=True, expert="off")
+    spec, lines = text_spec(env), []
+    path = make(ID, task="open").reset(seed=2)[1]["gold_path"]
+    text = env.reset(seed=2)[0]["text"]
+    assert text == make(ID, task="open", expert="off").reset(seed=2)[0]["text"]
+    for name in path:
+        lines.append(env.step(spec.encode(name, {}))[0]["text"].split("\n")[0])
+    key = next(line for line in lines if line.startswith("You picked up the "))
+    color = key.split()[4]
+    assert lines[-1] == f"You opened the locked {color} door"
+
+
+@pytest.mark.parametrize(
+    ("action", "before", "after", "line"),
+    [
+        ("turn left", (None, None), (None, None), "You turned left"),
+        ("go forward", (None, None), (Wall(), None), "You took one step forward"),
+        ("go forward", (Door("red", is_open=True), None), (None, None), "You took one step forward"),
+        ("go forward", (Wall(), None), (Wall(), None), "You bumped into a wall"),
+        ("go forward", (Door("red"), None), (Door("red"), None), "You bumped into the closed red door"),
+        ("go forward", (BALL, None), (BALL, None), "You bumped into the red ball"),
+        ("pick up", (BALL, None), (None, BALL), "You picked up the red ball"),
+        ("pick up", (None, None), (None, None), "The cell in front is empty: nothing was picked up"),
+        ("pick up", (BALL, KEY), (BALL, KEY), "You already carry the blue key: nothing was picked up"),
+        ("pick up", (Wall(), KEY), (Wall(), KEY), "A wall cannot be picked up"),
+        ("pick up", (Door("grey"), None), (Door("grey"), None), "The closed grey door cannot be picked up"),
+        ("drop", (None, BALL), (BALL, None), "You dropped the red ball"),
+        ("drop", (None, None), (None, None), "You carry nothing: nothing was dropped"),
+        ("drop", (BALL, KEY), (BALL, KEY), "The cell in front is occupied: nothing was dropped"),
+        ("toggle", (None, None), (None, None), "The cell in front is empty: nothing was toggled"),
+        ("toggle", (BALL, None), (BALL, None), "The red ball cannot be toggled"),
+        ("toggle", (Wall(), None), (Wall(), None), "A wall cannot be toggled"),
+        ("toggle", (Door("red"), None), (Door("red", is_open=True), None), "You opened the closed red door"),
+        ("toggle", (Door("red", is_open=True), None), (Door("red"), None), "You closed the open red door"),
+        ("toggle", (LOCKED, KEY), (Door("blue", is_open=True), KEY), "You opened the locked blue door"),
+        ("toggle", (LOCKED, BALL), (LOCKED, BALL), "The locked blue door takes a blue key, which you do not carry"),
+        ("toggle", (Box("red"), None), (None, None), "You opened the red box: it was empty and is gone"),
+        ("toggle", (Box("red"), None), (KEY, None), "You opened the red box: a blue key was in it"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_feedback_in_every_case(action, before, after, line):
+    def situation(front, carrying):
+        things = [None] * 49
+        things[26] = front
+        return Situation.of(View(things, []), carrying)
+
+    assert describe_effect(action, situation(*before), situation(*after)) == line
+
+
+def test_the_spec_and_the_prompt_follow_what_was_asked_for(make):
+    plain, asked = make(ID, task="goto"), make(ID, task="goto", feedback=True, valid_actions=True)
+    assert set(text_spec(asked).fields) == set(asked.observation_space) == {"text", "goal", "valid_actions"}
+    assert text_spec(plain).fields["text"].meaning in text_spec(asked).fields["text"].meaning
+    obs, _ = asked.reset(seed=0)
+    content = Prompt("balrog").render(text_spec(asked), obs)[1]["content"]
+    assert content.endswith(", ".join(obs["valid_actions"]))
+    for name in obs["valid_actions"]:
+        assert text_spec(asked).encode(name, obs) == [action.name for action in text_spec(plain).actions].index(name)
+
+
+# ---------------------------------------------------------------- the expert
+
+
+def test_expert_has_the_published_lengths(task, make):
+    env = make(ID, task=task)
+    lengths = [len(env.reset(seed=seed)[1]["gold_path"]) for seed in range(200)]
+    expected = {"goto": 4.9, "pickup": 5.9, "open": 13.4, "putnext": 10.4, "pick_up_seq_go_to": 11.5}[task]
+    assert sum(lengths) / 200 == pytest.approx(expected, abs=0.06)
+
+
+def test_replanning_expert_wins_from_any_state_that_can_be_won(task, make, follow_gold_action):
+    env, lost = make(ID, task=task, expert="replan"), 0
+    for seed in range(20):
+        rng, (obs, info) = random.Random(seed), env.reset(seed=seed)
+        for _ in range(12):
+            obs, _, over, _, info = env.step(rng.randrange(5))  # no toggle: a box that is opened is gone
+            if over:
+                break
+        lost += not (info["success"] or follow_gold_action(env, obs, info)[1]["success"])
+    assert lost == 0
+
+
+def test_no_advice_once_the_thing_is_gone(make):
+    env = make(ID, task="pickup", expert="replan")
+    seed = next(seed for seed in range(50) if env.reset(seed=seed)[0]["goal"].endswith("box"))
+    obs, info = env.reset(seed=seed)
+    while info["gold_action"] != "pick up":
+        obs, *_, info = env.step(text_spec(env).encode(info["gold_action"], obs))
+    *_, info = env.step(TOGGLE)
+    assert "gold_action" not in info
+    assert "gold_action" not in env.step(FORWARD)[4]
+    assert "gold_action" in env.reset(seed=seed)[1]
+
+
+def test_expert_starts_anew_where_the_bot_fails(make, follow_gold_action):
+    env = make(ID, level="BabyAI-PutNextS5N2Carrying-v0", expert="replan")
+    for seed in range(5):
+        assert follow_gold_action(env, *env.reset(seed=seed))[1]["success"]
+
+
+def test_expert_finds_keys_that_lie_behind_locked_doors(make):
+    env = make(ID, level="BabyAI-UnlockToUnlock-v0")
+    assert all("gold_path" in env.reset(seed=seed)[1] for seed in range(20))
+
+
+@pytest.mark.parametrize("expert", ["path", "replan"])
+def test_expert_is_silent_where_the_key_lies_in_its_own_room(expert, make):
+    env = make(ID, level="BabyAI-GoToImpUnlock-v0", expert=expert)
+    assert "gold_path" not in env.reset(seed=6)[1]
+    assert "gold_path" in env.reset(seed=0)[1]

@@ -1,0 +1,196 @@
+"""`EncodeText` and `History` one by one; tests/test_training_loops.py has them on every environment."""
+
+import pickle
+import subprocess
+import sys
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import data_equivalence
+from gymnasium.vector import AsyncVectorEnv
+
+from gym_text import UsageError
+from gym_text.spaces import ActionNames, FreeText, TextHistory
+from gym_text.wrappers import EncodeText, GoldAction, History
+
+
+class Saying(gym.Env):
+    """Says what it is told to say."""
+
+    def __init__(self, *, most=1000, **fields):
+        self.fields = fields
+        kinds = {str: lambda: FreeText(most), tuple: ActionNames, np.ndarray: lambda: gym.spaces.Box(-1, 1, (2,))}
+        self.observation_space = gym.spaces.Dict({key: kinds[type(value)]() for key, value in fields.items()})
+        self.action_space = gym.spaces.Discrete(3)
+
+    def reset(self, *, seed=None, options=None):
+        return dict(self.fields), {}
+
+
+def encode(*, names=("go", "take the lamp"), text="A red ball.\nA wall", **arguments):
+    env = EncodeText(Saying(text=text, valid_actions=names, numbers=np.ones(2, np.float32)), **arguments)
+    obs, _ = env.reset()
+    assert obs in env.observation_space
+    return obs
+
+
+# ---------------------------------------------------------------- EncodeText
+
+
+def test_a_word_has_one_id_wherever_it_stands():
+    red, ball, stop, line, a, wall = (encode(text=word, length=1)["text"][0] for word in ["RED", "ball", ".", "\n", "a", "wall"])
+    ids = encode(length=10)["text"]
+    assert ids.tolist() == [a, red, ball, stop, line, a, wall, 0, 0, 0]
+    assert ids.dtype == np.int32
+    assert len({0, red, ball, stop, line, a, wall}) == 7
+
+
+def test_bytes_are_their_values():
+    obs = encode(unit="byte", length=24)
+    assert bytes(obs["text"].astype(np.uint8)).rstrip(b"\0") == b"A red ball.\nA wall"
+
+
+def test_row_i_names_action_i():
+    obs = encode(name_length=4)
+    rows = obs["valid_actions"].reshape(3, 4)  # as many rows as actions
+    assert np.array_equal(rows[0], encode(text="go", length=4)["text"])
+    assert np.array_equal(rows[1], encode(text="take the lamp", length=4)["text"])
+    assert not rows[2].any()
+
+
+def test_lists_of_names_can_be_dropped_and_numbers_pass_through():
+    obs = encode()
+    assert obs["numbers"].tolist() == [1, 1]
+    env = EncodeText(Saying(text="", valid_actions=("go",)), names=False)
+    assert set(env.observation_space) == set(env.reset()[0]) == {"text"}
+
+
+def test_history_is_encoded_with_the_latest_pair_last():
+    env = EncodeText(History(gym.make("BabyAIText-v0", expert="off"), 2), length=100, name_length=3)
+    before = env.reset(seed=0)[0]
+    assert not before["history"].any()
+    after = env.step(2)[0]
+    rows = after["history"].reshape(2, 103)
+    assert not rows[0].any()
+    assert np.array_equal(rows[1, :100], before["text"])
+    assert np.array_equal(rows[1, 100:], encode(text="go forward", length=3)["text"])
+
+
+def test_ids_are_the_same_in_another_process_with_another_hash_seed():
+    script = "import gymnasium as gym; from gym_text.wrappers import EncodeText; "
+    script += "print(EncodeText(gym.make('gym_text:BabyAIText-v0', expert='off')).reset(seed=0)[0]['text'].tolist())"
+    run = [
+        subprocess.run([sys.executable, "-c", script], env={"PYTHONHASHSEED": seed}, capture_output=True, check=True, timeout=60)
+        for seed in ("1", "2")
+    ]
+    assert run[0].stdout == run[1].stdout
+    assert eval(run[0].stdout) == EncodeText(gym.make("BabyAIText-v0", expert="off")).reset(seed=0)[0]["text"].tolist()
+
+
+def test_what_is_cut_warns_once_with_the_remedy():
+    env = EncodeText(Saying(text="one two three four"), length=2)
+    with pytest.warns(UserWarning, match=r"a text of 4 ids in obs\['text'\] was cut to 2\. Pass length=4 or more"):
+        assert np.count_nonzero(env.reset()[0]["text"]) == 2
+    env.reset()
+    env = EncodeText(Saying(valid_actions=("one two three",)), name_length=2)
+    with pytest.warns(UserWarning, match="Pass name_length=3 or more"):
+        env.reset()
+
+
+def test_changing_an_encoded_observation_does_not_change_the_next():
+    env = EncodeText(Saying(text="one two", valid_actions=("go",)))
+    first = env.reset()[0]
+    kept = {key: value.copy() for key, value in first.items()}
+    for value in first.values():
+        value[:] = 1
+    assert data_equivalence(env.reset()[0], kept, exact=True)
+
+
+def test_the_hint_is_encoded_too():
+    env = EncodeText(GoldAction(gym.make("BabyAIText-v0")))
+    obs, info = env.reset(seed=0)
+    assert np.array_equal(obs["gold_action"][:2], encode(text=info["gold_action"], length=2)["text"])
+
+
+def test_encoded_environments_may_share_memory():
+    vector = AsyncVectorEnv([lambda: EncodeText(gym.make("gym_text:BabyAIText-v0", expert="off"))] * 2)
+    texts = [vector.reset(seed=3)[0]["text"].copy()]
+    texts += [vector.step(np.array([action, action]))[0]["text"].copy() for action in (0, 0, 2)]
+    vector.close()
+    assert not all(np.array_equal(text, texts[0]) for text in texts)
+    assert np.array_equal(texts[0][0], EncodeText(gym.make("BabyAIText-v0", expert="off")).reset(seed=3)[0]["text"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"unit": "words"}, "unit: expected one of 'word', 'byte'; got 'words'. Did you mean 'word'"),
+        ({"length": 0}, "length: expected an integer from 1"),
+        ({"name_length": 1.5}, "name_length: expected an integer from 1"),
+        ({"vocabulary": 1}, "vocabulary: expected an integer from 2"),
+    ],
+)
+def test_arguments_that_cannot_be_meant_are_refused(arguments, message):
+    with pytest.raises(UsageError, match=message):
+        encode(**arguments)
+
+
+def test_environments_that_cannot_be_encoded_are_refused():
+    with pytest.raises(UsageError, match="expected a Dict observation space; got Box"):
+        EncodeText(gym.make("CartPole-v1"))
+    with pytest.raises(UsageError, match=r"History\(env, None\)\. Give it a number"):
+        EncodeText(History(gym.make("BabyAIText-v0"), None))
+    env = Saying(text="")
+    env.observation_space = gym.spaces.Dict({"graph": gym.spaces.Sequence(gym.spaces.Box(0, 1))})
+    with pytest.raises(UsageError, match="got 'graph' in Sequence"):
+        EncodeText(env)
+
+
+# ---------------------------------------------------------------- History
+
+
+def test_history_without_a_bound_keeps_all():
+    env = History(gym.make("BabyAIText-v0", expert="off"), None)
+    obs, _ = env.reset(seed=0)
+    texts = []
+    for number in range(20):
+        texts.append((obs["text"], ("turn left", "turn right")[number % 2]))
+        obs, *_ = env.step(number % 2)
+    assert obs["history"] == tuple(texts)
+    assert obs in env.observation_space
+
+
+def test_an_index_beyond_the_valid_actions_stands_there_without_a_name():
+    env = History(gym.make("CookingWorldText-v0", actions="index", expert="off"), 2)
+    text = env.reset(seed=0)[0]["text"]
+    obs, *_, info = env.step(76)
+    assert not info["action_was_valid"]
+    assert obs["history"] == ((text, ""),)
+
+
+def test_a_refused_action_leaves_no_trace():
+    env = History(gym.make("BabyAIText-v0", disable_env_checker=True), 2)
+    env.reset(seed=0)
+    with pytest.raises(UsageError):
+        env.step(9)
+    assert len(env.step(0)[0]["history"]) == 1
+
+
+def test_history_needs_texts_and_a_number():
+    with pytest.raises(UsageError, match=r"expected an environment with obs\['text'\] and a text_spec"):
+        History(gym.make("CartPole-v1"), 3)
+    with pytest.raises(UsageError, match=r"expected an environment with obs\['text'\] and a text_spec"):
+        History(Saying(text="hello"), 3)
+    for n in (0, 1.5, "3"):
+        with pytest.raises(UsageError, match="n: expected an integer from 1"):
+            History(gym.make("BabyAIText-v0"), n)
+
+
+def test_the_space_of_histories_knows_its_bounds():
+    space = TextHistory(10, 2)
+    assert () in space and (("a", "b"), ("c", "d")) in space
+    assert (("a", "b"),) * 3 not in space and (("a" * 11, "b"),) not in space and [("a", "b")] not in space and "ab" not in space
+    assert space == pickle.loads(pickle.dumps(space)) != TextHistory(10, 3)
+    assert all(space.sample() in space for _ in range(20))
+    assert repr(space) == "TextHistory(10, 2)"
