@@ -17,11 +17,13 @@ import gymnasium as gym
 import numpy as np
 
 from gym_text.errors import UsageError, check_choice, check_int, import_extra
+from gym_text_policies.environments import environment_maker, parse_environment
 from gym_text_policies.load import load_policy
 from gym_text_policies.policy import Policy, environment_config, episode_key
 from gym_text_policies.records import Episode
 from gym_text_policies.rollout import rollout
 from gym_text_policies.store import EpisodeStore, write_atomically
+from gym_text_policies.variants import Variants, load_variant, read_variants
 
 CONTROL = ("LunarLanderLLM-v2", "MountainCarContinuousLLM-v0")
 GAMES = ("CookingWorldText-v0", "BabyAIText-v0")
@@ -39,19 +41,23 @@ class BenchConfig:
     folder: str = "runs/policies"
     """Run folder: episodes, tables, configuration. A second run goes on from what is there."""
     environments: tuple[str, ...] = (*GAMES, *CONTROL)
-    """Ids of the environments."""
+    """Environments: ids, with keyword arguments as in BabyAIText-v0?task=goto&num_dists=2."""
     models: tuple[str, ...] = ("smollm2",)
     """Language models: smollm2, hf:OWNER/NAME, a folder, openai:MODEL, ollama:MODEL or tensorzero:FUNCTION."""
     modes: tuple[str, ...] = ("text", "choose")
     """How a language model answers, text, json or choose: each is a row."""
+    variants: str = ""
+    """A YAML file of rows in place of models x modes: name -> options of load_policy, model among them."""
     strategy: str = "zero_shot"
     """What a language model is asked: a template's name or path."""
     history: str = "0"
     """Steps before the present one that a language model is shown, or all."""
     fold: str = "test"
-    """Seeds of which fold: train, dev or test."""
+    """Seeds of which fold: train, dev or test; none leaves it at the environment's default."""
+    first_seed: int = 0
+    """Seed of each row's first episode; the others follow it."""
     seeds: int = 100
-    """Episodes of each row without a language model: seeds 0, 1, 2 …"""
+    """Episodes of each row without a language model."""
     llm_seeds: int = 3
     """Episodes of each row of a language model."""
     skip_llm: tuple[str, ...] = ("MountainCarContinuousLLM-v0",)
@@ -65,8 +71,9 @@ class BenchConfig:
 
     def __post_init__(self) -> None:
         for environment in self.environments:
-            check_choice("environments", environment, sorted(name for name in gym.registry if "Text-v" in name or "LLM-v" in name))
-        check_choice("fold", self.fold, ("train", "dev", "test"))
+            parse_environment(environment)
+        check_choice("fold", self.fold, ("train", "dev", "test", "none"))
+        check_int("first_seed", self.first_seed, 0, 2**31 - 1)
         for name in ("seeds", "llm_seeds", "batch", "max_concurrency"):
             check_int(name, getattr(self, name), 0 if name.endswith("seeds") else 1, 1_000_000)
         if self.history != "all" and not self.history.isdecimal():
@@ -74,8 +81,17 @@ class BenchConfig:
 
     def identity(self) -> dict[str, Any]:
         """Return what all runs into one folder must share: everything but how many seeds, how fast, and where to."""
-        free = ("folder", "seeds", "llm_seeds", "batch", "max_concurrency", "retry_errors")
-        return {"benchmark": "policies"} | {key: value for key, value in dataclasses.asdict(self).items() if key not in free}
+        free = ("folder", "first_seed", "seeds", "llm_seeds", "batch", "max_concurrency", "retry_errors", "variants")
+        settings = {key: value for key, value in dataclasses.asdict(self).items() if key not in free}
+        return {"benchmark": "policies", **settings, **({"variants": self.rows()} if self.variants else {})}
+
+    def rows(self) -> Variants:
+        """Return the rows of language models: name -> options of `load_policy`."""
+        if self.variants:
+            return read_variants(self.variants)
+        history = self.history if self.history == "all" else int(self.history)
+        asked = {"strategy": self.strategy, "history": history}
+        return {f"{model}, {mode}": {"model": model, "mode": mode, **asked} for model in self.models for mode in self.modes}
 
 
 @dataclass(frozen=True)
@@ -124,23 +140,19 @@ def tabulate(config: BenchConfig, contests: Sequence[Contest], store: EpisodeSto
 
 def _contests(config: BenchConfig, environment: str) -> list[Contest]:
     """Return the rows of one environment; random and expert rows always stand beside the rest."""
-    make_env = functools.partial(gym.make, environment, fold=config.fold)
-    env = make_env()
+    make_env = environment_maker(environment, **({} if config.fold == "none" else {"fold": config.fold}))
+    env, env_id = make_env(), parse_environment(environment)[0]
     policies = [("random", load_policy("random", env))]
-    if environment in CONTROL:
+    if env_id in CONTROL:
         policies.append(("controller", load_policy("controller", env)))
-    if environment not in config.skip_llm and config.llm_seeds:
-        for model in config.models:
-            for mode in config.modes:
-                history = config.history if config.history == "all" else int(config.history)
-                options: dict[str, Any] = {"mode": mode, "strategy": config.strategy, "history": history}
-                policies.append((f"{model}, {mode}", load_policy(model, env, **options)))
+    if not {environment, env_id} & set(config.skip_llm) and config.llm_seeds:
+        policies += [(name, load_variant(name, options, env)) for name, options in config.rows().items()]
     policies.append(("gold (expert)", load_policy("gold", env)))
     contests = []
     for label, policy in policies:
         identity = environment_config(policy.wrap(env))
         seeds = config.llm_seeds if policy.config["kind"] == "llm" else config.seeds
-        keys = {seed: episode_key(identity, policy.config, seed) for seed in range(seeds)}
+        keys = {seed: episode_key(identity, policy.config, seed) for seed in range(config.first_seed, config.first_seed + seeds)}
         contests.append(Contest(environment, label, policy, make_env, keys, identity["max_episode_steps"] or 100))
     env.close()
     return contests

@@ -1,0 +1,84 @@
+"""Environments by one string, and policies out of a YAML file."""
+
+import json
+
+import gymnasium as gym
+import pytest
+
+from gym_text import UsageError
+from gym_text_policies import cli
+from gym_text_policies.environments import environment_maker, parse_environment
+from gym_text_policies.policy import environment_config
+from gym_text_policies.variants import load_variant, read_variants
+
+
+def test_a_name_holds_an_id_and_its_arguments():
+    assert parse_environment("BabyAIText-v0") == ("BabyAIText-v0", {})
+    name = "BabyAIText-v0?task=goto&num_dists=2&feedback=True&level=None&text='1'"
+    arguments = {"task": "goto", "num_dists": 2, "feedback": True, "level": None, "text": "1"}
+    assert parse_environment(name) == ("BabyAIText-v0", arguments)
+    assert parse_environment("gym_text:LunarLanderLLM-v2") == ("LunarLanderLLM-v2", {})
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("BabyAIText-v1", "Did you mean 'BabyAIText-v0'"),
+        ("no_such_module:BabyAIText-v0", "expected a module that registers it"),
+        ("BabyAIText-v0?task", r"expected BabyAIText-v0\?key=value&key=value, each key once; got 'task'"),
+        ("BabyAIText-v0?task=goto&task=open", "got 'task=open'"),
+        ("BabyAIText-v0?task=goto&", "got ''"),
+    ],
+)
+def test_a_name_that_means_nothing_is_refused(name, message):
+    with pytest.raises(UsageError, match=message):
+        parse_environment(name)
+
+
+def test_an_environment_is_made_by_its_name_whose_arguments_come_first():
+    env = environment_maker("BabyAIText-v0?task=goto&fold=dev&max_episode_steps=7", fold="test", expert="off")()
+    arguments = environment_config(env)["kwargs"]
+    assert arguments == {"task": "goto", "fold": "dev", "expert": "off"}
+    assert env.spec.max_episode_steps == 7
+    with pytest.raises(UsageError, match="Did you mean 'num_dists'"):
+        environment_maker("BabyAIText-v0?num_dist=2")
+    with pytest.raises(UsageError, match="num_dists: expected an integer"):
+        environment_maker("BabyAIText-v0?task=goto&num_dists=two")()
+
+
+def test_each_variant_is_a_row_beside_random_and_expert(tmp_path, capsys):
+    variants = tmp_path / "variants.yaml"
+    variants.write_text("left: {model: 'scripted:turn left', history: 2}\nchoose: {model: 'scripted:go forward', mode: choose}\n")
+    name = "BabyAIText-v0?task=goto&max_episode_steps=8"
+    words = f"bench --folder {tmp_path / 'run'} --environments {name} --variants {variants} --fold none --first-seed 200 --seeds 2"
+    assert cli.main([*words.split(), "--llm-seeds", "2"]) == 0
+    rows = json.loads((tmp_path / "run/table.json").read_text())["rows"]
+    assert [(row["environment"], row["policy"], row["episodes"]) for row in rows] == [
+        (name, policy, 2) for policy in ("random", "left", "choose", "gold (expert)")
+    ]
+    records = [json.loads(line) for line in (tmp_path / "run/episodes.jsonl").read_text().splitlines()]
+    assert {record["seed"] for record in records} == {200, 201}
+    assert all(record["environment"]["kwargs"] == {"task": "goto"} for record in records)
+    variants.write_text("left: {model: 'scripted:turn left', history: 3}\n")
+    assert cli.main([*words.split(), "--llm-seeds", "2"]) == 2
+    assert "variants: stored" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("- model: random", "expected a mapping"),
+        ("a: [1", "expected a YAML file"),
+        ("a: {mode: text}", "a: expected a model"),
+        ("a: {model: random, env: x}", "got 'env'"),
+        ("a: smollm2", "a: expected options"),
+        ("a: !!python/object/apply:os.getcwd []", "expected a YAML file"),
+        ("a: {model: 'scripted:x', histroy: 3}", "variant 'a': .*Did you mean 'history'"),
+    ],
+)
+def test_a_mistake_in_a_variants_file_is_named(tmp_path, text, message):
+    path = tmp_path / "variants.yaml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=message):
+        for name, options in read_variants(path).items():
+            load_variant(name, options, gym.make("BabyAIText-v0"))
