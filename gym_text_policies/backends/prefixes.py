@@ -1,20 +1,18 @@
 """`Prefixes`: what a causal language model has read, kept by its tokens, so that each call computes only what is new.
 
-Sequences of unequal length go through the model packed into one row: the linear layers see all new tokens at once, and an attention
-function of our own lets each attend to its own sequence alone, so that nothing is padded and no past is copied.
+Sequences of unequal length go through the model packed into one row (see `packing`), so that no past is copied.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.nn.functional import scaled_dot_product_attention
-from transformers import AttentionInterface
 
-_NAME = "gym_text_packed"
+from gym_text_policies.backends.packing import attention_mask, depths, packed_attention
+
 _BLOCK = 128
 """Tokens by which a sequence's store grows."""
 _WORTH_SHARING = 32
@@ -89,6 +87,19 @@ class Branch:
         self.prefix.tokens += self.tokens[:size]
 
 
+@dataclass(frozen=True)
+class _NewTokens:
+    """The new tokens of a prefix in a packed row."""
+
+    prefix: Prefix
+    rows: slice
+    mask: torch.Tensor | None
+
+    def extend(self, layer: int, layers: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write the new keys and values behind the known ones; return all of them."""
+        return self.prefix.write(layer, layers, keys[:, self.rows], values[:, self.rows])
+
+
 class Prefixes:
     """The sequences that a model remembers; the least recently used go first.
 
@@ -103,7 +114,6 @@ class Prefixes:
         self._known: list[Prefix] = []  # the most recently used last
         self.computed = 0
         """Tokens that went through the model."""
-        AttentionInterface.register(_NAME, _attend)
 
     def __len__(self) -> int:
         return sum(prefix.capacity for prefix in self._known)
@@ -155,20 +165,14 @@ class Prefixes:
         device, row = self._model.device, 0
         tokens, positions, wanted, parts = [], [], [], []
         for branch in branches:
-            known = len(branch.prefix.tokens)
-            depths: list[int] = []
-            for parent in branch.parents:
-                depths.append(known if parent < 0 else depths[parent] + 1)
-            parts.append((branch.prefix, slice(row, row + len(branch.tokens)), _mask(branch.parents, known, device)))
+            known, rows = len(branch.prefix.tokens), slice(row, row + len(branch.tokens))
+            parts.append(_NewTokens(branch.prefix, rows, attention_mask(branch.parents, known, self._model)))
             wanted += [row + node for node in branch.wanted]
             tokens += branch.tokens
-            positions += depths
-            row += len(branch.tokens)
+            positions += depths(branch.parents, known)
+            row = rows.stop
         self.computed += row
-        config = self._model.config
-        usual = config._attn_implementation
-        config._attn_implementation = _NAME
-        try:
+        with packed_attention(self._model):
             output = self._model(
                 input_ids=torch.tensor([tokens], device=device),
                 position_ids=torch.tensor([positions], device=device),
@@ -176,47 +180,4 @@ class Prefixes:
                 logits_to_keep=torch.tensor(wanted or [row - 1], device=device),
                 packed_parts=parts,
             )
-        finally:
-            config._attn_implementation = usual
         return list(output.logits[0, : len(wanted)].float().cpu().split([len(branch.wanted) for branch in branches]))
-
-
-def _mask(parents: Sequence[int], known: int, device: torch.device) -> torch.Tensor | None:
-    """Return who sees whom, bool of shape (new, known + new); None where a single token sees all."""
-    size = len(parents)
-    if size == 1:
-        return None
-    new = torch.eye(size, dtype=torch.bool)
-    if list(parents) == list(range(-1, size - 1)):
-        new = new.new_ones(size, size).tril()
-    else:
-        for node, parent in enumerate(parents):
-            if parent >= 0:
-                new[node] |= new[parent]
-    return torch.cat([new.new_ones(size, known), new], dim=1).to(device)
-
-
-def _attend(
-    module: Any,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    scaling: float | None = None,
-    *,
-    packed_parts: Iterable[tuple[Prefix, slice, torch.Tensor | None]],
-    **kwargs: Any,
-) -> tuple[torch.Tensor, None]:
-    """Attend within each sequence; an attention function of transformers' `AttentionInterface`.
-
-    Heads that share keys stand as further queries of one head, so that keys and values need not be repeated.
-    """
-    shared = query.shape[1] // key.shape[1]
-    output = query.new_empty(query.shape[1:])  # (heads, tokens, dimension)
-    for prefix, rows, mask in packed_parts:
-        keys, values = prefix.write(module.layer_idx, module.config.num_hidden_layers, key[0, :, rows], value[0, :, rows])
-        queries = query[0, :, rows].reshape(keys.shape[0], -1, keys.shape[2])  # (key heads, shared * new, dimension)
-        seen = None if mask is None else mask.repeat(shared, 1)
-        part = scaled_dot_product_attention(queries[None], keys[None], values[None], attn_mask=seen, scale=scaling)
-        output[:, rows] = part[0].reshape(query.shape[1], -1, keys.shape[2])
-    return output.transpose(0, 1)[None], None

@@ -145,6 +145,7 @@ class TransformersBackend(Backend):
 
     def _choose(self, questions: list[_Question]) -> list[Answer]:
         """Score the candidates of several questions in one pass: what they have in common is one branch of a tree."""
+        from gym_text_policies.backends.packing import Tree
         from gym_text_policies.backends.prefixes import Branch
 
         known = [self._prefixes.match(question.prompt) for question in questions]
@@ -153,17 +154,11 @@ class TransformersBackend(Backend):
         for question, prefix in zip(questions, self._prefixes.open([q.prompt for q in questions]), strict=True):
             branch = Branch.line(prefix, question.prompt[len(prefix.tokens) :], [])
             last = len(branch.tokens) - 1
-            children: dict[tuple[int, int], int] = {}
+            tree = Tree(branch.tokens, branch.parents)
             candidates.append([])
             for choice in question.choices or ():
-                tokens, nodes = self.tokens(choice), [last]
-                for token in tokens:
-                    node = children.get((nodes[-1], token))
-                    if node is None:
-                        node = children[nodes[-1], token] = len(branch.tokens)
-                        branch.tokens.append(token)
-                        branch.parents.append(nodes[-1])
-                    nodes.append(node)
+                tokens = self.tokens(choice)
+                nodes = [last, *tree.grow(last, tokens)]
                 candidates[-1].append(([*tokens, self._end], [node - last for node in nodes]))
             branch.wanted += range(last, len(branch.tokens))
             branches.append(branch)
