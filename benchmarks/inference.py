@@ -25,7 +25,7 @@ from gym_text.wrappers import History
 from gym_text_policies import Request
 from gym_text_policies.backends.smollm2 import quiet, smollm2_folder
 from gym_text_policies.backends.transformers import TransformersBackend
-from gym_text_policies.cli import add_fields
+from gym_text_policies.options import add_fields
 from gym_text_policies.policy import text_spec
 from gym_text_policies.prompts import Prompt
 

@@ -123,6 +123,12 @@ def run(config: BenchConfig) -> tuple[str, EpisodeStore]:
     return tabulate(config, contests, store), store
 
 
+def command(config: BenchConfig) -> str:
+    """Play, and return the table and where all is kept."""
+    table, store = run(config)
+    return f"\n{table}\n\nEpisodes, tables (table.md, table.json) and configuration: {store.folder}"
+
+
 def tabulate(config: BenchConfig, contests: Sequence[Contest], store: EpisodeStore) -> str:
     """Make the table of stored episodes, write it as ``table.md`` and ``table.json``, and return the Markdown."""
     rows = [_row(contest.environment, contest.label, store.episodes(contest.keys.values())) for contest in contests]

@@ -1,80 +1,117 @@
-"""The command line, `gym-text`."""
+"""The command line, `gym-text`: a table of commands, each in a module that is imported when it is used."""
 
 from __future__ import annotations
 
 import argparse
-import ast
 import dataclasses
-import inspect
+import importlib
 import logging
 import os
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NoReturn
 
-from gym_text.errors import GymTextError
-from gym_text_policies.bench import BenchConfig, run
+from gym_text.errors import GymTextError, import_extra, unknown_choice
+from gym_text_policies.options import add_fields
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command: a config dataclass, whose fields are its options, and the function that takes it."""
+
+    help: str
+    """What it does, in half a line."""
+    module: str
+    """Where both are; imported when the command is used."""
+    config: str
+    """Name of the dataclass; its docstring and the strings under its fields are the command's help."""
+    function: str = "run"
+    """Name of the function. What it returns is printed, unless it is None."""
+
+    def load(self) -> tuple[type[Any], Callable[[Any], str | None]]:
+        """Import and return both."""
+        module = importlib.import_module(self.module)
+        return getattr(module, self.config), getattr(module, self.function)
+
+
+COMMANDS = {
+    "bench": Command("play policies in environments and print one table", "gym_text_policies.bench", "BenchConfig", "command"),
+    "completion": Command("print what makes a shell complete commands", "gym_text_policies.cli", "CompletionConfig", "complete"),
+}
+
+
+@dataclass(frozen=True)
+class CompletionConfig:
+    """Print a script with which your shell completes gym-text; `gym-text completion bash --help` says where to put it.
+
+    bash: `eval "$(gym-text completion bash)"` in ~/.bashrc. zsh: `gym-text completion zsh > DIRECTORY_OF_FPATH/_gym-text`.
+    """
+
+    shell: Literal["bash", "zsh", "tcsh"]
+    """Your shell."""
+
+
+def complete(config: CompletionConfig) -> str:
+    """Return the script."""
+    shtab = import_extra("shtab", "experiments")
+    return str(shtab.complete(make_parser(COMMANDS), config.shell))
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that says which command was meant."""
+
+    def error(self, message: str) -> NoReturn:
+        if message.startswith("argument COMMAND: invalid choice: "):
+            message = str(unknown_choice("command", message.split("'")[1], COMMANDS))
+        super().error(message)
+
+
+def make_parser(loaded: Sequence[str] | dict[str, Command] = ()) -> argparse.ArgumentParser:
+    """Return the parser; only the commands in `loaded` are imported and have their options."""
+    parser = _Parser(
+        prog="gym-text",
+        description="Language models, and anything else that acts, in text games and control tasks.",
+        epilog="gym-text COMMAND --help explains a command's options.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, command in COMMANDS.items():
+        if name not in loaded:
+            commands.add_parser(name, help=command.help)
+            continue
+        config, _ = command.load()
+        text = str(config.__doc__).replace("%", "%%")
+        add_fields(commands.add_parser(name, help=command.help, description=text), config)
+    return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command.
 
     Returns:
-        The exit status: 0, 1 for a run that could not go on, 2 for a mistake on the command line, 130 after Ctrl-C.
+        The exit status: 0, 1 for a run that could not go on, 2 for a mistake of the user, 130 after Ctrl-C.
     """
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    parser = argparse.ArgumentParser(prog="gym-text", description="Language models in reinforcement-learning environments.")
-    commands = parser.add_subparsers(dest="command", required=True)
-    bench = commands.add_parser("bench", help="play policies in environments and print one table", description=BenchConfig.__doc__)
-    add_fields(bench, BenchConfig)
-    values = vars(parser.parse_args(arguments))
-    del values["command"]
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    values: dict[str, Any] = {}
     try:
-        config = BenchConfig(**values)
-        table, store = run(config)
-        print(f"\n{table}\n\nEpisodes, tables (table.md, table.json) and configuration: {store.folder}")
+        chosen = next((word for word in arguments if not word.startswith("-")), "")
+        values = vars(make_parser([chosen]).parse_args(arguments))
+        config, function = COMMANDS[values["command"]].load()
+        result = function(config(**{field.name: values[field.name] for field in dataclasses.fields(config)}))
+        if result is not None:
+            print(result, flush=True)
     except KeyboardInterrupt:
-        print(
-            f"\nStopped. Every finished episode is kept in {values['folder']}; the same command goes on from there.",
-            file=sys.stderr,
-        )
+        place = f" in {values['folder']}; the same command goes on from there" if values.get("folder") else ""
+        print(f"\nStopped. What is done is kept{place}.", file=sys.stderr)
         return 130
-    except GymTextError as error:
+    except BrokenPipeError:  # the reader, such as head, has read enough
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  the interpreter flushes it at exit
+        return 0
+    except (GymTextError, OSError) as error:
         print(f"gym-text: {error}", file=sys.stderr)
         return 2 if isinstance(error, ValueError) else 1
     return 0
-
-
-def add_fields(parser: argparse.ArgumentParser, config: type[Any]) -> None:
-    """Make an option of each field of a config dataclass; the string under the field is its help."""
-    help_texts = field_docs(config)
-    for field in dataclasses.fields(config):
-        flag = f"--{field.name.replace('_', '-')}"
-        text = f"{help_texts[field.name]} Default: {field.default}.".replace("%", "%%")
-        if isinstance(field.default, bool):
-            parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=field.default, help=text)
-        elif isinstance(field.default, tuple):
-            parser.add_argument(flag, nargs="*", default=field.default, action=_AsTuple, metavar="NAME", help=text)
-        else:
-            parser.add_argument(
-                flag, type=type(field.default), default=field.default, metavar=type(field.default).__name__, help=text
-            )
-
-
-class _AsTuple(argparse.Action):
-    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: str | None = None) -> None:
-        setattr(namespace, self.dest, tuple(values))
-
-
-def field_docs(config: type[Any]) -> dict[str, str]:
-    """Return the string that stands under each field of a dataclass."""
-    body = ast.parse(inspect.getsource(config)).body[0]
-    assert isinstance(body, ast.ClassDef)
-    docs = {}
-    for field, doc in zip(body.body, body.body[1:], strict=False):
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(doc, ast.Expr):
-            docs[field.target.id] = " ".join(str(ast.literal_eval(doc.value)).split())
-    return docs
 
 
 def console() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gym_text_policies import EpisodeStore, bench, cli
+from gym_text_policies import EpisodeStore, bench, cli, options
 
 SCRIPT = Path(__file__).parent.parent / "benchmarks" / "policies.py"
 
@@ -120,5 +120,5 @@ def test_every_option_is_explained(capsys):
     with pytest.raises(SystemExit):
         cli.main(["bench", "--help"])
     printed = " ".join(capsys.readouterr().out.split())
-    assert all(doc.split(".")[0] in printed for doc in cli.field_docs(bench.BenchConfig).values())
-    assert set(cli.field_docs(bench.BenchConfig)) == {field.name for field in bench.dataclasses.fields(bench.BenchConfig)}
+    assert all(doc.split(".")[0] in printed for doc in options.field_docs(bench.BenchConfig).values())
+    assert set(options.field_docs(bench.BenchConfig)) == {field.name for field in bench.dataclasses.fields(bench.BenchConfig)}
