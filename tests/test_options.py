@@ -51,28 +51,8 @@ def parse(*words):
 
 def test_every_type_of_field_is_an_option():
     assert parse() == Options()
-    given = parse(
-        "there",
-        *[
-            "--seeds",
-            "3",
-            "--runs",
-            "a",
-            "b",
-            "--rate",
-            "1e-3",
-            "--history",
-            "all",
-            "--mode",
-            "json",
-            "--layers",
-            "8",
-            "--quiet",
-            "--kwargs",
-            "n=2",
-            "s=x",
-        ],
-    )
+    words = "there --seeds 3 --runs a b --rate 1e-3 --history all --mode json --layers 8 --quiet --kwargs n=2 s=x"
+    given = parse(*words.split())
     assert given == Options(3, ("a", "b"), 0.001, "all", "json", (8,), True, {"n": 2, "s": "x"}, "there")
     assert parse("--seeds", "none", "--history", "4", "--no-quiet") == Options(history=4)
 
@@ -102,7 +82,8 @@ def test_every_command_has_help(name, capsys):
 
 
 def test_help_loads_no_model_library():
-    script = "import sys; from gym_text_policies import cli\ntry: cli.main(['--help'])\nexcept SystemExit: print('modules', *sys.modules)"
+    script = "import sys; from gym_text_policies import cli\n"
+    script += "try: cli.main(['--help'])\nexcept SystemExit: print('modules', *sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120)
     loaded = {name.partition(".")[0] for name in done.stdout.splitlines()[-1].split()}
     assert {"torch", "transformers", "jpype", "scipy", "matplotlib", "yaml", "shtab"} & loaded == set()
