@@ -7,22 +7,21 @@ import functools
 import json
 import platform
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 
 from gym_text.errors import UsageError, check_choice, check_int, import_extra
 from gym_text_policies.environments import environment_maker, parse_environment
 from gym_text_policies.load import load_policy
 from gym_text_policies.policy import Policy, environment_config, episode_key
-from gym_text_policies.records import Episode
 from gym_text_policies.rollout import rollout
 from gym_text_policies.store import EpisodeStore, write_atomically
+from gym_text_policies.table import NOTES, markdown, mean, row
 from gym_text_policies.variants import Variants, load_variant, read_variants
 
 CONTROL = ("LunarLanderLLM-v2", "MountainCarContinuousLLM-v0")
@@ -119,7 +118,7 @@ def run(config: BenchConfig) -> tuple[str, EpisodeStore]:
     contests = [contest for environment in config.environments for contest in _contests(config, environment)]
     for contest in contests:
         at_random = next(other for other in contests if other.environment == contest.environment)
-        _play(contest, store, config, _mean([e.length for e in store.episodes(at_random.keys.values())]) or contest.limit)
+        _play(contest, store, config, mean([e.length for e in store.episodes(at_random.keys.values())]) or contest.limit)
     return tabulate(config, contests, store), store
 
 
@@ -131,7 +130,7 @@ def command(config: BenchConfig) -> str:
 
 def tabulate(config: BenchConfig, contests: Sequence[Contest], store: EpisodeStore) -> str:
     """Make the table of stored episodes, write it as ``table.md`` and ``table.json``, and return the Markdown."""
-    rows = [_row(contest.environment, contest.label, store.episodes(contest.keys.values())) for contest in contests]
+    rows = [row(contest.environment, contest.label, store.episodes(contest.keys.values())) for contest in contests]
     table = markdown(rows)
     record = {
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -140,7 +139,7 @@ def tabulate(config: BenchConfig, contests: Sequence[Contest], store: EpisodeSto
         "rows": rows,
     }
     write_atomically(store.folder / "table.json", json.dumps(record, indent=2) + "\n")
-    write_atomically(store.folder / "table.md", f"{table}\n{_NOTES}")
+    write_atomically(store.folder / "table.md", f"{table}\n{NOTES}")
     return table
 
 
@@ -195,104 +194,6 @@ def _play(contest: Contest, store: EpisodeStore, config: BenchConfig, typical_le
             bar.update(min(done + running, len(missing)) - bar.n)
     if any(episode.error for episode in store.episodes(contest.keys.values())):
         tqdm.write(f"{contest.environment} {contest.label}: some episodes ended in an error; --retry-errors plays them again.")
-
-
-def _row(environment: str, policy: str, episodes: Iterable[Episode]) -> dict[str, Any]:
-    """Return the figures of one row. An episode that ended in error counts in `error` and in no mean."""
-    outcomes = {"won": 0, "lost": 0, "truncated": 0, "error": 0}
-    columns: dict[str, list[float]] = {
-        name: [] for name in ("total_reward", "length", "tokens_in", "tokens_out", "invalid", "seconds")
-    }
-    for episode in episodes:
-        outcomes[episode.outcome] += 1
-        if episode.error is None:
-            for name, values in columns.items():
-                values.append(getattr(episode, name))
-    played = len(columns["length"])
-    steps = sum(columns["length"])
-    return {
-        "environment": environment,
-        "policy": policy,
-        "episodes": sum(outcomes.values()),
-        "return": _mean(columns["total_reward"]),
-        "return_interval": _t_interval(columns["total_reward"]),
-        "success": outcomes["won"] / played if played else None,
-        "success_interval": _wilson_interval(outcomes["won"], played),
-        **outcomes,
-        "invalid": sum(columns["invalid"]) / steps if steps else None,
-        "length": _mean(columns["length"]),
-        "tokens_in": _mean(columns["tokens_in"]),
-        "tokens_out": _mean(columns["tokens_out"]),
-        "seconds_per_decision": sum(columns["seconds"]) / steps if steps else None,
-    }
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return float(np.mean(values)) if values else None
-
-
-def _t_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """Return Student's 95 % interval of the mean; None for fewer than two values."""
-    if len(values) < 2:
-        return None
-    from scipy import stats
-
-    half = float(stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values)))
-    return float(np.mean(values)) - half, float(np.mean(values)) + half
-
-
-def _wilson_interval(successes: int, trials: int) -> tuple[float, float] | None:
-    """Return Wilson's 95 % interval of a rate; None without trials."""
-    if trials == 0:
-        return None
-    from scipy import stats
-
-    interval = stats.binomtest(successes, trials).proportion_ci(0.95, method="wilson")
-    return float(interval.low), float(interval.high)
-
-
-_HEADER = (
-    "environment", "policy", "episodes", "return [95 %]", "success [95 %]", "won / lost / truncated / error", "invalid", "length",
-    "tokens in", "tokens out", "s / decision",
-)  # fmt: skip
-_NOTES = """
-Return: mean and Student's 95 % interval. Success: rate and Wilson's 95 % interval. Episodes that ended in an error count in
-that column alone. Invalid: share of steps whose answer could not be used or whose action the game did not understand.
-Tokens: mean per episode; in `choose` the candidates are read (in), not generated. Seconds: a decision's share of its batch's time.
-"""
-
-
-def markdown(rows: Sequence[dict[str, Any]]) -> str:
-    """Return the rows as a Markdown table whose columns are aligned in plain text, too."""
-    cells = [_HEADER, *(_cells(row) for row in rows)]
-    widths = [max(len(line[i]) for line in cells) for i in range(len(_HEADER))]
-    lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in cells]
-    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
-    return "\n".join(lines)
-
-
-def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    return (
-        row["environment"],
-        row["policy"],
-        str(row["episodes"]),
-        _number(row["return"], ".2f") + _interval(row["return_interval"], ".2f"),
-        _number(row["success"], ".2f") + _interval(row["success_interval"], ".2f"),
-        " / ".join(str(row[outcome]) for outcome in ("won", "lost", "truncated", "error")),
-        _number(row["invalid"], ".0%"),
-        _number(row["length"], ".1f"),
-        _number(row["tokens_in"], ".0f"),
-        _number(row["tokens_out"], ".0f"),
-        _number(row["seconds_per_decision"], ".2g"),
-    )
-
-
-def _number(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)
-
-
-def _interval(bounds: tuple[float, float] | None, form: str) -> str:
-    return "" if bounds is None else f" [{bounds[0]:{form}}, {bounds[1]:{form}}]"
 
 
 def _versions() -> dict[str, str]:

@@ -143,6 +143,11 @@ class Episode:
         """Seconds that the decisions took."""
         return sum(step.decision.seconds for step in self.steps)
 
+    @property
+    def cost(self) -> float:
+        """Price of the decisions in US dollars."""
+        return sum(step.decision.cost for step in self.steps)
+
     def to_json(self) -> dict[str, Any]:
         """Return the episode as plain JSON data."""
         data = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gym_text_policies import EpisodeStore, bench, cli, options
+from gym_text_policies import EpisodeStore, bench, cli, options, table
 
 SCRIPT = Path(__file__).parent.parent / "benchmarks" / "policies.py"
 
@@ -108,12 +108,12 @@ def test_ctrl_c_ends_within_two_seconds_and_the_next_run_goes_on(tmp_path, wait)
 
 
 def test_wilson_and_student_intervals_match_published_values():
-    low, high = bench._wilson_interval(8, 10)
+    low, high = table.wilson_interval(8, 10)
     assert (low, high) == pytest.approx((0.4902, 0.9433), abs=1e-4)
-    assert bench._wilson_interval(0, 0) is None
-    low, high = bench._t_interval([1.0, 2.0, 3.0, 4.0])
+    assert table.wilson_interval(0, 0) is None
+    low, high = table.t_interval([1.0, 2.0, 3.0, 4.0])
     assert (low, high) == pytest.approx((2.5 - 3.1824 * np.std([1, 2, 3, 4], ddof=1) / 2, 2.5 + 2.0540), abs=1e-3)
-    assert bench._t_interval([1.0]) is None
+    assert table.t_interval([1.0]) is None
 
 
 def test_every_option_is_explained(capsys):

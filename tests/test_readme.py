@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 
-from gym_text_policies import bench
+from gym_text_policies import table
 from gym_text_policies.prompts import STRATEGIES
 
 ROOT = Path(__file__).parent.parent
@@ -33,7 +33,7 @@ def test_every_strategy_is_in_the_tree():
 def test_the_table_is_the_committed_result():
     assert (ROOT / "benchmarks/results/policies.md").read_text().strip() in README
     record = json.loads((ROOT / "benchmarks/results/policies.json").read_text())
-    assert bench.markdown(record["rows"]) in README
+    assert table.markdown(record["rows"]) in README
 
 
 def test_the_figures_of_ppo_are_the_committed_result():
