@@ -8,12 +8,13 @@
     ├── StepOrderError (gymnasium ResetNeeded)     step before reset, or after the end
     ├── MissingDependencyError (ImportError)       an extra is not installed; the message is the pip line
     ├── BudgetError                                the next call to a provider could pass the run's limit on money or tokens
+    ├── StoreError (OSError)                       a run folder that another run writes into, that is full, or read-only
     └── EpisodeError (RuntimeError)                this episode cannot go on, others can
         ├── EngineError                            the game engine failed
         └── PolicyError                            the policy or its model provider failed
 
 An ``EpisodeError`` ends one episode as ``error`` and is recorded; every other error ends the run: a mistake in the program,
-or a spent budget.
+a spent budget, or a folder that cannot be written.
 """
 
 from __future__ import annotations
@@ -50,6 +51,10 @@ class MissingDependencyError(GymTextError, ImportError):
 
 class BudgetError(GymTextError):
     """The next call to a provider could pass the run's limit on money or tokens; a resumed run goes on from here."""
+
+
+class StoreError(GymTextError, OSError):
+    """A run folder cannot be written: another run does, the disk is full, or it is read-only. What is stored stays whole."""
 
 
 class EpisodeError(GymTextError, RuntimeError):

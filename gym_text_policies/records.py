@@ -7,15 +7,17 @@ it (the goal, a prompt's beginning) is stored once.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
 Message = dict[str, str]
 """One message of a chat: ``role`` and ``content``."""
 Outcome = Literal["won", "lost", "truncated", "error"]
+_Record = TypeVar("_Record", bound="Episode | Step | Decision")
 
 
 @dataclass(frozen=True)
@@ -184,12 +186,53 @@ class Episode:
             decision = dict(row["decision"])
             if "messages" in decision:
                 kept, *new = decision["messages"]
-                said = decision["messages"] = (*said[:kept], *new)
+                said = decision["messages"] = (*said[:kept], *map(_checked_message, new))
             else:
                 said = ()
-            steps.append(Step(**{**row, "observation": seen, "decision": Decision(**decision)}))
+            steps.append(_checked(Step(**{**row, "observation": seen, "decision": _checked(Decision(**decision))})))
         last = seen | data["last_observation"] if data["last_observation"] or not data["error"] else {}
-        return cls(**{**data, "steps": tuple(steps), "last_observation": last})
+        return _checked(cls(**{**data, "steps": tuple(steps), "last_observation": last}))
+
+
+_JSON_TYPES: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "bool": (bool,),
+    "int": (int,),
+    "float": (int, float),
+    "tuple": (tuple,),
+    "Mapping": (dict,),
+    "None": (type(None),),
+}
+"""What a field of a declared type may hold after JSON; a type that is not here is not checked."""
+
+
+@functools.cache
+def _json_types(record: Any) -> tuple[tuple[str, tuple[type, ...]], ...]:
+    """Return the fields of a record and what each may hold."""
+    declared = {f.name: [part.partition("[")[0] for part in str(f.type).split(" | ")] for f in dataclasses.fields(record)}
+    return tuple(
+        (name, tuple(kind for part in parts for kind in _JSON_TYPES[part]))
+        for name, parts in declared.items()
+        if all(part in _JSON_TYPES for part in parts)
+    )
+
+
+def _checked(record: _Record) -> _Record:
+    """Return a record; raise TypeError if a field holds what it cannot."""
+    kind: Any = type(record)
+    for name, types in _json_types(kind):
+        value = getattr(record, name)
+        if not isinstance(value, types):
+            raise TypeError(f"{name}: expected {' or '.join(t.__name__ for t in types)}; got {str(value)[:60]!r}")
+    if isinstance(record, Decision) and not all(isinstance(p, int | float) for p in (record.probabilities or {}).values()):
+        raise TypeError("probabilities: expected numbers")
+    return record
+
+
+def _checked_message(message: Any) -> Message:
+    if not (isinstance(message, dict) and all(isinstance(message.get(part), str) for part in ("role", "content"))):
+        raise TypeError(f"messages: expected role and content; got {str(message)[:60]!r}")
+    return message
 
 
 def _without_defaults(record: Step | Decision) -> dict[str, Any]:

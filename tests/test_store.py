@@ -1,11 +1,20 @@
 """Stored episodes are whole or absent, and found again."""
 
+import dataclasses
 import json
 import logging
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
 from gym_text import UsageError
+from gym_text.errors import StoreError
 from gym_text_policies import Decision, Episode, EpisodeStore, Step
 
 
@@ -27,14 +36,15 @@ def test_what_was_stored_is_read_by_another_store(tmp_path):
 def test_a_torn_last_line_is_cut_off_and_said(tmp_path, caplog):
     store = EpisodeStore(tmp_path)
     store.append(episode("a"))
+    store.close()
     whole = store.path.read_bytes()
     for torn in (b'{"key": "b", "err', json.dumps(episode("b").to_json()).encode(), b'{"key": "b"\n', b"\xff\xfe"):
         store.path.write_bytes(whole + torn)
-        with caplog.at_level(logging.WARNING):
-            again = EpisodeStore(tmp_path)
+        caplog.clear()
+        with caplog.at_level(logging.WARNING), EpisodeStore(tmp_path) as again:
+            assert len(again) == 1 and store.path.read_bytes() == whole + torn  # a reader leaves it: it may be on its way
+            again.append(episode("c"))
         assert "not written whole" in caplog.text
-        assert len(again) == 1
-        again.append(episode("c"))
         assert [e.key for e in EpisodeStore(tmp_path).episodes()] == ["a", "c"]
 
 
@@ -62,3 +72,124 @@ def test_a_folder_of_another_configuration_is_refused_and_the_keys_named(tmp_pat
     EpisodeStore(tmp_path, {"fold": "test", "modes": ["text"]})
     with pytest.raises(UsageError, match=r"fold: stored 'test', given 'train'"):
         EpisodeStore(tmp_path, {"fold": "train", "modes": ["text"]})
+
+
+WRITER = """
+import sys
+from gym_text_policies import EpisodeStore
+store = EpisodeStore(sys.argv[1], {"fold": "test"})
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_second_run_into_one_folder_is_refused_until_the_first_has_ended_however(tmp_path):
+    first = subprocess.Popen([sys.executable, "-c", WRITER, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert first.stdout.readline() == "open\n"
+        with pytest.raises(StoreError, match=rf"expected a folder that no other run writes into; process {first.pid} on .* does"):
+            EpisodeStore(tmp_path, {"fold": "test"})
+        reader = EpisodeStore(tmp_path)
+        with pytest.raises(StoreError, match="no other run"):
+            reader.append(episode("a"))
+    finally:
+        first.send_signal(signal.SIGKILL)
+        first.communicate()
+    reader.append(episode("a"))
+    assert [e.key for e in reader.episodes()] == ["a"]
+
+
+def test_a_store_that_is_closed_lets_another_write_and_sees_what_it_wrote(tmp_path):
+    with EpisodeStore(tmp_path, {"fold": "test"}) as first:
+        first.append(episode("a"))
+    with EpisodeStore(tmp_path, {"fold": "test"}) as second:
+        second.append(episode("b"))
+    assert [e.key for e in first.episodes()] == ["a"]
+    first.append(episode("c"))
+    assert [e.key for e in first.episodes()] == ["a", "b", "c"]
+
+
+def test_a_full_disk_is_an_error_and_what_is_stored_stays_whole(tmp_path):
+    store = EpisodeStore(tmp_path)
+    store.append(episode("a"))
+    whole = store.path.read_bytes()
+    long = dataclasses.replace(episode("b"), error="x" * 100_000)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) + 50_000, limits[1]))  # a disk with room for half of the record
+    try:
+        with pytest.raises(StoreError, match=r"What was stored before is whole\. Make room"):
+            store.append(long)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert store.path.read_bytes() == whole
+    store.append(long)
+    store.close()
+    assert list(EpisodeStore(tmp_path).episodes()) == [episode("a"), long]
+
+
+def test_a_folder_that_cannot_be_written_can_be_read(tmp_path):
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))  # tmp_path lies in a folder that is closed to others
+    try:
+        with EpisodeStore(folder) as store:
+            store.append(episode("a"))
+        folder.chmod(0o555)
+        if os.geteuid() == 0:
+            try:
+                os.seteuid(65534)  # permissions do not bind root
+            except OSError:
+                pytest.skip("this root cannot be anyone else")
+        assert [e.key for e in EpisodeStore(folder).episodes()] == ["a"]
+        for write in (lambda: EpisodeStore(folder).append(episode("b")), lambda: EpisodeStore(folder / "new", {})):
+            with pytest.raises(StoreError, match="Name a folder that can be written"):
+                write()
+    finally:
+        os.seteuid(os.getuid())
+        folder.chmod(0o755)
+        for file in (*folder.iterdir(), folder):
+            file.unlink() if file != folder else file.rmdir()
+
+
+def test_a_file_in_place_of_the_folder_is_one_sentence(tmp_path):
+    (tmp_path / "run").write_text("")
+    with pytest.raises(StoreError, match=r"A file stands there\. Name another folder"):
+        EpisodeStore(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    "record", ["7", "[1]", '"text"', "null", '{"key": 1, "error": null}', '{"key": "a", "error": {}}', "[" * 5000]
+)
+def test_a_line_that_is_no_record_is_named(tmp_path, record):
+    (tmp_path / "episodes.jsonl").write_text(f"{record}\n{json.dumps(episode('a').to_json())}\n")
+    with pytest.raises(UsageError, match="line 1: expected an episode"):
+        EpisodeStore(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"steps": 3},
+        {"steps": [4]},
+        {"seed": "7"},
+        {"environment": []},
+        {"steps": [{"observation": [], "decision": {"action": "go"}}]},
+        {"steps": [{"reward": "high"}]},
+        {"steps": [{"decision": {"action": "go", "probabilities": {"go": "likely"}}}]},
+        {"steps": [{"decision": {"action": "go", "messages": [0, "say"]}}]},
+        {"steps": [{"decision": {"action": "go", "unknown": 1}}]},
+    ],
+    ids=str,
+)
+def test_a_record_with_values_of_wrong_types_is_an_error_when_it_is_read(tmp_path, damage):
+    record = episode("a").to_json()
+    if isinstance(damage.get("steps"), list) and isinstance(damage["steps"][0], dict):
+        damage = {"steps": [record["steps"][0] | damage["steps"][0]]}
+    (tmp_path / "episodes.jsonl").write_text(json.dumps(record | damage) + "\n")
+    with pytest.raises(UsageError, match="at byte 0: expected an episode"):
+        list(EpisodeStore(tmp_path).episodes())
+
+
+def test_a_configuration_that_is_no_object_is_an_error(tmp_path):
+    for text in ("", "[]", "{", "\xff"):
+        (tmp_path / "config.json").write_text(text)
+        with pytest.raises(UsageError, match=r"config\.json: expected a JSON object"):
+            EpisodeStore(tmp_path, {"fold": "test"})
