@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -21,6 +22,9 @@ FOLDS = ("train", "dev", "test")
 MAX_SEED = 2**63 - 1
 FOLD_SIZE = 1_000_000
 """Seeds of one fold; the folds begin at 1, 2 and 3 times this number and never meet."""
+
+SHORT_LIMIT = "{}: the expert needs {} steps here, the limit is {}. Pass max_episode_steps={} or more to gym.make."
+"""Warning of a step limit within which the expert cannot win."""
 
 
 class Outcome(NamedTuple):
@@ -149,6 +153,7 @@ class TextEnv(gym.Env[Observation, Any]):
         info: dict[str, Any] = {"score": 0.0, "success": False, "failure": False}
         if self._path is not None:
             info["gold_path"] = self._path
+            self._warn_of_limit(len(self._path))
         self._add_gold_action(info)
         return obs, info | self._more_info()
 
@@ -258,6 +263,19 @@ class TextEnv(gym.Env[Observation, Any]):
         if self.text_spec.encoding == "index" and action >= len(obs["valid_actions"]):
             return None
         return self.text_spec.decode(action, obs)
+
+    def _warn_of_limit(self, needed: int) -> None:
+        """Warn if the registered step limit is in force and too short for the expert; one that the user chose is no mistake."""
+        registered = gym.registry[self.spec.id].max_episode_steps if self.spec and self.spec.id in gym.registry else None
+        if self.spec is None or registered is None or needed <= registered:
+            return
+        # Gymnasium tells an environment nothing of the TimeLimit around it, but it is among the callers of this reset
+        callers, frame = [], inspect.currentframe()
+        while frame is not None:
+            callers.append(frame.f_locals.get("self"))
+            frame = frame.f_back
+        if any(isinstance(caller, gym.wrappers.TimeLimit) and caller._max_episode_steps == registered for caller in callers):
+            logger.warn(SHORT_LIMIT.format(self.spec.id, needed, registered, needed))
 
     def _add_gold_action(self, info: dict[str, Any]) -> None:
         hint: str | None = None

@@ -15,6 +15,7 @@ import pytest
 from gym_text import EngineError, InvalidActionError, MissingDependencyError, UsageError
 from gym_text.textworld_express import engine
 from gym_text.textworld_express.engine import Game
+from gym_text.wrappers import GoldAction, History
 
 ID = "CookingWorldText-v0"
 PARAMETERS = {"numLocations": 3, "numIngredients": 2}
@@ -368,3 +369,16 @@ def test_a_missing_extra_is_named_with_its_pip_line(missing, env_id, extra, monk
     monkeypatch.setattr(engine, "_interface", None)
     with pytest.raises(MissingDependencyError, match=rf"'{missing}' is not installed. Run: pip install 'gym-text\[{extra}\]'"):
         gym.make(env_id).reset(seed=0)
+
+
+def test_a_registered_limit_that_is_too_short_for_the_expert_warns_however_the_environment_is_used(make):
+    hard = {"num_locations": 11, "num_ingredients": 5}
+    with pytest.warns(UserWarning, match=r"needs 64 steps here, the limit is 50\. Pass max_episode_steps=64") as caught:
+        History(make(ID, **hard), 2).reset(seed=1)
+    assert len(caught) == 1
+    with pytest.warns(UserWarning, match="needs 64 steps here, the limit is 50") as caught:
+        GoldAction(make(ID, **hard)).reset(seed=1)
+    assert len(caught) == 1, "not by the wrapper, too"
+    for limit in (20, 64):  # chosen on purpose, so that nothing is wrong; and beyond the limit altogether
+        make(ID, max_episode_steps=limit, **hard).reset(seed=1)
+    make(ID, **hard).unwrapped.reset(seed=1)

@@ -10,6 +10,7 @@ from gymnasium.utils import RecordConstructorArgs
 
 from gym_text.errors import UsageError
 from gym_text.spaces import FreeText
+from gym_text.text_env import SHORT_LIMIT
 
 
 class GoldAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
@@ -34,11 +35,10 @@ class GoldAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         """Begin an episode; warn if the expert's path is longer than the step limit."""
         obs, info = self.env.reset(**kwargs)
         limit, needed = self.spec.max_episode_steps if self.spec else None, len(info.get("gold_path", ()))
-        if limit is not None and needed > limit:
-            logger.warn(
-                f"{self.spec.id if self.spec else self}: the expert needs {needed} steps here, the limit is {limit}. "
-                f"Pass max_episode_steps={needed} or more to gym.make."
-            )
+        known = gym.registry.get(self.spec.id) if self.spec else None
+        registered = known.max_episode_steps if known else None
+        if self.spec and limit is not None and needed > limit and limit != registered:
+            logger.warn(SHORT_LIMIT.format(self.spec.id, needed, limit, needed))  # of the registered one the environment warns
         return obs | {"gold_action": info.get("gold_action", "")}, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
