@@ -252,6 +252,7 @@ class _Question:
             tokens_in=sum(answer.tokens_in for answer in self.answers),
             tokens_cached=sum(answer.tokens_cached for answer in self.answers),
             tokens_out=sum(answer.tokens_out for answer in self.answers),
+            turns_dropped=max((answer.turns_dropped for answer in self.answers), default=0),
             cost=sum(answer.cost for answer in self.answers),
             reference=self.answers[-1].reference if self.answers else None,
         )

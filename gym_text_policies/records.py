@@ -62,6 +62,8 @@ class Decision:
     """Those of `tokens_in` that were not computed again."""
     tokens_out: int = 0
     """Tokens the model generated; none in ``choose``."""
+    turns_dropped: int = 0
+    """Oldest turns of the prompt for which the model's window had no room."""
     seconds: float = 0.0
     """This decision's share of the time that its batch took."""
     cost: float = 0.0

@@ -48,6 +48,8 @@ class Answer:
     """Those of `tokens_in` that were not computed again."""
     tokens_out: int = 0
     """Tokens generated."""
+    turns_dropped: int = 0
+    """Oldest turns of the chat for which the model's window had no room."""
     cost: float = 0.0
     """Price in US dollars."""
     reference: str | None = None

@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gym_text.errors import PolicyError, UsageError, import_extra
+from gym_text.errors import UsageError, import_extra
 from gym_text_policies.backends.base import Answer, Backend, Request
+from gym_text_policies.backends.tokens import fitting_tokens, text_tokens
 
 _PASS_TOKENS = 512
 """New tokens of one forward pass, about: more in one pass would waste attention on other requests' tokens."""
@@ -36,13 +37,16 @@ class _Question:
     temperature: float
     seed: int | None
     length_normalised: bool
+    turns_dropped: int
 
 
 class TransformersBackend(Backend):
     """A causal language model with a chat template.
 
     What a prompt has in common with one that was read before is not computed again, and a question that was answered is only
-    recalled. In ``choose`` all candidates of a request share its prompt in one forward pass. A candidate's score is
+    recalled. Where a chat is longer than the model's window its oldest turns go.
+
+    In ``choose`` all candidates of a request share its prompt in one forward pass. A candidate's score is
     log P(candidate + end of turn | prompt), prompt and candidate tokenised apart; the probabilities are the softmax of the scores.
 
     Args:
@@ -79,10 +83,10 @@ class TransformersBackend(Backend):
         """Answer each request.
 
         Raises:
-            PolicyError: If a prompt is longer than the model's window.
+            PolicyError: If a prompt is longer than the model's window even without all earlier turns.
         """
-        questions = [self._question(request) for request in requests]
-        with self._lock:
+        with self._lock:  # the tokenizer, too, has a state
+            questions = [self._question(request) for request in requests]
             new = [question for question in dict.fromkeys(questions) if question not in self._answered]
             fresh = dict(zip(new, self._compute(new), strict=True))
             self._answered.update(fresh)
@@ -92,16 +96,20 @@ class TransformersBackend(Backend):
         return answers
 
     def _question(self, request: Request) -> _Question:
-        text = self._tokenizer.apply_chat_template(list(request.messages), tokenize=False, add_generation_prompt=True)
-        prompt = tuple(self.tokens(text))
-        if len(prompt) + request.max_tokens > self._window:
-            raise PolicyError(
-                f"{self._name}: expected a prompt of at most {self._window - request.max_tokens} tokens; got {len(prompt)}. "
-                "Shorten the history."
-            )
+        answer = 1 + max(len(self.tokens(choice)) for choice in request.choices) if request.choices else request.max_tokens
+        prompt, turns_dropped = fitting_tokens(self._tokenizer, request.messages, self._window - answer, self._name)
         schema = _bounded(request.schema, request.max_tokens) if request.schema else None
         seed = secrets.randbits(31) if request.temperature and request.seed is None else request.seed
-        return _Question(prompt, request.choices, schema, request.max_tokens, request.temperature, seed, request.length_normalised)
+        return _Question(
+            tuple(prompt),
+            request.choices,
+            schema,
+            request.max_tokens,
+            request.temperature,
+            seed,
+            request.length_normalised,
+            turns_dropped,
+        )
 
     def _recall(self, question: _Question) -> Answer:
         """Return the answer to a question that was answered before: none of its tokens is computed."""
@@ -110,9 +118,8 @@ class TransformersBackend(Backend):
         return replace(answer, tokens_cached=answer.tokens_in)
 
     def tokens(self, text: str) -> list[int]:
-        """Return the tokens of a text."""
-        tokens: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
-        return tokens
+        """Return the tokens of a text that stands alone."""
+        return text_tokens(self._tokenizer, text)
 
     def _grammar(self, schema: str) -> Any:
         """Return what follows an answer token by token and says which may come next."""
@@ -177,6 +184,7 @@ class TransformersBackend(Backend):
                     probability_kind="likelihood",
                     tokens_in=len(question.prompt) + sum(len(tokens) for tokens, _ in choices),
                     tokens_cached=cached,
+                    turns_dropped=question.turns_dropped,
                 )
             )
         return answers
@@ -214,6 +222,7 @@ class TransformersBackend(Backend):
                 tokens_in=len(question.prompt),
                 tokens_cached=cached,
                 tokens_out=len(output),
+                turns_dropped=question.turns_dropped,
             )
             for question, cached, output in zip(questions, known, outputs, strict=True)
         ]
