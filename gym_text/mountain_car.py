@@ -55,17 +55,18 @@ def controller(obs: Observation) -> str:
     return "push right" if float(obs["car"][1]) >= 0 else "push left"
 
 
-def describe(obs: Observation) -> str:
+def describe(obs: Observation, flag: float = 0.45) -> str:
     """Say the state in words.
 
     Args:
         obs: Has ``car``, position and velocity.
+        flag: The flag's position.
     """
     position, velocity = (float(value) for value in obs["car"])
     side = "left" if position < -np.pi / 6 else "right"  # the bottom: the slope is cos(3 x position)
     direction = "left" if velocity < 0 else "right"
     motion = "stands still" if abs(velocity) < 0.00005 else f"moves {direction} at {abs(velocity):.4f} per step"
-    return f"The car is at {position:.3f}, on the {side} slope, {0.45 - position:.3f} from the flag, and {motion}."
+    return f"The car is at {position:.3f}, on the {side} slope, {flag - position:.3f} from the flag, and {motion}."
 
 
 class MountainCarContinuousEnv(TextEnv):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,6 +39,8 @@ class Field:
     """One entry for each number of a vector field; empty for a text field."""
     is_list: bool = False
     """True where the field is a list of names instead of one text."""
+    is_scalar: bool = False
+    """True where the field is a single number instead of a vector."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +49,8 @@ class Action:
 
     name: str
     meaning: str
-    value: float | None = None
-    """The number that the name stands for where the action space is a one-dimensional Box; else None."""
+    value: float | tuple[float, ...] | None = None
+    """The number, or numbers, that the name stands for where the action space is a Box; else None."""
 
 
 @dataclass(frozen=True)
@@ -65,13 +68,15 @@ class TextSpec:
     actions: tuple[Action, ...]
     encoding: Encoding
     """How a name becomes an action. ``text``: as it is. ``index``: its place in ``obs["valid_actions"]``.
-    ``discrete``: its place in `actions`. ``box``: its value, or the number that it spells."""
+    ``discrete``: its place in `actions`. ``box``: its value, or the numbers that it spells, with commas between."""
     low: float = -1.0
     """Least number of a ``box`` action."""
     high: float = 1.0
     """Greatest number of a ``box`` action."""
     reward: str = ""
     """What is rewarded, in a sentence."""
+    size: int = 1
+    """How many numbers a ``box`` action has."""
 
     def names(self, obs: Observation) -> tuple[str, ...]:
         """Return the names of the actions that can be said now, sorted where the game lists them."""
@@ -93,7 +98,7 @@ class TextSpec:
         if self.encoding == "text":
             return name
         if self.encoding == "box":
-            return np.array([self._number(name)], dtype=np.float32)
+            return np.array(self._numbers(name), dtype=np.float32)
         names = self.names(obs) if self.encoding == "index" else tuple(action.name for action in self.actions)
         if name not in names:
             raise InvalidActionError(f"action: expected one of {', '.join(map(repr, names))}; got {name!r}.")
@@ -109,13 +114,13 @@ class TextSpec:
             return str(action)
         if self.encoding == "box":
             try:
-                array = np.asarray(action, dtype=np.float32)
-                number = float(str(array.reshape(-1)[0])) if array.size == 1 else float("nan")  # float32's shortest digits
+                array = np.asarray(action, dtype=np.float32).reshape(-1)
+                numbers = tuple(float(str(number)) for number in array)  # float32's shortest digits
             except (TypeError, ValueError):
-                number = float("nan")
-            if not self.low <= number <= self.high:  # also catches nan
-                raise InvalidActionError(f"action: expected one number from {self.low:g} to {self.high:g}; got {action!r}.")
-            return next((a.name for a in self.actions if a.value == number), repr(number))
+                numbers = ()
+            if not self._are_action(numbers):
+                raise InvalidActionError(f"action: expected {self._range()}; got {action!r}.")
+            return next((a.name for a in self.actions if _values(a) == numbers), ", ".join(map(repr, numbers)))
         names = self.names(obs) if self.encoding == "index" else tuple(action.name for action in self.actions)
         try:
             index = operator.index(action)
@@ -125,18 +130,26 @@ class TextSpec:
             raise InvalidActionError(f"action: expected an index from 0 to {len(names) - 1}; got {action!r}.")
         return names[index]
 
-    def _number(self, name: str) -> float:
+    def _numbers(self, name: str) -> tuple[float, ...]:
         for action in self.actions:
             if action.name == name and action.value is not None:
-                return action.value
+                return _values(action)
         try:
-            number = float(name)
+            numbers = tuple(float(part) for part in name.split(","))
         except ValueError:
-            number = float("nan")
-        if not self.low <= number <= self.high:  # also catches nan
+            numbers = ()
+        if not self._are_action(numbers):
             names = ", ".join(repr(action.name) for action in self.actions)
-            raise InvalidActionError(f"action: expected {names} or a number from {self.low:g} to {self.high:g}; got {name!r}.")
-        return number
+            raise InvalidActionError(f"action: expected {names} or {self._range()}; got {name!r}.")
+        return numbers
+
+    def _are_action(self, numbers: tuple[float, ...]) -> bool:
+        return len(numbers) == self.size and all(self.low <= number <= self.high for number in numbers)  # nan is not
+
+    def _range(self) -> str:
+        """Say what a ``box`` action is."""
+        many = "a number" if self.size == 1 else f"{self.size} numbers, with commas between,"
+        return f"{many} from {self.low:g} to {self.high:g}"
 
     def observation_schema(self) -> dict[str, Any]:
         """Return a JSON schema of the observation."""
@@ -153,7 +166,8 @@ class TextSpec:
         if self.encoding == "discrete":
             return {"type": "string", "oneOf": meanings}
         if self.encoding == "box":
-            return {"anyOf": [{"type": "number", "minimum": self.low, "maximum": self.high}, *meanings]}
+            number = {"type": "number", "minimum": self.low, "maximum": self.high}
+            return {"anyOf": [number if self.size == 1 else {"type": "string", "description": self._range()}, *meanings]}
         patterns = "; ".join(f"{action.name}: {action.meaning}" for action in self.actions)
         return {"type": "string", "description": f"One of the observation's valid_actions. {patterns}"}
 
@@ -167,7 +181,20 @@ class TextSpec:
 
     def to_json(self) -> str:
         """Return all of it as JSON text with sorted keys: equal specs give equal text."""
-        return json.dumps(dataclasses.asdict(self), sort_keys=True)
+        data = dataclasses.asdict(self)
+        if self.size == 1:
+            del data["size"]  # as before there was a size, so that stored episodes are found again
+        for field in data["fields"].values():
+            if not field["is_scalar"]:
+                del field["is_scalar"]
+        return json.dumps(data, sort_keys=True)
+
+
+def _values(action: Action) -> tuple[float, ...]:
+    """Return the numbers that an action's name stands for."""
+    if action.value is None:
+        return ()
+    return action.value if isinstance(action.value, tuple) else (action.value,)
 
 
 def _field_schema(field: Field) -> dict[str, Any]:
@@ -175,10 +202,9 @@ def _field_schema(field: Field) -> dict[str, Any]:
         return {"type": "array", "items": {"type": "string"}, "description": field.meaning}
     if not field.quantities:
         return {"type": "string", "description": field.meaning}
-    items = [
-        {"type": "number", "minimum": q.low, "maximum": q.high, "title": q.name, "description": _quantity_prose(q)}
-        for q in field.quantities
-    ]
+    items = [_quantity_schema(quantity) for quantity in field.quantities]
+    if field.is_scalar:
+        return items[0] | {"description": f"{field.meaning}: {items[0]['description']}"}
     return {
         "type": "array",
         "prefixItems": items,
@@ -186,6 +212,12 @@ def _field_schema(field: Field) -> dict[str, Any]:
         "maxItems": len(items),
         "description": field.meaning,
     }
+
+
+def _quantity_schema(quantity: Quantity) -> dict[str, Any]:
+    limits = {"minimum": quantity.low, "maximum": quantity.high}
+    finite = {name: limit for name, limit in limits.items() if math.isfinite(limit)}  # JSON has no infinity
+    return {"type": "number", **finite, "title": quantity.name, "description": _quantity_prose(quantity)}
 
 
 def _quantity_prose(quantity: Quantity) -> str:
@@ -196,5 +228,11 @@ def _quantity_prose(quantity: Quantity) -> str:
 def _field_prose(field: Field) -> str:
     if not field.quantities:
         return field.meaning
-    parts = "; ".join(f"{q.name}, {_quantity_prose(q)}, {q.low:g} to {q.high:g}" for q in field.quantities)
+    parts = "; ".join(f"{q.name}, {_quantity_prose(q)}, {_range_prose(q)}" for q in field.quantities)
     return f"{field.meaning}: {parts}"
+
+
+def _range_prose(quantity: Quantity) -> str:
+    if math.isinf(quantity.low) and math.isinf(quantity.high):
+        return "any number"
+    return f"{quantity.low:g} to {quantity.high:g}"

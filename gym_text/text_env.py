@@ -123,9 +123,7 @@ class TextEnv(gym.Env[Observation, Any]):
 
     def _level_seed(self, seed: int) -> int:
         """Return the seed of the level that `seed` means in this environment's fold."""
-        if self.fold is None:
-            return seed
-        return FOLD_SIZE * (1 + FOLDS.index(self.fold)) + seed % FOLD_SIZE
+        return fold_seed(self.fold, seed)
 
     # ---------------------------------------------------------------- the Gymnasium interface
 
@@ -286,6 +284,11 @@ class TextEnv(gym.Env[Observation, Any]):
             hint = self._path[self._turn]
         if hint is not None:
             info["gold_action"] = hint
+
+
+def fold_seed(fold: Fold | None, seed: int) -> int:
+    """Return the seed that `seed` means in a fold; without a fold, itself."""
+    return seed if fold is None else FOLD_SIZE * (1 + FOLDS.index(fold)) + seed % FOLD_SIZE
 
 
 def _as_array(action: Any) -> np.ndarray | None:

@@ -84,10 +84,12 @@ def _named(words: str, by_words: Mapping[str, str]) -> set[str]:
 
 
 def _number(answer: str, spec: TextSpec, obs: Mapping[str, Any]) -> str | None:
-    numbers = {float(number) for number in _NUMBER.findall(answer)}
-    if len(numbers) != 1:
+    numbers = [float(number) for number in _NUMBER.findall(answer)]
+    if spec.size == 1:
+        numbers = list(dict.fromkeys(numbers))
+    if len(numbers) != spec.size:
         return None
     try:
-        return spec.decode(spec.encode(repr(numbers.pop()), dict(obs)), dict(obs))
+        return spec.decode(spec.encode(", ".join(map(repr, numbers)), dict(obs)), dict(obs))
     except InvalidActionError:
         return None

@@ -86,7 +86,7 @@ class Prompt:
         """Return the JSON schema of an answer that takes one of the actions `names`, or a number where `spec` takes numbers."""
         fields: dict[str, Any] = {name: {"type": "string", "description": meaning} for name, meaning in self.answer.items()}
         fields["action"]["enum"] = list(names)
-        if spec.encoding == "box":
+        if spec.encoding == "box" and spec.size == 1:
             fields["action"] = {"anyOf": [fields["action"], {"type": "number", "minimum": spec.low, "maximum": spec.high}]}
         return {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
 

@@ -1,0 +1,78 @@
+"""`Description`: what is said of a Gymnasium environment that does not speak for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gym_text.spec import Field, Quantity, TextSpec
+
+OBSERVATION = "observation"
+"""Key under which the environment's own observation stands, unless that is itself a dict."""
+
+
+class Ending(NamedTuple):
+    """What is known when an episode ends, and at every step before."""
+
+    observation: Any
+    """The environment's own."""
+    reward: float
+    terminated: bool
+    truncated: bool
+    score: float
+    """Sum of the episode's rewards so far."""
+
+
+def never(_: Ending) -> bool:
+    """Say of every ending that it is no success."""
+    return False
+
+
+@dataclass(frozen=True)
+class Description:
+    """A `TextSpec`, and what turns an observation into words."""
+
+    spec: TextSpec
+    describe: Callable[[Any], str]
+    """From the environment's own observation to words."""
+    success: Callable[[Ending], bool] = never
+    """Whether the task is done; asked at the end of the episode."""
+    limit: int | None = None
+    """Most steps of an episode, for environments that are registered without a limit and may go on for ever."""
+
+
+def fields(meaning: str, quantities: Iterable[Quantity], *, is_scalar: bool = False) -> dict[str, Field]:
+    """Return the fields of a description: the words, the task, and the environment's own observation."""
+    return {
+        "text": Field("the state in words"),
+        "goal": Field("the task"),
+        OBSERVATION: Field(meaning, tuple(quantities), is_scalar=is_scalar),
+    }
+
+
+def side(value: float, negative: str, positive: str, digits: int = 2) -> str:
+    """Return the direction of a value that is not 0 at this many digits, with a space before it."""
+    rounded = round(value, digits)
+    return "" if rounded == 0 else f" {negative if rounded < 0 else positive}"
+
+
+def words_of_numbers(spec: TextSpec, obs: Any) -> str:
+    """Say an observation by the names, values and units of its quantities, a line for each field.
+
+    Args:
+        spec: Names the quantities.
+        obs: A dict of the fields that are vectors or single numbers.
+    """
+    lines = []
+    for key, field in spec.fields.items():
+        if field.quantities:
+            values = np.asarray(obs[key], dtype=np.float64).reshape(-1)
+            parts = (
+                f"{quantity.name} {value:.4g}{' ' if quantity.unit else ''}{quantity.unit}"
+                for quantity, value in zip(field.quantities, values, strict=True)
+            )
+            lines.append(", ".join(parts) + ".")
+    return "\n".join(lines)

@@ -1,0 +1,187 @@
+"""Gymnasium's toy text tasks. Facts from their classes' docstrings and code (https://gymnasium.farama.org/environments/toy_text/)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+
+from gym_text.descriptions.base import Description, fields
+from gym_text.spec import Action, Quantity, TextSpec
+
+_MOST_CLIFF_STEPS = 200
+"""CliffWalking is registered without a limit; 13 steps are enough, and a random player takes thousands."""
+
+
+def frozen_lake(env: gym.Env[Any, Any]) -> Description:
+    """Describe FrozenLake with the map it was made with."""
+    lake: Any = env.unwrapped
+    rows = tuple("".join(tile.decode() for tile in row) for row in lake.desc)
+    width = len(rows[0])
+    chance = max(chance for chance, *_ in lake.P[0][0])  # of what the first tile's first action does
+    slippery = len(lake.P[0][0]) > 1
+    slips = (
+        f" The ice is slippery: a step goes where you want with probability {lake.P[0][0][1][0]:.2g}, else to one of the two sides."
+        if slippery
+        else " A step always goes where you want."
+    )
+    assert 0 < chance <= 1
+    spec = TextSpec(
+        goal=(
+            "Cross the frozen lake from the start S to the goal G without falling into a hole H; F is safe ice. Steps against the edge "
+            f"have no effect.{slips} The map, row 0 first:\n" + "\n".join(rows)
+        ),
+        fields=fields("the tile you stand on", [Quantity("tile", f"{width} x row + column", 0, lake.nrow * width - 1)], is_scalar=True),
+        actions=tuple(Action(f"move {way}", f"one tile {way}") for way in ("left", "down", "right", "up")),
+        encoding="discrete",
+        reward="1 for reaching the goal.",
+    )
+    tiles = {"F": "safe ice", "S": "the start", "H": "a hole", "G": "the goal"}
+    ways = {"left": (0, -1), "down": (1, 0), "right": (0, 1), "up": (-1, 0)}
+
+    def describe(obs: Any) -> str:
+        row, column = divmod(int(obs), width)
+        around = _around(row, column, rows, ways, lambda tile: tiles[tile])
+        return f"You stand in row {row}, column {column}, on {tiles[rows[row][column]]}. {around}"
+
+    goals = {i for i, tile in enumerate("".join(rows)) if tile == "G"}
+    return Description(spec, describe, lambda end: end.terminated and int(end.observation) in goals)
+
+
+def cliff_walking(env: gym.Env[Any, Any]) -> Description:
+    """Describe CliffWalking."""
+    cliff: Any = env.unwrapped
+    height, width = cliff.shape
+    rows = tuple("".join("C" if cliff._cliff[row, column] else "." for column in range(width)) for row in range(height))
+    rows = (*rows[:-1], f"S{rows[-1][1:-1]}G")
+    slips = (
+        " The ground is slippery: each step goes where you want or to one of the two sides, each with probability 1/3."
+        if cliff.is_slippery
+        else ""
+    )
+    spec = TextSpec(
+        goal=(
+            "Walk from the start S to the goal G in as few steps as possible. Stepping onto the cliff C puts you back to the start. Steps "
+            f"against the edge have no effect.{slips} The map, row 0 first:\n" + "\n".join(rows)
+        ),
+        fields=fields("the cell you stand on", [Quantity("cell", f"{width} x row + column", 0, height * width - 1)], is_scalar=True),
+        actions=tuple(Action(f"move {way}", f"one cell {way}") for way in ("up", "right", "down", "left")),
+        encoding="discrete",
+        reward="-1 for every step, -100 for stepping onto the cliff.",
+    )
+    cells = {".": "free", "C": "the cliff", "S": "the start", "G": "the goal"}
+    ways = {"up": (-1, 0), "right": (0, 1), "down": (1, 0), "left": (0, -1)}
+
+    def describe(obs: Any) -> str:
+        row, column = divmod(int(obs), width)
+        return f"You stand in row {row}, column {column}. {_around(row, column, rows, ways, lambda cell: cells[cell])}"
+
+    return Description(spec, describe, lambda end: end.terminated, limit=_MOST_CLIFF_STEPS)
+
+
+def _around(
+    row: int, column: int, rows: tuple[str, ...], ways: dict[str, tuple[int, int]], name: Callable[[str], str]
+) -> str:
+    """Say what lies in each direction."""
+    said = []
+    for way, (down, right) in ways.items():
+        there = (row + down, column + right)
+        inside = 0 <= there[0] < len(rows) and 0 <= there[1] < len(rows[0])
+        said.append(f"{way.capitalize()}: {name(rows[there[0]][there[1]]) if inside else 'the edge'}.")
+    return " ".join(said)
+
+
+def taxi(env: gym.Env[Any, Any]) -> Description:
+    """Describe Taxi."""
+    city: Any = env.unwrapped
+    rows = tuple(b"".join(row).decode() for row in city.desc)
+    stops = ("Red", "Green", "Yellow", "Blue")
+    places = {stop: city.locs[i] for i, stop in enumerate(stops)}
+    where = ", ".join(f"{stop} (row {row}, column {column})" for stop, (row, column) in places.items())
+    surprises = " It rains: a move may go to the side." if _rainy(city) else ""
+    if city.__dict__.get("fickle_passenger"):
+        surprises += " The passenger may change the destination once."
+    spec = TextSpec(
+        goal=(
+            f"Drive to the passenger, pick them up, drive to their destination and drop them off there. The stops are {where}. Walls "
+            f"stand between some columns (| in the map); moves against them have no effect.{surprises} The map, row 0 below its "
+            "upper border:\n" + "\n".join(rows)
+        ),
+        fields=fields(
+            "the state",
+            [Quantity("state", "((row x 5 + column) x 5 + passenger's stop, 4 in the taxi) x 4 + destination", 0, 499)],
+            is_scalar=True,
+        ),
+        actions=(
+            *(Action(f"move {way}", meaning) for way, meaning in _TAXI_MOVES.items()),
+            Action("pick up", "take the passenger into the taxi, at their stop"),
+            Action("drop off", "let the passenger out, at a stop"),
+        ),
+        encoding="discrete",
+        reward="-1 for every step, -10 for picking up or dropping off where that is not possible, 20 for the delivery.",
+    )
+
+    def describe(obs: Any) -> str:
+        row, column, passenger, destination = (int(part) for part in city.decode(int(obs)))
+        rider = "in the taxi" if passenger == 4 else f"waiting at {_at(stops[passenger], places)}"
+        free = {
+            "north": row > 0,
+            "south": row < city.max_row,
+            "east": rows[1 + row][2 * column + 2] == ":",
+            "west": rows[1 + row][2 * column] == ":",
+        }
+        open_ways = ", ".join(way for way in free if free[way])
+        return (
+            f"The taxi is in row {row}, column {column}. The passenger is {rider}. The destination is "
+            f"{_at(stops[destination], places)}. Free ways: {open_ways}."
+        )
+
+    return Description(spec, describe, lambda end: end.terminated)
+
+
+_TAXI_MOVES = {
+    "south": "one row down, its number grows by 1",
+    "north": "one row up, its number falls by 1",
+    "east": "one column to the right, its number grows by 1",
+    "west": "one column to the left, its number falls by 1",
+}
+
+
+def _rainy(city: Any) -> bool:
+    return any(len(outcomes) > 1 for outcomes in city.P[0].values())
+
+
+def _at(stop: str, places: dict[str, tuple[int, int]]) -> str:
+    row, column = places[stop]
+    return f"{stop} (row {row}, column {column})"
+
+
+def blackjack(env: gym.Env[Any, Any]) -> Description:
+    """Describe Blackjack."""
+    table: Any = env.unwrapped
+    natural = "1.5" if table.natural and not table.sab else "1"
+    numbers = (
+        Quantity("sum", "sum of your cards", 0, 31),
+        Quantity("dealer", "the dealer's open card, 1 for an ace", 0, 10),
+        Quantity("usable_ace", "1 if you hold an ace that counts 11", 0, 1),
+    )
+    spec = TextSpec(
+        goal=(
+            "Get a higher sum of cards than the dealer without going over 21. Court cards count 10, an ace 1 or 11. Cards are drawn from "
+            "an endless deck. When you stick, the dealer draws until the sum is 17 or more."
+        ),
+        fields=fields("your sum, the dealer's card, your ace", numbers),
+        actions=(Action("stick", "take no more cards"), Action("hit", "take another card")),
+        encoding="discrete",
+        reward=f"1 for winning ({natural} with an ace and a ten at once), -1 for losing, 0 for a draw.",
+    )
+    return Description(spec, _cards_in_words, lambda end: end.terminated and end.reward > 0)
+
+
+def _cards_in_words(obs: Any) -> str:
+    total, dealer, ace = (int(value) for value in obs)
+    card = "an ace" if dealer == 1 else f"a card of value {dealer}"
+    return f"Your cards sum to {total}, {'with' if ace else 'without'} an ace that counts 11. The dealer shows {card}."
+
+

@@ -1,0 +1,141 @@
+"""`DescribeObservation`: any Gymnasium environment, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from gymnasium.utils import RecordConstructorArgs
+
+from gym_text.descriptions import Description, Ending, description_of, words_of_numbers
+from gym_text.descriptions.base import OBSERVATION, never
+from gym_text.errors import UsageError, check_choice
+from gym_text.spaces import FreeText
+from gym_text.spec import TextSpec
+from gym_text.text_env import FOLDS, Fold, fold_seed
+
+_MAX_TEXT = 8192
+
+
+class DescribeObservation(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """Give an environment words: what it shows becomes a dict with ``text``, ``goal`` and the environment's own observation.
+
+    The own observation stands under ``observation``; one that is a dict keeps its keys. Actions stay what they are;
+    ``text_spec`` turns their names into them, as in our own environments. ``info`` gets ``score``, ``success`` and ``failure``.
+
+    >>> env = DescribeObservation(gym.make("FrozenLake-v1", is_slippery=False))
+    >>> obs, info = env.reset(seed=0)
+    >>> print(obs["text"])
+    You stand in row 0, column 0, on the start. Left: the edge. Down: safe ice. Right: safe ice. Up: the edge.
+    >>> obs, reward, terminated, truncated, info = env.step(env.text_spec.encode("move down", obs))
+    >>> obs["observation"], info["score"]
+    (4, 0.0)
+
+    Args:
+        env: Any environment whose actions are `Discrete` or a one-dimensional `Box` with one lower and one upper limit.
+        spec: What a player must be told. None takes the description that ships; see `gym_text.descriptions`.
+        describe: Turns the environment's own observation into words; by default `spec`'s names of the numbers, with the values.
+        fold: None passes seeds on unchanged; ``train``, ``dev`` and ``test`` shift them into ranges that never meet.
+    """
+
+    def __init__(
+        self,
+        env: gym.Env[Any, Any],
+        spec: TextSpec | None = None,
+        *,
+        describe: Callable[[Any], str] | None = None,
+        fold: Fold | None = None,
+    ) -> None:
+        RecordConstructorArgs.__init__(self, spec=spec, describe=describe, fold=fold)
+        super().__init__(env)
+        if fold is not None:
+            check_choice("fold", fold, FOLDS)
+        self.fold = fold
+        own = env.observation_space
+        self._is_dict = isinstance(own, spaces.Dict)
+        parts = dict(own.spaces) if isinstance(own, spaces.Dict) else {OBSERVATION: own}
+        taken = sorted({"text", "goal"} & parts.keys())
+        if taken:
+            raise UsageError(f"DescribeObservation: expected an observation without the keys 'text' and 'goal'; got {taken}.")
+        description = description_of(env) if spec is None else Description(spec, self._default(spec))
+        _check(description.spec, parts, env.action_space)
+        self.text_spec = description.spec
+        self._describe = describe or description.describe
+        self._success = description.success if spec is None else never
+        self.observation_space = spaces.Dict({"text": FreeText(_MAX_TEXT), "goal": FreeText(_MAX_TEXT), **parts})
+        self._score = 0.0
+        self._rng = np.random.default_rng()
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Begin an episode."""
+        if self.fold is not None:
+            if seed is not None:
+                self._rng = np.random.default_rng(seed)
+            seed = fold_seed(self.fold, int(self._rng.integers(2**31)) if seed is None else seed)
+        obs, info = self.env.reset(seed=seed, options=options)
+        self._score = 0.0
+        return self._in_words(obs), info | {"score": 0.0, "success": False, "failure": False}
+
+    def step(self, action: Any) -> tuple[dict[str, Any], Any, bool, bool, dict[str, Any]]:
+        """Play one action."""
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        self._score += float(reward)
+        over = terminated or truncated
+        success = over and bool(self._success(Ending(obs, float(reward), terminated, truncated, self._score)))
+        failure = bool(terminated) and not success and self._success is not never
+        return self._in_words(obs), reward, terminated, truncated, info | {
+            "score": self._score,
+            "success": bool(info.get("success", success)),
+            "failure": bool(info.get("failure", failure)),
+        }
+
+    def get_observation_schema(self) -> dict[str, Any]:
+        """Return a JSON schema of the observation."""
+        return self.text_spec.observation_schema()
+
+    def get_action_schema(self) -> dict[str, Any]:
+        """Return a JSON schema of an action's name."""
+        return self.text_spec.action_schema()
+
+    def get_goal_description(self) -> str:
+        """Return what the task is."""
+        return self.text_spec.goal
+
+    def _in_words(self, obs: Any) -> dict[str, Any]:
+        parts = obs if self._is_dict else {OBSERVATION: obs}
+        return {"text": self._describe(obs), "goal": self.text_spec.goal, **parts}
+
+    def _default(self, spec: TextSpec) -> Callable[[Any], str]:
+        return lambda obs: words_of_numbers(spec, obs if self._is_dict else {OBSERVATION: obs})
+
+
+def _check(spec: TextSpec, parts: Mapping[str, gym.Space[Any]], actions: gym.Space[Any]) -> None:
+    """Raise `UsageError` unless a spec fits the spaces."""
+    expected = {"text", "goal", *parts}
+    if set(spec.fields) != expected:
+        raise UsageError(f"spec.fields: expected the keys {sorted(expected)}; got {sorted(spec.fields)}.")
+    for key, space in parts.items():
+        numbers = len(spec.fields[key].quantities)
+        size = int(spaces.flatdim(space)) if isinstance(space, spaces.Box) else len(getattr(space, "spaces", [space]))
+        if numbers != size and not isinstance(space, (spaces.Text, spaces.MultiBinary, spaces.MultiDiscrete)):
+            raise UsageError(f"spec.fields[{key!r}]: expected {size} quantities, one for each number of {space}; got {numbers}.")
+    if isinstance(actions, spaces.Discrete):
+        if spec.encoding != "discrete" or len(spec.actions) != actions.n or actions.start != 0:
+            raise UsageError(
+                f"spec: expected encoding='discrete' and a name for each action of {actions}, which begin at 0; got "
+                f"encoding={spec.encoding!r} and {len(spec.actions)} names."
+            )
+        return
+    if isinstance(actions, spaces.Box) and len(actions.shape) == 1:
+        limits = (float(actions.low.min()), float(actions.high.max()))
+        fits = spec.encoding == "box" and spec.size == actions.shape[0] and limits == (spec.low, spec.high)
+        if not fits or actions.low.max() != limits[0] or actions.high.min() != limits[1]:
+            raise UsageError(
+                f"spec: expected encoding='box', size, low and high of {actions}, the same for all its numbers; got "
+                f"encoding={spec.encoding!r}, size={spec.size}, low={spec.low:g}, high={spec.high:g}."
+            )
+        return
+    raise UsageError(f"DescribeObservation: expected actions that are Discrete or a one-dimensional Box; got {actions}.")
