@@ -63,7 +63,7 @@ LUNAR_LANDER_SPEC = TextSpec(
 )
 
 
-def _import_box2d() -> None:
+def import_box2d() -> None:
     """Import Box2D, whose SWIG types raise DeprecationWarnings: where warnings are errors they crash the interpreter."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -200,7 +200,7 @@ class LunarLanderEnv(TextEnv):
         render_mode: str | None = None,
     ) -> None:
         super().__init__(fold=fold, expert=expert, render_mode=render_mode)
-        _import_box2d()
+        import_box2d()
         from gymnasium.envs.box2d.lunar_lander import LunarLander
 
         for name, value, low, high in (

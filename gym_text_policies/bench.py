@@ -40,7 +40,7 @@ class BenchConfig:
     folder: str = "runs/policies"
     """Run folder: episodes, tables, configuration. A second run goes on from what is there."""
     environments: tuple[str, ...] = (*GAMES, *CONTROL)
-    """Environments: ids, with keyword arguments as in BabyAIText-v0?task=goto&num_dists=2."""
+    """Environments: ids, with keyword arguments as in BabyAIText-v0?task=goto&num_dists=2; Gymnasium's own as well."""
     models: tuple[str, ...] = ("smollm2",)
     """Language models: smollm2, hf:OWNER/NAME, a folder, openai:MODEL, ollama:MODEL or tensorzero:FUNCTION."""
     modes: tuple[str, ...] = ("text", "choose")
@@ -144,7 +144,7 @@ def tabulate(config: BenchConfig, contests: Sequence[Contest], store: EpisodeSto
 
 
 def _contests(config: BenchConfig, environment: str) -> list[Contest]:
-    """Return the rows of one environment; random and expert rows always stand beside the rest."""
+    """Return the rows of one environment; random and, where there is one, expert rows always stand beside the rest."""
     make_env = environment_maker(environment, **({} if config.fold == "none" else {"fold": config.fold}))
     env, env_id = make_env(), parse_environment(environment)[0]
     policies = [("random", load_policy("random", env))]
@@ -152,7 +152,8 @@ def _contests(config: BenchConfig, environment: str) -> list[Contest]:
         policies.append(("controller", load_policy("controller", env)))
     if not {environment, env_id} & set(config.skip_llm) and config.llm_seeds:
         policies += [(name, load_variant(name, options, env)) for name, options in config.rows().items()]
-    policies.append(("gold (expert)", load_policy("gold", env)))
+    if getattr(env.unwrapped, "expert", "off") != "off":
+        policies.append(("gold (expert)", load_policy("gold", env)))
     contests = []
     for label, policy in policies:
         identity = environment_config(policy.wrap(env))

@@ -6,13 +6,18 @@ import ast
 import functools
 import importlib
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
-from gymnasium.envs.registration import load_env_creator
+from gymnasium.envs.registration import EnvSpec, load_env_creator
+from gymnasium.wrappers import TimeLimit
 
 import gym_text  # noqa: F401  registers the environments
-from gym_text.errors import UsageError, check_options, unknown_choice
+from gym_text.descriptions import DESCRIBED, description_of
+from gym_text.errors import MissingDependencyError, UsageError, check_options, unknown_choice
+from gym_text.lunar_lander import import_box2d
+from gym_text.wrappers import DescribeObservation
 
 _OF_MAKE = ("max_episode_steps", "disable_env_checker", "render_mode")
 """Keyword arguments that `gym.make` takes itself."""
@@ -39,8 +44,7 @@ def parse_environment(name: str) -> tuple[str, dict[str, Any]]:
         except ImportError as error:
             raise UsageError(f"environment {name!r}: expected a module that registers it before the colon; {error}.") from error
     if bare not in gym.registry:
-        own = [known for known, spec in gym.registry.items() if str(spec.entry_point).startswith("gym_text.")]
-        raise unknown_choice("environment", env_id, own)
+        raise unknown_choice("environment", env_id, [known for known, spec in gym.registry.items() if _speaks(spec)])
     arguments: dict[str, Any] = {}
     for pair in query.split("&") if query else ():
         key, equals, value = pair.partition("=")
@@ -62,13 +66,76 @@ def environment_maker(name: str, **defaults: Any) -> functools.partial[gym.Env[A
     """
     env_id, arguments = parse_environment(name)
     arguments = defaults | arguments
-    entry = gym.registry[env_id].entry_point
-    creator: Any = load_env_creator(entry) if isinstance(entry, str) else entry
-    parameters = inspect.signature(creator).parameters.values() if creator else ()
+    parameters = _parameters(env_id)
     if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         known = [parameter.name for parameter in parameters if parameter.name != "render_mode"]
-        check_options(f"environment {name!r}", arguments, [*known, *_OF_MAKE])
-    return functools.partial(gym.make, env_id, **arguments)
+        check_options(f"environment {name!r}", arguments, dict.fromkeys([*known, "fold", *_OF_MAKE]))
+    return functools.partial(make_environment, env_id, **arguments)
+
+
+def make_environment(env_id: str, **arguments: Any) -> gym.Env[Any, Any]:
+    """Make an environment that a language model can play: where it has no words of its own, `DescribeObservation` gives it some.
+
+    A ``fold`` goes to the environment, if it takes one, else to the wrapper. An environment that is registered without a limit and
+    may go on for ever gets one from its description.
+
+    Args:
+        env_id: A registered id.
+        arguments: Of `gym.make`, and of the environment.
+
+    Raises:
+        UsageError: If nothing can be said of it, or it does not take the arguments.
+    """
+    fold = None if _takes_fold(env_id) else arguments.pop("fold", None)
+    if str(gym.registry[env_id].entry_point).startswith("gymnasium.envs.box2d."):
+        import_box2d()
+    try:
+        env = gym.make(env_id, **arguments)
+    except (TypeError, gym.error.UnregisteredEnv) as error:
+        raise UsageError(f"environment {env_id}: expected arguments and a version that it has; {error}.") from error
+    except gym.error.DependencyNotInstalled as error:
+        raise MissingDependencyError(f"environment {env_id}: {error}") from error
+    if not env.has_wrapper_attr("text_spec"):
+        limit = description_of(env).limit
+        if limit and env.spec and env.spec.max_episode_steps is None:
+            env = TimeLimit(env, limit)
+        return DescribeObservation(env, fold=fold)
+    if fold is not None:
+        raise UsageError(f"environment {env_id}: expected no fold, which it does not take; got {fold!r}.")
+    return env
+
+
+def remake_environment(record: Mapping[str, Any], **arguments: Any) -> gym.Env[Any, Any]:
+    """Make the environment that an episode was played in, without the wrappers of its policy.
+
+    Args:
+        record: ``episode.environment``.
+        arguments: More of them: a `render_mode`.
+    """
+    described: Mapping[str, Any] = next((kwargs for name, kwargs in record["wrappers"] if name == "DescribeObservation"), {})
+    limits = {"max_episode_steps": record["max_episode_steps"]} if record["max_episode_steps"] else {}
+    folds = {"fold": described["fold"]} if described.get("fold") else {}
+    return make_environment(record["id"], **record["kwargs"], **limits, **folds, **arguments)
+
+
+def _speaks(spec: EnvSpec) -> bool:
+    """Whether an environment is ours, or has a description."""
+    module, _, name = str(spec.entry_point).partition(":")
+    return module.startswith("gym_text.") or (module.startswith("gymnasium.envs.") and name in DESCRIBED)
+
+
+def _parameters(env_id: str) -> list[inspect.Parameter]:
+    """Return the parameters of what makes an environment."""
+    entry = gym.registry[env_id].entry_point
+    creator: Any = load_env_creator(entry) if isinstance(entry, str) else entry
+    return list(inspect.signature(creator).parameters.values()) if creator else []
+
+
+def _takes_fold(env_id: str) -> bool:
+    """Whether an environment has folds of its own; Gymnasium's have none, whatever else some of them take."""
+    if str(gym.registry[env_id].entry_point).startswith("gymnasium."):
+        return False
+    return any(p.name == "fold" or p.kind is p.VAR_KEYWORD for p in _parameters(env_id))
 
 
 def _value(text: str) -> Any:

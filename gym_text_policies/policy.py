@@ -151,11 +151,20 @@ def environment_config(env: gym.Env[Any, Any]) -> dict[str, Any]:
     wrappers = [[wrapper.name, wrapper.kwargs] for wrapper in spec.additional_wrappers]
     return {
         "id": spec.id,
-        "kwargs": json.loads(json.dumps(kwargs)),
+        "kwargs": json.loads(json.dumps(kwargs, default=_named)),
         "max_episode_steps": spec.max_episode_steps,
-        "wrappers": json.loads(json.dumps(wrappers)),
+        "wrappers": json.loads(json.dumps(wrappers, default=_named)),
         "text_spec": hashlib.sha256(text_spec(env).to_json().encode()).hexdigest()[:16],
     }
+
+
+def _named(value: Any) -> str:
+    """Return what stands for an argument that JSON cannot hold."""
+    if isinstance(value, TextSpec):
+        return hashlib.sha256(value.to_json().encode()).hexdigest()[:16]
+    if callable(value):
+        return f"{value.__module__}.{getattr(value, '__qualname__', type(value).__qualname__)}"
+    raise UsageError(f"env: expected arguments that can be named in records; got {value!r}.")
 
 
 def episode_key(environment: Mapping[str, Any], policy: Mapping[str, Any], seed: int) -> str:

@@ -30,7 +30,8 @@ def conforms(value, schema):
     if schema["type"] == "array":
         return all(conforms(item, schema["items"]) for item in value)
     if schema["type"] == "number":
-        return isinstance(value, int | float) and schema["minimum"] <= value <= schema["maximum"]
+        least, most = schema.get("minimum", -np.inf), schema.get("maximum", np.inf)
+        return isinstance(value, int | float) and least <= value <= most
     return schema["type"] == "string" and isinstance(value, str)
 
 

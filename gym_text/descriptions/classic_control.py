@@ -1,4 +1,7 @@
-"""Gymnasium's classic control tasks. Facts from their classes' docstrings and code (https://gymnasium.farama.org/environments/classic_control/)."""
+"""Gymnasium's classic control tasks.
+
+Facts from their classes' docstrings and code (https://gymnasium.farama.org/environments/classic_control/).
+"""
 
 from __future__ import annotations
 
@@ -66,7 +69,8 @@ def acrobot(env: gym.Env[Any, Any]) -> Description:
     )
     spec = TextSpec(
         goal=(
-            "Two links hang from a fixed point, joined by a joint with a motor. Swing the free end up until it is more than 1 m above "
+            "Two links hang from a fixed point, joined by a joint with a motor. Swing the free end up until it is more "
+            "than 1 m above "
             "the fixed point (each link is 1 m long), in as few steps as possible. The motor is too weak to lift it in one go."
         ),
         fields=fields("the state in numbers", numbers),
@@ -114,7 +118,7 @@ def pendulum(env: gym.Env[Any, Any]) -> Description:
         encoding="box",
         low=-torque,
         high=torque,
-        reward="At every step minus (angle squared + 0.1 x angular velocity squared + 0.001 x torque squared), the angle 0 upright.",
+        reward="At every step -(angle squared + 0.1 x angular velocity squared + 0.001 x torque squared), the angle 0 upright.",
     )
     # about 18 degrees, at the end of the episode
     return Description(spec, _pendulum_in_words, lambda end: end.truncated and float(end.observation[0]) > 0.95)
@@ -143,7 +147,8 @@ def mountain_car(env: gym.Env[Any, Any]) -> Description:
     flag, numbers = _car(env)
     spec = TextSpec(
         goal=(
-            f"Drive the car from the bottom of the valley up to the flag on the right hill, at position {flag:g}, in as few steps as "
+            f"Drive the car from the bottom of the valley up to the flag on the right hill, at position {flag:g}, in as few "
+            "steps as "
             "possible. The engine is too weak to climb in one go: swing to and fro to gather speed."
         ),
         fields=fields("the state in numbers", numbers),
@@ -164,5 +169,3 @@ def mountain_car_continuous(env: gym.Env[Any, Any]) -> Description:
     ours = car_in_words.MOUNTAIN_CAR_SPEC
     spec = TextSpec(ours.goal, fields("the state in numbers", numbers), ours.actions, "box", reward=ours.reward)
     return Description(spec, lambda obs: car_in_words.describe({"car": obs}, flag), lambda end: end.terminated)
-
-

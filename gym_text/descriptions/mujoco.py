@@ -1,4 +1,7 @@
-"""Gymnasium's MuJoCo tasks that small policies solve. Facts from their classes' docstrings and models (https://gymnasium.farama.org/environments/mujoco/)."""
+"""Gymnasium's MuJoCo tasks that small policies solve.
+
+Facts from their classes' docstrings and models (https://gymnasium.farama.org/environments/mujoco/).
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,8 @@ def inverted_pendulum(env: gym.Env[Any, Any]) -> Description:
     forces = {"push left hard": -3.0, "push left": -1.0, "coast": 0.0, "push right": 1.0, "push right hard": 3.0}
     spec = TextSpec(
         goal=(
-            "Balance the pole on the cart by pushing the cart left and right, for as long as possible. It is over when the pole tilts "
+            "Balance the pole on the cart by pushing the cart left and right, for as long as possible. It is over when the "
+            "pole tilts "
             "by more than 0.2 radians."
         ),
         fields=fields("the state in numbers", numbers),
@@ -85,7 +89,8 @@ def swimmer(env: gym.Env[Any, Any]) -> Description:
     )
     spec = TextSpec(
         goal=(
-            "Three links in a row lie in a fluid, joined by two rotors. Swim forwards, in the direction of x, as fast as possible by "
+            "Three links in a row lie in a fluid, joined by two rotors. Swim forwards, in the direction of x, as fast as "
+            "possible by "
             "turning the rotors: a wave that runs through the links pushes against the fluid."
         ),
         fields=fields("the state in numbers", numbers),

@@ -1,4 +1,7 @@
-"""Gymnasium's toy text tasks. Facts from their classes' docstrings and code (https://gymnasium.farama.org/environments/toy_text/)."""
+"""Gymnasium's toy text tasks.
+
+Facts from their classes' docstrings and code (https://gymnasium.farama.org/environments/toy_text/).
+"""
 
 from __future__ import annotations
 
@@ -29,10 +32,13 @@ def frozen_lake(env: gym.Env[Any, Any]) -> Description:
     assert 0 < chance <= 1
     spec = TextSpec(
         goal=(
-            "Cross the frozen lake from the start S to the goal G without falling into a hole H; F is safe ice. Steps against the edge "
+            "Cross the frozen lake from the start S to the goal G without falling into a hole H; F is safe ice. Steps "
+            "against the edge "
             f"have no effect.{slips} The map, row 0 first:\n" + "\n".join(rows)
         ),
-        fields=fields("the tile you stand on", [Quantity("tile", f"{width} x row + column", 0, lake.nrow * width - 1)], is_scalar=True),
+        fields=fields(
+            "the tile you stand on", [Quantity("tile", f"{width} x row + column", 0, lake.nrow * width - 1)], is_scalar=True
+        ),
         actions=tuple(Action(f"move {way}", f"one tile {way}") for way in ("left", "down", "right", "up")),
         encoding="discrete",
         reward="1 for reaching the goal.",
@@ -62,10 +68,13 @@ def cliff_walking(env: gym.Env[Any, Any]) -> Description:
     )
     spec = TextSpec(
         goal=(
-            "Walk from the start S to the goal G in as few steps as possible. Stepping onto the cliff C puts you back to the start. Steps "
+            "Walk from the start S to the goal G in as few steps as possible. Stepping onto the cliff C puts you back to "
+            "the start. Steps "
             f"against the edge have no effect.{slips} The map, row 0 first:\n" + "\n".join(rows)
         ),
-        fields=fields("the cell you stand on", [Quantity("cell", f"{width} x row + column", 0, height * width - 1)], is_scalar=True),
+        fields=fields(
+            "the cell you stand on", [Quantity("cell", f"{width} x row + column", 0, height * width - 1)], is_scalar=True
+        ),
         actions=tuple(Action(f"move {way}", f"one cell {way}") for way in ("up", "right", "down", "left")),
         encoding="discrete",
         reward="-1 for every step, -100 for stepping onto the cliff.",
@@ -80,9 +89,7 @@ def cliff_walking(env: gym.Env[Any, Any]) -> Description:
     return Description(spec, describe, lambda end: end.terminated, limit=_MOST_CLIFF_STEPS)
 
 
-def _around(
-    row: int, column: int, rows: tuple[str, ...], ways: dict[str, tuple[int, int]], name: Callable[[str], str]
-) -> str:
+def _around(row: int, column: int, rows: tuple[str, ...], ways: dict[str, tuple[int, int]], name: Callable[[str], str]) -> str:
     """Say what lies in each direction."""
     said = []
     for way, (down, right) in ways.items():
@@ -104,7 +111,8 @@ def taxi(env: gym.Env[Any, Any]) -> Description:
         surprises += " The passenger may change the destination once."
     spec = TextSpec(
         goal=(
-            f"Drive to the passenger, pick them up, drive to their destination and drop them off there. The stops are {where}. Walls "
+            f"Drive to the passenger, pick them up, drive to their destination and drop them off there. The stops are "
+            f"{where}. Walls "
             f"stand between some columns (| in the map); moves against them have no effect.{surprises} The map, row 0 below its "
             "upper border:\n" + "\n".join(rows)
         ),
@@ -168,7 +176,8 @@ def blackjack(env: gym.Env[Any, Any]) -> Description:
     )
     spec = TextSpec(
         goal=(
-            "Get a higher sum of cards than the dealer without going over 21. Court cards count 10, an ace 1 or 11. Cards are drawn from "
+            "Get a higher sum of cards than the dealer without going over 21. Court cards count 10, an ace 1 or 11. Cards "
+            "are drawn from "
             "an endless deck. When you stick, the dealer draws until the sum is 17 or more."
         ),
         fields=fields("your sum, the dealer's card, your ace", numbers),
@@ -183,5 +192,3 @@ def _cards_in_words(obs: Any) -> str:
     total, dealer, ace = (int(value) for value in obs)
     card = "an ace" if dealer == 1 else f"a card of value {dealer}"
     return f"Your cards sum to {total}, {'with' if ace else 'without'} an ace that counts 11. The dealer shows {card}."
-
-

@@ -86,11 +86,18 @@ class DescribeObservation(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
         over = terminated or truncated
         success = over and bool(self._success(Ending(obs, float(reward), terminated, truncated, self._score)))
         failure = bool(terminated) and not success and self._success is not never
-        return self._in_words(obs), reward, terminated, truncated, info | {
-            "score": self._score,
-            "success": bool(info.get("success", success)),
-            "failure": bool(info.get("failure", failure)),
-        }
+        return (
+            self._in_words(obs),
+            reward,
+            terminated,
+            truncated,
+            info
+            | {
+                "score": self._score,
+                "success": bool(info.get("success", success)),
+                "failure": bool(info.get("failure", failure)),
+            },
+        )
 
     def get_observation_schema(self) -> dict[str, Any]:
         """Return a JSON schema of the observation."""
