@@ -9,6 +9,7 @@
     ├── MissingDependencyError (ImportError)       an extra is not installed; the message is the pip line
     ├── BudgetError                                the next call to a provider could pass the run's limit on money or tokens
     ├── StoreError (OSError)                       a run folder that another run writes into, that is full, or read-only
+    ├── ClusterError (RuntimeError)                the cluster has no room, or its workers die
     └── EpisodeError (RuntimeError)                this episode cannot go on, others can
         ├── EngineError                            the game engine failed
         └── PolicyError                            the policy or its model provider failed
@@ -55,6 +56,10 @@ class BudgetError(GymTextError):
 
 class StoreError(GymTextError, OSError):
     """A run folder cannot be written: another run does, the disk is full, or it is read-only. What is stored stays whole."""
+
+
+class ClusterError(GymTextError, RuntimeError):
+    """A cluster of machines cannot play: it is not there, has no room, or its workers die."""
 
 
 class EpisodeError(GymTextError, RuntimeError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import platform
 import sys
@@ -13,16 +12,12 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-import gymnasium as gym
-
 from gym_text.errors import UsageError, check_choice, check_int, import_extra
+from gym_text_policies.engines import ENGINE_OPTIONS, Engine, EngineOptions, Job
 from gym_text_policies.environments import environment_maker, parse_environment
-from gym_text_policies.load import load_policy
-from gym_text_policies.policy import Policy, environment_config, episode_key
-from gym_text_policies.rollout import rollout
 from gym_text_policies.store import EpisodeStore, write_atomically
 from gym_text_policies.table import NOTES, markdown, mean, row
-from gym_text_policies.variants import Variants, load_variant, read_variants
+from gym_text_policies.variants import Variants, read_variants
 
 CONTROL = ("LunarLanderLLM-v2", "MountainCarContinuousLLM-v0")
 GAMES = ("CookingWorldText-v0", "BabyAIText-v0")
@@ -34,7 +29,7 @@ _PACKAGES = (
 
 
 @dataclass(frozen=True)
-class BenchConfig:
+class BenchConfig(EngineOptions):
     """What to play; each field is an option of the command line."""
 
     folder: str = "runs/policies"
@@ -69,6 +64,7 @@ class BenchConfig:
     """Play episodes again that ended in an error."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for environment in self.environments:
             parse_environment(environment)
         check_choice("fold", self.fold, ("train", "dev", "test", "none"))
@@ -81,7 +77,7 @@ class BenchConfig:
     def identity(self) -> dict[str, Any]:
         """Return what all runs into one folder must share: everything but how many seeds, how fast, and where to."""
         free = ("folder", "first_seed", "seeds", "llm_seeds", "batch", "max_concurrency", "retry_errors", "variants")
-        settings = {key: value for key, value in dataclasses.asdict(self).items() if key not in free}
+        settings = {key: value for key, value in dataclasses.asdict(self).items() if key not in (*free, *ENGINE_OPTIONS)}
         return {"benchmark": "policies", **settings, **({"variants": self.rows()} if self.variants else {})}
 
     def rows(self) -> Variants:
@@ -99,8 +95,7 @@ class Contest:
 
     environment: str
     label: str
-    policy: Policy
-    make_env: functools.partial[gym.Env[Any, Any]]
+    job: Job
     keys: dict[int, str]
     """Key of the episode of each seed."""
     limit: int
@@ -114,12 +109,11 @@ def run(config: BenchConfig) -> tuple[str, EpisodeStore]:
         The table in Markdown, and the store of the episodes. An interrupted run keeps every finished episode.
     """
     import_extra("scipy", "bench")
-    store = EpisodeStore(config.folder, config.identity())
-    contests = [contest for environment in config.environments for contest in _contests(config, environment)]
-    for contest in contests:
-        at_random = next(other for other in contests if other.environment == contest.environment)
-        _play(contest, store, config, mean([e.length for e in store.episodes(at_random.keys.values())]) or contest.limit)
-    return tabulate(config, contests, store), store
+    with EpisodeStore(config.folder, config.identity()) as store, config.make_engine() as engine:
+        contests = [contest for environment in config.environments for contest in _contests(config, environment, engine)]
+        for together in [contests] if engine.spreads else [[contest] for contest in contests]:
+            _play(together, contests, store, config, engine)
+        return tabulate(config, contests, store), store
 
 
 def command(config: BenchConfig) -> str:
@@ -143,58 +137,65 @@ def tabulate(config: BenchConfig, contests: Sequence[Contest], store: EpisodeSto
     return table
 
 
-def _contests(config: BenchConfig, environment: str) -> list[Contest]:
+def _contests(config: BenchConfig, environment: str, engine: Engine) -> list[Contest]:
     """Return the rows of one environment; random and, where there is one, expert rows always stand beside the rest."""
-    make_env = environment_maker(environment, **({} if config.fold == "none" else {"fold": config.fold}))
-    env, env_id = make_env(), parse_environment(environment)[0]
-    policies = [("random", load_policy("random", env))]
+    arguments = {} if config.fold == "none" else {"fold": config.fold}
+    env, env_id = environment_maker(environment, **arguments)(), parse_environment(environment)[0]
+    policies: Variants = {"random": {"model": "random"}}
     if env_id in CONTROL:
-        policies.append(("controller", load_policy("controller", env)))
-    if not {environment, env_id} & set(config.skip_llm) and config.llm_seeds:
-        policies += [(name, load_variant(name, options, env)) for name, options in config.rows().items()]
+        policies["controller"] = {"model": "controller"}
+    variants = config.rows() if config.llm_seeds and not {environment, env_id} & set(config.skip_llm) else {}
+    policies |= variants
     if getattr(env.unwrapped, "expert", "off") != "off":
-        policies.append(("gold (expert)", load_policy("gold", env)))
-    contests = []
-    for label, policy in policies:
-        identity = environment_config(policy.wrap(env))
-        seeds = config.llm_seeds if policy.config["kind"] == "llm" else config.seeds
-        keys = {seed: episode_key(identity, policy.config, seed) for seed in range(config.first_seed, config.first_seed + seeds)}
-        contests.append(Contest(environment, label, policy, make_env, keys, identity["max_episode_steps"] or 100))
+        policies["gold (expert)"] = {"model": "gold"}
     env.close()
+    contests = []
+    for label, policy in policies.items():
+        job = Job(environment, arguments, policy, config.batch, config.max_concurrency)
+        try:
+            identity = engine.identify(job)
+        except UsageError as error:
+            raise (UsageError(f"variant {label!r}: {error}") if label in variants else error) from error
+        seeds = config.llm_seeds if identity.policy["kind"] == "llm" else config.seeds
+        keys = {seed: identity.key(seed) for seed in range(config.first_seed, config.first_seed + seeds)}
+        contests.append(Contest(environment, label, job, keys, identity.environment["max_episode_steps"] or 100))
     return contests
 
 
-def _play(contest: Contest, store: EpisodeStore, config: BenchConfig, typical_length: float) -> None:
-    """Play a row's missing episodes and store each as it ends.
+def _play(played: Sequence[Contest], contests: Sequence[Contest], store: EpisodeStore, config: BenchConfig, engine: Engine) -> None:
+    """Play the missing episodes of one row, or of several at the same time, and store each as it ends.
 
-    A running episode counts in the progress bar by its steps, as if it were to be `typical_length` long.
+    A running episode counts in the progress bar by its steps, as if it were to be as long as the random policy's are.
     """
     tqdm = import_extra("tqdm", "bench").tqdm
-    missing = [seed for seed, key in contest.keys.items() if not store.has(key, retry_errors=config.retry_errors)]
-    if not missing:
+    missing = [[s for s, key in c.keys.items() if not store.has(key, retry_errors=config.retry_errors)] for c in played]
+    if not any(missing):
         return
-    stored = [store.episodes([key]) for key in contest.keys.values() if store.has(key)]
-    won = sum(next(episodes).outcome == "won" for episodes in stored)
+    keys = [key for contest in played for key in contest.keys.values()]
+    total = sum(map(len, missing))
+    won = sum(episode.outcome == "won" for episode in store.episodes(keys))
+    label = f"{played[0].environment} {played[0].label}" if len(played) == 1 else f"{len(played)} rows"
+    at_random = next(contest for contest in contests if contest.environment == played[0].environment)
+    typical_length = mean([e.length for e in store.episodes(at_random.keys.values())]) or played[0].limit
     running = 0.0  # episodes' worth of steps of the episodes that run
     interval = 0.2 if sys.stderr.isatty() else 15.0
     layout = "{desc}: {n:.1f}/{total_fmt} episodes{postfix} [{elapsed} so far, {remaining} left]"
-    with tqdm(total=len(missing), desc=f"{contest.environment} {contest.label}", mininterval=interval, bar_format=layout) as bar:
+    with tqdm(total=total, desc=label, mininterval=interval, bar_format=layout) as bar:
 
         def watch(turns: int) -> None:
             nonlocal running
             running += turns / typical_length
-            bar.update(min(done + running, len(missing) - 0.1) - bar.n)
+            bar.update(min(done + running, total - 0.1) - bar.n)
 
         done = 0
-        at_once = {"workers": config.max_concurrency, "batch": 1} if contest.policy.remote else {"batch": config.batch}
-        for episode in rollout(contest.make_env, contest.policy, missing, watch=watch, **at_once):
+        for episode in engine.play([(c.job, seeds) for c, seeds in zip(played, missing, strict=True)], watch=watch):
             store.append(episode)
             done, won = done + 1, won + (episode.outcome == "won")
             running = max(0.0, running - episode.length / typical_length)
-            bar.set_postfix_str(f"success {won / (done + len(contest.keys) - len(missing)):.0%}", refresh=False)
-            bar.update(min(done + running, len(missing)) - bar.n)
-    if any(episode.error for episode in store.episodes(contest.keys.values())):
-        tqdm.write(f"{contest.environment} {contest.label}: some episodes ended in an error; --retry-errors plays them again.")
+            bar.set_postfix_str(f"success {won / (done + len(keys) - total):.0%}", refresh=False)
+            bar.update(min(done + running, total) - bar.n)
+    if any(episode.error for episode in store.episodes(keys)):
+        tqdm.write(f"{label}: some episodes ended in an error; --retry-errors plays them again.")
 
 
 def _versions() -> dict[str, str]:

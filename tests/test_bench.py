@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gym_text_policies import EpisodeStore, bench, cli, options, table
+from gym_text_policies import EpisodeStore, bench, cli, engines, options, table
 
 SCRIPT = Path(__file__).parent.parent / "benchmarks" / "policies.py"
 
@@ -54,7 +54,7 @@ def test_a_second_run_plays_nothing_again_and_more_seeds_only_the_new(tmp_path, 
     def no_loop(*_, **__):
         raise AssertionError("played again")
 
-    monkeypatch.setattr(bench, "rollout", no_loop)
+    monkeypatch.setattr(engines, "rollout", no_loop)
     assert cli.main(arguments(tmp_path, **options, seeds=4)) == 0
     assert (tmp_path / "table.md").read_text() == table
     assert rows(tmp_path)["BabyAIText-v0", "random"]["episodes"] == 4

@@ -1,0 +1,244 @@
+"""`RayEngine`: the same rollout, spread over the processes of a Ray cluster (https://docs.ray.io).
+
+Each worker is a Ray actor that holds its models and its JVM from job to job. It gets some seeds of a job at a time, fewer as the
+work runs out (guided self-scheduling, Polychronopoulos and Kuck 1987), and streams the episodes back as they end. The seeds of a
+worker that dies, or whose node is lost, go to others; what it had finished is here already. No process but this one writes.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gym_text.errors import ClusterError, import_extra
+from gym_text_policies.engines import Engine, Identity, Job, LocalEngine
+from gym_text_policies.records import Episode
+
+_logger = logging.getLogger(__name__)
+_MOST_DEATHS = 3
+"""Workers that may die over one episode; with one more the run stops."""
+_PATIENCE = 300.0
+"""Seconds to wait for the first worker that can play, while none can."""
+_POLL = 5.0
+"""Seconds after which a waiting driver looks whether its patience is at an end."""
+
+
+class _Worker:
+    """What runs in each process of the cluster."""
+
+    def __init__(self) -> None:
+        self._engine = LocalEngine()
+
+    def process(self) -> int:
+        """Return the id of the process: a sign that it is ready."""
+        return os.getpid()
+
+    def identify(self, job: Job) -> Identity:
+        return self._engine.identify(job)
+
+    def play(self, job: Job, seeds: Sequence[int]) -> Iterator[Episode]:
+        yield from self._engine.play([(job, seeds)])
+
+
+@dataclass
+class _Task:
+    """Some seeds of a job in the hands of a worker."""
+
+    worker: Any
+    job: int
+    """Place of the job among those that are played."""
+    seeds: set[int]
+    """Those not yet played."""
+
+
+@dataclass
+class _Work:
+    """What is left to do, and what is being done."""
+
+    jobs: list[Job]
+    left: list[deque[int]]
+    """Of each job, the seeds in nobody's hands."""
+    tasks: dict[Any, _Task] = field(default_factory=dict)
+    """Stream of episodes -> what comes out of it."""
+    deaths: Counter[tuple[int, int]] = field(default_factory=Counter)
+    """(job, seed) -> workers that died while they had it."""
+
+    def take(self, workers: int) -> tuple[int, list[int]] | None:
+        """Take seeds for one of so many workers out of what is left; None if nothing is."""
+        place = next((i for i, seeds in enumerate(self.left) if seeds), None)
+        if place is None:
+            return None
+        left = sum(map(len, self.left))
+        share = -(-left // workers)
+        size = max(min(self.jobs[place].batch, share), -(-share // 4))
+        return place, [self.left[place].popleft() for _ in range(min(size, len(self.left[place])))]
+
+
+class RayEngine(Engine):
+    """Plays on a Ray cluster: one that this process is connected to, or that of RAY_ADDRESS, or a new one on this machine.
+
+    Args:
+        workers: Number of processes that play; 0: as many as the cluster has room for.
+        cpus: CPU cores of each.
+        gpus: GPUs of each, or the share of one.
+
+    Raises:
+        MissingDependencyError: If Ray is not installed.
+        ClusterError: If there is no cluster at the address.
+    """
+
+    spreads = True
+
+    def __init__(self, workers: int = 0, *, cpus: int = 1, gpus: float = 0.0) -> None:
+        ray = self._ray = import_extra("ray", "ray")
+        self._started = not ray.is_initialized()
+        if self._started:
+            _connect(ray)
+        room = ray.cluster_resources()
+        fits = [room.get("CPU", 1) // cpus, *([room.get("GPU", 0) // gpus] if gpus else [])]
+        self._size = workers or max(1, int(min(fits)))
+        self._resources = f"{cpus} CPU and {gpus:g} GPU"
+        self._make_worker: Callable[[], Any] = ray.remote(num_cpus=cpus, num_gpus=gpus, max_restarts=0)(_Worker).remote
+        self._starting: dict[Any, Any] = {}  # sign of readiness -> worker
+        self._idle: deque[Any] = deque()
+        self._since = time.monotonic()  # when a worker could last play
+
+    def identify(self, job: Job) -> Identity:
+        """Let a worker make the job's policy, and return what identifies its episodes: no model is loaded in this process."""
+        for _ in range(_MOST_DEATHS + 1):
+            self._recruit(0)
+            while not self._idle:
+                self._wait({})
+            worker = self._idle.popleft()
+            try:
+                identity: Identity = self._get(worker.identify.remote(job.share(self._size)))
+                self._idle.append(worker)
+                return identity
+            except self._ray.exceptions.RayError as error:
+                self._dismiss(worker, error)
+        raise ClusterError(f"Ray: {_MOST_DEATHS + 1} workers died while they loaded {job.policy.get('model')}. See Ray's logs.")
+
+    def play(self, work: Sequence[tuple[Job, Sequence[int]]], *, watch: Callable[[int], None] | None = None) -> Iterator[Episode]:
+        """Play all jobs at the same time; `watch` is not called: episodes are known when they have ended.
+
+        Raises:
+            ClusterError: If an episode has cost several workers their lives, or no worker can be started.
+        """
+        state = _Work([job.share(self._size) for job, _ in work], [deque(seeds) for _, seeds in work])
+        try:
+            while state.tasks or any(state.left):
+                self._recruit(len(state.tasks))
+                self._hand_out(state)
+                for stream in self._wait(state.tasks):
+                    episode = self._receive(stream, state)
+                    if episode is not None:
+                        yield episode
+        finally:
+            for task in state.tasks.values():  # the caller has left early: no worker is to play on
+                self._ray.kill(task.worker)
+
+    def close(self) -> None:
+        """End the workers, and the cluster if this engine started it."""
+        for worker in (*self._idle, *self._starting.values()):
+            self._ray.kill(worker)
+        self._idle.clear()
+        self._starting.clear()
+        if self._started and self._ray.is_initialized():
+            self._ray.shutdown()
+
+    def _recruit(self, playing: int) -> None:
+        """Start workers in place of those that are gone; one for which there is no room waits until there is."""
+        while playing + len(self._idle) + len(self._starting) < self._size:
+            worker = self._make_worker()
+            self._starting[worker.process.remote()] = worker
+
+    def _hand_out(self, state: _Work) -> None:
+        """Give every idle worker something to do."""
+        while self._idle and (taken := state.take(self._size)):
+            worker, (place, seeds) = self._idle.popleft(), taken
+            stream = worker.play.options(num_returns="streaming").remote(state.jobs[place], seeds)
+            state.tasks[stream] = _Task(worker, place, set(seeds))
+
+    def _wait(self, tasks: dict[Any, _Task]) -> list[Any]:
+        """Wait until something happens; note the workers that got ready, and return the streams that have something."""
+        ready, _ = self._ray.wait([*tasks, *self._starting], num_returns=1, timeout=_POLL, fetch_local=False)
+        for sign in ready:
+            worker = self._starting.pop(sign, None)
+            if worker is None:
+                continue
+            try:
+                self._get(sign)
+                self._idle.append(worker)
+            except self._ray.exceptions.RayError as error:
+                self._dismiss(worker, error)
+        if tasks or self._idle:
+            self._since = time.monotonic()
+        elif time.monotonic() - self._since > _PATIENCE:
+            raise ClusterError(
+                f"Ray: expected a node with {self._resources} free for a worker; none within {_PATIENCE:.0f} s. "
+                f"Free: {self._ray.available_resources()}. Add nodes, or ask for less; the same command goes on from here."
+            )
+        return [sign for sign in ready if sign in tasks]
+
+    def _receive(self, stream: Any, state: _Work) -> Episode | None:
+        """Return the stream's next episode, or None at its end."""
+        task = state.tasks[stream]
+        try:
+            episode: Episode = self._get(next(stream))
+        except StopIteration:
+            del state.tasks[stream]
+            self._idle.append(task.worker)
+            return None
+        except self._ray.exceptions.RayError as error:
+            del state.tasks[stream]
+            self._dismiss(task.worker, error)
+            self._retry(task, state, error)
+            return None
+        task.seeds.discard(episode.seed)
+        return episode
+
+    def _retry(self, task: _Task, state: _Work, error: Exception) -> None:
+        """Put the seeds of a dead worker back."""
+        state.left[task.job].extendleft(sorted(task.seeds, reverse=True))
+        state.deaths.update((task.job, seed) for seed in task.seeds)
+        worst = max(task.seeds, key=lambda seed: state.deaths[task.job, seed], default=None)
+        if worst is not None and state.deaths[task.job, worst] > _MOST_DEATHS:
+            job = state.jobs[task.job]
+            raise ClusterError(
+                f"Ray: expected a worker to survive {job.environment}, seed {worst}, policy {job.policy.get('model')}; "
+                f"{state.deaths[task.job, worst]} died over it, the last by: {_sentence(error)} Its memory may be too small."
+            )
+
+    def _get(self, reference: Any) -> Any:
+        """Return a result; what the worker itself raised is raised here as it was."""
+        try:
+            return self._ray.get(reference)
+        except self._ray.exceptions.RayTaskError as error:
+            raise error.cause from None
+
+    def _dismiss(self, worker: Any, error: Exception) -> None:
+        _logger.warning("Ray: a worker was lost (%s); its unfinished episodes are played again.", _sentence(error))
+        self._ray.kill(worker)
+
+
+def _connect(ray: Any) -> None:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else Ray warns that it will become the default
+    try:
+        ray.init(log_to_driver=False, logging_level=logging.ERROR)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        address = os.environ.get("RAY_ADDRESS", "this machine")
+        raise ClusterError(
+            f"Ray: expected a cluster at {address}; {_sentence(error)} Start one with 'ray start --head'."
+        ) from error
+
+
+def _sentence(error: Exception) -> str:
+    """Return the first line of what Ray says, which goes on for pages."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:200] if lines else ''}"

@@ -1,0 +1,163 @@
+"""A run spread over a Ray cluster of two nodes gives what a run in this process gives, whatever dies meanwhile."""
+
+import dataclasses
+import json
+import os
+import signal
+import time
+from collections import deque
+from pathlib import Path
+
+import gymnasium as gym
+import psutil
+import pytest
+
+from gym_text import UsageError
+from gym_text.errors import ClusterError
+from gym_text_policies import EpisodeStore, cli, cluster
+from gym_text_policies.engines import EngineOptions, Job, LocalEngine
+
+GOTO = "BabyAIText-v0?task=goto"
+MEMORY = 80 * 2**20
+"""Bytes of a node's object store, the least that Ray takes."""
+
+
+class DeadlyGame(gym.Wrapper, gym.utils.RecordConstructorArgs):
+    """A game whose level 3 kills the process."""
+
+    def __init__(self, env):
+        gym.utils.RecordConstructorArgs.__init__(self)
+        super().__init__(env)
+
+    def reset(self, *, seed=None, options=None):
+        if seed == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().reset(seed=seed, options=options)
+
+
+gym.register("DeadlyText-v0", lambda fold=None: DeadlyGame(gym.make("BabyAIText-v0")))
+
+
+@pytest.fixture(scope="module")
+def nodes():
+    """Start a node, and connect to it."""
+    ray = pytest.importorskip("ray", reason="Ray is not installed")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        here = Path(__file__).parent
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(here), str(here.parent), os.environ.get("PYTHONPATH", "")]))
+        from ray.cluster_utils import Cluster
+
+        try:
+            one = Cluster(True, head_node_args={"num_cpus": 1, "object_store_memory": MEMORY, "include_dashboard": False})
+        except Exception as error:
+            pytest.skip(f"Ray does not start on this machine: {error}")
+        try:
+            ray.init(address=one.address, log_to_driver=False, logging_level="ERROR")
+            yield one
+        finally:
+            ray.shutdown()
+            one.shutdown()
+
+
+@pytest.fixture
+def two_nodes(nodes):
+    """Start the second node where there is none, or no more."""
+    if len(nodes.list_all_nodes()) == 1:
+        nodes.add_node(num_cpus=1, object_store_memory=MEMORY)
+    return nodes
+
+
+def timeless(episodes):
+    """Return the episodes by key, without their timings."""
+    still = [
+        dataclasses.replace(
+            e, steps=tuple(dataclasses.replace(s, decision=dataclasses.replace(s.decision, seconds=0)) for s in e.steps)
+        )
+        for e in episodes
+    ]
+    return sorted(still, key=lambda e: e.key)
+
+
+def processes(node=None):
+    """Return the ids of the processes that play, on one node or on all."""
+    raylets = [process.process.pid for process in node.all_processes["raylet"]] if node else [os.getpid()]
+    children = [child for pid in raylets for child in psutil.Process(pid).children(recursive=True)]
+    return [child.pid for child in children if "_Worker" in "".join(child.cmdline())]
+
+
+def wait_until(condition):
+    """Wait until a condition holds, at most for a minute."""
+    for _ in range(600):
+        if condition():
+            return
+        time.sleep(0.1)
+    raise AssertionError("waited for a minute")
+
+
+def test_the_table_equals_that_of_the_local_engine(two_nodes, tmp_path, capsys):
+    tables = {}
+    for engine in ("local", "ray"):
+        options = f"--engine {engine} --ray-workers 2 --modes choose --seeds 5 --llm-seeds 3 --batch 2".split()
+        where = ["--environments", "CookingWorldText-v0", "--folder", str(tmp_path / engine)]
+        assert cli.main(["bench", *where, *options, "--models", "scripted:go forward"]) == 0, capsys.readouterr().err
+        rows = json.loads((tmp_path / engine / "table.json").read_text())["rows"]
+        tables[engine] = [{name: value for name, value in row.items() if name != "seconds_per_decision"} for row in rows]
+    assert tables["ray"] == tables["local"]
+    assert [row["episodes"] for row in tables["ray"]] == [5, 3, 5]
+    local, spread = (EpisodeStore(tmp_path / engine).episodes() for engine in ("local", "ray"))
+    assert timeless(spread) == timeless(local)
+
+
+def test_a_level_that_kills_every_worker_stops_the_run_in_one_sentence(two_nodes, monkeypatch):
+    monkeypatch.setattr(cluster, "_MOST_DEATHS", 1)
+    job = Job("test_cluster:DeadlyText-v0", {}, {"model": "random"}, batch=1)
+    played = []
+    with EngineOptions("ray", ray_workers=1).make_engine() as engine, pytest.raises(ClusterError, match="seed 3, policy random; 2"):
+        played += engine.play([(job, range(4))])
+
+
+def test_a_mistake_is_the_same_error_as_without_a_cluster(two_nodes):
+    with EngineOptions("ray", ray_workers=1).make_engine() as engine:
+        for make in (engine.identify, LocalEngine().identify):
+            with pytest.raises(UsageError, match="Did you mean 'strategy'"):
+                make(Job(GOTO, {}, {"model": "scripted:go", "stratgy": "chat"}))
+
+
+def test_seeds_are_handed_out_in_ever_smaller_parts():
+    job = Job(GOTO, {}, {"model": "random"}, batch=2)
+    work = cluster._Work([job, job], [deque(range(100)), deque(range(5))])
+    parts = list(iter(lambda: work.take(3), None))
+    assert [(place, seed) for place, seeds in parts for seed in seeds] == [(0, s) for s in range(100)] + [(1, s) for s in range(5)]
+    sizes = [len(seeds) for _, seeds in parts]
+    assert max(sizes) == sizes[0] == 9 and sizes[-1] == 1
+
+
+def test_each_process_gets_its_share_of_requests_and_limits():
+    job = Job(GOTO, {}, {"model": "openai:m", "max_cost": 6.0, "max_total_tokens": 100, "timeout": 5}, max_concurrency=50)
+    share = job.share(4)
+    assert share.policy == {"model": "openai:m", "max_cost": 1.5, "max_total_tokens": 25, "timeout": 5}
+    assert share.max_concurrency == 13
+
+
+@pytest.mark.parametrize("options", [{"engine": "rya"}, {"ray_workers": -1}, {"ray_cpus": 0}, {"ray_gpus": -0.5}], ids=str)
+def test_a_mistake_in_the_options_of_the_engine_is_named(options):
+    with pytest.raises(UsageError, match=next(iter(options))):
+        EngineOptions(**options)
+
+
+def test_a_killed_worker_and_a_lost_node_cost_their_unfinished_episodes_a_retry(two_nodes, caplog):
+    job = Job(GOTO, {}, {"model": "random"}, batch=2)
+    (node,) = two_nodes.worker_nodes
+    played = []
+    with EngineOptions("ray", ray_workers=2).make_engine() as engine:
+        for episode in engine.play([(job, range(200))]):
+            played.append(episode)
+            if len(played) == 1:
+                wait_until(lambda: len(processes()) == 2 and processes(node))
+                os.kill(next(pid for pid in processes() if pid not in processes(node)), signal.SIGKILL)
+            elif len(played) == 80:
+                two_nodes.remove_node(node, allow_graceful=False)
+    assert "a worker was lost" in caplog.text
+    assert timeless(played) == timeless(LocalEngine().play([(job, range(200))]))
