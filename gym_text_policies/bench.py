@@ -85,7 +85,8 @@ class BenchConfig(EngineOptions):
         if self.variants:
             return read_variants(self.variants)
         history = self.history if self.history == "all" else int(self.history)
-        asked = {"strategy": self.strategy, "history": history}
+        asked: dict[str, Any] = {"strategy": self.strategy} if self.strategy != "zero_shot" else {}
+        asked |= {"history": history} if history else {}  # where they say nothing an adapter is asked as it has learnt
         return {f"{model}, {mode}": {"model": model, "mode": mode, **asked} for model in self.models for mode in self.modes}
 
 

@@ -9,6 +9,7 @@ import gymnasium as gym
 
 from gym_text.errors import UsageError
 from gym_text_policies.backends import Backend, load_backend
+from gym_text_policies.backends.loading import settings_of
 from gym_text_policies.baselines import ControllerPolicy, GoldPolicy, RandomPolicy
 from gym_text_policies.examples import FewShot, Retrieval, gold_examples
 from gym_text_policies.llm import LLMPolicy
@@ -21,13 +22,14 @@ def load_policy(model: str | Backend, env: gym.Env[Any, Any], *, seed: int = 0, 
 
     Args:
         model: ``random``, ``gold`` (the environment's expert) or ``controller`` (of a control task). Or a language model:
-            ``smollm2`` (the embedded one), ``hf:OWNER/NAME``, a folder, ``openai:MODEL``, ``ollama:MODEL``,
-            ``tensorzero:FUNCTION``, ``scripted:A|B``, or a `Backend`; see `load_backend`.
+            ``smollm2`` (the embedded one), ``hf:OWNER/NAME``, a folder (of a model or an adapter), ``adapters/NAME`` (one that
+            ships), ``openai:MODEL``, ``ollama:MODEL``, ``tensorzero:FUNCTION``, ``scripted:A|B``, or a `Backend`: see
+            `load_backend`.
         env: The environment to play.
         seed: Seed of all that the policy draws at random.
         options: Of a language model; see `LLMPolicy`. For a strategy that shows examples also `shots`, how many (3), and
-            `demonstrations`, the number of expert episodes of the train fold to choose them from. All others are the backend's:
-            `base_url`, `timeout`, `cache`, `prices` …
+            `demonstrations`, the number of expert episodes of the train fold to choose them from. An adapter has learnt to be asked
+            in one way, which is its default. All others are the backend's: `load_in_4bit`, `base_url`, `timeout`, `cache` …
 
     Returns:
         The policy; play it in ``policy.wrap(env)``.
@@ -42,6 +44,8 @@ def load_policy(model: str | Backend, env: gym.Env[Any, Any], *, seed: int = 0, 
         if model == "controller":
             return ControllerPolicy.of(env)
         return RandomPolicy(text_spec(env), seed=seed) if model == "random" else GoldPolicy(text_spec(env))
+    if isinstance(model, str):
+        options = settings_of(model) | options
     own = [name for name in inspect.signature(LLMPolicy).parameters if name not in ("backend", "spec", "seed")]
     own += ["shots", "demonstrations"]
     backend = load_backend(model, others=own, **{name: value for name, value in options.items() if name not in own})

@@ -16,9 +16,10 @@ import torch
 from gym_text import MissingDependencyError, UsageError
 from gym_text.babyai.env import BABYAI_SPEC
 from gym_text_policies import PolicyError, Request, load_policy, rollout
-from gym_text_policies.backends import smollm2
+from gym_text_policies.backends import loading, smollm2
+from gym_text_policies.backends.loading import load_transformers
 from gym_text_policies.backends.prefixes import Branch, Prefixes
-from gym_text_policies.backends.transformers import TransformersBackend, load_transformers
+from gym_text_policies.backends.transformers import TransformersBackend
 from gym_text_policies.prompts import Prompt
 
 SYSTEM = {"role": "system", "content": "You play a game. Answer with one action."}
@@ -178,7 +179,7 @@ def test_a_prompt_longer_than_the_window_is_refused(backend):
 @pytest.mark.parametrize("mode", ["choose", "text"])
 def test_episodes_of_the_model_do_not_depend_on_how_many_run_at_once(mode, monkeypatch):
     def play(batch):
-        load_transformers.cache_clear()  # or the second run would only recall the first one's answers
+        loading._kept.cache_clear(), loading._in_use.clear()  # or the second run would only recall the first one's answers
         env = gym.make("BabyAIText-v0", expert="off")
         policy = load_policy("smollm2", env, mode=mode, max_tokens=6)
         make = lambda: gym.make("BabyAIText-v0", expert="off", max_episode_steps=3)  # noqa: E731

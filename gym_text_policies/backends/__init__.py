@@ -18,7 +18,8 @@ def load_backend(model: str | Backend, *, others: Collection[str] = (), **option
     """Return a language model by its name.
 
     Args:
-        model: ``smollm2`` (the embedded one), ``hf:OWNER/NAME`` or a folder, in this process. ``openai:MODEL``,
+        model: ``smollm2`` (the embedded one), ``hf:OWNER/NAME``, a folder (of a model or an adapter) or ``adapters/NAME`` (one that
+            ships), in this process. ``openai:MODEL``,
             ``ollama:MODEL``, ``tensorzero:FUNCTION`` or ``tensorzero:FUNCTION::VARIANT``, by their clients.
             ``scripted:go left|go right``, answers in turn. Or a `Backend`, returned as it is.
         others: Options that the caller takes itself; they are named where one is misspelt.
@@ -37,12 +38,12 @@ def load_backend(model: str | Backend, *, others: Collection[str] = (), **option
     if provider == "scripted":
         check_options(model, options, list(others))
         return ScriptedBackend(name.split("|"), model)
-    if model == "smollm2" or provider == "hf" or Path(model).is_dir():
-        from gym_text_policies.backends.transformers import load_transformers
+    if model == "smollm2" or provider == "hf" or model.startswith("adapters/") or Path(model).is_dir():
+        from gym_text_policies.backends.loading import load_transformers
 
         check_options(model, options, [*others, *list(inspect.signature(load_transformers).parameters)[1:]])
         return load_transformers(model, **options)
-    known = ["random", "gold", "controller", "smollm2", "hf:OWNER/NAME", "a folder"]
+    known = ["random", "gold", "controller", "smollm2", "hf:OWNER/NAME", "adapters/NAME", "a folder"]
     raise unknown_choice("model", model, [*known, "openai:MODEL", "ollama:MODEL", "tensorzero:FUNCTION", "scripted:A|B"])
 
 

