@@ -31,7 +31,8 @@ def add_fields(parser: argparse.ArgumentParser, config: type[Any]) -> None:
             several = arguments.get("nargs") == "*"
             optional = default is not dataclasses.MISSING
             arguments["nargs"] = ("*" if optional else "+") if several else "?" if optional else None
-            arguments.setdefault("metavar", field.name.upper())
+            if "choices" not in arguments:
+                arguments["metavar"] = field.name.upper()
             parser.add_argument(field.name, **arguments)
         else:
             parser.add_argument(f"--{field.name.replace('_', '-')}", **arguments)
@@ -72,7 +73,7 @@ def _arguments(hint: Any, default: Any) -> dict[str, Any]:
         if all(isinstance(choice, str) for choice in choices):
             return arguments | {"choices": choices}
     members = _members(hint)
-    names = "|".join("none" if member is type(None) else _name(member) for member in members)
+    names = "|".join(_name(member) for member in members if member is not type(None))
     return arguments | {
         "type": members[0] if len(members) == 1 and hint in (int, float, str) else _reader(members),
         "metavar": names,
