@@ -16,6 +16,7 @@ from gym_text_policies.load import load_policy
 from gym_text_policies.parsing import parse_fields
 from gym_text_policies.policy import Policy
 from gym_text_policies.records import Decision, Turn, plain
+from gym_text_policies.redaction import without_secrets
 
 _NO_MODELS = ("random", "gold", "controller")
 _OF_AGENT = ("backend", "model", "action_rate", "between", "options")
@@ -99,6 +100,8 @@ def agent_policy(config: AgentConfig, env: gym.Env[Any, Any], *, seed: int = 0) 
         clash = sorted(settings.keys() & config.options.keys())
         if clash:
             raise UsageError(f"options: expected options of the backend; {clash[0]!r} is a key of the agent itself.")
+        if without_secrets(config.options) != config.options:
+            raise UsageError("options: expected no key and no password; keys come from the environment alone (OPENAI_API_KEY …).")
         policy = load_policy(config.policy, env, seed=seed, **settings, **config.options)
     return policy if config.action_rate == 1 else ActionRate(policy, config.action_rate, config.between)
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-import os
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 from gym_text.errors import UsageError, import_extra
 from gym_text_policies.agent import agent_policy, raw_answer
@@ -22,6 +19,7 @@ from gym_text_policies.experiment_config import FILE, ExperimentConfig, as_confi
 from gym_text_policies.gif import write_gif
 from gym_text_policies.policy import Policy, environment_config, episode_key
 from gym_text_policies.records import Episode
+from gym_text_policies.redaction import without_secrets
 from gym_text_policies.rollout import rollout
 from gym_text_policies.store import EpisodeStore, write_atomically
 from gym_text_policies.table import NOTES, Summary, markdown, row
@@ -29,8 +27,6 @@ from gym_text_policies.table import NOTES, Summary, markdown, row
 _logger = logging.getLogger(__name__)
 _FREE_OPTIONS = ("timeout", "retries", "cache", "prices", "max_cost", "max_total_tokens")
 """Options of backends on which no answer depends: a run that goes on may have others."""
-_SECRET_NAME = re.compile(r"(^|_)(key|secret|password|authorization|token|credentials?)$", re.IGNORECASE)
-_HIDDEN = "(not kept)"
 
 
 @dataclass(frozen=True)
@@ -97,7 +93,7 @@ def run_experiment(config: ExperimentConfig | Mapping[str, Any] | str | Path, fo
             rows = [_run(config, folder)]
         else:
             folder.mkdir(parents=True, exist_ok=True)
-            _write_yaml(folder / FILE, without_secrets(config.source))
+            _write_yaml(folder / FILE, config.source)
             rows = [_run(part, folder / part.label) for part in config.experiments]
             _write_json(folder / "metrics.json", {"rows": rows})
     except KeyboardInterrupt:
@@ -106,23 +102,6 @@ def run_experiment(config: ExperimentConfig | Mapping[str, Any] | str | Path, fo
     write_atomically(folder / "table.md", f"{markdown(rows)}\n{NOTES}")
     _write_report(folder)
     return folder
-
-
-def without_secrets(data: Any) -> Any:
-    """Return plain data without what may be a key: values of such names, passwords in addresses, and the environment's own keys."""
-    if isinstance(data, Mapping):
-        return {name: _HIDDEN if _SECRET_NAME.search(str(name)) else without_secrets(value) for name, value in data.items()}
-    if isinstance(data, (list, tuple)):
-        return [without_secrets(part) for part in data]
-    if not isinstance(data, str):
-        return data
-    if "@" in data and "://" in data:
-        parts = urlsplit(data)
-        data = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-    for name, value in os.environ.items():
-        if len(value) >= 8 and _SECRET_NAME.search(name):
-            data = data.replace(value, _HIDDEN)
-    return data
 
 
 def _run(config: ExperimentConfig, folder: Path) -> dict[str, Any]:
@@ -136,7 +115,7 @@ def _run(config: ExperimentConfig, folder: Path) -> dict[str, Any]:
     keys = {seed: episode_key(identity, policy.config, seed) for seed in seeds}
     pace = dataclasses.replace(config.experiment, batch=1, max_concurrency=1) if live else config.experiment
     with EpisodeStore(folder, _identity(config)) as store:
-        _write_yaml(folder / FILE, without_secrets(config.to_dict()))
+        _write_yaml(folder / FILE, config.to_dict())
         _write_json(folder / "versions.json", versions())
         try:
             missing = [seed for seed, key in keys.items() if not store.has(key, retry_errors=pace.retry_errors)]
@@ -189,7 +168,7 @@ def _write_results(config: ExperimentConfig, folder: Path, policy: Policy, episo
         "avg_steps": figures["length"],
         "success": figures["success"],
         "successes": [episode.outcome == "won" for episode in played],
-        "errors": without_secrets({summary.seed: summary.error for summary in summaries if summary.error}),
+        "errors": {summary.seed: summary.error for summary in summaries if summary.error},
         **figures,
     }
     _write_json(folder / "metrics.json", metrics)
@@ -236,11 +215,11 @@ def _identity(config: ExperimentConfig) -> dict[str, Any]:
 
 def _write_yaml(path: Path, data: Mapping[str, Any]) -> None:
     yaml = import_extra("yaml", "experiments")
-    write_atomically(path, yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
+    write_atomically(path, yaml.safe_dump(without_secrets(data), sort_keys=False, allow_unicode=True))
 
 
 def _write_json(path: Path, data: Any) -> None:
-    write_atomically(path, json.dumps(data, indent=2, ensure_ascii=False) + "\n")
+    write_atomically(path, json.dumps(without_secrets(data), indent=2, ensure_ascii=False) + "\n")
 
 
 def _write_report(folder: Path) -> None:

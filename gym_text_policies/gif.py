@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import textwrap
@@ -12,12 +13,12 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from gym_text.errors import GymTextError, import_extra
-from gym_text.pictures import draw_panel
+from gym_text.errors import GymTextError, MissingDependencyError, import_extra
+from gym_text.pictures import draw_panel, prepare_pygame
 from gym_text_policies.records import Episode, Step
 
 _logger = logging.getLogger(__name__)
-HEIGHT, PANEL, MARGIN = 480, 400, 16
+HEIGHT, PANEL, MARGIN = 420, 380, 14
 """Pixels: height of all, width and margin of the panel beside the picture."""
 MOST_PICTURES = 400
 """A longer episode shows every second step, or third …"""
@@ -50,7 +51,7 @@ def write_gif(path: str | Path, episode: Episode, make_env: Callable[[], gym.Env
     if not pictures:
         return
     durations = [max(20, round(1000 / fps))] * (len(pictures) - 1) + [_LAST]
-    first, *rest = (picture.quantize(128) for picture in pictures)
+    first, *rest = (picture.quantize(128, method=2) for picture in pictures)  # 2: by an octree, several times faster
     partial = Path(path).with_suffix(".partial")
     first.save(partial, format="GIF", save_all=True, append_images=rest, duration=durations, loop=0)
     partial.replace(path)
@@ -58,6 +59,9 @@ def write_gif(path: str | Path, episode: Episode, make_env: Callable[[], gym.Env
 
 def _replayed(episode: Episode, make_env: Callable[[], gym.Env[Any, Any]]) -> Iterator[tuple[int, np.ndarray, float]]:
     """Yield the number of each state, its picture, and the return so far."""
+    if "gym_text." not in str(gym.spec(episode.environment["id"]).entry_point):
+        with contextlib.suppress(MissingDependencyError):
+            prepare_pygame("box2d")  # Gymnasium's own environments draw with it, and some complain where there is no screen
     env = make_env()
     try:
         spec = env.get_wrapper_attr("text_spec")
