@@ -130,7 +130,7 @@ def tabulate(config: BenchConfig, contests: Sequence[Contest], store: EpisodeSto
     record = {
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
         "config": dataclasses.asdict(config),
-        "versions": versions(),
+        "versions": _versions(),
         "rows": rows,
     }
     write_atomically(store.folder / "table.json", json.dumps(record, indent=2) + "\n")
@@ -199,12 +199,11 @@ def _play(played: Sequence[Contest], contests: Sequence[Contest], store: Episode
         tqdm.write(f"{label}: some episodes ended in an error; --retry-errors plays them again.")
 
 
-def versions() -> dict[str, str]:
-    """Return the versions of what results depend on."""
-    found = {"python": platform.python_version(), "system": platform.platform()}
+def _versions() -> dict[str, str]:
+    versions = {"python": platform.python_version(), "system": platform.platform()}
     for package in _PACKAGES:
         try:
-            found[package] = version(package)
+            versions[package] = version(package)
         except PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+            versions[package] = "not installed"
+    return versions

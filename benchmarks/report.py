@@ -1,0 +1,133 @@
+"""Size and opening time of a report of many episodes, in Chromium without a window.
+
+``python benchmarks/report.py`` plays the episodes (some minutes, once; they stay in the run folder), writes the report, opens it
+several times, and writes ``report.md`` and ``report.json``; ``--help`` lists the options.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import gymnasium as gym
+from browser import Browser, find_browser
+from tqdm import tqdm
+
+import gym_text  # noqa: F401  registers the environments
+from gym_text_policies import EpisodeStore, LLMPolicy, Policy, ScriptedBackend, load_policy, rollout
+from gym_text_policies.options import add_fields
+from gym_text_policies.policy import environment_config, episode_key, text_spec
+from gym_text_policies.report import write_report
+
+SCRIPT = ("go forward", "turn left", "go forward", "I cannot decide", "turn right", "go forward", "pick up")
+
+
+@dataclass(frozen=True)
+class Config:
+    """Play many short episodes, make a report of them, and measure its size and how long it takes to open."""
+
+    episodes: int = 10_000
+    """Episodes, of two tasks of BabyAIText and four policies, two of them scripted language models."""
+    steps: int = 16
+    """Most steps of an episode."""
+    times: int = 5
+    """How often the page is opened; the median counts."""
+    run: str = "runs/report"
+    """Where the episodes and the page are."""
+    folder: str = "benchmarks/results"
+    """Where the results are written."""
+
+
+def make_env(task: str, config: Config) -> gym.Env:
+    """Return the environment of a task; its expert needs no more than the steps that there are, or loses."""
+    return gym.make("BabyAIText-v0", task=task, fold="test", max_episode_steps=config.steps)
+
+
+def policies(env: gym.Env) -> Iterator[Policy]:
+    """Yield who plays."""
+    spec = text_spec(env)
+    yield load_policy("random", env)
+    yield load_policy("random", env, seed=1)
+    yield LLMPolicy(ScriptedBackend(SCRIPT, name="words"), spec, mode="text", history=4)
+    yield LLMPolicy(ScriptedBackend(lambda request: request.choices[2], name="choices"), spec, mode="choose")
+
+
+def play(config: Config) -> None:
+    """Play the episodes that are not there yet."""
+    with EpisodeStore(config.run, {"report": config.steps}) as store, tqdm(total=config.episodes, desc="episodes") as bar:
+        for task in ("goto", "pickup"):
+            env = make_env(task, config)
+            for policy in policies(env):
+                identity = environment_config(policy.wrap(env))
+                seeds = range(config.episodes // 8)
+                missing = [seed for seed in seeds if not store.has(episode_key(identity, policy.config, seed))]
+                bar.update(len(seeds) - len(missing))
+                for episode in rollout(lambda task=task: make_env(task, config), policy, missing):
+                    store.append(episode)
+                    bar.update()
+
+
+def main() -> None:
+    """Play, write, open, print."""
+    parser = argparse.ArgumentParser(description=Config.__doc__)
+    add_fields(parser, Config)
+    config = Config(**vars(parser.parse_args()))
+    path = find_browser()
+    if path is None:
+        sys.exit("Chromium is not installed; it opens the page.")
+    play(config)
+    start = time.perf_counter()
+    page = write_report([config.run], Path(config.run) / "report.html")
+    writing = time.perf_counter() - start
+    opening = []
+    for _ in tqdm(range(config.times), desc="opened"):
+        with Browser(path) as browser:
+            opening.append(browser.open(page.resolve().as_uri()))
+            assert not browser.complaints, browser.complaints
+            shown = browser.run("JSON.parse(document.getElementById('index').textContent).length")
+    version = subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout.strip()
+    record = {
+        "config": dataclasses.asdict(config),
+        "python": platform.python_version(),
+        "browser": version,
+        "stored_megabytes": EpisodeStore(config.run).path.stat().st_size / 1e6,
+        "page_megabytes": page.stat().st_size / 1e6,
+        "episodes_in_viewer": shown,
+        "writing_seconds": writing,
+        "opening_seconds": opening,
+    }
+    text = table(record)
+    print(text)
+    folder = Path(config.folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "report.json").write_text(json.dumps(record, indent=1) + "\n")
+    (folder / "report.md").write_text(text + "\n")
+
+
+def table(record: dict) -> str:
+    """Return the figures as Markdown."""
+    opening = record["opening_seconds"]
+    return "\n".join(
+        (
+            f"`python benchmarks/report.py`: {record['config']['episodes']:,} episodes, {record['stored_megabytes']:.0f} MB "
+            f"of records; {record['browser']}",
+            "",
+            "| page | episodes to step through | written in | opens in (median, slowest) |",
+            "|---|---|---|---|",
+            f"| {record['page_megabytes']:.1f} MB | {record['episodes_in_viewer']} | {record['writing_seconds']:.0f} s "
+            f"| {statistics.median(opening):.2f} s, {max(opening):.2f} s |",
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

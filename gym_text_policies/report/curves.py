@@ -1,0 +1,142 @@
+"""Curves of training runs: read from the files that training and search leave, and drawn as SVG."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gym_text.errors import UsageError
+
+_LISTS = {"training.json": "curve", "trainer_state.json": "log_history"}
+"""Where in a JSON file the records are; the second file is Hugging Face's."""
+CURVE_FILES = ("curve.jsonl", *_LISTS)
+"""Records, with numbers by name; the first file has one a line. Earlier ones are preferred."""
+_POSITIONS = ("step", "iteration", "update", "round", "evaluation", "episode", "epoch")
+"""Names of what goes to the right; the first that a record has."""
+_MOST_POINTS = 400
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One figure over the course of a run."""
+
+    run: str
+    """Name of the run's folder."""
+    name: str
+    """Name of the figure, such as ``loss``."""
+    over: str
+    """What is counted to the right, such as ``step``."""
+    points: tuple[tuple[float, float], ...]
+
+
+def read_curves(root: Path) -> Iterator[Curve]:
+    """Yield the curves of the training runs in a folder, itself included; of each run from its best file.
+
+    Raises:
+        UsageError: If such a file is not what its name says.
+    """
+    best: dict[Path, Path] = {}
+    for name in reversed(CURVE_FILES):
+        for path in sorted(root.rglob(name), key=lambda path: (len(path.parent.name), path)):  # checkpoint-100 after checkpoint-50
+            best[_run(path)] = path
+    for run, path in sorted(best.items()):
+        yield from _curves(run.resolve().name, _records(path))
+
+
+def _run(path: Path) -> Path:
+    """Return the folder of the run that a file belongs to."""
+    folder = path.parent
+    return folder.parent if folder.name == "adapter" or folder.name.startswith("checkpoint-") else folder
+
+
+def _records(path: Path) -> list[Mapping[str, Any]]:
+    try:
+        text = path.read_text("utf-8")
+        if path.suffix == ".json":
+            records = json.loads(text).get(_LISTS[path.name], [])
+        else:
+            whole = text[: text.rfind("\n") + 1]  # a running program may be writing the last line
+            records = [json.loads(line) for line in whole.splitlines() if line.strip()]
+    except (OSError, ValueError, AttributeError) as error:
+        raise UsageError(f"{path}: expected records of a training run; it cannot be read: {error}.") from error
+    return [record for record in records if isinstance(record, dict)]
+
+
+def _curves(run: str, records: Sequence[Mapping[str, Any]]) -> Iterator[Curve]:
+    over = next((name for name in _POSITIONS if any(name in record for record in records)), "record")
+    points: dict[str, list[tuple[float, float]]] = {}
+    for number, record in enumerate(records):
+        position = record.get(over, number)
+        for name, value in record.items():
+            if name not in _POSITIONS and _is_number(value) and _is_number(position):
+                points.setdefault(name, []).append((float(position), float(value)))
+    for name, series in points.items():
+        if len(series) > 1:
+            yield Curve(run, name, over, tuple(sorted(series)[:: math.ceil(len(series) / _MOST_POINTS)]))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+@dataclass(frozen=True)
+class Chart:
+    """The curves of one figure, of all runs that have it, ready to draw in a box of `WIDTH` x `HEIGHT`."""
+
+    name: str
+    over: str
+    lines: tuple[tuple[str, str], ...]
+    """Of each run its name, and its points as SVG has them."""
+    x_ticks: tuple[tuple[float, str], ...]
+    """Places in the box and what is written there."""
+    y_ticks: tuple[tuple[float, str], ...]
+
+
+WIDTH, HEIGHT = 360, 220
+LEFT, RIGHT, TOP, BOTTOM = 56, 348, 10, 184
+"""Edges of the area within the axes."""
+
+
+def charts(curves: Sequence[Curve]) -> list[Chart]:
+    """Return one chart for each figure, with a line for each run."""
+    by_name: dict[tuple[str, str], list[Curve]] = {}
+    for curve in curves:
+        by_name.setdefault((curve.name, curve.over), []).append(curve)
+    return [_chart(*name, group) for name, group in by_name.items()]
+
+
+def _chart(name: str, over: str, curves: Sequence[Curve]) -> Chart:
+    xs = ticks(*_range([x for curve in curves for x, _ in curve.points]), 4)
+    ys = ticks(*_range([y for curve in curves for _, y in curve.points]), 5)
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        right = LEFT + (x - xs[0]) / (xs[-1] - xs[0]) * (RIGHT - LEFT)
+        return round(right, 1), round(BOTTOM - (y - ys[0]) / (ys[-1] - ys[0]) * (BOTTOM - TOP), 1)
+
+    lines = tuple((curve.run, " ".join(f"{a},{b}" for a, b in (place(*point) for point in curve.points))) for curve in curves)
+    x_ticks = tuple((place(x, ys[0])[0], f"{x:g}") for x in xs)
+    return Chart(name, over, lines, x_ticks, tuple((place(xs[0], y)[1], f"{y:.4g}") for y in ys))
+
+
+def _range(values: Sequence[float]) -> tuple[float, float]:
+    return min(values), max(values)
+
+
+def ticks(low: float, high: float, about: int) -> list[float]:
+    """Return round numbers at equal distances, about so many, of which the first is at most `low` and the last at least `high`.
+
+    >>> ticks(0, 187, 4)
+    [0.0, 50.0, 100.0, 150.0, 200.0]
+    >>> ticks(0.31, 0.31, 4)
+    [0.3, 0.31, 0.32]
+    """
+    if high - low <= 1e-9 * max(abs(low), abs(high)):
+        low, high = low - (abs(low) or 1) / 100, high + (abs(high) or 1) / 100
+    step = 10 ** math.floor(math.log10((high - low) / about))
+    step *= next(factor for factor in (1, 2, 2.5, 5, 10) if (high - low) / (step * factor) <= about)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [float(f"{i * step:.12g}") for i in range(first, last + 1)]

@@ -1,0 +1,106 @@
+"""What is drawn of the variants of an environment: for each measure a bar for each policy, with its standard error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gym_text_policies.report.baselines import Baseline
+from gym_text_policies.report.runs import Variant
+from gym_text_policies.table import Summary
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One figure of an episode."""
+
+    name: str
+    form: str
+    """How its mean is written."""
+    of: Callable[[Summary], float]
+    always: bool = True
+    """Whether it is drawn even where it is 0 throughout."""
+
+
+MEASURES = (
+    Measure("success rate", "{:.2f}", lambda episode: float(episode.outcome == "won")),
+    Measure("return", "{:.2f}", lambda episode: episode.total_reward),
+    Measure("length, steps", "{:.1f}", lambda episode: episode.length),
+    Measure("tokens in", "{:,.0f}", lambda episode: episode.tokens_in, always=False),
+    Measure("tokens out", "{:,.0f}", lambda episode: episode.tokens_out, always=False),
+    Measure("cost, US dollars", "{:.2g}", lambda episode: episode.cost, always=False),
+)
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One bar; places are percent of the plot's width."""
+
+    policy: str
+    text: str
+    """The mean, and its standard error where there is one."""
+    left: float
+    width: float
+    whisker: tuple[float, float] | None
+    """One standard error to either side; none of fewer than two episodes."""
+
+
+@dataclass(frozen=True)
+class Plot:
+    """The bars of one measure."""
+
+    name: str
+    bars: tuple[Bar, ...]
+    zero: float
+    """Where 0 is, in percent of the width."""
+    low: str
+    high: str
+    """What the left and the right edge stand for."""
+
+
+def plots(variants: Sequence[Variant], baselines: Sequence[Baseline]) -> tuple[list[Plot], list[str]]:
+    """Return the plots of an environment, and the names of those measures of which there is nothing to draw."""
+    drawn, empty = [], []
+    for measure in MEASURES:
+        points = [(variant.policy, *mean_and_error([measure.of(e) for e in _played(variant)])) for variant in variants]
+        points = [point for point in points if point[1] is not None]
+        points += [(one.policy, *one.figures[measure.name]) for one in baselines if measure.name in one.figures]
+        if points and (measure.always or any(mean for _, mean, _ in points)):
+            drawn.append(_plot(measure, points))
+        else:
+            empty.append(measure.name)
+    return drawn, empty
+
+
+def mean_and_error(values: Sequence[float]) -> tuple[float | None, float | None]:
+    """Return the mean and its standard error; None where there are too few values for it."""
+    if not values:
+        return None, None
+    error = float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None
+    return float(np.mean(values)), error
+
+
+def _played(variant: Variant) -> list[Summary]:
+    return [episode for episode in variant.episodes if episode.error is None]
+
+
+def _plot(measure: Measure, points: Sequence[tuple[str, float | None, float | None]]) -> Plot:
+    known = [(policy, mean, error) for policy, mean, error in points if mean is not None]
+    low = min(0.0, *(mean - (error or 0) for _, mean, error in known))
+    high = max(0.0, *(mean + (error or 0) for _, mean, error in known))
+    if measure.name == "success rate":
+        low, high = 0.0, 1.0
+    span = (high - low) or 1.0
+
+    def place(value: float) -> float:
+        return round(min(max((value - low) / span * 100, 0), 100), 2)
+
+    bars = []
+    for policy, mean, error in known:
+        text = measure.form.format(mean) + (f" ± {measure.form.format(error)}" if error is not None else "")
+        whisker = (place(mean - error), place(mean + error)) if error is not None else None
+        left, right = sorted((place(0), place(mean)))
+        bars.append(Bar(policy, text, left, round(right - left, 2), whisker))
+    return Plot(measure.name, tuple(bars), place(0), measure.form.format(low), measure.form.format(high))

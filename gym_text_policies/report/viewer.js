@@ -1,0 +1,176 @@
+// The episode viewer: choose an environment, a policy and a seed; step with the arrow keys. What a model or a game said is only
+// ever written as text (textContent), never as markup.
+"use strict";
+(() => {
+  const byId = (id) => document.getElementById(id);
+  const index = JSON.parse(byId("index").textContent);
+  if (!index.length) return;
+  const picks = { environment: byId("pick-environment"), policy: byId("pick-policy"), seed: byId("pick-seed") };
+  const slider = byId("step");
+  let episode = null; // {steps, last, error, pictures, shown, gold}, each step with its whole observation and prompt
+  let position = 0; // steps played before what is shown; the last position shows the end
+
+  function element(tag, text, kind) {
+    const made = document.createElement(tag);
+    if (text !== undefined) made.textContent = text;
+    if (kind) made.className = kind;
+    return made;
+  }
+
+  function fill(select, values, wanted) {
+    const options = values.map(([value, text]) => {
+      const option = element("option", text);
+      option.value = value;
+      return option;
+    });
+    select.replaceChildren(...options);
+    if (values.some(([value]) => value === wanted)) select.value = wanted;
+  }
+
+  const unique = (values) => [...new Set(values)].map((value) => [value, value]);
+
+  function choose() {
+    const of = (wanted) => index.filter((entry) => Object.entries(wanted).every(([name, value]) => entry[name] === value));
+    const before = Object.fromEntries(Object.entries(picks).map(([name, select]) => [name, select.value]));
+    fill(picks.environment, unique(index.map((entry) => entry.environment)), before.environment);
+    const environment = picks.environment.value;
+    fill(picks.policy, unique(of({ environment }).map((entry) => entry.policy)), before.policy);
+    const entries = of({ environment, policy: picks.policy.value });
+    const seeds = entries.map((entry) => [String(entry.seed), `${entry.seed}: ${entry.outcome}, ${number(entry.return)}`]);
+    fill(picks.seed, seeds, before.seed);
+    const entry = entries.find((one) => String(one.seed) === picks.seed.value);
+    open(index.indexOf(entry));
+  }
+
+  // A step is stored without what it repeats of the one before: of an observation the fields that changed, of a prompt how many
+  // of the messages are the same, then the others.
+  function open(place) {
+    const data = JSON.parse(byId(`episode-${place}`).textContent);
+    let seen = {};
+    let said = [];
+    const steps = data.steps.map((step) => {
+      seen = { ...seen, ...step.observation };
+      const messages = step.decision.messages;
+      said = messages ? [...said.slice(0, messages[0]), ...messages.slice(1)] : [];
+      return { ...step, seen, said };
+    });
+    const last = { ...seen, ...data.last_observation };
+    episode = { steps, last, error: data.error, pictures: data.pictures, shown: data.shown, gold: data.gold_actions };
+    slider.max = steps.length;
+    show(0);
+  }
+
+  function number(value) {
+    return value === undefined || value === null ? "-" : String(Math.round(value * 1000) / 1000);
+  }
+
+  function show(wanted) {
+    position = Math.min(Math.max(wanted, 0), episode.steps.length);
+    slider.value = position;
+    const step = episode.steps[position];
+    byId("place").textContent = step ? `step ${position + 1} of ${episode.steps.length}` : "the end";
+    showPicture();
+    showSeen(step ? step.seen : episode.last);
+    showDecision(step);
+    showProbabilities(step);
+    showPrompt(step);
+  }
+
+  function showPicture() {
+    let at = Math.min(position, episode.shown.length - 1);
+    while (at > 0 && episode.shown[at] === null) at -= 1;
+    const which = at >= 0 ? episode.shown[at] : null;
+    const box = byId("picture");
+    box.hidden = which === null || which === undefined;
+    if (box.hidden) return;
+    const image = element("img");
+    image.alt = `picture before step ${position + 1}`;
+    image.src = `data:image/png;base64,${episode.pictures[which]}`;
+    box.replaceChildren(image);
+  }
+
+  function showSeen(observation) {
+    const parts = [];
+    for (const [name, value] of Object.entries(observation)) {
+      const isList = Array.isArray(value) && value.every((one) => typeof one === "string");
+      const text = typeof value === "string" ? value : isList ? value.join("\n") : JSON.stringify(value, null, 1);
+      parts.push(element("dt", name), element("dd", text));
+    }
+    byId("seen").replaceChildren(...parts);
+  }
+
+  function total(name, to) {
+    return episode.steps.slice(0, to).reduce((sum, step) => sum + (step[name] || 0), 0);
+  }
+
+  function showDecision(step) {
+    const rows = [];
+    if (step) {
+      const { decision } = step;
+      const expert = step.gold_action || episode.gold[position];
+      rows.push(["action", decision.action + (decision.valid === false ? " (the answer could not be used)" : "")]);
+      if (expert) rows.push(["expert", expert + (expert === decision.action ? " (the same)" : "")]);
+      rows.push(["reward", number(step.reward)], ["return so far", number(total("reward", position + 1))]);
+      rows.push(["score", number(step.score)]);
+      if (!step.action_was_valid) rows.push(["", "the game did not understand the action"]);
+      if (decision.completion) rows.push(["answer", decision.completion]);
+      if (decision.reasoning && decision.reasoning !== decision.completion) rows.push(["reasoning", decision.reasoning]);
+      if (decision.retries) rows.push(["asked again", `${decision.retries} times`]);
+      if (decision.tokens_in) rows.push(["tokens", `${decision.tokens_in} in, ${decision.tokens_out || 0} out`]);
+      if (decision.cost) rows.push(["cost", `$ ${decision.cost}`]);
+    } else {
+      const last = episode.steps[episode.steps.length - 1];
+      const over = last && last.success ? "won" : last && last.terminated ? "lost" : "truncated";
+      rows.push(["ended", episode.error ? `error: ${episode.error}` : over]);
+      rows.push(["return", number(total("reward", episode.steps.length))]);
+    }
+    byId("decision").replaceChildren(...rows.flatMap(([name, text]) => [element("dt", name), element("dd", text)]));
+  }
+
+  function showProbabilities(step) {
+    const known = step && step.decision.probabilities;
+    byId("probabilities-part").hidden = !known;
+    if (!known) return;
+    const expert = step.gold_action || episode.gold[position];
+    const ranked = Object.entries(known).sort((one, other) => other[1] - one[1]);
+    const bars = ranked.map(([action, probability]) => {
+      const line = element("div", undefined, "chance");
+      const marks = (action === step.decision.action ? " ← taken" : "") + (action === expert ? " ← expert" : "");
+      const bar = element("span", undefined, action === step.decision.action ? "bar taken" : "bar");
+      bar.style.width = `${Math.max(100 * probability, 0.5)}%`;
+      const rail = element("span", undefined, "rail");
+      rail.append(bar);
+      line.append(element("span", action + marks, "name"), rail, element("span", probability.toFixed(3), "value"));
+      return line;
+    });
+    byId("probabilities").replaceChildren(...bars);
+  }
+
+  function showPrompt(step) {
+    const messages = step ? step.said : [];
+    byId("prompt-part").hidden = !messages.length;
+    const parts = messages.flatMap((message) => [element("dt", message.role), element("dd", message.content)]);
+    byId("prompt").replaceChildren(...parts);
+  }
+
+  const jumps = { ArrowLeft: () => position - 1, ArrowRight: () => position + 1, Home: () => 0, End: () => episode.steps.length };
+  document.addEventListener("keydown", (event) => {
+    const held = event.altKey || event.ctrlKey || event.metaKey || event.shiftKey;
+    if (!(event.key in jumps) || held) return;
+    const far = event.key === "Home" || event.key === "End"; // in a list or above the viewer these mean something else
+    if (far && (event.target.tagName === "SELECT" || !inView())) return;
+    event.preventDefault();
+    show(jumps[event.key]());
+  });
+
+  function inView() {
+    const box = byId("viewer").getBoundingClientRect();
+    return box.top < window.innerHeight && box.bottom > 0;
+  }
+
+  for (const select of Object.values(picks)) select.addEventListener("change", choose);
+  slider.addEventListener("input", () => show(Number(slider.value)));
+  byId("back").addEventListener("click", () => show(position - 1));
+  byId("forward").addEventListener("click", () => show(position + 1));
+  choose();
+})();
