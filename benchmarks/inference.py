@@ -22,7 +22,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import gym_text  # noqa: F401  registers the environments
 from gym_text.wrappers import History
-from gym_text_policies import Request
+from gym_text_policies.backends import Request
 from gym_text_policies.backends.smollm2 import quiet, smollm2_folder
 from gym_text_policies.backends.transformers import TransformersBackend
 from gym_text_policies.options import add_fields

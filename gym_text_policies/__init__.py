@@ -4,7 +4,10 @@ Importing this package loads no model library.
 """
 
 from gym_text.errors import PolicyError
-from gym_text_policies.backends import Answer, Backend, Request, ScriptedBackend
+from gym_text_policies.agent import Agent
+from gym_text_policies.backends import ScriptedBackend
+from gym_text_policies.experiment import run_experiment
+from gym_text_policies.experiment_config import parse_config
 from gym_text_policies.llm import LLMPolicy
 from gym_text_policies.load import load_policy
 from gym_text_policies.policy import Policy, as_policy
@@ -13,19 +16,19 @@ from gym_text_policies.rollout import rollout
 from gym_text_policies.store import EpisodeStore
 
 __all__ = [
-    "Answer",
-    "Backend",
+    "Agent",
     "Decision",
     "Episode",
     "EpisodeStore",
     "LLMPolicy",
     "Policy",
     "PolicyError",
-    "Request",
     "ScriptedBackend",
     "Step",
     "Turn",
     "as_policy",
     "load_policy",
+    "parse_config",
     "rollout",
+    "run_experiment",
 ]

@@ -130,7 +130,7 @@ def tabulate(config: BenchConfig, contests: Sequence[Contest], store: EpisodeSto
     record = {
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
         "config": dataclasses.asdict(config),
-        "versions": _versions(),
+        "versions": versions(),
         "rows": rows,
     }
     write_atomically(store.folder / "table.json", json.dumps(record, indent=2) + "\n")
@@ -199,11 +199,12 @@ def _play(played: Sequence[Contest], contests: Sequence[Contest], store: Episode
         tqdm.write(f"{label}: some episodes ended in an error; --retry-errors plays them again.")
 
 
-def _versions() -> dict[str, str]:
-    versions = {"python": platform.python_version(), "system": platform.platform()}
+def versions() -> dict[str, str]:
+    """Return the versions of what results depend on."""
+    found = {"python": platform.python_version(), "system": platform.platform()}
     for package in _PACKAGES:
         try:
-            versions[package] = version(package)
+            found[package] = version(package)
         except PackageNotFoundError:
-            versions[package] = "not installed"
-    return versions
+            found[package] = "not installed"
+    return found

@@ -38,6 +38,7 @@ class Command:
 COMMANDS = {
     "bench": Command("play policies in environments and print one table", "gym_text_policies.bench", "BenchConfig", "command"),
     "report": Command("make one HTML page of run folders", "gym_text_policies.report", "ReportConfig"),
+    "run": Command("run the experiment of a YAML file into one folder", "gym_text_policies.experiment", "RunConfig"),
     "completion": Command("print what makes a shell complete commands", "gym_text_policies.cli", "CompletionConfig", "complete"),
 }
 
@@ -82,7 +83,9 @@ def make_parser(loaded: Sequence[str] | dict[str, Command] = ()) -> argparse.Arg
             continue
         config, _ = command.load()
         text = str(config.__doc__).replace("%", "%%")
-        add_fields(commands.add_parser(name, help=command.help, description=text), config)
+        more = config.more_help() if hasattr(config, "more_help") else None
+        form = argparse.RawDescriptionHelpFormatter if more else argparse.HelpFormatter
+        add_fields(commands.add_parser(name, help=command.help, description=text, epilog=more, formatter_class=form), config)
     return parser
 
 

@@ -73,7 +73,7 @@ def _arguments(hint: Any, default: Any) -> dict[str, Any]:
         if all(isinstance(choice, str) for choice in choices):
             return arguments | {"choices": choices}
     members = _members(hint)
-    names = "|".join("none" if member is type(None) else _name(member) for member in members)
+    names = "|".join(_name(member) for member in members if member is not type(None))
     return arguments | {
         "type": members[0] if len(members) == 1 and hint in (int, float, str) else _reader(members),
         "metavar": names,

@@ -10,7 +10,9 @@ from typing import Any
 from gym_text import TextSpec
 from gym_text.errors import InvalidActionError
 
-_NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?![\w])")
+_NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?(?![\w])")
+_LONGEST = 1_000_000
+"""Characters of the longest answer that is read. All that reads one takes time in proportion to its length."""
 
 
 def parse_action(answer: str, spec: TextSpec, obs: Mapping[str, Any]) -> str | None:
@@ -30,6 +32,8 @@ def parse_action(answer: str, spec: TextSpec, obs: Mapping[str, Any]) -> str | N
     names = spec.names(dict(obs))
     if answer in names:
         return answer
+    if len(answer) > _LONGEST:
+        return None
     words = _normal(answer)
     by_words = {_normal(name): name for name in names}
     if len(by_words) < len(names):  # names that differ by punctuation alone cannot be told apart here
@@ -49,12 +53,16 @@ def parse_fields(answer: str) -> dict[str, Any] | None:
         >>> parse_fields('Sure: {"reasoning": "A wall.", "action": "turn left"} Good luck!')
         {'reasoning': 'A wall.', 'action': 'turn left'}
     """
+    if len(answer) > _LONGEST:
+        return None
     decoder, found, place = json.JSONDecoder(), [], answer.find("{")
-    while place >= 0:
+    patience = 4 * len(answer) + 10_000  # characters that may be read for nothing: each brace could begin an endless object
+    while place >= 0 and patience > 0:
         try:
             value, end = decoder.raw_decode(answer, place)
-        except (ValueError, RecursionError):
+        except (ValueError, RecursionError) as error:
             end = place + 1
+            patience -= getattr(error, "pos", end) - place + len(answer) // 500 + 10  # Python counts the lines up to an error
         else:
             if isinstance(value, dict) and isinstance(value.get("action"), (str, int, float)):
                 found.append(value | {"action": str(value["action"])})
@@ -70,17 +78,18 @@ def _normal(text: str) -> str:
 
 def _named(words: str, by_words: Mapping[str, str]) -> set[str]:
     """Return the names that occur in `words` as whole words and outside longer names that occur there."""
-    spans = [
-        (match.start(), match.end(), name)
-        for name in by_words
-        if name
-        for match in re.finditer(rf"(?<!\S){re.escape(name)}(?!\S)", words)
-    ]
-    return {
-        name
-        for start, end, name in spans
-        if not any(first <= start and end <= last and last - first > end - start for first, last, _ in spans)
-    }
+    spans, text = [], f" {words} "
+    for name in by_words:
+        place = text.find(f" {name} ") if name else -1
+        while place >= 0:
+            spans.append((place, -(place + len(name)), name))
+            place = text.find(f" {name} ", place + len(name) + 1)
+    named, covered = set(), 0
+    for _, minus_end, name in sorted(spans):  # of those that begin together the longest first
+        if -minus_end > covered:
+            named.add(name)
+            covered = -minus_end
+    return named
 
 
 def _number(answer: str, spec: TextSpec, obs: Mapping[str, Any]) -> str | None:

@@ -7,6 +7,7 @@ stops with the block that started it.
 import argparse
 import contextlib
 import json
+import random
 import sys
 import threading
 import time
@@ -31,10 +32,12 @@ class Fault:
     """What to do in place of an answer: an HTTP status with headers and a body, a late answer, or a connection that is dropped."""
 
     status: int = 200
-    body: str = ""
+    body: str | bytes = ""
     headers: dict[str, str] = field(default_factory=dict)
     late: float = 0.0
     drop: bool = False
+    torn: bool = False
+    """Whether the connection is closed after half of the body."""
     content_type: str = "application/json"
 
 
@@ -55,7 +58,7 @@ class ProviderServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), _Handler)
         self.text = text
         self.latency = latency or (lambda number: 0.0)
-        self.faults: deque[Fault] = deque()
+        self.faults: deque[Fault | None] = deque()
         self.requests: list[tuple[str, dict[str, str], Any]] = []
         self.refusal: str | None = None
         self.most_requests = most_requests
@@ -218,15 +221,25 @@ class _Handler(BaseHTTPRequestHandler):
             self.connection.close()
             return
         with contextlib.suppress(ConnectionError):  # the client may have left
-            self._send(fault.status, fault.body, fault.headers, fault.content_type)
+            self._send(fault.status, fault.body, fault.headers, fault.content_type, torn=fault.torn)
 
-    def _send(self, status: int, body: str, headers: dict[str, str] | None = None, content_type: str = "application/json") -> None:
-        data = body.encode()
+    def _send(
+        self,
+        status: int,
+        body: str | bytes,
+        headers: dict[str, str] | None = None,
+        content_type: str = "application/json",
+        *,
+        torn: bool = False,
+    ) -> None:
+        data = body.encode() if isinstance(body, str) else body
         self.send_response(status)
         for name, value in {"Content-Type": content_type, "Content-Length": str(len(data)), **(headers or {})}.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(data)
+        self.wfile.write(data[: len(data) // 2] if torn else data)
+        if torn:
+            self.close_connection = True
 
     def log_message(self, format: str, *args: Any) -> None:
         """Say nothing."""
@@ -250,8 +263,45 @@ def spread(number: int) -> float:
     return 0.05 + 0.45 * ((number * 0.6180339887) % 1)
 
 
+def mischief(silence: float) -> dict[str, Fault]:
+    """Return what a provider may do in place of a chat's answer, by name; saying nothing lasts so many seconds."""
+
+    def completion(text: str) -> str:
+        choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
+        return json.dumps({"id": "c", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice]})
+
+    answer = completion("turn left")
+    return {
+        "429": Fault(429, "slow down", {"Retry-After": "0"}),
+        "500": Fault(500, "oops"),
+        "empty body": Fault(200, ""),
+        "no choices": Fault(200, "{}"),
+        "empty text": Fault(200, completion("")),
+        "half a JSON": Fault(200, answer[: len(answer) // 2]),
+        "10 MB of text": Fault(200, completion("turn left " * 2**20)),
+        "10 MB of braces": Fault(200, "{" * (10 * 2**20)),
+        "silence": Fault(late=silence, drop=True),
+        "invalid UTF-8": Fault(200, answer.encode().replace(b"turn", b"\xff\xfe\x80")),
+        "connection closed": Fault(drop=True),
+        "closed in the middle": Fault(200, answer, torn=True),
+    }
+
+
+def random_mischief(requests: int, seed: int, silence: float) -> list[Fault | None]:
+    """Return what happens to each of so many requests: to half of them nothing, to the others each mischief in random order."""
+    kinds, rng = list(mischief(silence).values()), random.Random(seed)
+    plan = [kinds[i // 2 % len(kinds)] if i % 2 else None for i in range(requests)]
+    rng.shuffle(plan)
+    return plan
+
+
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Serve with latencies of 0.05 to 0.5 s, for two minutes.")
+    parser = argparse.ArgumentParser(description="Serve with latencies of 0.05 to 0.5 s, or with faults, for a time.")
     parser.add_argument("--port", type=int, required=True)
-    with running(ProviderServer(port=parser.parse_args().port, text="turn left {wait}", latency=spread)):
-        time.sleep(120)
+    parser.add_argument("--seconds", type=float, default=120)
+    parser.add_argument("--mischief", type=int, default=0, help="requests, half of which meet a fault, in random order")
+    options = parser.parse_args()
+    server = ProviderServer(port=options.port, text="turn left {wait}", latency=None if options.mischief else spread)
+    server.faults += random_mischief(options.mischief, 0, silence=20.0)
+    with running(server):
+        time.sleep(options.seconds)

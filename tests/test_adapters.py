@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from gym_text import UsageError
-from gym_text_policies import Request, load_policy
-from gym_text_policies.backends import load_backend, loading, smollm2
+from gym_text_policies import load_policy
+from gym_text_policies.backends import Request, load_backend, loading, smollm2
 from gym_text_policies.backends.tokens import prompt_tokens, text_tokens
 
 REQUEST = Request(({"role": "user", "content": "A red ball."},), ("turn left", "go forward", "pick up"))

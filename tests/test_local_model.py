@@ -15,8 +15,8 @@ import torch
 
 from gym_text import MissingDependencyError, UsageError
 from gym_text.babyai.env import BABYAI_SPEC
-from gym_text_policies import PolicyError, Request, load_policy, rollout
-from gym_text_policies.backends import loading, smollm2
+from gym_text_policies import PolicyError, load_policy, rollout
+from gym_text_policies.backends import Request, loading, smollm2
 from gym_text_policies.backends.loading import load_transformers
 from gym_text_policies.backends.prefixes import Branch, Prefixes
 from gym_text_policies.backends.transformers import TransformersBackend

@@ -5,7 +5,7 @@ import pytest
 from gym_text.babyai.env import BABYAI_SPEC
 from gym_text.mountain_car import MOUNTAIN_CAR_SPEC
 from gym_text.textworld_express.cooking_world import COOKING_WORLD_SPEC
-from gym_text_policies.parsing import parse_action
+from gym_text_policies.parsing import parse_action, parse_fields
 
 KITCHEN = {"valid_actions": ("cook apple in oven", "look around", "take apple", "take apple from shelf", "take knife")}
 
@@ -56,3 +56,40 @@ def test_names_that_differ_only_in_punctuation_are_not_guessed():
 )
 def test_a_number_is_a_force_where_actions_are_numbers(answer, action):
     assert parse_action(answer, MOUNTAIN_CAR_SPEC, {}) == action
+
+
+LONG = 250_000
+
+
+@pytest.mark.parametrize(
+    "part",
+    ["turn left ", "{", '{"a":[', '{"', '{"\\"', '{"a":"', '{"action":"turn left"}', "{}", "1", "1 ", "a-", "' ", "\0"],
+)
+def test_the_longest_answers_are_read_in_time_in_proportion_to_their_length(part):
+    answer = (part * (LONG // len(part)))[: LONG - 1] + "a"
+    for spec, obs in ((BABYAI_SPEC, {}), (MOUNTAIN_CAR_SPEC, {}), (COOKING_WORLD_SPEC, KITCHEN)):
+        parse_action(answer, spec, obs)  # quadratic work would take hours
+    parse_fields(answer)
+
+
+def test_an_answer_of_ten_megabytes_is_not_read():
+    assert parse_action("turn left " * 10**6, BABYAI_SPEC, {}) is None
+    assert parse_fields('{"action": "turn left"}' * 10**6) is None
+
+
+def test_braces_in_an_answer_do_not_hide_the_object():
+    assert parse_fields("{" * 300 + '{"action": "turn left"}') == {"action": "turn left"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "action"),
+    [
+        ("go to the door", None),
+        ("take big apple", "take big apple"),
+        ("take big apple, apple", None),
+        ("apple pie or take big apple", None),
+    ],
+)
+def test_names_that_overlap_are_ambiguous_and_names_within_names_do_not_count(answer, action):
+    obs = {"valid_actions": ("apple", "apple pie", "go to", "take big apple", "to door")}
+    assert parse_action(answer, COOKING_WORLD_SPEC, obs) == action

@@ -5,7 +5,8 @@ import pytest
 
 import gym_text
 from gym_text.wrappers import GoldAction
-from gym_text_policies import LLMPolicy, Request, ScriptedBackend, rollout
+from gym_text_policies import LLMPolicy, ScriptedBackend, rollout
+from gym_text_policies.backends import Request
 from gym_text_policies.policy import text_spec
 from gym_text_policies.prompts import Prompt
 

@@ -15,8 +15,8 @@ import pytest
 from provider_server import Fault, ProviderServer, running
 
 from gym_text import UsageError
-from gym_text_policies import LLMPolicy, PolicyError, Request, rollout
-from gym_text_policies.backends import load_backend
+from gym_text_policies import LLMPolicy, PolicyError, rollout
+from gym_text_policies.backends import Request, load_backend
 from gym_text_policies.policy import text_spec
 
 MESSAGES = ({"role": "system", "content": "You play a game."}, {"role": "user", "content": "You see a red ball. What do you do?"})

@@ -3,7 +3,8 @@
 import gymnasium as gym
 import pytest
 
-from gym_text_policies import PolicyError, Request, load_policy, rollout
+from gym_text_policies import PolicyError, load_policy, rollout
+from gym_text_policies.backends import Request
 from gym_text_policies.backends.tokens import fitting_tokens, prompt_tokens, text_tokens
 from gym_text_policies.backends.transformers import TransformersBackend
 

@@ -1,0 +1,131 @@
+"""`ActionRate`: a policy that is asked every k-th step alone, and what it plays in between."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium as gym
+from gymnasium import spaces
+from gymnasium.utils import RecordConstructorArgs
+
+from gym_text.errors import InvalidActionError, UsageError, check_int, unknown_choice
+from gym_text.spaces import FreeText
+from gym_text.spec import TextSpec
+from gym_text_policies.policy import Policy
+from gym_text_policies.records import Decision, Turn
+
+NO_OPS = ("do nothing", "no-op", "noop", "wait", "coast", "stay", "stand still")
+"""Names of actions that do nothing, where the number 0 is none."""
+_LONGEST_NAME = 4096
+
+
+class LastAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """Put the name of the last action into ``obs["last_action"]``; at the episode's start it is empty.
+
+    >>> env = LastAction(gym.make("gym_text:BabyAIText-v0"))
+    >>> env.reset(seed=0)[0]["last_action"]
+    ''
+    >>> env.step(2)[0]["last_action"]
+    'go forward'
+
+    Args:
+        env: An environment with a `text_spec` and Dict observations.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        RecordConstructorArgs.__init__(self)
+        super().__init__(env)
+        space = env.observation_space
+        if not isinstance(space, spaces.Dict) or not env.has_wrapper_attr("text_spec"):
+            raise UsageError(f"LastAction: expected an environment with Dict observations and a text_spec; got {env}.")
+        self.observation_space = spaces.Dict({**space.spaces, "last_action": FreeText(_LONGEST_NAME)})
+        self._spec: TextSpec = env.get_wrapper_attr("text_spec")
+        self._last: dict[str, Any] = {}
+
+    def reset(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Begin an episode."""
+        obs, info = self.env.reset(**kwargs)
+        self._last = dict(obs)
+        return obs | {"last_action": ""}, info
+
+    def step(self, action: Any) -> tuple[dict[str, Any], Any, bool, bool, dict[str, Any]]:
+        """Play one action and note its name."""
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        try:
+            name = self._spec.decode(action, self._last)[:_LONGEST_NAME]
+        except InvalidActionError:  # an index beyond the valid actions has no name
+            name = ""
+        self._last = dict(obs)
+        return obs | {"last_action": name}, reward, terminated, truncated, info
+
+
+class ActionRate(Policy):
+    """Ask a policy at steps 0, k, 2k …, and play in between without it.
+
+    Args:
+        policy: Who is asked.
+        k: Steps from one question to the next; 1 asks always.
+        between: ``repeat`` plays the last action again, as long as it can be said (else the policy is asked). ``no-op`` plays the
+            action that does nothing. Or an action's name.
+
+    Raises:
+        UsageError: If the environment has no such action.
+    """
+
+    def __init__(self, policy: Policy, k: int, between: str = "repeat") -> None:
+        super().__init__(policy.spec, seed=policy.seed)
+        self._policy = policy
+        self._k = check_int("action_rate", k, 1, 1_000_000)
+        self._between = between
+        self._filler = None if between == "repeat" else _filler(self.spec, between)
+
+    @property
+    def remote(self) -> bool:
+        """Whether the policy that is asked waits for a provider."""
+        return self._policy.remote
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The policy's own, the rate, and what is played in between."""
+        return {**self._policy.config, "action_rate": self._k, "between": self._between}
+
+    def wrap(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+        """Put on the policy's wrappers, and the one that shows the last action, where that is repeated."""
+        env = self._policy.wrap(env)
+        return LastAction(env) if self._filler is None and self._k > 1 else env
+
+    def decide(self, turns: Sequence[Turn]) -> list[Decision]:
+        """Ask the policy about the turns that are due, all together."""
+        played = [self._unasked(turn) for turn in turns]
+        asked = iter(self._policy.decide([turn for turn, name in zip(turns, played, strict=True) if name is None]))
+        return [next(asked) if name is None else Decision(name) for name in played]
+
+    def _unasked(self, turn: Turn) -> str | None:
+        """Return what is played without asking, or None where the policy is asked."""
+        if turn.step % self._k == 0:
+            return None
+        name = self._filler
+        if name is None:
+            if "last_action" not in turn.obs:
+                raise UsageError("obs: expected the key 'last_action'; it is missing. Use policy.wrap(env).")
+            name = str(turn.obs["last_action"])
+        can_be_said = self.spec.encoding in ("box", "discrete") or name in self.spec.names(dict(turn.obs))
+        return name if name and can_be_said else None
+
+
+def _filler(spec: TextSpec, between: str) -> str:
+    """Return the name of the action that is always played in between."""
+    names = [action.name for action in spec.actions]
+    if between != "no-op":
+        if spec.encoding in ("text", "index") or between in names:
+            return between
+        raise unknown_choice("between", between, ["repeat", "no-op", *names])
+    for action in spec.actions:
+        if action.value == 0 or action.name.lower() in NO_OPS:
+            return action.name
+    if spec.encoding == "box" and spec.low <= 0 <= spec.high:
+        return "0"
+    raise UsageError(
+        f"between: expected 'repeat' or an action's name, as none here does nothing; got 'no-op'. Actions: {', '.join(names)}."
+    )

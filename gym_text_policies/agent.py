@@ -1,0 +1,124 @@
+"""`Agent`: a policy for a loop of your own, which keeps what the policy has to remember of an episode."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from gym_text.errors import UsageError
+from gym_text_policies.action_rate import ActionRate
+from gym_text_policies.experiment_config import AgentConfig
+from gym_text_policies.load import load_policy
+from gym_text_policies.parsing import parse_fields
+from gym_text_policies.policy import Policy
+from gym_text_policies.records import Decision, Turn, plain
+from gym_text_policies.redaction import without_secrets
+
+_NO_MODELS = ("random", "gold", "controller")
+_OF_AGENT = ("backend", "model", "action_rate", "between", "options")
+
+
+class Agent:
+    """Decide in a loop of your own, whose environment has no wrappers of the policy.
+
+    >>> import gymnasium as gym, gym_text
+    >>> env = gym.make("BabyAIText-v0")
+    >>> agent = Agent("scripted:go forward|turn left", env, history=4)
+    >>> obs, info = env.reset(seed=0)
+    >>> agent.reset(seed=0)
+    >>> raw, action = agent.get_action(obs)
+    >>> raw["action_name"], action
+    ('go forward', 2)
+
+    Args:
+        config: The section ``agent`` of an experiment, as such or as a mapping; or a model's name.
+        env: The environment to play, for its `text_spec`.
+        settings: Keys of that section, in place of the config's.
+    """
+
+    def __init__(self, config: AgentConfig | Mapping[str, Any] | str, env: gym.Env[Any, Any], **settings: Any) -> None:
+        if isinstance(config, str):
+            config = {"model": config}
+        given = dataclasses.asdict(config) if isinstance(config, AgentConfig) else dict(config)
+        try:
+            self.config = AgentConfig(**{**given, **settings})
+        except TypeError as error:
+            names = ", ".join(field.name for field in dataclasses.fields(AgentConfig))
+            raise UsageError(f"agent: expected the keys {names}; {error}.") from error
+        self.policy = agent_policy(self.config, env)
+        self._depth = 0 if self.config.policy in _NO_MODELS else self.config.history
+        self.reset()
+
+    def reset(self, seed: int | None = None) -> None:
+        """Begin an episode: forget the last one.
+
+        Args:
+            seed: Seed of what the policy draws in this episode.
+        """
+        self._rng = np.random.default_rng(seed)
+        self._pairs: list[tuple[str, str]] = []
+        self._completions: tuple[str | None, ...] = ()
+        self._last_action = ""
+        self.decision: Decision | None = None
+        """The last decision, whole."""
+
+    def get_action(self, obs: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
+        """Decide on an observation.
+
+        Returns:
+            What the model answered (see `raw_answer`), and the environment's action.
+        """
+        obs = dict(obs)
+        obs.setdefault("last_action", self._last_action)
+        if self._depth:
+            obs.setdefault("history", tuple(self._pairs if self._depth == "all" else self._pairs[-self._depth :]))
+        turn = Turn(obs, self._rng, step=len(self._completions), completions=self._completions)
+        self.decision = self.policy.decide([turn])[0]
+        action = self.policy.spec.encode(self.decision.action, obs)
+        self._completions += (self.decision.completion,)
+        self._last_action = self.decision.action
+        if self._depth:
+            self._pairs.append((obs["text"], self.decision.action))
+        return raw_answer(self.decision, action), action
+
+
+def agent_policy(config: AgentConfig, env: gym.Env[Any, Any], *, seed: int = 0) -> Policy:
+    """Return the policy that a configuration means in an environment.
+
+    Raises:
+        UsageError: If there is no such model, or the environment has no such action.
+    """
+    if config.policy in _NO_MODELS:
+        policy = load_policy(config.policy, env, seed=seed)
+    else:
+        settings = {field.name: getattr(config, field.name) for field in dataclasses.fields(config) if field.name not in _OF_AGENT}
+        settings = {name: value for name, value in settings.items() if value is not None}
+        clash = sorted(settings.keys() & config.options.keys())
+        if clash:
+            raise UsageError(f"options: expected options of the backend; {clash[0]!r} is a key of the agent itself.")
+        if without_secrets(config.options) != config.options:
+            raise UsageError("options: expected no key and no password; keys come from the environment alone (OPENAI_API_KEY …).")
+        policy = load_policy(config.policy, env, seed=seed, **settings, **config.options)
+    return policy if config.action_rate == 1 else ActionRate(policy, config.action_rate, config.between)
+
+
+def raw_answer(decision: Decision, action: Any) -> dict[str, Any]:
+    """Return what was answered as plain JSON.
+
+    These are the parts of an answer that is a JSON object, such as ``reflection``; ``action``, as the environment takes it, and
+    ``action_name``; whether the answer was ``valid``; the ``answer`` as it came; and the ``probabilities``, where they are known.
+    """
+    parts = parse_fields(decision.completion) if decision.completion else None
+    raw = {name: value for name, value in (parts or {}).items() if name != "action"}
+    if decision.reasoning not in (None, decision.completion) and not raw:
+        raw["reasoning"] = decision.reasoning
+    raw |= {"action": plain(action), "action_name": decision.action, "valid": decision.valid}
+    if decision.completion is not None:
+        raw["answer"] = decision.completion
+    if decision.probabilities is not None:
+        raw["probabilities"] = dict(decision.probabilities)
+    return raw

@@ -1,0 +1,226 @@
+"""`run_experiment`: from a YAML file to a run folder, which a second run goes on from."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gym_text.errors import UsageError, import_extra
+from gym_text_policies.agent import agent_policy, raw_answer
+from gym_text_policies.bench import versions
+from gym_text_policies.experiment_config import FILE, ExperimentConfig, as_config, explain_keys, parse_config
+from gym_text_policies.gif import write_gif
+from gym_text_policies.policy import Policy, environment_config, episode_key
+from gym_text_policies.records import Episode
+from gym_text_policies.redaction import without_secrets
+from gym_text_policies.rollout import rollout
+from gym_text_policies.store import EpisodeStore, write_atomically
+from gym_text_policies.table import NOTES, Summary, markdown, row
+
+_logger = logging.getLogger(__name__)
+_FREE_OPTIONS = ("timeout", "retries", "cache", "prices", "max_cost", "max_total_tokens")
+"""Options of backends on which no answer depends: a run that goes on may have others."""
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Run the experiment of a YAML file, or go on with the one of a run folder, and keep all of it in one folder."""
+
+    config: str
+    """The YAML file, or a run folder that is to go on."""
+    set: tuple[str, ...] = ()
+    """Values in place of the file's, such as agent.model=smollm2 experiment.num_runs=3; [a, b] makes a batch."""
+    folder: str | None = None
+    """The run folder, in place of what the file says."""
+
+    @staticmethod
+    def more_help() -> str:
+        """Return what stands below the options: all keys of a file."""
+        return (
+            "The file has three sections; [in brackets] what a key is if it is left out. A list anywhere, such as\n"
+            "model: [smollm2, random], makes a batch: one experiment for each combination.\n\n" + explain_keys() + "\n\n"
+            "In the folder: experiment.yaml (the configuration), versions.json, episodes.jsonl (all steps), metrics.json,\n"
+            "answers/ (what the model answered, by step), gifs/, report.html."
+        )
+
+
+def run(config: RunConfig) -> str:
+    """Run the experiment that the command line asks for; return the table and where all is kept."""
+    yaml = import_extra("yaml", "experiments")
+    changes = {}
+    for change in config.set:
+        path, equals, value = change.partition("=")
+        if not equals:
+            raise UsageError(f"set: expected section.key=value; got {change!r}.")
+        changes[path] = yaml.safe_load(value)
+    given = Path(config.config)
+    folder = config.folder or (given if given.is_dir() else None)
+    if given.is_dir() and not (given / FILE).is_file():
+        raise UsageError(f"config: expected a YAML file or a run folder with {FILE}; {given} has none.")
+    done = run_experiment(parse_config(given, changes), folder)
+    return f"{(done / 'table.md').read_text('utf-8')}\nAll is kept in {done}"
+
+
+def run_experiment(config: ExperimentConfig | Mapping[str, Any] | str | Path, folder: str | Path | None = None) -> Path:
+    """Play the episodes of an experiment, or of a batch of them, and keep all of it in a folder.
+
+    What is there already is not played again: an interrupted run goes on.
+
+    Args:
+        config: As `parse_config` returns it, as nested mappings, or the path of a YAML file or run folder.
+        folder: The run folder, in place of what the configuration says. A batch has a folder in it for each experiment.
+
+    Returns:
+        The folder.
+
+    Raises:
+        UsageError: If the configuration cannot be meant, or the folder belongs to another.
+        MissingDependencyError: If a package is not installed.
+    """
+    config = as_config(config)
+    folder = Path(folder) if folder is not None else config.folder
+    if config.experiment.verbose:
+        _logger.info("Run folder: %s", folder)
+    try:
+        if not config.others:
+            rows = [_run(config, folder)]
+        else:
+            folder.mkdir(parents=True, exist_ok=True)
+            _write_yaml(folder / FILE, config.source)
+            rows = [_run(part, folder / part.label) for part in config.experiments]
+            _write_json(folder / "metrics.json", {"rows": rows})
+    except KeyboardInterrupt:
+        _logger.info("\ngym-text run %s goes on from here.", folder)
+        raise
+    write_atomically(folder / "table.md", f"{markdown(rows)}\n{NOTES}")
+    _write_report(folder)
+    return folder
+
+
+def _run(config: ExperimentConfig, folder: Path) -> dict[str, Any]:
+    """Run one experiment; return its row of the table."""
+    live = config.environment.kwargs.get("render_mode") == "human"
+    make_env = config.environment.maker()
+    with config.environment.maker(render_mode=None)() as env:
+        policy = agent_policy(config.agent, env, seed=config.experiment.seed)
+        identity = environment_config(policy.wrap(env))
+    seeds = range(config.experiment.seed, config.experiment.seed + config.experiment.num_runs)
+    keys = {seed: episode_key(identity, policy.config, seed) for seed in seeds}
+    pace = dataclasses.replace(config.experiment, batch=1, max_concurrency=1) if live else config.experiment
+    with EpisodeStore(folder, _identity(config)) as store:
+        _write_yaml(folder / FILE, config.to_dict())
+        _write_json(folder / "versions.json", versions())
+        try:
+            missing = [seed for seed, key in keys.items() if not store.has(key, retry_errors=pace.retry_errors)]
+            at_once = {"workers": pace.max_concurrency, "batch": 1} if policy.remote else {"batch": pace.batch}
+            with _progress(config, identity["max_episode_steps"] or 100, len(missing)) as (watch, ended):
+                for episode in rollout(make_env, policy, missing, watch=watch, **at_once):
+                    store.append(episode)
+                    ended(episode)
+        finally:  # what is done has its figures, whatever ends the run
+            figures = _write_results(config, folder, policy, store.episodes(keys.values()))
+        if config.experiment.save_gif:
+            _write_gifs(config, folder / "gifs", store.episodes(keys.values()))
+    return figures
+
+
+@contextmanager
+def _progress(
+    config: ExperimentConfig, limit: int, episodes: int
+) -> Iterator[tuple[Callable[[int], None], Callable[[Episode], None]]]:
+    """Yield what shows the number of steps that were played, and what shows how an episode ended."""
+    tqdm = import_extra("tqdm", "experiments").tqdm
+    interval = 0.2 if sys.stderr.isatty() else 15.0
+    name = f"{config.environment.name}, {config.agent.label}"
+    layout = "{desc}: {n_fmt} steps, at most {total_fmt}{postfix} [{elapsed}]"
+    quiet = not config.experiment.verbose or not episodes
+    with tqdm(total=episodes * limit, desc=name, mininterval=interval, bar_format=layout, disable=quiet) as bar:
+
+        def ended(episode: Episode) -> None:
+            if not quiet:
+                reason = f" ({episode.error})" if episode.error else ""
+                figures = f"return {episode.total_reward:.4g}, {episode.length} steps"
+                bar.write(f"seed {episode.seed}: {episode.outcome}{reason}, {figures}", file=sys.stderr)
+
+        yield bar.update, ended
+
+
+def _write_results(config: ExperimentConfig, folder: Path, policy: Policy, episodes: Iterable[Episode]) -> dict[str, Any]:
+    """Write metrics and answers; return the row of the table."""
+    summaries = []
+    for episode in episodes:
+        _write_answers(folder / "answers" / f"seed-{episode.seed}.json", episode, policy)
+        summaries.append(Summary.of(episode))
+    figures = row(config.environment.name, config.agent.label, summaries)
+    played = [summary for summary in summaries if summary.error is None]
+    metrics = {
+        "seeds": [episode.seed for episode in played],
+        "total_rewards": [episode.total_reward for episode in played],
+        "total_steps": [episode.length for episode in played],
+        "avg_reward": figures["return"],
+        "avg_steps": figures["length"],
+        "success": figures["success"],
+        "successes": [episode.outcome == "won" for episode in played],
+        "errors": {summary.seed: summary.error for summary in summaries if summary.error},
+        **figures,
+    }
+    _write_json(folder / "metrics.json", metrics)
+    return figures
+
+
+def _write_gifs(config: ExperimentConfig, folder: Path, episodes: Iterable[Episode]) -> None:
+    for episode in episodes:
+        path = folder / f"seed-{episode.seed}.gif"
+        if episode.steps and not path.exists():
+            folder.mkdir(exist_ok=True)
+            write_gif(path, episode, config.environment.maker(render_mode="rgb_array"), config.experiment.gif_fps)
+
+
+def _write_answers(path: Path, episode: Episode, policy: Policy) -> None:
+    """Write what was answered, by the number of the step; the first is 1. Steps of which nobody was asked are left out."""
+    if path.exists():
+        return
+    answers = {}
+    for number, step in enumerate(episode.steps, start=1):
+        decision = step.decision
+        if decision.completion is not None or decision.probabilities is not None:
+            action = policy.spec.encode(decision.action, _with_tuples(step.observation))
+            answers[str(number)] = raw_answer(decision, action)
+    if answers:
+        path.parent.mkdir(exist_ok=True)
+        _write_json(path, answers)
+
+
+def _with_tuples(observation: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in observation.items()}
+
+
+def _identity(config: ExperimentConfig) -> dict[str, Any]:
+    """Return what all runs into a folder must share: all that the episodes depend on."""
+    agent = dataclasses.asdict(config.agent)
+    agent["options"] = {name: value for name, value in config.agent.options.items() if name not in _FREE_OPTIONS}
+    kwargs = {name: value for name, value in config.environment.kwargs.items() if name != "render_mode"}
+    environment = {"name": config.environment.name, "kwargs": kwargs}
+    data = {"experiment": "run", "agent": agent, "environment": environment, "seed": config.experiment.seed}
+    safe: dict[str, Any] = without_secrets(data)
+    return safe
+
+
+def _write_yaml(path: Path, data: Mapping[str, Any]) -> None:
+    yaml = import_extra("yaml", "experiments")
+    write_atomically(path, yaml.safe_dump(without_secrets(data), sort_keys=False, allow_unicode=True))
+
+
+def _write_json(path: Path, data: Any) -> None:
+    write_atomically(path, json.dumps(without_secrets(data), indent=2, ensure_ascii=False) + "\n")
+
+
+def _write_report(folder: Path) -> None:
+    return None

@@ -1,0 +1,222 @@
+"""Experiments: one YAML file in, one run folder out; the agent in a loop of one's own; the action rate; GIFs."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import gymnasium as gym
+import pytest
+
+from gym_text import UsageError
+from gym_text_policies import Agent, EpisodeStore, ScriptedBackend, cli, load_policy, rollout, run_experiment
+from gym_text_policies.action_rate import ActionRate
+from gym_text_policies.redaction import without_secrets
+
+PLANTED = "sk-planted-0123456789"
+GYM_LLM_KEYS = """\
+agent:
+    backend: 'scripted'
+    model: '{"reflection": "a wall", "action": "turn left"}|go forward'
+    temperature: .8
+    history: 10
+    action_rate: 1
+
+environment:
+    name: 'BabyAIText-v0'
+    kwargs: null
+
+experiment:
+    parent: PARENT
+    name: 'baby'
+    use_datetime: true
+    seed: 3
+    save_gif: true
+    gif_fps: 30
+    num_runs: 1
+    verbose: true
+"""
+
+
+@pytest.fixture
+def config_file(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text(GYM_LLM_KEYS.replace("PARENT", str(tmp_path / "runs")))
+    return path
+
+
+def read(path):
+    return json.loads(path.read_text())
+
+
+def test_one_file_gives_one_folder_with_all_in_it(config_file, capsys):
+    text = config_file.read_text().replace("kwargs: null", "kwargs: {max_episode_steps: 6}")
+    config_file.write_text(text)
+    assert cli.main(["run", str(config_file)]) == 0
+    printed = capsys.readouterr()
+    (folder,) = (config_file.parent / "runs").iterdir()
+    assert str(folder) in printed.out and "success [95 %]" in printed.out and "seed 3: truncated" in printed.err
+
+    metrics = read(folder / "metrics.json")
+    assert (metrics["total_steps"], metrics["avg_steps"], metrics["success"], metrics["truncated"]) == ([6], 6.0, 0.0, 1)
+    assert metrics["total_rewards"] == [metrics["avg_reward"]] == [0.0]
+    answers = read(folder / "answers" / "seed-3.json")
+    assert list(answers) == ["1", "2", "3", "4", "5", "6"]
+    assert answers["1"]["reflection"] == "a wall" and answers["1"]["action"] == 0
+    assert answers["2"]["action_name"] == "go forward"
+    assert "gymnasium" in read(folder / "versions.json")
+    from PIL import Image
+
+    with Image.open(folder / "gifs" / "seed-3.gif") as gif:
+        assert gif.n_frames == 7 and gif.width > gif.height
+
+    before = (folder / "episodes.jsonl").read_bytes()
+    assert cli.main(["run", str(folder)]) == 0  # plays nothing again
+    assert (folder / "episodes.jsonl").read_bytes() == before
+    assert cli.main(["run", str(folder), "--set", "experiment.num_runs=2", "experiment.save_gif=false"]) == 0
+    assert len(EpisodeStore(folder)) == 2
+    capsys.readouterr()
+    assert cli.main(["run", str(folder), "--set", "agent.history=1"]) == 2
+    assert "agent: stored" in capsys.readouterr().err
+
+
+def test_a_batch_has_a_folder_for_each_experiment_and_goes_on(tmp_path):
+    config = {
+        "agent": {"model": ["random", "gold"]},
+        "environment": {"name": "BabyAIText-v0", "kwargs": {"task": "goto"}},
+        "experiment": {"num_runs": 2, "verbose": False},
+    }
+    folder = run_experiment(config, tmp_path / "both")
+    rows = read(folder / "metrics.json")["rows"]
+    assert [row["policy"] for row in rows] == ["random", "gold"] and rows[1]["success"] == 1.0
+    assert {path.name for path in folder.iterdir() if path.is_dir()} == {"model=random", "model=gold"}
+    assert cli.main(["run", str(folder)]) == 0
+    assert len((folder / "model=gold" / "episodes.jsonl").read_bytes().splitlines()) == 2
+
+
+def test_mistakes_are_one_line_without_a_traceback(config_file, tmp_path, capsys):
+    assert cli.main(["run", str(tmp_path / "none.yaml")]) == 2
+    assert cli.main(["run", str(tmp_path)]) == 2
+    assert "expected a YAML file or a run folder" in capsys.readouterr().err
+    assert cli.main(["run", str(config_file), "--set", "agent.between=wait", "agent.action_rate=2"]) == 2
+    assert "between: expected one of 'repeat', 'no-op', 'turn left'" in capsys.readouterr().err
+    assert cli.main(["run", str(config_file), "--set", "agent.options={timeuot: 3}"]) == 2
+    assert "unknown option 'timeuot'" in capsys.readouterr().err
+    assert cli.main(["run", str(config_file), "--set", "agent"]) == 2
+    assert "section.key=value" in capsys.readouterr().err
+
+
+def test_ctrl_c_keeps_what_is_done_and_the_folder_goes_on(config_file, tmp_path):
+    folder = tmp_path / "stopped"
+    script = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    script += "from gym_text_policies.cli import console\nconsole()"
+    changes = ["experiment.num_runs=100000", "experiment.save_gif=false", "environment.kwargs={max_episode_steps: 20}"]
+    command = [sys.executable, "-c", script, "run", str(config_file), "--folder", str(folder), "--set", *changes]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
+    deadline = time.monotonic() + 120
+    while not (folder / "episodes.jsonl").exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=120)
+    assert process.returncode == 130, error
+    assert "Traceback" not in error and f"gym-text run {folder} goes on" in error
+    played = len(EpisodeStore(folder))
+    assert played >= 1 and read(folder / "metrics.json")["episodes"] >= played - 1  # one may have been stored at that moment
+    assert cli.main(["run", str(folder), "--set", "experiment.num_runs=1"]) == 0
+    assert read(folder / "metrics.json")["seeds"] == [3]
+
+
+def test_an_agent_plays_in_a_loop_of_ones_own_as_rollout_does(make):
+    def answer(request):
+        return "go forward" if len(request.messages) % 4 else "turn left"
+
+    env = make("BabyAIText-v0", max_episode_steps=8)
+    agent = Agent({"model": "scripted:go forward|turn left", "history": 3, "strategy": "zero_shot"}, env)
+    backend = ScriptedBackend(answer)
+    agent.policy = load_policy(backend, env, history=3)
+    played = []
+    for seed in (0, 1):
+        obs, _ = env.reset(seed=seed)
+        agent.reset(seed=seed)
+        over = False
+        while not over:
+            raw, action = agent.get_action(obs)
+            assert raw["action"] == action
+            obs, _, terminated, truncated, _ = env.step(action)
+            over = terminated or truncated
+            played.append(agent.decision.messages)
+    policy = load_policy(backend, env, history=3)
+    episodes = rollout(lambda: gym.make("BabyAIText-v0", max_episode_steps=8), policy, (0, 1), batch=1)
+    assert played == [step.decision.messages for episode in episodes for step in episode.steps]
+
+
+def test_an_agents_unknown_key_is_named(make):
+    with pytest.raises(UsageError, match="expected the keys backend, model"):
+        Agent("random", make("BabyAIText-v0"), hstory=3)
+
+
+@pytest.mark.parametrize(("between", "expected"), [("repeat", "LLLRRR"), ("go forward", "LFFRFF")])
+def test_between_questions_the_named_action_is_played(make, between, expected):
+    env = make("BabyAIText-v0")
+    policy = ActionRate(load_policy("scripted:turn left|turn right", env), 3, between)
+    (episode,) = rollout(lambda: gym.make("BabyAIText-v0", max_episode_steps=6), policy, [0])
+    names = {"turn left": "L", "turn right": "R", "go forward": "F"}
+    assert "".join(names[step.decision.action] for step in episode.steps) == expected
+    assert [step.decision.completion is not None for step in episode.steps] == [True, False, False] * 2
+    assert episode.policy["action_rate"] == 3
+
+
+def test_an_action_that_cannot_be_repeated_asks_the_model(make):
+    env = make("CookingWorldText-v0")
+    asked = []
+
+    def answer(request):
+        asked.append(request)
+        return "look around"
+
+    policy = ActionRate(load_policy(ScriptedBackend(answer), env, on_invalid="play"), 4)
+    list(rollout(lambda: gym.make("CookingWorldText-v0", max_episode_steps=8), policy, [0]))
+    assert len(asked) == 2
+
+
+def test_doing_nothing_has_a_name_where_there_is_one(make):
+    pytest.importorskip("Box2D")
+    lander = ActionRate(load_policy("scripted:fire main engine", make("LunarLanderLLM-v2")), 2, "no-op")
+    assert lander._filler == "do nothing"
+    with pytest.raises(UsageError, match="as none here does nothing"):
+        ActionRate(load_policy("scripted:x", make("BabyAIText-v0")), 2, "no-op")
+
+
+def test_no_file_of_a_run_has_a_key(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("OPENAI_API_KEY", PLANTED)
+    options = {"base_url": "http://127.0.0.1:9/v1", "retries": 0}
+    config = {
+        "agent": {"backend": "openai", "model": "gpt", "options": options},
+        "environment": {"name": "BabyAIText-v0"},
+        "experiment": {"num_runs": 2},
+    }
+    folder = run_experiment(config, tmp_path / "run")
+    assert read(folder / "metrics.json")["error"] == 2
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(files) > 5 and not [path for path in files if PLANTED in path.read_text()]
+    for extra in ({"user": PLANTED}, {"authorization": "x"}):
+        config["agent"]["options"]["extra"] = extra
+        with pytest.raises(UsageError, match="options: expected no key") as error:
+            run_experiment(config, tmp_path / "other")
+        assert PLANTED not in str(error.value) and not (tmp_path / "other").exists()
+    printed = capsys.readouterr()
+    assert PLANTED not in printed.out + printed.err
+
+
+def test_secrets_are_not_kept(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", PLANTED)
+    data = {"base_url": "https://me:pass@host:80/v1", "extra": {"Authorization": "x y"}, "max_tokens": 5, "note": f"a {PLANTED}"}
+    kept = without_secrets(data)
+    assert kept == {
+        "base_url": "https://host:80/v1",
+        "extra": {"Authorization": "(not kept)"},
+        "max_tokens": 5,
+        "note": "a (not kept)",
+    }
