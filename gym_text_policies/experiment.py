@@ -20,6 +20,7 @@ from gym_text_policies.gif import write_gif
 from gym_text_policies.policy import Policy, environment_config, episode_key
 from gym_text_policies.records import Episode
 from gym_text_policies.redaction import without_secrets
+from gym_text_policies.report import write_report
 from gym_text_policies.rollout import rollout
 from gym_text_policies.store import EpisodeStore, write_atomically
 from gym_text_policies.table import NOTES, Summary, markdown, row
@@ -100,7 +101,7 @@ def run_experiment(config: ExperimentConfig | Mapping[str, Any] | str | Path, fo
         _logger.info("\ngym-text run %s goes on from here.", folder)
         raise
     write_atomically(folder / "table.md", f"{markdown(rows)}\n{NOTES}")
-    _write_report(folder)
+    write_report([folder], folder / "report.html", title=folder.name, progress=config.experiment.verbose)
     return folder
 
 
@@ -220,7 +221,3 @@ def _write_yaml(path: Path, data: Mapping[str, Any]) -> None:
 
 def _write_json(path: Path, data: Any) -> None:
     write_atomically(path, json.dumps(without_secrets(data), indent=2, ensure_ascii=False) + "\n")
-
-
-def _write_report(folder: Path) -> None:
-    return None

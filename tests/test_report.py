@@ -173,14 +173,21 @@ def test_learning_curves_come_from_the_files_that_training_leaves(tmp_path):
         path.write_text(json.dumps(data))
     (tmp_path / "ppo").mkdir()
     (tmp_path / "ppo" / "curve.jsonl").write_text('{"update": 1, "return": 0.5}\n{"update": 2, "return": 0.7}\n{"upd')
+    (tmp_path / "search").mkdir()
+    lines = [{"key": str(i), "index": i, "value": value, "successes": 0} for i, value in enumerate((1.0, 3.0, 2.0))]
+    (tmp_path / "search" / "evaluations.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     curves = {(curve.run, curve.name): curve for curve in read_curves(tmp_path)}
-    assert set(curves) == {("sft", "loss"), ("old", "loss"), ("ppo", "return")}
+    assert set(curves) == {
+        *(("sft", "loss"), ("old", "loss"), ("ppo", "return")),
+        *(("search", "return of the evaluation"), ("search", "best return so far")),
+    }
+    assert curves["search", "best return so far"].points == ((1.0, 1.0), (2.0, 3.0), (3.0, 3.0))
     assert len(curves["sft", "loss"].points) <= 400
     assert curves["old", "loss"].points == ((1.0, 7.0), (2.0, 6.0))
     assert curves["ppo", "return"].over == "update"
-    assert [len(chart.lines) for chart in charts(list(curves.values()))] == [2, 1]
+    assert [len(chart.lines) for chart in charts(list(curves.values()))] == [2, 1, 1, 1]
     text = write_report([tmp_path], tmp_path / "r.html").read_text()
-    assert text.count("<polyline") == 3 and "Learning curves" in text
+    assert text.count("<polyline") == 5 and "Learning curves" in text
 
 
 def test_few_differing_seeds_are_never_certain():

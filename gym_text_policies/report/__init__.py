@@ -47,6 +47,7 @@ def write_report(
     episodes: int = 200,
     pictures: bool = True,
     title: str = "Report",
+    progress: bool = True,
 ) -> Path:
     """Write one HTML page about run folders; it needs no other file and no network.
 
@@ -56,6 +57,7 @@ def write_report(
         episodes: Most episodes that can be stepped through, 200 or fewer.
         pictures: Play these again for their pictures, which are kept in the run's folder.
         title: Heading of the page.
+        progress: Whether a terminal shows how far it is.
 
     Returns:
         The page's path.
@@ -74,7 +76,7 @@ def write_report(
     if path.is_dir():
         raise UsageError(f"output: expected a file; {path} is a folder. Name a file in it, such as {path / 'report.html'}.")
     runs = read_runs(folders)
-    page = render(runs, show(choose(runs.variants, episodes), pictures=pictures), title)
+    page = render(runs, show(choose(runs.variants, episodes), pictures=pictures, progress=progress), title)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     partial.write_bytes(page.encode("utf-8", "replace"))

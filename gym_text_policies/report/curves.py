@@ -13,8 +13,9 @@ from gym_text.errors import UsageError
 
 _LISTS = {"training.json": "curve", "trainer_state.json": "log_history"}
 """Where in a JSON file the records are; the second file is Hugging Face's."""
-CURVE_FILES = ("curve.jsonl", *_LISTS)
-"""Records, with numbers by name; the first file has one a line. Earlier ones are preferred."""
+_SEARCH = "evaluations.jsonl"
+CURVE_FILES = ("curve.jsonl", *_LISTS, _SEARCH)
+"""Records, with numbers by name; those of the kind jsonl have one a line. Earlier ones are preferred."""
 _POSITIONS = ("step", "iteration", "update", "round", "evaluation", "episode", "epoch")
 """Names of what goes to the right; the first that a record has."""
 _MOST_POINTS = 400
@@ -44,7 +45,19 @@ def read_curves(root: Path) -> Iterator[Curve]:
         for path in sorted(root.rglob(name), key=lambda path: (len(path.parent.name), path)):  # checkpoint-100 after checkpoint-50
             best[_run(path)] = path
     for run, path in sorted(best.items()):
-        yield from _curves(run.resolve().name, _records(path))
+        records = _records(path)
+        yield from _curves(run.resolve().name, _with_best(records) if path.name == _SEARCH else records)
+
+
+def _with_best(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return what each evaluation of a search found, and the best up to it."""
+    curve: list[Mapping[str, Any]] = []
+    top = -math.inf
+    usable = [record for record in records if _is_number(record.get("index")) and _is_number(record.get("value"))]
+    for record in sorted(usable, key=lambda record: record["index"]):
+        top = max(top, record["value"])
+        curve.append({"evaluation": record["index"] + 1, "return of the evaluation": record["value"], "best return so far": top})
+    return curve
 
 
 def _run(path: Path) -> Path:

@@ -61,18 +61,19 @@ def _alternate(iterators: Sequence[Iterator[_T]]) -> Iterator[_T]:
             break
 
 
-def show(chosen: Sequence[tuple[Variant, Summary]], *, pictures: bool = True) -> list[Shown]:
+def show(chosen: Sequence[tuple[Variant, Summary]], *, pictures: bool = True, progress: bool = False) -> list[Shown]:
     """Return the chosen episodes, those of a policy together; one whose text does not fit any more is left out.
 
     Args:
         chosen: What `choose` has chosen.
         pictures: Whether to play them again for their pictures, until the budget of these is spent.
+        progress: Whether a terminal shows how far it is.
     """
     shown: list[tuple[int, int, Shown]] = []
     order: dict[int, int] = {}
     text_left, pictures_left = TEXT_BUDGET, PICTURE_BUDGET if pictures else 0
     tqdm = import_extra("tqdm", "bench").tqdm
-    for variant, summary in tqdm(chosen, desc="episodes to step through", disable=not (pictures and chosen)):
+    for variant, summary in tqdm(chosen, desc="episodes to step through", disable=None if progress and pictures else True):
         store = variant.stores[summary.key]
         (episode,) = store.episodes([summary.key])
         record = episode.to_json()
