@@ -39,6 +39,11 @@ COMMANDS = {
     "bench": Command("play policies in environments and print one table", "gym_text_policies.bench", "BenchConfig", "command"),
     "report": Command("make one HTML page of run folders", "gym_text_policies.report", "ReportConfig"),
     "run": Command("run the experiment of a YAML file into one folder", "gym_text_policies.experiment", "RunConfig"),
+    "collect": Command("play the train fold, and make training data of it", "gym_text_policies.training.collect", "CollectConfig"),
+    "sft": Command("teach a language model what an expert or a good player did", "gym_text_policies.training.sft", "SFTConfig"),
+    "dagger": Command(
+        "let a tuned model play, and teach it what its expert says", "gym_text_policies.training.dagger", "DAggerConfig"
+    ),
     "completion": Command("print what makes a shell complete commands", "gym_text_policies.cli", "CompletionConfig", "complete"),
 }
 

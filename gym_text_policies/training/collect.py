@@ -1,0 +1,297 @@
+"""`collect`: let a policy play the train fold and make training data of it.
+
+Three kinds of data:
+
+* Gold: the environment's expert plays; an episode counts only if it is won and each of its actions was valid.
+* A policy's own: what any policy played and said, of the episodes at or above a threshold.
+* DAgger's: any policy plays, and the expert (``expert="replan"``) says in every state what it would do. So does `noise`: with
+  that probability the expert's action is replaced by a random one, while the expert's is learnt. A model that has only seen the
+  expert's own path does not know what to do once it has left it (Ross et al. 2011, https://arxiv.org/abs/1011.0686).
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+
+from gym_text.errors import UsageError, check_choice, check_int, import_extra
+from gym_text_policies.baselines import GoldPolicy
+from gym_text_policies.environments import environment_maker, parse_environment
+from gym_text_policies.load import load_policy
+from gym_text_policies.policy import Policy, environment_config, episode_key, text_spec
+from gym_text_policies.records import Decision, Episode, Turn
+from gym_text_policies.rollout import rollout
+from gym_text_policies.store import EpisodeStore
+from gym_text_policies.training.rows import LABELS, Asked, Row, push_rows, rows_of, write_rows
+
+_logger = logging.getLogger(__name__)
+THRESHOLDS = ("progression", "return")
+
+
+@dataclass(frozen=True)
+class CollectConfig:
+    """Who plays what, and what of it is learnt."""
+
+    folder: str = "runs/data"
+    """Where to: episodes (a run that was stopped goes on), and the dataset in ``rows``."""
+    environments: tuple[str, ...] = ("CookingWorldText-v0",)
+    """Environments: ids, with keyword arguments as in BabyAIText-v0?task=goto. Only their train fold is played."""
+    episodes: tuple[str, ...] = ("200",)
+    """Episodes of each environment: one number for all, or one for each."""
+    first_seed: int = 0
+    """Seed of each environment's first episode; the others follow it."""
+    policy: str = "gold"
+    """Who plays: gold (the expert), random, controller, or a language model as in load_policy."""
+    mode: str = "choose"
+    """How a language model answers."""
+    temperature: float = 0.0
+    """A language model's temperature."""
+    expert_share: float = 0.0
+    """With a language model and labels of the expert: probability that the expert's action is played in place of the model's."""
+    noise: float = 0.0
+    """Probability that any action is played in place of the expert's, or the model's; the expert's is learnt."""
+    labels: str = ""
+    """What is learnt: expert, its answer in every state, or own, what was played. By default own, with noise expert."""
+    threshold: float = 0.7
+    """Of a policy's own episodes those at or above it count; of the expert's own only those that are won."""
+    threshold_on: str = "progression"
+    """What the threshold is on: progression (1 if won, else the last score) or return."""
+    strategy: str = "chat"
+    """Prompt of the model that will learn: a template's name or path."""
+    history: str = "all"
+    """Steps before the present one that it is shown, or all."""
+    with_reward: bool = False
+    """Whether its prompt says what is rewarded."""
+    batch: int = 8
+    """Episodes that run at once."""
+    max_concurrency: int = 50
+    """Requests to a provider that wait at once."""
+    push_to: str = ""
+    """Repository of the hub to which the dataset is uploaded as well."""
+    seed: int = 0
+    """Of all that is drawn at random."""
+
+    def __post_init__(self) -> None:
+        for environment in self.environments:
+            _, arguments = parse_environment(environment)
+            if arguments.get("fold", "train") != "train":
+                raise UsageError(f"environments: expected the train fold alone; got {environment!r}. Leave the fold out.")
+        self.counts()
+        check_choice("threshold_on", self.threshold_on, THRESHOLDS)
+        check_choice("labels", self.labels, ("", *LABELS))
+        check_int("first_seed", self.first_seed, 0, 2**31 - 1)
+        for name in ("noise", "expert_share"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise UsageError(f"{name}: expected a probability; got {getattr(self, name)!r}.")
+        if (self.noise or self.expert_share) and self.labels == "own":
+            raise UsageError("labels='own': expected noise=0 and expert_share=0; what is played at random is not to be learnt.")
+
+    @property
+    def asked(self) -> Asked:
+        """How the model that learns is asked."""
+        return asked_of(self.strategy, self.history, self.with_reward)
+
+    @property
+    def learnt(self) -> Any:
+        """Whose answers are learnt."""
+        return self.labels or ("expert" if self.noise or self.expert_share else "own")
+
+    def counts(self) -> tuple[int, ...]:
+        """Return the number of episodes of each environment."""
+        if len(self.episodes) not in (1, len(self.environments)) or not all(str(n).isdecimal() for n in self.episodes):
+            raise UsageError(
+                f"episodes: expected one number, or one for each of {len(self.environments)} environments; got {self.episodes}."
+            )
+        counts = tuple(int(number) for number in self.episodes)
+        return counts * len(self.environments) if len(counts) == 1 else counts
+
+    def identity(self) -> dict[str, Any]:
+        """Return what all runs into one folder must share: who plays, and how."""
+        names = ("policy", "mode", "temperature", "expert_share", "noise", "labels", "strategy", "history", "with_reward", "seed")
+        return {"collected": "episodes"} | {name: getattr(self, name) for name in names}
+
+
+def asked_of(strategy: str, history: str, with_reward: bool = False) -> Asked:
+    """Return `Asked` from the words of a command line."""
+    if history != "all" and not history.isdecimal():
+        raise UsageError(f"history: expected a number of steps, or all; got {history!r}.")
+    return Asked(strategy, "all" if history == "all" else int(history), with_reward)
+
+
+class MixedPolicy(Policy):
+    """Play what another policy decides, but now and then the expert's action, and now and then any action.
+
+    Args:
+        player: The other policy.
+        noise: Probability of any action that can be said now.
+        expert_share: Probability of the expert's action.
+    """
+
+    def __init__(self, player: Policy, *, noise: float = 0.0, expert_share: float = 0.0) -> None:
+        super().__init__(player.spec, seed=player.seed)
+        self._player = player
+        self._noise = noise
+        self._expert_share = expert_share
+
+    @property
+    def remote(self) -> bool:
+        """Whether its player is."""
+        return self._player.remote
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The player's, and both probabilities."""
+        mixed = {"noise": self._noise, "expert_share": self._expert_share}
+        return {"kind": "mixed", "player": self._player.config, **mixed, "seed": self.seed}
+
+    def wrap(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+        """Put on the player's wrappers, and show the expert's action."""
+        if not self._expert_share:
+            return self._player.wrap(env)
+        return self._player.wrap(GoldPolicy(self.spec).wrap(env))
+
+    def decide(self, turns: Sequence[Turn]) -> list[Decision]:
+        """Let the player decide, then replace some of its decisions."""
+        return [self._mixed(turn, decision) for turn, decision in zip(turns, self._player.decide(turns), strict=True)]
+
+    def _mixed(self, turn: Turn, decision: Decision) -> Decision:
+        noisy, expert = turn.rng.random(2)
+        names = self.spec.names(dict(turn.obs))
+        if noisy < self._noise:
+            return Decision(names[turn.rng.integers(len(names))])
+        if expert < self._expert_share and turn.obs["gold_action"]:
+            return Decision(turn.obs["gold_action"])
+        return decision
+
+
+def collect(config: CollectConfig, policy: Policy | None = None) -> list[Row]:
+    """Play what is missing, write the dataset and return its rows.
+
+    Args:
+        config: What to do.
+        policy: Who plays, if not the one that `config` names.
+
+    Raises:
+        UsageError: If nothing is left to learn from.
+    """
+    found: dict[tuple[Any, ...], Row] = {}  # by what is said and learnt in it
+    fates: Counter[str] = Counter()
+    with EpisodeStore(config.folder, config.identity()) as store:
+        for environment, count in zip(config.environments, config.counts(), strict=True):
+            fates += _add_rows(found, config, environment, count, policy, store)
+    told = ", ".join(f"{number} {fate}" for fate, number in fates.items())
+    _logger.info("Episodes: %s. Rows: %d.", told, len(found))
+    if not found:
+        raise UsageError(f"{config.folder}: expected episodes to learn from; none is left ({told}). Lower the threshold.")
+    rows = list(found.values())
+    folder = Path(config.folder) / "rows"
+    shutil.rmtree(folder, ignore_errors=True)  # made anew of the stored episodes
+    write_rows(rows, folder)
+    if config.push_to:
+        push_rows(folder, config.push_to)
+    return rows
+
+
+def _add_rows(
+    found: dict[tuple[Any, ...], Row],
+    config: CollectConfig,
+    environment: str,
+    count: int,
+    policy: Policy | None,
+    store: EpisodeStore,
+) -> Counter[str]:
+    """Play an environment's episodes, add their rows to `found`, and return how many episodes were kept, or why not."""
+    expert = "replan" if config.learnt == "expert" else "path" if config.policy == "gold" else "off"
+    make_env = environment_maker(environment, **{"fold": "train", "expert": expert})
+    env, asked, prompt = make_env(), config.asked, config.asked.prompt()
+    fates: Counter[str] = Counter()
+    for episode in _played(make_env, env, policy or _player(config, env), config, count, store):
+        fate = _unfit(episode, config)
+        if not fate:
+            before = len(found)
+            for row in rows_of(episode, text_spec(env), asked, config.learnt, prompt):
+                found.setdefault((tuple(message["content"] for message in row.messages), row.labels), row)
+            fate = "kept" if len(found) > before else "duplicates, or without labels"
+        fates[fate] += 1
+    env.close()
+    return fates
+
+
+def _player(config: CollectConfig, env: gym.Env[Any, Any]) -> Policy:
+    if config.policy in ("gold", "random", "controller"):
+        player = load_policy(config.policy, env, seed=config.seed)
+        player.seed = config.seed  # of what is drawn beside the expert
+    else:
+        asked = config.asked
+        player = load_policy(
+            config.policy,
+            env,
+            seed=config.seed,
+            mode=config.mode,
+            temperature=config.temperature,
+            strategy=asked.strategy,
+            history=asked.history,
+            with_reward=asked.with_reward,
+        )
+    if not (config.noise or config.expert_share):
+        return player
+    return MixedPolicy(player, noise=config.noise, expert_share=config.expert_share)
+
+
+def _played(
+    make_env: functools.partial[gym.Env[Any, Any]],
+    env: gym.Env[Any, Any],
+    player: Policy,
+    config: CollectConfig,
+    count: int,
+    store: EpisodeStore,
+) -> Iterator[Episode]:
+    """Play the episodes that are not stored, then yield all in the order of their seeds."""
+    tqdm = import_extra("tqdm", "bench").tqdm
+    identity = environment_config(player.wrap(env))
+    seeds = range(config.first_seed, config.first_seed + count)
+    keys = {seed: episode_key(identity, player.config, seed) for seed in seeds}
+    missing = [seed for seed, key in keys.items() if not store.has(key)]
+    at_once: dict[str, Any] = {"workers": config.max_concurrency, "batch": 1} if player.remote else {"batch": config.batch}
+    for episode in tqdm(
+        rollout(make_env, player, missing, **at_once), total=len(missing), desc=_title(identity), disable=not missing
+    ):
+        store.append(episode)
+    yield from store.episodes(keys.values())
+
+
+def _title(environment: dict[str, Any]) -> str:
+    arguments = {key: value for key, value in environment["kwargs"].items() if key not in ("fold", "expert")}
+    return f"{environment['id']} {json.dumps(arguments) if arguments else ''}".strip()
+
+
+def _unfit(episode: Episode, config: CollectConfig) -> str:
+    """Return why nothing is learnt from an episode, or an empty string."""
+    if episode.error is not None:
+        return "ended in an error"
+    if config.learnt == "expert":
+        return ""
+    if config.policy == "gold":
+        return "" if episode.outcome == "won" and not episode.invalid else "not won, or with an invalid action"
+    value = episode.total_reward if config.threshold_on == "return" else progression(episode)
+    return "" if value >= config.threshold else "below the threshold"
+
+
+def progression(episode: Episode) -> float:
+    """Return how far an episode came: 1 if it was won, else its last score."""
+    return 1.0 if episode.outcome == "won" else episode.steps[-1].score if episode.steps else 0.0
+
+
+def run(config: CollectConfig) -> str:
+    """Collect, and return what there is now in words."""
+    rows = collect(config)
+    return f"{len(rows)} rows with {sum(row.decisions for row in rows)} answers to learn: {Path(config.folder) / 'rows'}"

@@ -1,0 +1,124 @@
+"""DAgger: the learner plays, the expert says in each state that it reaches what it would do, and the learner learns that as well.
+
+An expert shows only the states that an expert reaches; a learner that errs once is outside of them, and errs again (Ross et
+al. 2011, https://arxiv.org/abs/1011.0686). Each round plays new levels of the train fold with the last adapter, adds the
+labelled states to the data, and trains on from that adapter. A run that was stopped goes on in the round where it was.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from gym_text.errors import UsageError, check_int
+from gym_text_policies.training.collect import CollectConfig, collect
+from gym_text_policies.training.rows import Row, read_rows
+from gym_text_policies.training.sft import SFTConfig, asked_in, sft
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class DAggerConfig:
+    """Who learns in which environments, for how many rounds."""
+
+    folder: str = "runs/dagger"
+    """Run folder: of each round its data and its adapter."""
+    adapter: str = "runs/sft/adapter"
+    """Folder of the adapter to begin with, made by gym-text sft."""
+    data: tuple[str, ...] = ("runs/data/rows",)
+    """Datasets that it was trained on; each round learns them again, so that nothing is forgotten."""
+    environments: tuple[str, ...] = ("CookingWorldText-v0",)
+    """Environments that the learner plays: ids, with keyword arguments as in BabyAIText-v0?task=goto. Each has an expert."""
+    rounds: int = 2
+    """How often it plays and learns."""
+    episodes: int = 100
+    """Episodes of each environment and round."""
+    first_seed: int = 500
+    """Seed of the first round's first episode; each round takes new ones."""
+    expert_share: float = 0.0
+    """Probability that the expert's action is played in place of the learner's, in the first round; it halves with each round."""
+    learning_rate: float = 2e-4
+    """Highest learning rate of each round."""
+    epochs: float = 1.0
+    """How often each round reads all of the data."""
+    max_steps: int = 0
+    """Steps of the optimiser in each round; 0: when all epochs are done."""
+    rows_per_step: int = 8
+    """Conversations of one step of the optimiser."""
+    rows_per_pass: int = 2
+    """Conversations that go through the model at once."""
+    dev_environments: tuple[str, ...] = ()
+    """Environments whose dev fold decides which checkpoint of a round is kept."""
+    dev_episodes: int = 20
+    """Episodes of each of them."""
+    batch: int = 8
+    """Episodes that run at once."""
+    report_to: str = "none"
+    """Where else metrics go; see gym-text sft."""
+    seed: int = 0
+    """Of all that is drawn at random."""
+
+    def __post_init__(self) -> None:
+        check_int("rounds", self.rounds, 1, 1000)
+        check_int("episodes", self.episodes, 1, 1_000_000)
+        if not 0 <= self.expert_share <= 1:
+            raise UsageError(f"expert_share: expected a probability; got {self.expert_share!r}.")
+
+
+def dagger(config: DAggerConfig) -> Path:
+    """Play and learn in rounds, and return the folder of the last adapter.
+
+    Raises:
+        UsageError: If there is no adapter or no data to begin with, or an environment's expert labels nothing.
+    """
+    rows: list[Row] = [row for source in config.data for row in read_rows(source)]
+    asked = asked_in(rows)
+    adapter = Path(config.adapter)
+    for number in range(1, config.rounds + 1):
+        folder = Path(config.folder) / f"round-{number}"
+        played = CollectConfig(
+            folder=str(folder / "data"),
+            environments=config.environments,
+            episodes=(str(config.episodes),),
+            first_seed=config.first_seed + (number - 1) * config.episodes,
+            policy=str(adapter),
+            labels="expert",
+            expert_share=config.expert_share / 2 ** (number - 1),
+            strategy=asked.strategy,
+            history=str(asked.history),
+            with_reward=asked.with_reward,
+            batch=config.batch,
+            seed=config.seed,
+        )
+        new = collect(played)
+        _logger.info("Round %d: the learner won %.0f %% of %d.", number, 100 * sum(row.success for row in new) / len(new), len(new))
+        rows += new
+        if not (folder / "sft" / "adapter").exists():
+            sft(_learning(config, folder, adapter, number), rows)
+        adapter = folder / "sft" / "adapter"
+    return adapter
+
+
+def _learning(config: DAggerConfig, folder: Path, adapter: Path, number: int) -> SFTConfig:
+    """Return how one round learns."""
+    own = {field.name for field in dataclasses.fields(SFTConfig)} & {field.name for field in dataclasses.fields(config)}
+    shared = {name: getattr(config, name) for name in own - {"data", "folder", "adapter", "seed"}}
+    data = (*config.data, *(str(Path(config.folder) / f"round-{n}" / "data" / "rows") for n in range(1, number + 1)))
+    model = _base_of(adapter)
+    return SFTConfig(
+        data=data, folder=str(folder / "sft"), model=model, adapter=str(adapter), seed=config.seed + number, warmup=2, **shared
+    )
+
+
+def _base_of(adapter: Path) -> str:
+    from gym_text_policies.training.lora import read_adapter
+
+    return str(read_adapter(adapter)["base_model_name_or_path"])
+
+
+def run(config: DAggerConfig) -> str:
+    """Play and learn, and return in words where the adapter is."""
+    return f"The adapter: {dagger(config)}; load_policy takes this folder as a model."

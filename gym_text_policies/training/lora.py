@@ -1,0 +1,170 @@
+"""Adapters: low-rank updates of a model's linear layers (Hu et al. 2021, https://arxiv.org/abs/2106.09685), by peft.
+
+An adapter's folder holds ``adapter_model.safetensors`` (16-bit), ``adapter_config.json`` (peft's, which names the base) and
+``training.json``: how it is asked and what made it.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from gym_text.errors import UsageError, import_extra
+from gym_text_policies.backends.loading import CONFIG, RECORD, WEIGHTS, Source, load_model
+from gym_text_policies.store import write_atomically
+
+
+def load_base(name: str, *, four_bit: bool = False) -> tuple[Any, Any]:
+    """Return a model to train, its weights frozen, and its tokenizer.
+
+    Args:
+        name: ``smollm2``, ``hf:OWNER/NAME`` or a folder.
+        four_bit: Hold the weights in 4 bits, by bitsandbytes, on a CUDA device.
+
+    Raises:
+        UsageError: If there is no such model, it is an adapter, or 4 bits are asked for where there is no CUDA.
+    """
+    source = Source.of(name, load_in_4bit=four_bit)
+    if source.adapter:
+        raise UsageError(f"model: expected a base; {name!r} is an adapter of {source.base!r}. Pass it as adapter.")
+    model, tokenizer = load_model(source)
+    model.requires_grad_(False)
+    model.base_name = name  # what an adapter says it is for
+    return model, tokenizer
+
+
+def add_lora(model: Any, *, rank: int = 16, alpha: float = 32.0, adapter: str | Path = "", name: str = "default") -> Any:
+    """Return the model with an adapter on all linear layers but the last: a new one, or one that goes on being trained.
+
+    Args:
+        model: What `load_base` returns, or a model that has an adapter already.
+        rank: Of the updates.
+        alpha: The update is scaled by alpha / rank.
+        adapter: Folder of the adapter to go on from.
+        name: By which the model knows it.
+    """
+    peft = import_extra("peft", "train")
+    if adapter:
+        base = read_adapter(adapter)["base_model_name_or_path"]
+        if base != model.base_name:
+            raise UsageError(f"adapter {str(adapter)!r}: expected one for {model.base_name!r}; got one for {base!r}.")
+        config = peft.PeftConfig.from_pretrained(str(adapter))
+        config.inference_mode, config.base_model_name_or_path = False, model.name_or_path
+    else:
+        config = peft.LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear", task_type="CAUSAL_LM")
+    if isinstance(model, peft.PeftModel):
+        model.add_adapter(name, config)
+    else:
+        model = peft.get_peft_model(model, config, adapter_name=name)
+    if adapter:
+        load_weights(model, adapter, name)
+    return model
+
+
+def read_adapter(folder: str | Path) -> dict[str, Any]:
+    """Return an adapter's configuration.
+
+    Raises:
+        UsageError: If the folder has none, or its weights are not whole.
+    """
+    folder = Path(folder)
+    try:
+        config: dict[str, Any] = json.loads((folder / CONFIG).read_text("utf-8"))
+        _tensors(folder)
+    except OSError as error:
+        raise UsageError(f"adapter {str(folder)!r}: expected a folder with {CONFIG} and {WEIGHTS}; {error.strerror}.") from error
+    except ValueError as error:
+        raise UsageError(
+            f"adapter {str(folder)!r}: expected whole files; got {error}. It may have been cut off; make it anew."
+        ) from error
+    return config
+
+
+def _tensors(folder: Path) -> dict[str, Any]:
+    safetensors = import_extra("safetensors", "train")
+    from safetensors.torch import load_file
+
+    if not (folder / WEIGHTS).is_file():
+        raise FileNotFoundError(2, f"no file {WEIGHTS}")
+    try:
+        return load_file(folder / WEIGHTS)
+    except safetensors.SafetensorError as error:
+        raise ValueError(f"{WEIGHTS}: {error}") from error
+
+
+def load_weights(model: Any, folder: str | Path, name: str = "default") -> None:
+    """Put the weights of a folder into a model's adapter.
+
+    Raises:
+        UsageError: If they are of another model.
+    """
+    peft = import_extra("peft", "train")
+    weights = {key: tensor.float() for key, tensor in _tensors(Path(folder)).items()}
+    own = peft.get_peft_model_state_dict(model, adapter_name=name)
+    if {key: tensor.shape for key, tensor in weights.items()} != {key: tensor.shape for key, tensor in own.items()}:
+        raise UsageError(f"adapter {str(folder)!r}: expected weights for {model.base_name!r}; their names or shapes are others.")
+    peft.set_peft_model_state_dict(model, weights, adapter_name=name)
+
+
+def save_adapter(model: Any, folder: str | Path, record: dict[str, Any], *, name: str = "default") -> None:
+    """Save an adapter: 16-bit safetensors, its configuration, and how it was made; no folder is left half written.
+
+    Raises:
+        UsageError: If there is something in the folder.
+    """
+    peft, torch = import_extra("peft", "train"), import_extra("torch", "train")
+    from safetensors.torch import save_file
+
+    folder = Path(folder)
+    if folder.exists() and any(folder.iterdir()):
+        raise UsageError(f"{folder}: expected a new folder; there is something in it. Name another one, or remove it.")
+    partial = folder.with_name(folder.name + ".partial")
+    partial.mkdir(parents=True, exist_ok=True)
+    weights = peft.get_peft_model_state_dict(model, adapter_name=name)
+    save_file({key: tensor.to(torch.float16).contiguous().cpu() for key, tensor in weights.items()}, partial / WEIGHTS)
+    config = model.peft_config[name].to_dict() | {"inference_mode": True, "base_model_name_or_path": model.base_name}
+    config["target_modules"] = sorted(config["target_modules"])
+    config = {key: value for key, value in config.items() if isinstance(value, (str, int, float, bool, list, dict, type(None)))}
+    write_atomically(partial / CONFIG, json.dumps(config, indent=2, sort_keys=True, default=str) + "\n")
+    write_atomically(partial / RECORD, json.dumps(record, indent=2) + "\n")
+    if folder.exists():
+        folder.rmdir()
+    partial.rename(folder)
+
+
+def merge_adapter(adapter: str | Path, folder: str | Path) -> None:
+    """Save the base model with the adapter's update added to its weights: a model that needs no adapter, for any other program.
+
+    Raises:
+        UsageError: If the folder is there already.
+    """
+    if Path(folder).exists():
+        raise UsageError(f"{folder}: expected a new folder; it is there already.")
+    model, tokenizer = load_base(read_adapter(adapter)["base_model_name_or_path"])
+    merged = add_lora(model, adapter=adapter).merge_and_unload()
+    merged.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def push_adapter(folder: str | Path, repository: str) -> None:
+    """Upload an adapter to the hub; a repository that is made for it is private."""
+    read_adapter(folder)
+    hub = import_extra("huggingface_hub", "train").HfApi()
+    hub.create_repo(repository, private=True, exist_ok=True)
+    hub.upload_folder(repo_id=repository, folder_path=str(folder))
+
+
+def environment_record() -> dict[str, Any]:
+    """Return what a training run ran on, for its record."""
+    torch = import_extra("torch", "train")
+    packages = ("torch", "transformers", "peft", "datasets", "accelerate")
+    return {
+        "python": platform.python_version(),
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {torch.get_num_threads()} threads",
+        **{package: version(package) for package in packages},
+        "command": " ".join(["gym-text", *sys.argv[1:]]) if sys.argv[0].endswith("gym-text") else "",
+    }

@@ -1,0 +1,292 @@
+"""Supervised fine-tuning: a language model learns the labels of a dataset, by transformers' `Trainer` and an adapter of peft.
+
+Conversations are packed into one row without padding, what they begin with is read once, and logits are computed only where
+something is learnt; see `gym_text_policies.training.sequences`. The loss is the mean of -log P over the tokens of the answers
+and their end of turn: the quantity by which ``choose`` plays.
+
+On several GPUs or machines::
+
+    accelerate launch -m gym_text_policies.cli sft --data runs/data/rows --folder runs/sft
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gym_text.errors import UsageError, check_choice, check_int, import_extra
+from gym_text_policies.store import EpisodeStore
+from gym_text_policies.training.rows import Asked, Row, read_rows
+
+_logger = logging.getLogger(__name__)
+SCHEDULES = ("cosine", "constant", "linear")
+
+
+@dataclass(frozen=True)
+class SFTConfig:
+    """What is learnt, and how; the defaults are for the embedded model."""
+
+    data: tuple[str, ...] = ("runs/data/rows",)
+    """Datasets of gym-text collect: folders, or hf:OWNER/NAME of the hub."""
+    folder: str = "runs/sft"
+    """Run folder: checkpoints, log, and at the end the adapter. A run that was stopped goes on from its last checkpoint."""
+    model: str = "smollm2"
+    """The base: smollm2, hf:OWNER/NAME or a folder."""
+    adapter: str = ""
+    """Folder of an adapter to go on from; empty: a new one."""
+    rank: int = 16
+    """Rank of a new adapter's updates."""
+    alpha: float = 32.0
+    """A new adapter's updates are scaled by alpha / rank."""
+    learning_rate: float = 5e-4
+    """Highest learning rate."""
+    schedule: str = "cosine"
+    """How the learning rate goes on after the warm-up: cosine (to 0), linear (to 0) or constant."""
+    warmup: int = 5
+    """Steps in which the learning rate rises from 0."""
+    epochs: float = 1.0
+    """How often each row is read."""
+    max_steps: int = 0
+    """Steps of the optimiser at which to end; 0: when all epochs are done."""
+    rows_per_step: int = 8
+    """Conversations of one step of the optimiser."""
+    rows_per_pass: int = 2
+    """Conversations that go through the model at once: 1,000 tokens take about 2.5 GB."""
+    weight_decay: float = 0.0
+    """Decay of the adapter's weights."""
+    max_norm: float = 1.0
+    """Gradients longer than this are shortened to it."""
+    dev_environments: tuple[str, ...] = ()
+    """Environments whose dev fold is played at every checkpoint; that with the highest success is kept. None: the last is."""
+    dev_episodes: int = 20
+    """Episodes of each of them."""
+    save_steps: int = 20
+    """Steps of the optimiser from one checkpoint to the next."""
+    log_steps: int = 1
+    """Steps from one line of the log to the next."""
+    report_to: str = "none"
+    """Where else metrics go: none, tensorboard, or what else transformers knows."""
+    four_bit: bool = False
+    """Read the base in 4 bits; on CUDA."""
+    merge_to: str = ""
+    """Folder for the base with the adapter merged into it."""
+    push_to: str = ""
+    """Repository of the hub to which the adapter is uploaded."""
+    seed: int = 0
+    """Of the new adapter's weights and of the order of the rows."""
+
+    def __post_init__(self) -> None:
+        check_choice("schedule", self.schedule, SCHEDULES)
+        for name in ("rank", "rows_per_step", "rows_per_pass", "dev_episodes", "save_steps", "log_steps"):
+            check_int(name, getattr(self, name), 1, 1_000_000)
+        for name in ("max_steps", "warmup", "seed"):
+            check_int(name, getattr(self, name), 0, 2**31 - 1)
+        if self.rows_per_step % self.rows_per_pass:
+            raise UsageError(f"rows_per_step: expected a multiple of rows_per_pass={self.rows_per_pass}; got {self.rows_per_step}.")
+        if not (self.learning_rate > 0 and self.epochs > 0 and self.alpha > 0):
+            raise UsageError("learning_rate, epochs, alpha: expected numbers above 0.")
+
+
+def sft(config: SFTConfig, rows: Sequence[Row] | None = None) -> Path:
+    """Train, and return the folder of the adapter.
+
+    Args:
+        config: What to do.
+        rows: What to learn from, if it is not read from ``config.data``.
+
+    Raises:
+        UsageError: If the data or the run folder do not fit; nothing is overwritten.
+    """
+    result = Path(config.folder) / "adapter"
+    if result.exists():
+        raise UsageError(f"{config.folder}: expected a run that is not done; {result} is there already. Name another folder.")
+    rows = list(rows) if rows is not None else [row for source in config.data for row in read_rows(source)]
+    asked = asked_in(rows)
+    store = _claim(config)
+    from gym_text_policies.training.lora import add_lora, environment_record, load_base, merge_adapter, push_adapter, save_adapter
+
+    import_extra("torch", "train").manual_seed(config.seed)
+    base, tokenizer = load_base(config.model, four_bit=config.four_bit)
+    model = add_lora(base, rank=config.rank, alpha=config.alpha, adapter=config.adapter)
+    for parameter in model.parameters():  # peft lets nothing but the new adapter learn
+        parameter.data = parameter.data.float() if parameter.requires_grad else parameter.data
+    trainer = _trainer(config, model, tokenizer, rows, asked)
+    trainer.train(resume_from_checkpoint=last_checkpoint(config.folder))
+    if trainer.is_world_process_zero():
+        made = {"sft": dataclasses.asdict(config), "data": _origin(rows), "ran_on": environment_record()}
+        record = {
+            "asked": {"mode": "choose", **dataclasses.asdict(asked)},
+            "template": rows[0].template,
+            "made_by": made,
+            "curve": _curve(trainer),
+        }
+        save_adapter(model, result, record)
+        if config.merge_to:
+            merge_adapter(result, config.merge_to)
+        if config.push_to:
+            push_adapter(result, config.push_to)
+    if store is not None:
+        store.close()
+    return result
+
+
+def run(config: SFTConfig) -> str:
+    """Train, and return in words where the adapter is."""
+    return f"The adapter: {sft(config)}; load_policy takes this folder as a model."
+
+
+def asked_in(rows: Sequence[Row]) -> Asked:
+    """Return how the rows are asked.
+
+    Raises:
+        UsageError: If there are no rows, they differ in it, or the template has changed since.
+    """
+    from gym_text_policies.training.rows import check_prompts
+
+    if not rows:
+        raise UsageError("data: expected rows to learn from; got none.")
+    history = rows[0].history
+    asked = Asked(rows[0].strategy, "all" if history == "all" else int(history))
+    check_prompts(rows, asked, "data")
+    return asked
+
+
+def last_checkpoint(folder: str | Path) -> str | None:
+    """Return the newest whole checkpoint of a run, or None.
+
+    Raises:
+        UsageError: If one is damaged.
+    """
+    from gym_text_policies.training.lora import read_adapter
+
+    for path in sorted(Path(folder).glob("checkpoint-*"), key=lambda path: -int(path.name.partition("-")[2])):
+        if not (path / "trainer_state.json").exists():  # it is written last
+            _logger.warning("%s: passed over, as it was not written whole.", path)
+            continue
+        try:
+            json.loads((path / "trainer_state.json").read_text("utf-8"))
+            read_adapter(path)
+        except (UsageError, ValueError) as error:
+            raise UsageError(
+                f"{path}: expected a whole checkpoint; {error} Remove it, and the run goes on from the one before."
+            ) from None
+        return str(path)
+    return None
+
+
+def _claim(config: SFTConfig) -> EpisodeStore | None:
+    """Note whose run folder it is, or compare, and keep other runs out; of several processes of one run the first does so."""
+    if os.environ.get("RANK", "0") != "0":
+        return None
+    free = ("folder", "log_steps", "report_to", "merge_to", "push_to", "rows_per_pass")
+    settings = {name: value for name, value in dataclasses.asdict(config).items() if name not in free}
+    return EpisodeStore(config.folder, {"run": "sft", **settings})
+
+
+def _origin(rows: Sequence[Row]) -> dict[str, Any]:
+    """Return what the rows are of."""
+    environments = Counter(_short(row.environment) for row in rows)
+    return {"rows": len(rows), "decisions": sum(row.decisions for row in rows), "environments": dict(sorted(environments.items()))}
+
+
+def _short(environment: str) -> str:
+    data = json.loads(environment)
+    arguments = "&".join(f"{key}={value}" for key, value in sorted(data["kwargs"].items()) if key != "expert")
+    return f"{data['id']}?{arguments}" if arguments else str(data["id"])
+
+
+def _curve(trainer: Any) -> list[dict[str, float]]:
+    """Return the log: at most 200 lines of loss, and all of the dev fold."""
+    lines = [line for line in trainer.state.log_history if "loss" in line]
+    every = -(-len(lines) // 200)
+    kept = [{key: line[key] for key in ("step", "loss", "learning_rate")} for line in lines[:: every or 1]]
+    keys = ("step", "eval_success", "eval_loss")
+    return kept + [{key: line[key] for key in keys if key in line} for line in trainer.state.log_history if "eval_success" in line]
+
+
+def _trainer(config: SFTConfig, model: Any, tokenizer: Any, rows: Sequence[Row], asked: Asked) -> Any:
+    """Return a `Trainer` of transformers that reads conversations."""
+    torch, transformers = import_extra("torch", "train"), import_extra("transformers", "train")
+    from gym_text_policies.training.sequences import Reading, answer_losses
+
+    def collate(batch: list[Row]) -> dict[str, Any]:
+        readings = []
+        for row in batch:
+            readings.append(Reading())
+            for messages, answer in row.examples():
+                readings[-1].add(tokenizer, messages, [answer])
+            readings[-1].check_window(model.config.max_position_embeddings)
+        count = sum(len(decided.answers[0]) for reading in readings for decided in reading.decided)
+        labels = torch.zeros(1, count, dtype=torch.long)  # whose number `Trainer` takes for the mean over a whole step
+        return {"readings": readings, "labels": labels, "shift_labels": labels}
+
+    class ConversationTrainer(transformers.Trainer):  # type: ignore[misc, name-defined]
+        def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
+            losses = answer_losses(model, inputs["readings"])
+            return losses.sum() / (len(losses) if num_items_in_batch is None else num_items_in_batch)
+
+        def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+            metrics = {"eval_success": play_dev_fold(self.model, tokenizer, config.dev_environments, config.dev_episodes, asked)}
+            self.log(metrics)
+            control: Any = self.control  # type: ignore[has-type]
+            self.control = self.callback_handler.on_evaluate(self.args, self.state, control, metrics)
+            return metrics
+
+    choosing = bool(config.dev_environments)
+    settings = transformers.TrainingArguments(
+        output_dir=config.folder,
+        per_device_train_batch_size=config.rows_per_pass,
+        gradient_accumulation_steps=config.rows_per_step // config.rows_per_pass,
+        learning_rate=config.learning_rate,
+        lr_scheduler_type=config.schedule if config.schedule != "constant" else "constant_with_warmup",
+        warmup_steps=config.warmup,
+        num_train_epochs=config.epochs,
+        max_steps=config.max_steps or -1,
+        weight_decay=config.weight_decay,
+        max_grad_norm=config.max_norm,
+        logging_steps=config.log_steps,
+        save_steps=config.save_steps,
+        save_total_limit=2,
+        eval_strategy="steps" if choosing else "no",
+        eval_steps=config.save_steps,
+        load_best_model_at_end=choosing,
+        metric_for_best_model="success" if choosing else None,
+        greater_is_better=True if choosing else None,
+        report_to=config.report_to,
+        remove_unused_columns=False,
+        seed=config.seed,
+        data_seed=config.seed,
+        dataloader_pin_memory=False,
+        use_cpu=not torch.cuda.is_available(),
+    )
+    data: Any = list(rows)
+    return ConversationTrainer(
+        model=model, args=settings, train_dataset=data, eval_dataset=data[:1] if choosing else None, data_collator=collate
+    )
+
+
+def play_dev_fold(model: Any, tokenizer: Any, environments: Sequence[str], episodes: int, asked: Asked) -> float:
+    """Return the mean success of a model as it is, greedy in ``choose``, on the dev fold; the model goes on in training mode."""
+    from gym_text_policies.backends.transformers import TransformersBackend
+    from gym_text_policies.environments import environment_maker
+    from gym_text_policies.load import load_policy
+    from gym_text_policies.rollout import rollout
+
+    was_training = model.training
+    won = []
+    for environment in environments:
+        make_env = environment_maker(environment, **{"fold": "dev", "expert": "off"})
+        env = make_env()
+        backend = TransformersBackend(model, tokenizer, "learner")
+        policy = load_policy(backend, env, mode="choose", **dataclasses.asdict(asked))
+        won += [episode.outcome == "won" for episode in rollout(make_env, policy, range(episodes))]
+        env.close()
+    model.train(was_training)
+    return sum(won) / len(won)
