@@ -7,7 +7,6 @@ several times, and writes ``report.md`` and ``report.json``; ``--help`` lists th
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import platform
 import statistics
@@ -96,7 +95,7 @@ def main() -> None:
             shown = browser.run("JSON.parse(document.getElementById('index').textContent).length")
     version = subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout.strip()
     record = {
-        "config": dataclasses.asdict(config),
+        "config": {"episodes": config.episodes, "steps": config.steps, "times": config.times},
         "python": platform.python_version(),
         "browser": version,
         "stored_megabytes": EpisodeStore(config.run).path.stat().st_size / 1e6,

@@ -141,8 +141,9 @@ def policy_name(config: Mapping[str, Any]) -> str:
     if kind == "gold":
         return "gold (expert)"
     if kind == "llm":
-        backend, model = config.get("backend", ""), config.get("model") or config.get("name") or "model"
-        return f"{model if backend in ('', 'transformers', model) else f'{backend}:{model}'}, {config.get('mode')}"
+        backend, model = config.get("backend", ""), str(config.get("model") or config.get("name") or "model")
+        said = backend in ("", "transformers") or model.partition(":")[0] == backend
+        return f"{model if said else f'{backend}:{model}'}, {config.get('mode')}"
     return kind if kind in ("random", "controller") else str(config.get("name") or kind)
 
 

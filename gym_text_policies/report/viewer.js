@@ -2,6 +2,7 @@
 // ever written as text (textContent), never as markup.
 "use strict";
 (() => {
+  for (const gif of document.querySelectorAll(".gif")) gif.addEventListener("click", () => gif.classList.toggle("large"));
   const byId = (id) => document.getElementById(id);
   const index = JSON.parse(byId("index").textContent);
   if (!index.length) return;
