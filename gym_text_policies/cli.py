@@ -36,6 +36,8 @@ class Command:
 
 
 COMMANDS = {
+    "envs": Command("list the environments", "gym_text_policies.envs", "EnvsConfig"),
+    "play": Command("play yourself, in the terminal", "gym_text_policies.play", "PlayConfig"),
     "bench": Command("play policies in environments and print one table", "gym_text_policies.bench", "BenchConfig", "command"),
     "report": Command("make one HTML page of run folders", "gym_text_policies.report", "ReportConfig"),
     "run": Command("run the experiment of a YAML file into one folder", "gym_text_policies.experiment", "RunConfig"),

@@ -118,6 +118,12 @@ def remake_environment(record: Mapping[str, Any], **arguments: Any) -> gym.Env[A
     return make_environment(record["id"], **record["kwargs"], **limits, **folds, **arguments)
 
 
+def playable_ids(*, gymnasium: bool) -> list[str]:
+    """Return the ids of our environments; with `gymnasium` also those of its own that have a description."""
+    ours = [name for name, spec in gym.registry.items() if str(spec.entry_point).startswith("gym_text.")]
+    return ours + [name for name, spec in gym.registry.items() if gymnasium and name not in ours and _speaks(spec)]
+
+
 def _speaks(spec: EnvSpec) -> bool:
     """Whether an environment is ours, or has a description."""
     module, _, name = str(spec.entry_point).partition(":")

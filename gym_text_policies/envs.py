@@ -1,0 +1,68 @@
+"""`gym-text envs`: what can be played."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium as gym
+from gymnasium import spaces
+
+from gym_text import TextEnv
+from gym_text.errors import GymTextError, MissingDependencyError, UsageError
+from gym_text_policies.environments import make_environment, playable_ids
+
+_HEADER = ("id", "observation", "actions", "limit", "expert")
+
+
+@dataclass(frozen=True)
+class EnvsConfig:
+    """List what a language model can play: ids, observations, actions, step limits, and whether an expert is known."""
+
+    part: str = field(default="", metadata={"positional": True})
+    """Only ids with this in them, in capitals or not."""
+    all: bool = False
+    """Also Gymnasium's own environments, which DescribeObservation puts into words."""
+
+
+def run(config: EnvsConfig) -> str:
+    """Return the table.
+
+    Raises:
+        UsageError: If no id has that part.
+    """
+    wanted = [name for name in playable_ids(gymnasium=config.all or bool(config.part)) if config.part.lower() in name.lower()]
+    if not wanted:
+        raise UsageError(f"envs: expected a part of an id; none has {config.part!r}. gym-text envs --all lists them.")
+    rows = [_HEADER, *(_row(name) for name in wanted)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(_HEADER))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return "\n".join(lines) + "\n\ngym-text play ID lets you play; arguments go into the name: BabyAIText-v0?task=goto"
+
+
+def describe_space(space: gym.Space[Any]) -> str:
+    """Return a space in a few words."""
+    if isinstance(space, spaces.Text):
+        return "Text"
+    if isinstance(space, spaces.Discrete):
+        return f"Discrete({space.n})"
+    return f"Box{space.shape}" if isinstance(space, spaces.Box) else type(space).__name__
+
+
+def has_expert(env: gym.Env[Any, Any]) -> bool:
+    """Whether an environment knows what an expert does."""
+    game = env.unwrapped
+    return isinstance(game, TextEnv) and type(game)._plan is not TextEnv._plan
+
+
+def _row(name: str) -> tuple[str, ...]:
+    try:
+        env = make_environment(name)
+    except MissingDependencyError as error:
+        return name, str(error), "", "", ""
+    except (GymTextError, gym.error.Error) as error:
+        return name, f"cannot be made: {error}", "", "", ""
+    with env:
+        limit = env.spec.max_episode_steps if env.spec else None
+        keys = ", ".join(env.observation_space) if isinstance(env.observation_space, spaces.Dict) else ""
+        return name, keys, describe_space(env.action_space), str(limit or "its own"), "yes" if has_expert(env) else "no"

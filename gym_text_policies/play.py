@@ -1,0 +1,143 @@
+"""`gym-text play`: a person plays in the terminal, in the same loop as every policy."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gym_text.errors import MissingDependencyError, PolicyError, UsageError, check_int, import_extra, unknown_choice
+from gym_text.spec import TextSpec
+from gym_text_policies.environments import environment_maker
+from gym_text_policies.parsing import parse_action
+from gym_text_policies.policy import Policy, text_spec
+from gym_text_policies.records import Decision, Turn
+from gym_text_policies.rollout import rollout
+from gym_text_policies.store import EpisodeStore
+
+_HELP = "Say an action, or its number; Tab completes it. ? lists the actions, quit ends."
+_MANY = 12
+"""More actions than this are listed on request alone."""
+
+
+@dataclass(frozen=True)
+class PlayConfig:
+    """Play an environment in the terminal."""
+
+    environment: str
+    """Its id, with keyword arguments as in BabyAIText-v0?task=goto; gym-text envs lists the ids."""
+    seed: int = 0
+    """Seed of the episode: the same seed is the same game."""
+    folder: str | None = None
+    """A folder that keeps the episode, as it keeps those of policies."""
+
+    def __post_init__(self) -> None:
+        check_int("seed", self.seed, 0, 2**31 - 1)
+
+
+class Person(Policy):
+    """Ask a person for each action.
+
+    Args:
+        spec: What the environment tells its players.
+        read: Asks for a line, given the names of the actions; raises `EOFError` at the end of the input.
+        write: Shows a text.
+    """
+
+    def __init__(self, spec: TextSpec, read: Callable[[Sequence[str]], str], write: Callable[[str], None]) -> None:
+        super().__init__(spec)
+        self._read = read
+        self._write = write
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """That it is a person."""
+        return {"kind": "person"}
+
+    def decide(self, turns: Sequence[Turn]) -> list[Decision]:
+        """Show each observation and ask.
+
+        Raises:
+            PolicyError: If the person leaves.
+        """
+        return [Decision(self._ask(turn)) for turn in turns]
+
+    def _ask(self, turn: Turn) -> str:
+        obs = dict(turn.obs)
+        names = self.spec.names(obs)
+        if turn.step == 0:
+            self._write(f"{obs['goal']}\n\n{_HELP}\n")
+        self._write(f"\n[{turn.step + 1}] {obs['text']}")
+        if len(names) <= _MANY:
+            self._write(_listed(names))
+        while True:
+            try:
+                line = self._read(names).strip()
+            except EOFError:
+                line = "quit"
+            if line in names:
+                return line
+            if line.lower() in ("quit", "exit"):
+                raise PolicyError("The player left.")
+            if line in ("", "?"):
+                self._write(_listed(names) if line else _HELP)
+                continue
+            if self.spec.encoding != "box" and line.isdecimal() and 1 <= int(line) <= len(names):
+                return names[int(line) - 1]
+            action = parse_action(line, self.spec, obs)
+            if action is not None:
+                return action
+            if self.spec.encoding == "text":  # the game answers any words
+                return line
+            self._write(str(unknown_choice("action", line, names)))
+
+
+def run(config: PlayConfig) -> str:
+    """Let a person play one episode; return how it ended."""
+    make_env = environment_maker(config.environment)
+    with make_env() as env:
+        person = Person(text_spec(env), _reader(), _write)
+    (episode,) = rollout(make_env, person, [config.seed], batch=1)
+    if config.folder is not None:
+        with EpisodeStore(config.folder) as store:
+            store.append(episode)
+    if episode.error:
+        if not episode.error.startswith("PolicyError: The player left"):
+            raise UsageError(f"play: {episode.error}")
+        return f"\nYou left after {episode.length} steps, with a return of {episode.total_reward:.4g}."
+    last = str(episode.last_observation.get("text", ""))
+    ending = {"won": "You won", "lost": "You lost", "truncated": "Out of steps"}[episode.outcome]
+    return f"\n{last}\n\n{ending}: return {episode.total_reward:.4g} in {episode.length} steps."
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return the actions with their numbers, as wide as the terminal."""
+    parts = [f"{number} {name}".replace(" ", "\u00a0") for number, name in enumerate(names, start=1)]
+    lines = textwrap.wrap("   ".join(parts), shutil.get_terminal_size().columns, break_long_words=False)
+    return "\n".join(lines).replace("\u00a0", " ")
+
+
+def _reader() -> Callable[[Sequence[str]], str]:
+    """Return what reads a line: with completion in a terminal, plainly from a pipe."""
+    try:
+        if not (sys.stdin.isatty() and sys.stdout.isatty()):
+            return lambda names: input("> ")
+        toolkit = import_extra("prompt_toolkit", "experiments")
+        completion = import_extra("prompt_toolkit.completion", "experiments")
+    except MissingDependencyError:
+        return lambda names: input("> ")
+    session = toolkit.PromptSession("> ")
+
+    def read(names: Sequence[str]) -> str:
+        words = completion.WordCompleter(list(names), ignore_case=True, sentence=True, match_middle=True)
+        return str(session.prompt(completer=words))
+
+    return read
