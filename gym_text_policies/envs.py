@@ -62,7 +62,8 @@ def _row(name: str) -> tuple[str, ...]:
         return name, str(error), "", "", ""
     except (GymTextError, gym.error.Error) as error:
         return name, f"cannot be made: {error}", "", "", ""
-    with env:
-        limit = env.spec.max_episode_steps if env.spec else None
-        keys = ", ".join(env.observation_space) if isinstance(env.observation_space, spaces.Dict) else ""
-        return name, keys, describe_space(env.action_space), str(limit or "its own"), "yes" if has_expert(env) else "no"
+    limit = env.spec.max_episode_steps if env.spec else None
+    keys = ", ".join(env.observation_space) if isinstance(env.observation_space, spaces.Dict) else ""
+    row = name, keys, describe_space(env.action_space), str(limit or "its own"), "yes" if has_expert(env) else "no"
+    env.close()
+    return row
