@@ -7,9 +7,11 @@ import json
 import os
 import select
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -33,7 +35,7 @@ class BrowserError(RuntimeError):
 
 
 class Browser:
-    """One page of a browser of its own; everything it writes to its console, and every exception, is kept in `complaints`.
+    """One page of a browser of its own; what it writes to its console, errors and exceptions are kept in `complaints`.
 
     Raises:
         BrowserError: If it does not start.
@@ -134,7 +136,8 @@ class Browser:
 
     def close(self) -> None:
         """End the browser."""
-        self._process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         for end in (self._in, self._out):
             os.close(end)
@@ -152,5 +155,6 @@ class Browser:
 
     def _note(self, event: dict[str, Any]) -> None:
         self._events.append(event)
-        if event["method"] in ("Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded"):
+        logged = event["method"] == "Log.entryAdded" and event["params"]["entry"]["level"] == "error"
+        if logged or event["method"] in ("Runtime.exceptionThrown", "Runtime.consoleAPICalled"):
             self.complaints.append(json.dumps(event["params"]))

@@ -37,9 +37,9 @@
     const environment = picks.environment.value;
     fill(picks.policy, unique(of({ environment }).map((entry) => entry.policy)), before.policy);
     const entries = of({ environment, policy: picks.policy.value });
-    const seeds = entries.map((entry) => [String(entry.seed), `${entry.seed}: ${entry.outcome}, ${number(entry.return)}`]);
+    const seeds = entries.map((entry) => [entry.seed, `${entry.seed}: ${entry.outcome}, ${number(entry.return)}`]);
     fill(picks.seed, seeds, before.seed);
-    const entry = entries.find((one) => String(one.seed) === picks.seed.value);
+    const entry = entries.find((one) => one.seed === picks.seed.value);
     open(index.indexOf(entry));
   }
 
@@ -157,9 +157,9 @@
   const jumps = { ArrowLeft: () => position - 1, ArrowRight: () => position + 1, Home: () => 0, End: () => episode.steps.length };
   document.addEventListener("keydown", (event) => {
     const held = event.altKey || event.ctrlKey || event.metaKey || event.shiftKey;
-    if (!(event.key in jumps) || held) return;
-    const far = event.key === "Home" || event.key === "End"; // in a list or above the viewer these mean something else
-    if (far && (event.target.tagName === "SELECT" || !inView())) return;
+    if (!(event.key in jumps) || held || !inView()) return; // elsewhere these keys scroll
+    const far = event.key === "Home" || event.key === "End";
+    if (far && event.target.tagName === "SELECT") return; // in a list these go to its ends
     event.preventDefault();
     show(jumps[event.key]());
   });

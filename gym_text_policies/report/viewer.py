@@ -78,7 +78,7 @@ def show(chosen: Sequence[tuple[Variant, Summary]], *, pictures: bool = True, pr
         (episode,) = store.episodes([summary.key])
         record = episode.to_json()
         text = {name: record[name] for name in ("steps", "last_observation", "error")}
-        if (size := len(json.dumps(text))) > text_left:
+        if (size := len(script_json(text))) > text_left:
             continue
         text_left -= size
         seen = replay(episode, store.folder / "pictures") if pictures_left > 0 else Replay()
@@ -94,7 +94,7 @@ def _entry(variant: Variant, summary: Summary) -> dict[str, Any]:
     return {
         "environment": variant.environment,
         "policy": variant.policy,
-        "seed": summary.seed,
+        "seed": str(summary.seed),
         "outcome": summary.outcome,
         "return": summary.total_reward,
     }
