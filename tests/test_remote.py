@@ -76,7 +76,7 @@ def test_openai_counts_cached_tokens_apart_and_prices_them(server):
 
 def test_openai_itself_is_asked_with_the_name_that_its_newer_models_know(server):
     backend = server.stack.enter_context(contextlib.closing(load_backend("openai:m")))
-    backend._client = backend._client.with_options(base_url=f"{server.url}/v1")
+    backend._client.clients[0] = backend._client.clients[0].with_options(base_url=f"{server.url}/v1")
     assert ask(backend, max_tokens=7).text == "go forward"
     assert server.requests[0][2]["max_completion_tokens"] == 7 and "base_url" not in backend.config
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
 from gym_text.errors import UsageError, check_choice, import_extra
 from gym_text_policies.backends.base import Answer, Request
 from gym_text_policies.backends.remote import CallError, RemoteBackend, RemoteOptions, as_state, check_url, shares
+from gym_text_policies.backends.servers import Servers
 
 INSTRUCTIONS = "Which action comes next?"
 """The question that a typed decision answers."""
@@ -26,7 +27,8 @@ class OpenAIBackend(RemoteBackend):
     Args:
         model: The model's name.
         options: Timeout, retries, cache, prices, limits.
-        base_url: Address of another server, with its ``/v1``; by default OPENAI_BASE_URL of the environment, else OpenAI.
+        base_url: Address of another server, with its ``/v1``; by default OPENAI_BASE_URL of the environment, else OpenAI. Or
+            several addresses, of servers of the same model that share the load: see `Servers`.
         key_variable: Name of the environment variable that holds the key. Another server may do without one.
         decide: Which typed decision the server has.
         extra: More fields of a chat completion, or None for a field to leave out: ``{"temperature": None}`` for models that
@@ -40,7 +42,7 @@ class OpenAIBackend(RemoteBackend):
         model: str,
         options: RemoteOptions | None = None,
         *,
-        base_url: str | None = None,
+        base_url: str | Sequence[str] | None = None,
         key_variable: str = "OPENAI_API_KEY",
         decide: Literal["decisions", "systemone"] = "decisions",
         extra: Mapping[str, Any] | None = None,
@@ -51,14 +53,14 @@ class OpenAIBackend(RemoteBackend):
             raise UsageError(
                 "key_variable: expected the name of an environment variable, such as OPENAI_API_KEY; got another text."
             )
-        self._base_url = check_url(base_url or os.environ.get("OPENAI_BASE_URL") or None)
+        base_url = base_url or os.environ.get("OPENAI_BASE_URL") or ()
+        self._urls = [check_url(url) for url in ([base_url] if isinstance(base_url, str) else base_url)]
         key = os.environ.get(key_variable)
-        if not key and not self._base_url:
+        if not key and not self._urls:
             raise UsageError(f"openai:{model}: expected a key in the environment variable {key_variable}; it is not set.")
         self._openai: Any = import_extra("openai", "openai")
-        self._client = self._openai.OpenAI(
-            api_key=key or "none", base_url=self._base_url, timeout=self._options.timeout, max_retries=0
-        )
+        settings = {"api_key": key or "none", "timeout": self._options.timeout, "max_retries": 0}
+        self._client = Servers([self._openai.OpenAI(base_url=url, **settings) for url in (self._urls or (None,))])
         self._decide = decide
         self._extra = dict(extra or {})
         self.most_choices = 255 if decide == "decisions" else 26
@@ -67,21 +69,22 @@ class OpenAIBackend(RemoteBackend):
     @property
     def config(self) -> dict[str, Any]:
         """Model, server, and what else its answers depend on."""
-        own = {"base_url": self._base_url, "decide": self._decide if self._decide != "decisions" else None, "extra": self._extra}
+        url = self._urls[0] if len(self._urls) == 1 else self._urls
+        own = {"base_url": url, "decide": self._decide if self._decide != "decisions" else None, "extra": self._extra}
         return super().config | {name: value for name, value in own.items() if value}
 
     def _ask(self, request: Request) -> Answer:
-        with self._failures():
+        with self._client.turn() as client, self._failures():
             if request.choices is None:
-                return self._chat(request)
-            return self._decision(request) if self._decide == "decisions" else self._systemone(request)
+                return self._chat(client, request)
+            return self._decision(client, request) if self._decide == "decisions" else self._systemone(client, request)
 
-    def _chat(self, request: Request) -> Answer:
+    def _chat(self, client: Any, request: Request) -> Answer:
         fields: dict[str, Any] = {
             "model": self.model,
             "messages": list(request.messages),
             # OpenAI's newer models know the long name alone; not every compatible server knows it
-            "max_tokens" if self._base_url else "max_completion_tokens": request.max_tokens,
+            "max_tokens" if self._urls else "max_completion_tokens": request.max_tokens,
             "temperature": request.temperature,
             "seed": request.seed,
         }
@@ -90,7 +93,7 @@ class OpenAIBackend(RemoteBackend):
             fields["response_format"] = {"type": "json_schema", "json_schema": schema}
         fields = {name: value for name, value in (fields | self._extra).items() if value is not None}
         known = {name: fields.pop(name) for name in ("model", "messages")}
-        completion = self._client.chat.completions.create(**known, extra_body=fields)
+        completion = client.chat.completions.create(**known, extra_body=fields)
         message, usage = completion.choices[0].message, completion.usage
         details = usage and usage.prompt_tokens_details
         return Answer(
@@ -100,9 +103,9 @@ class OpenAIBackend(RemoteBackend):
             tokens_out=usage.completion_tokens if usage else 0,
         )
 
-    def _decision(self, request: Request) -> Answer:
+    def _decision(self, client: Any, request: Request) -> Answer:
         choices = [{"value": choice} for choice in request.choices or ()]
-        decision = self._client.decisions.create(
+        decision = client.decisions.create(
             model=self.model,
             input=list(request.messages),
             questions=[{"type": "choice", "instructions": INSTRUCTIONS, "choices": choices}],
@@ -118,11 +121,11 @@ class OpenAIBackend(RemoteBackend):
             tokens_out=usage.output_tokens,
         )
 
-    def _systemone(self, request: Request) -> Answer:
+    def _systemone(self, client: Any, request: Request) -> Answer:
         criteria = dict.fromkeys(request.choices or ())
         question = {"type": "choice", "instructions": INSTRUCTIONS, "criteria": criteria}
         body = {"model": self.model, "state": as_state(request.messages), "questions": {"action": question}}
-        data = self._client.post("/systemone", cast_to=object, body=body)
+        data = client.post("/systemone", cast_to=object, body=body)
         return Answer(
             probabilities=shares(request.choices or (), data["answers"]["action"]["probabilities"]),
             probability_kind=self.probability_kind,

@@ -77,6 +77,7 @@ class CallError(Exception):
 
     def __init__(self, message: str, *, retry: bool = False, after: float | None = None, billed: bool = False) -> None:
         super().__init__(message if len(message) <= _SHOWN else message[:_SHOWN] + " …")
+        self.elsewhere = retry  # another server may answer, even where this one asks to come back too late
         self.retry = retry and (after is None or after <= _LONGEST_WAIT)
         self.after = after
         self.billed = billed

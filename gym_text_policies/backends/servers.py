@@ -1,0 +1,65 @@
+"""`Servers`: several servers of one model that share the load."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from gym_text_policies.backends.remote import CallError
+
+_PAUSE = 30.0
+"""Seconds for which a server that failed is left out, unless it says itself when to come back."""
+
+
+class Servers:
+    """Clients of servers that take turns; one that fails is left out for a while, and the retry goes to another.
+
+    Where all are left out, the one that comes back first is asked.
+
+    Args:
+        clients: One for each server.
+        clock: Tells the time, in seconds.
+    """
+
+    def __init__(self, clients: Sequence[Any], clock: Callable[[], float] = time.monotonic) -> None:
+        self.clients = list(clients)
+        self._clock = clock
+        self._back = [0.0] * len(self.clients)  # when each may be asked again
+        self._next = 0
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def turn(self) -> Iterator[Any]:
+        """Give the client whose turn it is, and note whether its server fails."""
+        place = self._take()
+        try:
+            yield self.clients[place]
+        except CallError as error:
+            if error.elsewhere and len(self.clients) > 1:
+                self._leave_out(place, error)
+            raise
+
+    def close(self) -> None:
+        """Close all clients."""
+        for client in self.clients:
+            client.close()
+
+    def _take(self) -> int:
+        with self._lock:
+            now, size = self._clock(), len(self.clients)
+            order = [(self._next + i) % size for i in range(size)]
+            place = next((i for i in order if self._back[i] <= now), None)
+            place = min(order, key=self._back.__getitem__) if place is None else place
+            self._next = (place + 1) % size
+            return place
+
+    def _leave_out(self, place: int, error: CallError) -> None:
+        """Leave a server out; where another is free the error no longer asks to wait."""
+        with self._lock:
+            now = self._clock()
+            self._back[place] = now + (_PAUSE if error.after is None else error.after)
+            if min(self._back) <= now:
+                error.retry, error.after = True, 0.0
