@@ -23,6 +23,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import gym_text  # noqa: F401  registers the environments
 from gym_text.wrappers import History
 from gym_text_policies.backends import Request
+from gym_text_policies.backends.packed import pack
 from gym_text_policies.backends.smollm2 import quiet, smollm2_folder
 from gym_text_policies.backends.transformers import TransformersBackend
 from gym_text_policies.options import add_fields
@@ -138,12 +139,13 @@ def main() -> None:
     generate(model, prompts[0], 2)  # warms up
     sample = tqdm(prompts[:: config.plain_every], desc="straightforward", unit=" decisions")
     plain = sum(timed(lambda prompt=prompt: generate(model, prompt, 15)) for prompt in sample) / len(prompts[:: config.plain_every])
-    one, one_computed = choose(TransformersBackend(model, tokenizer, "one"), plays, 1)
-    many_backend = TransformersBackend(model, tokenizer, "many", max_cached_tokens=32_768)
+    ours = pack(AutoModelForCausalLM.from_pretrained(smollm2_folder(), dtype=torch.float32).eval())  # as load_policy does
+    one, one_computed = choose(TransformersBackend(ours, tokenizer, "one"), plays, 1)
+    many_backend = TransformersBackend(ours, tokenizer, "many", max_cached_tokens=32_768)
     many, many_computed = choose(many_backend, plays, config.together)
     fresh = new_tokens(tokenizer, plays)
 
-    plain_rate, our_rate = write(model, tokenizer, record(config, "reasoning")[0][: config.texts], config.text_tokens)
+    plain_rate, our_rate = write(model, ours, tokenizer, record(config, "reasoning")[0][: config.texts], config.text_tokens)
     rate, parameters = gigaflops(), sum(p.numel() for p in model.parameters())
     floor = 2 * parameters * fresh / decisions / rate / 1e9
     rows = [
@@ -170,9 +172,9 @@ def main() -> None:
     (RESULTS / "inference.md").write_text("\n".join(["`python benchmarks/inference.py`", "", *lines, ""]))
 
 
-def write(model: Any, tokenizer: Any, requests: Sequence[Request], most: int) -> tuple[float, float]:
+def write(model: Any, ours: Any, tokenizer: Any, requests: Sequence[Request], most: int) -> tuple[float, float]:
     """Return the tokens per second that transformers generates, and ours, one answer at a time, without the time for the prompt."""
-    backend = TransformersBackend(model, tokenizer, "text")
+    backend = TransformersBackend(ours, tokenizer, "text")
     plain_tokens = our_tokens = 0
     plain_seconds = our_seconds = 0.0
     for request in tqdm(requests, desc="in words", unit=" answers"):

@@ -114,11 +114,14 @@ _in_use: WeakValueDictionary[tuple[Source, int], TransformersBackend] = WeakValu
 @functools.lru_cache(maxsize=2)
 def _kept(source: Source, max_cached_tokens: int) -> TransformersBackend:
     """Return the backend that someone still has, or a new one; the last two are kept even if nobody has them."""
+    import_extra("torch", "local")
+    from gym_text_policies.backends.packed import pack
     from gym_text_policies.backends.transformers import TransformersBackend
 
     backend = _in_use.get((source, max_cached_tokens))
     if backend is None:
         model, tokenizer = load_model(source)
+        model = model if source.load_in_4bit else pack(model)
         backend = TransformersBackend(model, tokenizer, source.config, max_cached_tokens=max_cached_tokens)
         _in_use[source, max_cached_tokens] = backend
     return backend

@@ -1,0 +1,96 @@
+"""What makes the model in this process faster and changes no answer: packed weights, and guesses at what comes next."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from gym_text_policies.backends import Request
+from gym_text_policies.backends.guesses import Guesser
+from gym_text_policies.backends.packed import PackedLinear, pack
+from gym_text_policies.backends.transformers import TransformersBackend
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_packed_sums_are_the_same(bias):
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Linear(192, 576, bias=bias), nn.ReLU(), nn.Linear(576, 96, bias=bias))
+    packed = pack(copy.deepcopy(plain))
+    assert isinstance(packed[0], PackedLinear) and isinstance(packed[2], PackedLinear)
+    with torch.inference_mode():
+        for tokens in (1, 2, 7, 8, 9, 64, 65, 300):
+            inputs = torch.randn(1, tokens, 192)
+            expected = plain(inputs)
+            assert packed(inputs).shape == expected.shape
+            assert float((packed(inputs) - expected).abs().max() / expected.abs().max()) < 1e-5
+
+
+@pytest.fixture(scope="module")
+def small():
+    """Return a small random model and the embedded model's tokenizer."""
+    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+    from gym_text_policies.backends.smollm2 import smollm2_folder
+
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    torch.manual_seed(0)
+    config = LlamaConfig(vocab_size=49152, eos_token_id=2, bos_token_id=1, tie_word_embeddings=True, **sizes)
+    return LlamaForCausalLM(config).eval(), AutoTokenizer.from_pretrained(smollm2_folder())
+
+
+def test_a_packed_model_answers_as_before(small):
+    network, tokenizer = small
+    packed = pack(copy.deepcopy(network))
+    tokens = torch.arange(3, 40)[None]
+    with torch.inference_mode():
+        expected = network(tokens).logits
+        assert float((packed(tokens).logits - expected).abs().max() / expected.abs().max()) < 1e-5
+    question = Request(({"role": "user", "content": "one two three one two"},), max_tokens=40)
+    choice = Request(question.messages, ("turn left", "go forward", "pick up"))
+    one, other = (TransformersBackend(model, tokenizer, "m").answer([question, choice]) for model in (network, packed))
+    assert one[0].text == other[0].text
+    assert one[1].probabilities == pytest.approx(other[1].probabilities, abs=1e-4)
+
+
+@pytest.mark.parametrize("room", [0, 1, 3, 7, 20])
+def test_guesses_change_no_answer(small, room, monkeypatch):
+    network, tokenizer = small
+    monkeypatch.setattr("gym_text_policies.backends.transformers._GUESSED", room)
+    messages = ({"role": "user", "content": "A B C D A B C D A B"},)
+    prompt = tokenizer.apply_chat_template(list(messages), add_generation_prompt=True, return_tensors="pt", return_dict=True)
+    expected = network.generate(**prompt, max_new_tokens=30, do_sample=False, pad_token_id=2)[0, prompt["input_ids"].shape[1] :]
+    backend = TransformersBackend(network, tokenizer, "m")
+    answer = backend.answer([Request(messages, max_tokens=30)])[0]
+    assert answer.text == tokenizer.decode(expected, skip_special_tokens=True) and answer.tokens_out == len(expected)
+
+
+def test_a_guess_is_what_followed_last_time():
+    guesser = Guesser([1, 2, 3, 4, 1, 2, 5, 9, 9, 1, 2])
+    assert guesser.guess(2) == [5, 9] and guesser.guess(1) == [5]
+    assert guesser.guess(0) == []
+    guesser.say([3])
+    assert guesser.guess(2) == [4, 1], "three tokens that are the same count for more than one"
+    guesser.say([7])
+    assert guesser.guess(3) == [], "7 was never said before"
+    assert Guesser([5, 6, 5, 6, 5]).guess(5) == [6, 5, 6, 5, 6], "a line that repeats goes on repeating"
+    assert Guesser([]).guess(3) == [] and Guesser([1]).guess(3) == []
+
+
+def test_guesses_are_runs_of_what_was_said():
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        said = rng.integers(0, 4, size=rng.integers(1, 30)).tolist()
+        guesser = Guesser(said[: len(said) // 2])
+        guesser.say(said[len(said) // 2 :])
+        guess = guesser.guess(3)
+        places = [
+            place
+            for size in (3, 2, 1)
+            if size < len(said)
+            for place in range(len(said) - 1, size - 1, -1)
+            if said[place - size : place] == said[-size:]
+        ]
+        expected = said[places[0] : places[0] + 3] if places else []
+        assert guess[: len(expected)] == expected and len(guess) == (3 if places else 0)
