@@ -8,8 +8,8 @@ import pytest
 from provider_server import Fault, ProviderServer, running
 
 from gym_text import UsageError
-from gym_text_policies import LLMPolicy, PolicyError, Request, rollout
-from gym_text_policies.backends import load_backend
+from gym_text_policies import LLMPolicy, PolicyError, rollout
+from gym_text_policies.backends import Request, load_backend
 from gym_text_policies.backends.remote import CallError
 from gym_text_policies.backends.servers import Servers
 from gym_text_policies.policy import text_spec
