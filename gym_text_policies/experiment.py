@@ -124,11 +124,13 @@ def _run(config: ExperimentConfig, folder: Path) -> dict[str, Any]:
             with _progress(config, identity["max_episode_steps"] or 100, len(missing)) as (watch, ended):
                 for episode in rollout(make_env, policy, missing, watch=watch, **at_once):
                     store.append(episode)
+                    for name in _of_episode(episode):  # of an earlier attempt, which ended in an error
+                        (folder / name).unlink(missing_ok=True)
                     ended(episode)
         finally:  # what is done has its figures, whatever ends the run
             figures = _write_results(config, folder, policy, store.episodes(keys.values()))
         if config.experiment.save_gif:
-            _write_gifs(config, folder / "gifs", store.episodes(keys.values()))
+            _write_gifs(config, folder, store.episodes(keys.values()))
     return figures
 
 
@@ -157,7 +159,7 @@ def _write_results(config: ExperimentConfig, folder: Path, policy: Policy, episo
     """Write metrics and answers; return the row of the table."""
     summaries = []
     for episode in episodes:
-        _write_answers(folder / "answers" / f"seed-{episode.seed}.json", episode, policy)
+        _write_answers(folder / _of_episode(episode)[0], episode, policy)
         summaries.append(Summary.of(episode))
     figures = row(config.environment.name, config.agent.label, summaries)
     played = [summary for summary in summaries if summary.error is None]
@@ -176,11 +178,16 @@ def _write_results(config: ExperimentConfig, folder: Path, policy: Policy, episo
     return figures
 
 
+def _of_episode(episode: Episode) -> tuple[str, str]:
+    """Return the names of the files that an episode has of its own: its answers, and its GIF."""
+    return f"answers/seed-{episode.seed}.json", f"gifs/seed-{episode.seed}.gif"
+
+
 def _write_gifs(config: ExperimentConfig, folder: Path, episodes: Iterable[Episode]) -> None:
     for episode in episodes:
-        path = folder / f"seed-{episode.seed}.gif"
+        path = folder / _of_episode(episode)[1]
         if episode.steps and not path.exists():
-            folder.mkdir(exist_ok=True)
+            path.parent.mkdir(exist_ok=True)
             write_gif(path, episode, config.environment.maker(render_mode="rgb_array"), config.experiment.gif_fps)
 
 

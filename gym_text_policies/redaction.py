@@ -6,9 +6,10 @@ import os
 import re
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 _SECRET_NAME = re.compile(r"(^|_)(key|secret|password|authorization|token|credentials?)$", re.IGNORECASE)
+_PASSWORD = re.compile(r"(?<=://)[^/?#\s]*@")
+"""Who is named before the host in an address, anywhere in a text."""
 _HIDDEN = "(not kept)"
 
 
@@ -20,9 +21,7 @@ def without_secrets(data: Any) -> Any:
         return type(data)(without_secrets(part) for part in data)
     if not isinstance(data, str):
         return data
-    if "@" in data and "://" in data:
-        parts = urlsplit(data)
-        data = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    data = _PASSWORD.sub("", data)
     for name, value in os.environ.items():
         if len(value) >= 8 and _SECRET_NAME.search(name):
             data = data.replace(value, _HIDDEN)

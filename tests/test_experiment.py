@@ -210,6 +210,27 @@ def test_no_file_of_a_run_has_a_key(tmp_path, monkeypatch, capsys):
     assert PLANTED not in printed.out + printed.err
 
 
+def test_an_episode_that_is_played_again_has_no_files_of_its_first_attempt(tmp_path):
+    config = {
+        "agent": {"model": "scripted:go forward|nonsense", "strategy": "zero_shot", "on_invalid": "raise"},
+        "environment": {"name": "BabyAIText-v0"},
+        "experiment": {"verbose": False, "save_gif": True, "retry_errors": True},
+    }
+    folder = run_experiment(config, tmp_path / "run")
+    assert list(read(folder / "metrics.json")["errors"]) == ["0"]
+    files = [folder / "answers" / "seed-0.json", folder / "gifs" / "seed-0.gif"]
+    before = [path.read_bytes() for path in files]
+    for path in files:
+        path.write_text("of the first attempt")
+    run_experiment(config, folder)
+    assert [path.read_bytes() for path in files] == before
+
+
+def test_a_text_that_only_looks_like_an_address_is_kept():
+    for text in ("http://[a@b", "see http://a.b/c or write to me@x.y", "://@"):
+        assert without_secrets(text).endswith(text.rpartition("@")[2])
+
+
 def test_secrets_are_not_kept(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", PLANTED)
     data = {"base_url": "https://me:pass@host:80/v1", "extra": {"Authorization": "x y"}, "max_tokens": 5, "note": f"a {PLANTED}"}
