@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import math
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
-from gym_text.errors import GymTextError, MissingDependencyError, import_extra
-from gym_text.pictures import draw_panel, prepare_pygame
+from gym_text.errors import import_extra
 from gym_text_policies.records import Episode, Step
+from gym_text_policies.replay import replayed
 
-_logger = logging.getLogger(__name__)
 HEIGHT, PANEL, MARGIN = 420, 380, 14
 """Pixels: height of all, width and margin of the panel beside the picture."""
 MOST_PICTURES = 400
@@ -44,9 +41,9 @@ def write_gif(path: str | Path, episode: Episode, make_env: Callable[[], gym.Env
     import_extra("PIL", "experiments")
     stride = math.ceil((episode.length + 1) / MOST_PICTURES)
     pictures = [
-        _beside(frame, episode, index, so_far)
-        for index, frame, so_far in _replayed(episode, make_env)
-        if index % stride == 0 or index == episode.length
+        _beside(state.picture(), episode, state.number, state.so_far)
+        for state in replayed(episode, make_env)
+        if state.number % stride == 0 or state.number == episode.length
     ]
     if not pictures:
         return
@@ -55,39 +52,6 @@ def write_gif(path: str | Path, episode: Episode, make_env: Callable[[], gym.Env
     partial = Path(path).with_suffix(".partial")
     first.save(partial, format="GIF", save_all=True, append_images=rest, duration=durations, loop=0)
     partial.replace(path)
-
-
-def _replayed(episode: Episode, make_env: Callable[[], gym.Env[Any, Any]]) -> Iterator[tuple[int, np.ndarray, float]]:
-    """Yield the number of each state, its picture, and the return so far."""
-    if "gym_text." not in str(gym.spec(episode.environment["id"]).entry_point):
-        with contextlib.suppress(MissingDependencyError):
-            prepare_pygame("box2d")  # Gymnasium's own environments draw with it, and some complain where there is no screen
-    env = make_env()
-    try:
-        spec = env.get_wrapper_attr("text_spec")
-        obs, _ = env.reset(seed=episode.seed)
-        so_far = 0.0
-        for index, step in enumerate(episode.steps):
-            yield index, _picture(env, obs), so_far
-            obs, reward, *_ = env.step(spec.encode(step.decision.action, dict(obs)))
-            so_far += float(reward)
-        if not math.isclose(so_far, episode.total_reward, rel_tol=1e-6, abs_tol=1e-6):
-            _logger.warning("seed %d: the GIF may not show what happened: played again, its return is another.", episode.seed)
-        yield episode.length, _picture(env, obs), so_far
-    finally:
-        env.close()
-
-
-def _picture(env: gym.Env[Any, Any], obs: Any) -> np.ndarray:
-    frame = None
-    if env.render_mode == "rgb_array":
-        try:
-            frame = env.render()
-        except (GymTextError, gym.error.Error):  # what it draws with is not installed
-            frame = None
-    if isinstance(frame, np.ndarray) and frame.ndim == 3:
-        return frame
-    return draw_panel(str(obs["goal"]), str(obs["text"]))
 
 
 def _beside(frame: np.ndarray, episode: Episode, index: int, so_far: float) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import io
 import json
 import logging
@@ -19,8 +20,8 @@ import numpy as np
 from gym_text import GymTextError
 from gym_text.errors import import_extra
 from gym_text.wrappers import DescribeObservation
-from gym_text_policies.policy import text_spec
 from gym_text_policies.records import Episode, plain
+from gym_text_policies.replay import replayed
 from gym_text_policies.store import write_atomically
 
 _logger = logging.getLogger(__name__)
@@ -76,29 +77,21 @@ def replay(episode: Episode, cache: Path | None = None) -> Replay:
 
 
 def _play(episode: Episode) -> Replay:
-    env = _make(episode)
     pictures: dict[str, int] = {}
     shown: list[int | None] = []
     gold: list[str | None] = []
     every = math.ceil((episode.length + 1) / _MOST_PICTURES)
 
-    def draw(step: int) -> None:
-        if step % every and step != episode.length:
+    for state in replayed(episode, functools.partial(_make, episode)):
+        number = state.number
+        if number % every and number != episode.length:
             shown.append(None)
         else:
-            shown.append(pictures.setdefault(_encode(env.render()), len(pictures)))
-
-    try:
-        obs, info = env.reset(seed=episode.seed)
-        spec = text_spec(env)
-        for number, step in enumerate(episode.steps):
-            _check(obs, step.observation)
-            draw(number)
-            gold.append(step.gold_action or info.get("gold_action"))
-            obs, _, _, _, info = env.step(spec.encode(step.decision.action, dict(obs)))
-        draw(episode.length)
-    finally:
-        env.close()
+            shown.append(pictures.setdefault(_encode(state.picture()), len(pictures)))
+        if number < episode.length:
+            step = episode.steps[number]
+            _check(state.obs, step.observation)
+            gold.append(step.gold_action or state.info.get("gold_action"))
     return Replay(tuple(pictures), tuple(shown), tuple(gold))
 
 
