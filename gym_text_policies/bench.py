@@ -124,7 +124,10 @@ def command(config: BenchConfig) -> str:
 
 
 def tabulate(config: BenchConfig, contests: Sequence[Contest], store: EpisodeStore) -> str:
-    """Make the table of stored episodes, write it as ``table.md`` and ``table.json``, and return the Markdown."""
+    """Make the table of stored episodes, write it as ``table.md`` and ``table.json``, and return the Markdown.
+
+    In the JSON file there are also the versions of packages, and each row's label by the key of its first episode.
+    """
     rows = [row(contest.environment, contest.label, store.episodes(contest.keys.values())) for contest in contests]
     table = markdown(rows)
     record = {
@@ -132,6 +135,7 @@ def tabulate(config: BenchConfig, contests: Sequence[Contest], store: EpisodeSto
         "config": dataclasses.asdict(config),
         "versions": versions(),
         "rows": rows,
+        "labels": {next(iter(contest.keys.values()), ""): contest.label for contest in contests},
     }
     write_atomically(store.folder / "table.json", json.dumps(record, indent=2) + "\n")
     write_atomically(store.folder / "table.md", f"{table}\n{NOTES}")

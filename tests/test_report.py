@@ -227,9 +227,13 @@ def test_policies_of_one_name_are_told_apart(tmp_path):
             policy = LLMPolicy(ScriptedBackend(["turn left"]), text_spec(env), history=history)
             for episode in rollout(make_env, policy, range(1)):
                 store.append(episode)
+    store.close()
     variants = read_runs([tmp_path]).variants
     assert [variant.policy for variant in variants] == ["scripted, text, history=0", "scripted, text, history=2"]
     assert len({variant.environment for variant in variants}) == 1
+    labels = {variants[1].episodes[0].key: "with history"}  # as the benchmark's table calls it
+    (tmp_path / "table.json").write_text(json.dumps({"labels": labels}))
+    assert [variant.policy for variant in read_runs([tmp_path]).variants] == ["scripted, text", "with history"]
 
 
 def test_what_does_not_fit_is_left_out(run, tmp_path, monkeypatch):
