@@ -1,8 +1,9 @@
-# `make bench` runs the main benchmark, `make test` all tests; both set up what they need in .venv the first time.
+# `make bench` runs the main benchmark, `make test` all tests, `make docs` builds the documentation; all set up what they need in .venv
+# the first time.
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: bench test check setup clean
+.PHONY: bench test check docs setup clean
 
 bench: .venv/ready
 	@$(BIN)/python benchmarks/policies.py $(ARGS)
@@ -14,6 +15,9 @@ check: .venv/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: .venv/ready
+	@$(BIN)/python docs/build.py
 
 setup: .venv/ready
 

@@ -119,9 +119,14 @@ def remake_environment(record: Mapping[str, Any], **arguments: Any) -> gym.Env[A
 
 
 def playable_ids(*, gymnasium: bool) -> list[str]:
-    """Return the ids of our environments; with `gymnasium` also those of its own that have a description."""
+    """Return the ids of our environments; with `gymnasium` also its own that have a description, each in its newest version."""
     ours = [name for name, spec in gym.registry.items() if str(spec.entry_point).startswith("gym_text.")]
-    return ours + [name for name, spec in gym.registry.items() if gymnasium and name not in ours and _speaks(spec)]
+    others: dict[str, EnvSpec] = {}
+    for spec in gym.registry.values() if gymnasium else ():
+        known = others.get(spec.name)
+        if spec.id not in ours and _speaks(spec) and (known is None or (known.version or 0) < (spec.version or 0)):
+            others[spec.name] = spec
+    return ours + [spec.id for spec in others.values()]
 
 
 def _speaks(spec: EnvSpec) -> bool:

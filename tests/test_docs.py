@@ -1,0 +1,45 @@
+"""The documentation builds, offline; the code in it runs as a doctest."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+from gym_text_policies import cli
+from gym_text_policies.environments import playable_ids
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+@pytest.fixture(scope="module")
+def build():
+    spec = importlib.util.spec_from_file_location("docs_build", DOCS / "build.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_site_has_every_page_environment_and_command(build, tmp_path):
+    pytest.importorskip("zensical")
+    site = build.build(tmp_path / "docs")
+    pages = {path.stem for path in DOCS.glob("*.md")} | {"environments", "command-line"}
+    assert all((site / page / "index.html").is_file() for page in pages - {"index"}) and (site / "index.html").is_file()
+    environments = (tmp_path / "docs/pages/environments.md").read_text()
+    assert all(f"## {name}\n" in environments for name in playable_ids(gymnasium=False))
+    assert "`FrozenLake-v1`" in environments and environments.count("```") % 2 == 0
+    commands = (tmp_path / "docs/pages/command-line.md").read_text()
+    assert all(f"## gym-text {name}\n" in commands for name in cli.COMMANDS)
+    assert not re.search(r"<(?:script|link|img)[^>]+(?:src|href)=.https?://", (site / "index.html").read_text())
+
+
+def test_every_page_is_in_the_menu(build):
+    assert {path.name for path in DOCS.glob("*.md")} <= build.PAGES.keys()
+
+
+def test_a_docstring_becomes_markdown(build):
+    doc = "One.\n\n## Heading\n\n>>> f()\n1\n\nAs ``x``::\n\n    block\n\n>>> g()\n2"
+    assert build.as_markdown(doc).split("\n") == [
+        *("One.", "", "### Heading", "", "```python", ">>> f()", "1", "```", "", "As `x`:", "", "    block", ""),
+        *("```python", ">>> g()", "2", "```", ""),
+    ]
