@@ -21,6 +21,7 @@ PAGES = {
     "index.md": "Start",
     "environments.md": "Environments",
     "experiments.md": "Experiments",
+    "reports.md": "Reports",
     "strategies.md": "Strategies and answers",
     "providers.md": "Providers",
     "training.md": "Training",
