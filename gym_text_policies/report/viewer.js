@@ -90,13 +90,17 @@
     box.replaceChildren(image);
   }
 
+  // The task and what is perceived first; the list of actions, which can be long, last.
   function showSeen(observation) {
-    const parts = [];
-    for (const [name, value] of Object.entries(observation)) {
-      const isList = Array.isArray(value) && value.every((one) => typeof one === "string");
-      const text = typeof value === "string" ? value : isList ? value.join("\n") : JSON.stringify(value, null, 1);
-      parts.push(element("dt", name), element("dd", text));
-    }
+    const ranks = { goal: 0, text: 1, valid_actions: 3 };
+    const rank = (name) => ranks[name] ?? 2;
+    const names = Object.keys(observation).sort((one, other) => rank(one) - rank(other));
+    const parts = names.flatMap((name) => {
+      const value = observation[name];
+      const isList = Array.isArray(value) && value.every((one) => typeof one !== "object");
+      const text = typeof value === "string" ? value : isList ? value.join(", ") : JSON.stringify(value);
+      return [element("dt", name), element("dd", text)];
+    });
     byId("seen").replaceChildren(...parts);
   }
 
