@@ -174,7 +174,7 @@ def test_learning_curves_come_from_the_files_that_training_leaves(tmp_path):
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps(data))
     (tmp_path / "ppo").mkdir()
-    (tmp_path / "ppo" / "curve.jsonl").write_text('{"update": 1, "return": 0.5}\n{"update": 2, "return": 0.7}\n{"upd')
+    (tmp_path / "ppo" / "metrics.jsonl").write_text('{"iteration": 1, "return": 0.5}\n{"iteration": 2, "return": 0.7}\n{"iter')
     (tmp_path / "search").mkdir()
     lines = [{"key": str(i), "index": i, "value": value, "successes": 0} for i, value in enumerate((1.0, 3.0, 2.0))]
     (tmp_path / "search" / "evaluations.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -186,7 +186,7 @@ def test_learning_curves_come_from_the_files_that_training_leaves(tmp_path):
     assert curves["search", "best return so far"].points == ((1.0, 1.0), (2.0, 3.0), (3.0, 3.0))
     assert len(curves["sft", "loss"].points) <= 400
     assert curves["old", "loss"].points == ((1.0, 7.0), (2.0, 6.0))
-    assert curves["ppo", "return"].over == "update"
+    assert curves["ppo", "return"].over == "iteration"
     assert [len(chart.lines) for chart in charts(list(curves.values()))] == [2, 1, 1, 1]
     text = write_report([tmp_path], tmp_path / "r.html").read_text()
     assert text.count("<polyline") == 5 and "Learning curves" in text

@@ -14,7 +14,7 @@ from gym_text.errors import UsageError
 _LISTS = {"training.json": "curve", "trainer_state.json": "log_history"}
 """Where in a JSON file the records are; the second file is Hugging Face's."""
 _SEARCH = "evaluations.jsonl"
-CURVE_FILES = ("curve.jsonl", *_LISTS, _SEARCH)
+CURVE_FILES = ("curve.jsonl", "metrics.jsonl", *_LISTS, _SEARCH)
 """Records, with numbers by name; those of the kind jsonl have one a line. Earlier ones are preferred."""
 _POSITIONS = ("step", "iteration", "update", "round", "evaluation", "episode", "epoch")
 """Names of what goes to the right; the first that a record has."""
