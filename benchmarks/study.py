@@ -1,0 +1,208 @@
+"""The published BabyAI study's design: five tasks x seeds from 200 on x variants of the prompt, with standard errors and plots.
+
+The variants are lines of ``study.yaml`` beside this file; swap their ``model`` for another one. The study runs concurrently, can
+be stopped at any time (Ctrl-C) and goes on from there. The published one takes 20 seeds a task: ``--seeds 20``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import math
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+
+from gym_text.babyai.levels import TASKS
+from gym_text.errors import GymTextError
+from gym_text_policies import bench
+from gym_text_policies.options import add_fields
+from gym_text_policies.records import Episode
+from gym_text_policies.report.plots import mean_and_error
+from gym_text_policies.store import EpisodeStore, write_atomically
+from gym_text_policies.variants import load_variant, read_variants
+
+HERE = Path(__file__).parent
+MEASURES = {
+    "success": lambda episode: float(episode.outcome == "won"),
+    "return": lambda episode: episode.total_reward,
+    "length": lambda episode: float(episode.length),
+    "tokens in": lambda episode: float(episode.tokens_in),
+    "tokens out": lambda episode: float(episode.tokens_out),
+}
+Figures = dict[str, tuple[float | None, float | None]]
+"""Measure -> mean and standard error."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """What to play."""
+
+    seeds: int = 3
+    """Episodes of each task and variant."""
+    first_seed: int = 200
+    """Seed of the first; the others follow it."""
+    tasks: tuple[str, ...] = TASKS
+    """Tasks of BabyAIText-v0."""
+    variants: str = str(HERE / "study.yaml")
+    """The variants: a YAML file, name -> options of load_policy."""
+    folder: str = "runs/study"
+    """Run folder; a second run goes on from what is there."""
+    batch: int = 8
+    """Episodes that run at once, asking a model in this process together."""
+    max_concurrency: int = 50
+    """Requests to a provider that wait at once."""
+    retry_errors: bool = False
+    """Play episodes again that ended in an error."""
+    results: str = str(HERE / "results")
+    """Folder of study.md, study.json and study.png."""
+
+
+def environment(task: str) -> str:
+    """Return the name of a task's environment."""
+    return f"BabyAIText-v0?task={task}"
+
+
+def play(config: Config) -> EpisodeStore:
+    """Play what is missing."""
+    _, store = bench.run(
+        bench.BenchConfig(
+            folder=config.folder,
+            environments=tuple(environment(task) for task in config.tasks),
+            variants=config.variants,
+            fold="none",
+            first_seed=config.first_seed,
+            seeds=config.seeds,
+            llm_seeds=config.seeds,
+            batch=config.batch,
+            max_concurrency=config.max_concurrency,
+            retry_errors=config.retry_errors,
+        )
+    )
+    return store
+
+
+def labels(config: Config) -> dict[str, str]:
+    """Return the name of each policy, by its configuration as JSON; random and expert stand beside the variants."""
+    env = gym.make("BabyAIText-v0")
+    variants = {"random": {"model": "random"}, **read_variants(config.variants), "gold (expert)": {"model": "gold"}}
+    return {as_key(load_variant(name, options, env).config): name for name, options in variants.items()}
+
+
+def as_key(config: Mapping[str, Any]) -> str:
+    """Return a configuration as a text; equal ones have equal texts."""
+    return json.dumps(config, sort_keys=True)
+
+
+def group(config: Config, episodes: Iterable[Episode]) -> dict[str, dict[str, list[Episode]]]:
+    """Return the study's episodes by variant and task."""
+    names = labels(config)
+    found: dict[str, dict[str, list[Episode]]] = {name: {task: [] for task in config.tasks} for name in names.values()}
+    seeds = range(config.first_seed, config.first_seed + config.seeds)
+    for episode in episodes:
+        name, task = names.get(as_key(episode.policy)), episode.environment["kwargs"].get("task")
+        if name and task in config.tasks and episode.seed in seeds:
+            found[name][task].append(episode)
+    return found
+
+
+def figures(episodes: Sequence[Episode]) -> Figures:
+    """Return means and standard errors; episodes that ended in an error count in none."""
+    played = [episode for episode in episodes if episode.error is None]
+    return {name: mean_and_error([measure(episode) for episode in played]) for name, measure in MEASURES.items()}
+
+
+def over_tasks(tasks: Sequence[Figures]) -> Figures:
+    """Return the mean of the tasks' means; its standard error is that of a sum of independent means."""
+    found: Figures = {}
+    for name in MEASURES:
+        means = [task[name][0] for task in tasks]
+        errors = [task[name][1] for task in tasks]
+        mean = None if None in means else sum(means) / len(means)  # type: ignore[arg-type]
+        error = None if None in errors else math.sqrt(sum(e * e for e in errors if e is not None)) / len(errors)
+        found[name] = (mean, error)
+    return found
+
+
+def tabulate(config: Config, episodes: Iterable[Episode]) -> tuple[str, dict[str, Any]]:
+    """Return the table in Markdown, and its rows as plain JSON."""
+    lines = [f"| task | variant | episodes | errors | {' | '.join(MEASURES)} |", "|" + "---|" * (4 + len(MEASURES))]
+    rows: list[dict[str, Any]] = []
+    by_variant = group(config, episodes)
+    for name, tasks in by_variant.items():
+        each = {task: figures(found) for task, found in tasks.items()}
+        for task, row in {**each, "all": over_tasks(list(each.values()))}.items():
+            some = [episode for other, found in tasks.items() if task in ("all", other) for episode in found]
+            count = {"episodes": len(some), "errors": sum(episode.error is not None for episode in some)}
+            rows.append({"task": task, "variant": name, **count, **{measure: list(pair) for measure, pair in row.items()}})
+    for row in sorted(rows, key=lambda row: [*config.tasks, "all"].index(row["task"])):
+        cells = [row["task"], row["variant"], str(row["episodes"]), str(row["errors"])]
+        lines.append(f"| {' | '.join([*cells, *(shown(name, *row[name]) for name in MEASURES)])} |")
+    return "\n".join(lines), {"rows": rows}
+
+
+def shown(name: str, mean: float | None, error: float | None) -> str:
+    """Return a figure with its standard error."""
+    digits = 2 if name in ("success", "return") else 1 if name == "length" else 0
+    return "-" if mean is None else f"{mean:.{digits}f}" + ("" if error is None else f" ± {error:.{digits}f}")
+
+
+def plot(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Draw each measure by variant, over all tasks, with standard errors."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    chosen = [row for row in rows if row["task"] == "all"]
+    figure, panels = pyplot.subplots(1, len(MEASURES), figsize=(3.2 * len(MEASURES), 3.2), layout="constrained", sharey=True)
+    for panel, name in zip(panels, MEASURES, strict=True):
+        means, errors = [row[name][0] or 0.0 for row in chosen], [row[name][1] or 0.0 for row in chosen]
+        panel.barh([row["variant"] for row in chosen], means, xerr=errors, color="#4878a8", ecolor="#202020", capsize=3)
+        panel.set_title(name)
+        panel.invert_yaxis() if panel is panels[0] else None
+    figure.suptitle(f"BabyAI, {chosen[0]['episodes']} episodes a variant; bars: standard error")
+    figure.savefig(path, dpi=150)
+    pyplot.close(figure)
+
+
+def write(config: Config, store: EpisodeStore) -> str:
+    """Write the table, its figures and the plot; return the table."""
+    table, record = tabulate(config, store.episodes())
+    folder = Path(config.results)
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = {key: value for key, value in dataclasses.asdict(config).items() if key not in ("folder", "results", "variants")}
+    record = {"config": settings, "variants": read_variants(config.variants), "versions": bench.versions(), **record}
+    write_atomically(folder / "study.json", json.dumps(record, indent=1) + "\n")
+    note = "Means ± standard errors over the episodes; `all`: the mean of the tasks' means."
+    command = f"`python benchmarks/study.py --seeds {config.seeds}`"
+    write_atomically(folder / "study.md", f"{command}\n\n{table}\n\n{note}\n\n![by variant](study.png)\n")
+    plot(record["rows"], folder / "study.png")
+    return table
+
+
+def main() -> int:
+    """Play, then tabulate and plot."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    add_fields(parser, Config)
+    config = Config(**vars(parser.parse_args()))
+    try:
+        print(write(config, play(config)))
+    except KeyboardInterrupt:
+        print(
+            f"\nStopped. Every finished episode is kept in {config.folder}; the same command goes on from there.", file=sys.stderr
+        )
+        return 130
+    except GymTextError as error:
+        print(f"study: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
