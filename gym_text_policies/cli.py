@@ -46,6 +46,7 @@ COMMANDS = {
     "dagger": Command(
         "let a tuned model play, and teach it what its expert says", "gym_text_policies.training.dagger", "DAggerConfig"
     ),
+    "search": Command("search for a policy's parameters", "gym_text_policies.search", "SearchConfig", "command"),
     "completion": Command("print what makes a shell complete commands", "gym_text_policies.cli", "CompletionConfig", "complete"),
 }
 

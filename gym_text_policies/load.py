@@ -7,7 +7,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from gym_text.errors import UsageError
+from gym_text.errors import UsageError, check_options
 from gym_text_policies.backends import Backend, load_backend
 from gym_text_policies.backends.loading import settings_of
 from gym_text_policies.baselines import ControllerPolicy, GoldPolicy, RandomPolicy
@@ -15,6 +15,7 @@ from gym_text_policies.examples import FewShot, Retrieval, gold_examples
 from gym_text_policies.llm import LLMPolicy
 from gym_text_policies.policy import Policy, text_spec
 from gym_text_policies.prompts import Prompt
+from gym_text_policies.search.policy import load_searched
 
 
 def load_policy(model: str | Backend, env: gym.Env[Any, Any], *, seed: int = 0, **options: Any) -> Policy:
@@ -24,7 +25,7 @@ def load_policy(model: str | Backend, env: gym.Env[Any, Any], *, seed: int = 0, 
         model: ``random``, ``gold`` (the environment's expert) or ``controller`` (of a control task). Or a language model:
             ``smollm2`` (the embedded one), ``hf:OWNER/NAME``, a folder (of a model or an adapter), ``adapters/NAME`` (one that
             ships), ``openai:MODEL``, ``ollama:MODEL``, ``tensorzero:FUNCTION``, ``scripted:A|B``, or a `Backend`: see
-            `load_backend`.
+            `load_backend`. Or the ``policy.json`` of a search.
         env: The environment to play.
         seed: Seed of all that the policy draws at random.
         options: Of a language model; see `LLMPolicy`. For a strategy that shows examples also `shots`, how many (3), and
@@ -44,6 +45,9 @@ def load_policy(model: str | Backend, env: gym.Env[Any, Any], *, seed: int = 0, 
         if model == "controller":
             return ControllerPolicy.of(env)
         return RandomPolicy(text_spec(env), seed=seed) if model == "random" else GoldPolicy(text_spec(env))
+    if isinstance(model, str) and model.endswith(".json"):
+        check_options(model, options, [])
+        return load_searched(model, env)
     if isinstance(model, str):
         options = settings_of(model) | options
     own = [name for name in inspect.signature(LLMPolicy).parameters if name not in ("backend", "spec", "seed")]

@@ -10,7 +10,8 @@ from typing import Any
 from gym_text import TextSpec
 from gym_text.errors import InvalidActionError
 
-_NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?(?![\w])")
+NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?(?![\w])")
+"""A decimal number, or one in scientific notation, that stands by itself."""
 _LONGEST = 1_000_000
 """Characters of the longest answer that is read. All that reads one takes time in proportion to its length."""
 
@@ -93,7 +94,7 @@ def _named(words: str, by_words: Mapping[str, str]) -> set[str]:
 
 
 def _number(answer: str, spec: TextSpec, obs: Mapping[str, Any]) -> str | None:
-    numbers = [float(number) for number in _NUMBER.findall(answer)]
+    numbers = [float(number) for number in NUMBER.findall(answer)]
     if spec.size == 1:
         numbers = list(dict.fromkeys(numbers))
     if len(numbers) != spec.size:

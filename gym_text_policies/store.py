@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from gym_text import UsageError
 from gym_text.errors import StoreError
@@ -44,9 +44,13 @@ class EpisodeStore:
         StoreError: If another process writes into the folder, or it cannot be written.
     """
 
+    file_name: ClassVar[str] = "episodes.jsonl"
+    record: ClassVar[type[Any]] = Episode
+    """What a line holds: anything with ``key``, ``error``, ``to_json`` and ``from_json``."""
+
     def __init__(self, folder: str | Path, config: Mapping[str, Any] | None = None) -> None:
         self.folder = Path(folder)
-        self.path = self.folder / "episodes.jsonl"
+        self.path = self.folder / self.file_name
         self._lock: weakref.finalize[Any, Any] | None = None
         self._places: dict[str, tuple[int, bool]] = {}  # key -> (offset of its line, whether it ended in error)
         self._lines = 0
@@ -99,7 +103,7 @@ class EpisodeStore:
                 file.seek(offset)
                 line = file.readline()
                 try:
-                    episode = Episode.from_json(json.loads(line))
+                    episode = self.record.from_json(json.loads(line))
                 except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                     raise _damaged(f"{self.path}, at byte {offset}", line, error) from None
                 yield episode

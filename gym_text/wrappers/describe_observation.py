@@ -83,8 +83,7 @@ class DescribeObservation(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
         """Play one action."""
         obs, reward, terminated, truncated, info = self.env.step(action)
         self._score += float(reward)
-        over = terminated or truncated
-        success = over and bool(self._success(Ending(obs, float(reward), terminated, truncated, self._score)))
+        success = self.succeeded(obs, float(reward), bool(terminated), bool(truncated), self._score)
         failure = bool(terminated) and not success and self._success is not never
         return (
             self._in_words(obs),
@@ -98,6 +97,10 @@ class DescribeObservation(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
                 "failure": bool(info.get("failure", failure)),
             },
         )
+
+    def succeeded(self, obs: Any, reward: float, terminated: bool, truncated: bool, score: float) -> bool:
+        """Return whether an episode that ends so, with the environment's own observation, is a success."""
+        return (terminated or truncated) and bool(self._success(Ending(obs, reward, terminated, truncated, score)))
 
     def get_observation_schema(self) -> dict[str, Any]:
         """Return a JSON schema of the observation."""

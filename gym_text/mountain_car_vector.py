@@ -1,0 +1,114 @@
+"""Many rollouts of Gymnasium's MountainCarContinuous at once, in numpy, equal to Gymnasium's own to the last bit.
+
+Gymnasium computes a step in float32 scalars, the first one in float64, and the cosine in the C library; here every operation has
+the same operands in the same precision and order. The dynamics are those of
+`gymnasium.envs.classic_control.continuous_mountain_car` (https://gymnasium.farama.org/environments/classic_control/mountain_car_continuous/).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from gymnasium.utils import seeding
+
+LIMIT = 999
+"""Steps of an episode, as registered."""
+_POWER, _GRAVITY = np.float32(0.0015), 0.0025
+_LEFT, _RIGHT, _FASTEST, _FLAG = -1.2, 0.6, 0.07, 0.45
+
+Act = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""From observations, float32 of shape (n, 2), and which cars see them, int of shape (n,), to forces, float32 of shape (n,)."""
+
+
+@dataclass(frozen=True)
+class Drive:
+    """One car's episode."""
+
+    total_reward: float
+    length: int
+    """Number of steps."""
+    success: bool
+    """Whether it reached the flag."""
+    observations: np.ndarray
+    """What was seen, the last state included: float32 of shape (length + 1, 2); empty where it was not kept."""
+    actions: np.ndarray
+    """Forces: float32 of shape (length,); empty where they were not kept."""
+
+
+def drive(act: Act, seeds: Sequence[int], *, limit: int = LIMIT, keep: bool = True) -> list[Drive]:
+    """Drive one car for each seed until it reaches the flag, or for `limit` steps.
+
+    Args:
+        act: Decides for all cars that still drive. Forces beyond -1 and 1 are clipped first.
+        seeds: Of the episodes, as ``env.reset(seed=…)`` takes them; the same one may come several times.
+        limit: Most steps.
+        keep: Whether to keep what was seen and done.
+    """
+    starts = {seed: float(seeding.np_random(seed)[0].uniform(low=-0.6, high=-0.4)) for seed in dict.fromkeys(seeds)}
+    position = np.array([starts[seed] for seed in seeds])  # float64, as Gymnasium's state is until the first step
+    velocity = np.zeros(len(seeds))
+    totals, lengths, won = np.zeros(len(seeds)), np.full(len(seeds), limit), np.zeros(len(seeds), dtype=bool)
+    cars, notes = np.arange(len(seeds)), _Notes(keep)  # the cars that still drive
+    for step in range(limit):
+        if not len(cars):
+            break
+        obs = np.stack([position, velocity], axis=1).astype(np.float32)
+        force = np.clip(np.asarray(act(obs, cars), dtype=np.float32), np.float32(-1), np.float32(1))
+        notes.note(cars, obs, force)
+        position, velocity, arrived = _step(position, velocity, force)
+        effort = force.astype(np.float64)
+        totals[cars] += np.where(arrived, 100.0, 0.0) - effort * effort * 0.1
+        if arrived.any():
+            won[cars[arrived]], lengths[cars[arrived]] = True, step + 1
+            notes.note(cars[arrived], np.stack([position, velocity], axis=1)[arrived])
+            cars, position, velocity = cars[~arrived], position[~arrived], velocity[~arrived]
+    notes.note(cars, np.stack([position, velocity], axis=1))
+    kept = zip(*notes.sorted(len(seeds)), strict=True)
+    return [Drive(float(totals[i]), int(lengths[i]), bool(won[i]), *seen) for i, seen in enumerate(kept)]
+
+
+def _step(position: np.ndarray, velocity: np.ndarray, force: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the states after one step, float32, and which cars have arrived."""
+    # the C library's cosine, as Gymnasium calls it: numpy's own may differ in the last bit
+    pull = np.array([_GRAVITY * math.cos(angle) for angle in (3 * position).tolist()]).astype(np.float32)
+    velocity = velocity + (force * _POWER - pull)
+    velocity = np.clip(velocity, velocity.dtype.type(-_FASTEST), velocity.dtype.type(_FASTEST))
+    position = position + velocity
+    left = position.dtype.type(_LEFT)
+    position = np.clip(position, left, position.dtype.type(_RIGHT))
+    velocity = np.where((position == left) & (velocity < 0), velocity.dtype.type(0), velocity)
+    arrived = (position >= position.dtype.type(_FLAG)) & (velocity >= 0)
+    return position.astype(np.float32), velocity.astype(np.float32), arrived
+
+
+class _Notes:
+    """What all cars saw and did, step by step.
+
+    Args:
+        keep: Whether to keep it.
+    """
+
+    def __init__(self, keep: bool) -> None:
+        self._keep = keep
+        self._seen: list[tuple[np.ndarray, np.ndarray]] = [(np.zeros(0, dtype=int), np.zeros((0, 2), dtype=np.float32))]
+        self._done: list[tuple[np.ndarray, np.ndarray]] = [(np.zeros(0, dtype=int), np.zeros(0, dtype=np.float32))]
+
+    def note(self, cars: np.ndarray, obs: np.ndarray, force: np.ndarray | None = None) -> None:
+        """Note what some cars see and, unless it is their last state, do."""
+        if self._keep:
+            self._seen.append((cars, obs))
+            if force is not None:
+                self._done.append((cars, force))
+
+    def sorted(self, cars: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """Return the observations and the actions of each car."""
+        return _by_car(self._seen, cars), _by_car(self._done, cars)
+
+
+def _by_car(notes: list[tuple[np.ndarray, np.ndarray]], cars: int) -> list[np.ndarray]:
+    whose = np.concatenate([who for who, _ in notes])
+    values = np.concatenate([what for _, what in notes])[np.argsort(whose, kind="stable")]
+    return np.split(values, np.cumsum(np.bincount(whose, minlength=cars))[:-1]) if cars else []

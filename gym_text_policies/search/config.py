@@ -1,0 +1,170 @@
+"""`SearchConfig`: all settings of a search, as options and as keys of a YAML file."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from gym_text.errors import UsageError, check_choice, check_int, check_options, import_extra
+from gym_text.text_env import fold_seed
+from gym_text_policies.environments import parse_environment
+from gym_text_policies.search.evaluate import Task
+from gym_text_policies.search.model import Asking
+
+OPTIMISERS = ("model", "random", "zero", "cma", "gp", "scripted")
+_FREE = ("config", "folder", "evaluations", "workers", "pictures", "trajectories", "options")
+
+
+@dataclass(frozen=True)
+class SearchConfig:
+    """Search for the parameters of a policy: a language model proposes them, or CMA-ES, a Gaussian process, chance.
+
+    The policy is linear in the numbers that an environment shows, or a table where it shows whole numbers. Each proposal is worth
+    the mean return of rollouts on fixed seeds. The folder keeps all; the same command goes on from there.
+    """
+
+    config: str = field(default="", metadata={"positional": True})
+    """A YAML file with these settings as keys; options given beside it count more."""
+    environment: str = "MountainCarContinuous-v0"
+    """A Gymnasium id, or one of ours; with keyword arguments as in FrozenLake-v1?is_slippery=False."""
+    optimiser: str = "model"
+    """What proposes: model, random, zero, cma, gp, scripted, or two of them as in 'model then cma'."""
+    model: str = "smollm2"
+    """Language model: smollm2, hf:OWNER/NAME, a folder, openai:MODEL, ollama:MODEL, tensorzero:FUNCTION, scripted:A|B."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Of the model's backend: base_url, timeout, cache, prices, max_cost …"""
+    evaluations: int = 100
+    """Proposals in all, those of the warm-up included. More than the folder has goes on."""
+    num_rollouts: int = 20
+    """Rollouts of each proposal; their mean return is its value."""
+    max_episode_steps: int | None = None
+    """Most steps of a rollout; none is the environment's own limit."""
+    bias: bool = True
+    """Whether a linear policy has a constant term: 3 parameters on MountainCarContinuous instead of 2."""
+    bounds: tuple[float, ...] = (-6.0, 6.0)
+    """Least and greatest value of a linear policy's parameters."""
+    warmup_episodes: int = 0
+    """Random proposals before the optimiser begins, or proposals that are taken from warmup_folder."""
+    warmup_folder: str = ""
+    """Folder of an earlier search, whose first evaluations are taken over instead of made."""
+    refine_at: int = 0
+    """Of two optimisers: evaluations after which the second takes over; 0 is half of them."""
+    sigma: float = 0.0
+    """First step of CMA-ES as a share of the bounds' range; 0 is 0.3, or 0.1 where it refines."""
+    proposals: str = ""
+    """For scripted: a JSON file with a list of parameters for each evaluation, or the folder of a search to repeat."""
+    prompt: Literal["numeric", "semantic"] = "numeric"
+    """numeric: the model optimises an unnamed function. semantic: it is told the task, what the parameters mean, how episodes went."""
+    conversation: bool = False
+    """Whether each evaluation is a turn of one conversation, instead of a line in a single prompt."""
+    structured: bool = True
+    """Whether the answer has to be a JSON object of the parameters."""
+    reasons: bool = True
+    """Whether the model gives a reason before its numbers."""
+    buffer_size: int = 20
+    """Evaluations that the model is shown: the best half of them, and the latest."""
+    search_std: float = 1.0
+    """Hint to the model: how far from good parameters to look."""
+    optimum: float | None = None
+    """Greatest possible value, if the model is to be told; the record says whether it was."""
+    retries: int = 3
+    """Times that an unusable answer is asked for again before a random proposal stands in."""
+    temperature: float = 1.0
+    """Of the model; 0 takes the most probable answer."""
+    max_tokens: int | None = None
+    """Most tokens of an answer; none is enough for the numbers and a short reason."""
+    seed: int = 0
+    """Of the search and its rollouts."""
+    folder: str = "runs/search"
+    """Run folder."""
+    workers: int = 1
+    """Processes in which rollouts run at once; MountainCarContinuous needs none."""
+    trajectories: bool = True
+    """Whether to keep each evaluation's trajectories, compressed."""
+    pictures: bool = True
+    """Whether to draw the return over evaluations, the search path, state and action of the best, and its GIF."""
+
+    def __post_init__(self) -> None:
+        parse_environment(self.environment)
+        for name in self.stages:
+            check_choice("optimiser", name, OPTIMISERS)
+        if not 1 <= len(self.stages) <= 2:
+            raise UsageError(f"optimiser: expected one, or two as in 'model then cma'; got {self.optimiser!r}.")
+        if len(self.bounds) != 2 or not self.bounds[0] < self.bounds[1]:
+            raise UsageError(f"bounds: expected the least and the greatest value, as in -6 6; got {self.bounds}.")
+        limits = {"evaluations": (1, 1_000_000), "num_rollouts": (1, 100_000), "buffer_size": (1, 10_000), "workers": (1, 1000)}
+        limits |= {"warmup_episodes": (0, 1_000_000), "refine_at": (0, 1_000_000), "retries": (0, 100), "seed": (0, 2**31 - 1)}
+        for name, (low, high) in limits.items():
+            check_int(name, getattr(self, name), low, high)
+        if not 0 <= self.sigma <= 1 or not self.search_std > 0 or not 0 <= self.temperature <= 100:
+            raise UsageError("expected sigma from 0 to 1, search_std above 0 and temperature from 0 to 100.")
+        if "scripted" in self.stages and not self.proposals:
+            raise UsageError("proposals: expected a JSON file, or the folder of a search, for the optimiser 'scripted'; got none.")
+
+    @property
+    def stages(self) -> list[str]:
+        """The optimisers, in their order."""
+        return [part.strip() for part in self.optimiser.split(" then ")]
+
+    @property
+    def takes_over_at(self) -> int:
+        """Evaluations after which the second optimiser takes over, where there is one."""
+        return self.refine_at or self.evaluations // 2
+
+    @property
+    def first_sigma(self) -> float:
+        """The first step of CMA-ES, as a share of the range."""
+        return self.sigma or (0.1 if len(self.stages) > 1 else 0.3)
+
+    @property
+    def task(self) -> Task:
+        """What is rolled out. Seeds lie in the train fold: those of another search seed are others."""
+        seeds = tuple(fold_seed("train", self.seed * self.num_rollouts + i) for i in range(self.num_rollouts))
+        return Task(self.environment, seeds, self.bias, (self.bounds[0], self.bounds[1]), self.max_episode_steps)
+
+    @property
+    def asking(self) -> Asking:
+        """How the model is asked."""
+        return Asking(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Asking)})
+
+    def identity(self) -> dict[str, Any]:
+        """Return what all runs into one folder must share; without secrets."""
+        settings = {name: value for name, value in dataclasses.asdict(self).items() if name not in _FREE}
+        if len(self.stages) > 1:
+            settings["refine_at"] = self.takes_over_at
+        if "model" not in self.stages:
+            for name in ("model", *(field.name for field in dataclasses.fields(Asking))):
+                settings.pop(name)
+        return {"search": 1, **settings}
+
+
+def resolve(config: SearchConfig) -> SearchConfig:
+    """Return the settings of a configuration's YAML file, with those that differ from their defaults beside it.
+
+    Raises:
+        UsageError: If the file is none, or has other keys.
+    """
+    if not config.config:
+        return config
+    yaml = import_extra("yaml", "experiments")
+    try:
+        keys = yaml.safe_load(Path(config.config).read_text("utf-8")) or {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UsageError(f"{config.config}: expected a YAML file; {error}.") from error
+    if not isinstance(keys, dict):
+        raise UsageError(f"{config.config}: expected keys with values; got {keys!r}.")
+    fields = {field.name: field for field in dataclasses.fields(SearchConfig) if field.name != "config"}
+    check_options(config.config, [str(key) for key in keys], list(fields))
+    given = {name: getattr(config, name) for name, one in fields.items() if getattr(config, name) != _default(one)}
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in keys.items()}
+    try:
+        return SearchConfig(**(values | given))
+    except TypeError as error:
+        raise UsageError(f"{config.config}: expected values of the types that gym-text search --help names; {error}.") from error
+
+
+def _default(one: dataclasses.Field[Any]) -> Any:
+    return one.default if one.default_factory is dataclasses.MISSING else one.default_factory()

@@ -1,0 +1,152 @@
+"""What a policy's parameters are worth: the mean return of rollouts on fixed seeds."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from gym_text.mountain_car_vector import LIMIT, drive
+from gym_text.wrappers import DescribeObservation
+from gym_text_policies.environments import environment_maker, parse_environment
+from gym_text_policies.search.forms import Form, form_of
+
+_AT_ONCE = 64
+"""Policies that are rolled out together where that is faster."""
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """One episode of a policy with certain parameters."""
+
+    seed: int
+    total_reward: float
+    length: int
+    success: bool
+    observations: np.ndarray
+    """Numbers observed, the last state included, of shape (length + 1, k); empty where they were not kept."""
+    actions: np.ndarray
+    """Of shape (length, size) or (length,)."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is rolled out: an environment, a form of policy, and on which seeds."""
+
+    environment: str
+    """Name of the environment; see `parse_environment`."""
+    seeds: tuple[int, ...]
+    bias: bool
+    bounds: tuple[float, float]
+    max_episode_steps: int | None = None
+
+    def make(self, **arguments: Any) -> gym.Env[Any, Any]:
+        """Make the environment."""
+        limit = {} if self.max_episode_steps is None else {"max_episode_steps": self.max_episode_steps}
+        return environment_maker(self.environment, **{"expert": "off"} if _has_expert(self.environment) else {})(
+            **limit, **arguments
+        )
+
+    def form(self, env: gym.Env[Any, Any]) -> Form:
+        """Return the form of policy that fits it."""
+        return form_of(env, bias=self.bias, bounds=self.bounds)
+
+
+def _has_expert(environment: str) -> bool:
+    return str(gym.registry[parse_environment(environment)[0]].entry_point).startswith("gym_text.")
+
+
+class Evaluator:
+    """Rolls policies out; what comes out does not depend on how many there are at once.
+
+    Args:
+        task: What to roll out.
+        workers: Processes in which rollouts run at once; MountainCarContinuous needs none, its rollouts are one computation.
+    """
+
+    def __init__(self, task: Task, *, workers: int = 1) -> None:
+        self.task = task
+        self._env = task.make()
+        self.form = task.form(self._env)
+        self.spec = self._env.get_wrapper_attr("text_spec")
+        plain = parse_environment(task.environment)
+        self._is_car = plain[0] == "MountainCarContinuous-v0" and not plain[1]
+        self._pool: ProcessPoolExecutor | None = None
+        if workers > 1 and not self._is_car:
+            context = multiprocessing.get_context("spawn")  # a forked child of a process with threads may hang
+            self._pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=(task,))
+        self.at_once = _AT_ONCE if self._is_car else 1
+
+    def __call__(self, batch: Sequence[Sequence[float]], *, keep: bool = True) -> list[tuple[Rollout, ...]]:
+        """Return the rollouts of each policy.
+
+        Args:
+            batch: Values of the parameters of each policy.
+            keep: Whether to keep what was seen and done.
+        """
+        if self._is_car:
+            return self._drive(np.array(batch, dtype=np.float64).reshape(len(batch), -1), keep)
+        jobs = [(tuple(values), seed, keep) for values in batch for seed in self.task.seeds]
+        if self._pool:
+            played = list(self._pool.map(_play_in_worker, jobs))
+        else:
+            played = [play(self._env, self.form, *job) for job in jobs]
+        n = len(self.task.seeds)
+        return [tuple(played[i * n : (i + 1) * n]) for i in range(len(batch))]
+
+    def close(self) -> None:
+        """Close the environment, and end the processes."""
+        if self._pool:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+        self._env.close()
+
+    def _drive(self, batch: np.ndarray, keep: bool) -> list[tuple[Rollout, ...]]:
+        seeds, limit = self.task.seeds, self.task.max_episode_steps or LIMIT
+        values = np.repeat(batch, len(seeds), axis=0)
+        act = lambda obs, cars: self.form.act(values[cars], obs.astype(np.float64))[:, 0]  # noqa: E731
+        drives = drive(act, list(seeds) * len(batch), limit=limit, keep=keep)
+        rollouts = [
+            Rollout(seed, d.total_reward, d.length, d.success, d.observations, d.actions[:, None])
+            for seed, d in zip(list(seeds) * len(batch), drives, strict=True)
+        ]
+        return [tuple(rollouts[i : i + len(seeds)]) for i in range(0, len(rollouts), len(seeds))]
+
+
+def play(env: gym.Env[Any, Any], form: Form, values: Sequence[float], seed: int, keep: bool) -> Rollout:
+    """Play one episode by a policy's parameters."""
+    weights = np.array([values], dtype=np.float64)
+    described = isinstance(env, DescribeObservation)
+    game: gym.Env[Any, Any] = env.env if isinstance(env, DescribeObservation) else env  # words would only cost time here
+    read = (lambda obs: form.numbers({form.keys[0]: obs})) if described and len(form.keys) == 1 else form.numbers
+    obs, info = (env if described and len(form.keys) > 1 else game).reset(seed=seed)
+    seen, done, total, over = [read(obs)], [], 0.0, False
+    while not over:
+        action = form.act(weights, seen[-1][None])[0]
+        obs, reward, terminated, truncated, info = game.step(action if action.ndim else int(action))
+        total, over = total + float(reward), bool(terminated or truncated)
+        seen.append(read(obs))
+        done.append(action)
+    success = bool(info.get("success", False))
+    if isinstance(env, DescribeObservation) and "success" not in info:
+        success = env.succeeded(obs, float(reward), bool(terminated), bool(truncated), total)
+    kept = (np.array(seen), np.array(done)) if keep else (np.zeros((0, 0)), np.zeros(0))
+    return Rollout(seed, total, len(done), success, *kept)
+
+
+_worker: tuple[gym.Env[Any, Any], Form]
+"""A worker process's own environment and form."""
+
+
+def _start_worker(task: Task) -> None:
+    global _worker
+    env = task.make()
+    _worker = env, task.form(env)
+
+
+def _play_in_worker(job: tuple[tuple[float, ...], int, bool]) -> Rollout:
+    return play(*_worker, *job)

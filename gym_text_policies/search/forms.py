@@ -1,0 +1,207 @@
+"""Small policies with named, bounded parameters: linear ones for vectors, tables for single numbers."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from gym_text import TextSpec, UsageError
+from gym_text.spec import Quantity
+from gym_text_policies.policy import text_spec
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One number that a policy is made of."""
+
+    name: str
+    meaning: str
+    low: float
+    high: float
+    whole: bool = False
+    """Whether only its whole part counts, which is below `high`."""
+
+    @property
+    def greatest(self) -> float:
+        """The greatest value that is worth proposing."""
+        return self.high - 1 if self.whole else self.high
+
+
+class Form(ABC):
+    """A policy up to its parameters: from numbers that are observed to an action.
+
+    Args:
+        parameters: What it is made of.
+        keys: Keys of the observation that it reads.
+    """
+
+    kind: str
+
+    def __init__(self, parameters: Sequence[Parameter], keys: Sequence[str]) -> None:
+        self.parameters = tuple(parameters)
+        self.keys = tuple(keys)
+        self.low = np.array([parameter.low for parameter in parameters])
+        self.high = np.array([parameter.high for parameter in parameters])
+
+    def numbers(self, obs: Mapping[str, Any]) -> np.ndarray:
+        """Return the numbers of an observation, float64 of shape (k,)."""
+        return np.concatenate([np.asarray(obs[key], dtype=np.float64).reshape(-1) for key in self.keys])
+
+    @abstractmethod
+    def act(self, values: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        """Decide for many observations at once, each by its own parameters.
+
+        Args:
+            values: Of the parameters, float64 of shape (n, parameters).
+            numbers: What is observed, of shape (n, k).
+
+        Returns:
+            The actions: float32 of shape (n, size) for a Box, else int of shape (n,). Row i depends on row i alone, to the last bit.
+        """
+
+    @abstractmethod
+    def formula(self) -> str:
+        """Say how the action is computed."""
+
+
+class LinearForm(Form):
+    """Scores that are weighted sums of the observed numbers.
+
+    Where actions are numbers, the scores are the actions, clipped to their limits. Of two actions the second is taken where the one
+    score is above 0; of more, the one whose own score is greatest.
+
+    Args:
+        spec: Of the environment.
+        keys: Of the observation's vectors.
+        bias: Whether each score has a constant term.
+        bounds: Least and greatest value of each parameter.
+    """
+
+    kind = "linear"
+
+    def __init__(self, spec: TextSpec, keys: Sequence[str], *, bias: bool, bounds: tuple[float, float]) -> None:
+        self._spec = spec
+        self._inputs = _quantities(spec, keys)
+        self._bias = bias
+        outputs = _outputs(spec)
+        self._width = len(self._inputs) + bias  # parameters of one score
+        parameters = []
+        for output in outputs:
+            end = f"_{output.replace(' ', '_')}" if len(outputs) > 1 else ""
+            to = f"the score of {output!r}" if len(outputs) > 1 else "the score"
+            parameters += [Parameter(f"w_{q.name}{end}", f"how much {q.name} adds to {to}", *bounds) for q in self._inputs]
+            parameters += [Parameter(f"bias{end}", f"what is always added to {to}", *bounds)] if bias else []
+        super().__init__(parameters, keys)
+
+    def act(self, values: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        """Decide for many observations at once; sums run in a fixed order, so that they are equal however many there are."""
+        columns = []
+        for start in range(0, values.shape[1], self._width):
+            score = np.zeros(len(values))
+            for i in range(len(self._inputs)):
+                score = score + values[:, start + i] * numbers[:, i]
+            columns.append(score + values[:, start + self._width - 1] if self._bias else score)
+        scores = np.stack(columns, axis=1)
+        if self._spec.encoding == "box":
+            return np.clip(scores, self._spec.low, self._spec.high).astype(np.float32)
+        return (scores[:, 0] > 0).astype(int) if scores.shape[1] == 1 else np.argmax(scores, axis=1)
+
+    def formula(self) -> str:
+        """Say how the action is computed."""
+        terms = " + ".join([f"w_{q.name} x {q.name}" for q in self._inputs] + ["bias"] * self._bias)
+        names = [action.name for action in self._spec.actions]
+        if self._spec.encoding == "box" and self._spec.size == 1:
+            return f"The action is {terms}, clipped to {self._spec.low:g} to {self._spec.high:g}."
+        if self._spec.encoding == "box":
+            return f"Each number of the action is its own {terms}, clipped to {self._spec.low:g} to {self._spec.high:g}."
+        if len(names) == 2:
+            return f"The action is '{names[1]}' where {terms} is above 0, else '{names[0]}'."
+        return f"The action is the one whose own score, {terms}, is greatest."
+
+
+class TableForm(Form):
+    """An action for each value of a single number, or of several whole numbers together.
+
+    Args:
+        spec: Of the environment.
+        keys: Of the observation's numbers.
+    """
+
+    kind = "table"
+
+    def __init__(self, spec: TextSpec, keys: Sequence[str]) -> None:
+        if spec.encoding != "discrete":
+            raise UsageError("search: expected named actions for an observation of whole numbers; got actions that are numbers.")
+        quantities = _quantities(spec, keys)
+        self._sizes = tuple(int(quantity.high) + 1 for quantity in quantities)
+        self._actions = len(spec.actions)
+        self._names = [action.name for action in spec.actions]
+        title = "_".join(quantity.name for quantity in quantities)
+        where = (np.unravel_index(i, self._sizes) for i in range(math.prod(self._sizes)))
+        super().__init__(
+            [
+                Parameter(
+                    f"{title}_{'_'.join(str(int(n)) for n in place)}",
+                    f"number of the action where {', '.join(f'{q.name} is {n}' for q, n in zip(quantities, place, strict=True))}",
+                    0.0,
+                    float(self._actions),
+                    whole=True,
+                )
+                for place in where
+            ],
+            keys,
+        )
+
+    def act(self, values: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        """Look each action up."""
+        places = np.ravel_multi_index(tuple(numbers.astype(int).T), self._sizes)
+        chosen = values[np.arange(len(values)), places]
+        return np.clip(np.floor(chosen), 0, self._actions - 1).astype(int)
+
+    def formula(self) -> str:
+        """Say how the action is computed."""
+        numbered = ", ".join(f"{i} {name}" for i, name in enumerate(self._names))
+        return f"Each parameter is the number of the action that is taken there, its whole part: {numbered}."
+
+
+def form_of(env: gym.Env[Any, Any], *, bias: bool = True, bounds: tuple[float, float] = (-6.0, 6.0)) -> Form:
+    """Return the form of policy that fits an environment.
+
+    Args:
+        env: One with a `TextSpec`.
+        bias: Whether linear scores have a constant term.
+        bounds: Of linear parameters.
+
+    Raises:
+        UsageError: If nothing that it shows is a number.
+    """
+    spec, space = text_spec(env), env.observation_space
+    keys = [key for key, field in spec.fields.items() if field.quantities]
+    if not keys or spec.encoding not in ("box", "discrete") or not isinstance(space, spaces.Dict):
+        raise UsageError(f"search: expected an environment that shows numbers, such as CartPole-v1 or FrozenLake-v1; got {env}.")
+    if all(_is_whole(space[key]) for key in keys):
+        return TableForm(spec, keys)
+    return LinearForm(spec, keys, bias=bias, bounds=bounds)
+
+
+def _is_whole(space: gym.Space[Any]) -> bool:
+    parts = space.spaces if isinstance(space, spaces.Tuple) else [space]
+    return all(isinstance(part, spaces.Discrete) for part in parts)
+
+
+def _quantities(spec: TextSpec, keys: Sequence[str]) -> list[Quantity]:
+    return [quantity for key in keys for quantity in spec.fields[key].quantities]
+
+
+def _outputs(spec: TextSpec) -> list[str]:
+    """Return what a linear policy has a score for."""
+    if spec.encoding == "box":
+        return [f"number {i + 1}" for i in range(spec.size)]
+    return ["second"] if len(spec.actions) == 2 else [action.name for action in spec.actions]

@@ -1,0 +1,203 @@
+"""A language model as the optimiser: it sees what was tried, and says what to try next."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from gym_text import TextSpec
+from gym_text_policies.backends.base import Answer, Backend, Request
+from gym_text_policies.records import Message
+from gym_text_policies.search.forms import Form, Parameter
+from gym_text_policies.search.optimisers import Optimiser, RandomOptimiser, generator
+from gym_text_policies.search.parse import RejectedError, check_new, parse_parameters, reason_of
+from gym_text_policies.search.records import Evaluation, Proposal, best
+
+_SHOWN = 400
+"""Most characters of a trajectory's summary in a prompt."""
+
+
+@dataclass(frozen=True)
+class Asking:
+    """How the model is asked."""
+
+    prompt: Literal["numeric", "semantic"] = "numeric"
+    """``numeric``: to maximise an unnamed function of numbered parameters. ``semantic``: told what the task and its parameters mean."""
+    conversation: bool = False
+    """Whether each evaluation is a turn of one conversation, instead of a line of a single prompt."""
+    structured: bool = True
+    """Whether the answer has to be a JSON object of the parameters, where the provider can see to it."""
+    reasons: bool = True
+    """Whether a reason is asked for, before the numbers."""
+    buffer_size: int = 20
+    """Evaluations shown: the best half of them, and the latest."""
+    search_std: float = 1.0
+    """Hint: how far from good parameters to look."""
+    optimum: float | None = None
+    """Greatest possible value, if the model is told it."""
+    retries: int = 3
+    """Times that an answer is asked for again before a random proposal stands in."""
+    temperature: float = 1.0
+    max_tokens: int | None = None
+    """Most tokens of an answer; None: enough for the numbers and a short reason."""
+
+
+class ModelOptimiser(Optimiser):
+    """Ask a language model.
+
+    An answer without the right numbers, outside the bounds, or tried before is asked for again with the reason; after `retries` of
+    them a random proposal stands in, and says so.
+
+    Args:
+        form: Of the policy.
+        seed: Of all that is drawn at random.
+        backend: The model.
+        asking: How it is asked.
+        spec: What the task is; only the semantic prompt tells it.
+    """
+
+    def __init__(self, form: Form, seed: int, backend: Backend, asking: Asking, spec: TextSpec) -> None:
+        super().__init__(form, seed)
+        self._backend = backend
+        self._asking = asking
+        self._spec = spec
+        self._random = RandomOptimiser(form, seed)
+        self._shown = _renamed(form.parameters) if asking.prompt == "numeric" else form.parameters
+
+    def propose(self, history: Sequence[Evaluation]) -> list[Proposal]:
+        """Return the model's next proposal, or a random one in its place."""
+        begin, index = time.perf_counter(), len(history)
+        messages = list(self.messages(history))
+        answers: list[Answer] = []
+        rejections: list[str] = []
+        chosen: tuple[float, ...] | None = None
+        while chosen is None and len(answers) <= self._asking.retries:
+            answers.append(self._backend.answer([self._request(messages, index, len(answers))])[0])
+            text = answers[-1].text or ""
+            try:
+                values = parse_parameters(text, self._shown)
+                check_new(values, history)
+                chosen = values
+            except RejectedError as error:
+                rejections.append(str(error))
+                messages += [
+                    {"role": "assistant", "content": text},
+                    {"role": "user", "content": f"That cannot be used. {error} {self._form_of_answer()}"},
+                ]
+        said = answers[-1].text or ""
+        proposal = Proposal(
+            chosen or self._random.parameters(generator(self.seed, "fallback", index).uniform(size=len(self._shown))),
+            "model" if chosen else "random instead",
+            reason=reason_of(said) if chosen else None,
+            answers=tuple(answer.text or "" for answer in answers),
+            rejections=tuple(rejections),
+            tokens_in=sum(answer.tokens_in for answer in answers),
+            tokens_cached=sum(answer.tokens_cached for answer in answers),
+            tokens_out=sum(answer.tokens_out for answer in answers),
+            cost=sum(answer.cost for answer in answers),
+            seconds=time.perf_counter() - begin,
+        )
+        return [proposal]
+
+    def messages(self, history: Sequence[Evaluation]) -> list[Message]:
+        """Return the prompt."""
+        begin = [
+            {
+                "role": "system",
+                "content": "You are an optimiser: you propose numbers, are told what they give, and propose better ones.",
+            }
+        ]
+        shown = self._chosen(history)
+        if not self._asking.conversation:
+            table = "\n".join(self._line(evaluation) for evaluation in sorted(shown, key=lambda evaluation: evaluation.value))
+            tried = f"Tried so far, the best last:\n{table}\n\n" if shown else "Nothing was tried so far.\n\n"
+            return [
+                *begin,
+                {"role": "user", "content": f"{self._task()}\n\n{tried}{self._latest(history)}{self._form_of_answer()}"},
+            ]
+        messages = [*begin, {"role": "user", "content": f"{self._task()}\n\n{self._form_of_answer()}"}]
+        for evaluation in sorted(shown, key=lambda evaluation: evaluation.index):
+            said = evaluation.proposal.answers[-1] if evaluation.proposal.source == "model" else self._values(evaluation)
+            known = [other for other in history if other.index <= evaluation.index]
+            result = f"It gave {evaluation.value:.2f}. The best so far is {best(known).value:.2f}. Propose the next."
+            messages += [{"role": "assistant", "content": said}, {"role": "user", "content": result}]
+        return messages
+
+    def _chosen(self, history: Sequence[Evaluation]) -> list[Evaluation]:
+        """Return the evaluations that are shown."""
+        size = self._asking.buffer_size
+        if len(history) <= size:
+            return list(history)
+        good = sorted(history, key=lambda evaluation: -evaluation.value)[: size // 2]
+        late = [evaluation for evaluation in reversed(history) if evaluation not in good]
+        return good + late[: size - len(good)]
+
+    def _task(self) -> str:
+        numbers = "\n".join(
+            f"- {shown.name}: from {shown.low:g} to {shown.greatest:g}{self._meaning(shown)}" for shown in self._shown
+        )
+        if self._asking.prompt == "numeric":
+            text = f"Find the greatest value of a function f of {len(self._shown)} numbers:\n{numbers}"
+        else:
+            text = (
+                f"Find the parameters of a controller that returns most in this task.\n\nTask: {self._spec.goal}\n"
+                f"Reward: {self._spec.reward}\nThe controller sees:\n{self._spec.describe_fields()}\n"
+                f"Actions:\n{self._spec.describe_actions()}\n{self.form.formula()}\n\nIts parameters:\n{numbers}\n"
+                "The value of parameters is the mean return of several episodes."
+            )
+        if self._asking.optimum is not None:
+            text += f"\nThe greatest possible value is {self._asking.optimum:g}."
+        return f"{text}\nHint: look about {self._asking.search_std:g} away from good ones, or where nothing was tried yet."
+
+    def _meaning(self, parameter: Parameter) -> str:
+        return f", {parameter.meaning}" if self._asking.prompt == "semantic" else ""
+
+    def _values(self, evaluation: Evaluation) -> str:
+        return ", ".join(f"{p.name}={value:.4g}" for p, value in zip(self._shown, evaluation.parameters, strict=True))
+
+    def _line(self, evaluation: Evaluation) -> str:
+        return f"{self._values(evaluation)}: {evaluation.value:.2f}"
+
+    def _latest(self, history: Sequence[Evaluation]) -> str:
+        """Return what the latest and the best episodes looked like, for the semantic prompt."""
+        if self._asking.prompt == "numeric" or not history:
+            return ""
+        latest, top = history[-1], best(history)
+        text = f"The latest ({self._line(latest)}): {latest.summary[:_SHOWN]}.\n"
+        return text + (f"The best ({self._line(top)}): {top.summary[:_SHOWN]}.\n" if top is not latest else "") + "\n"
+
+    def _form_of_answer(self) -> str:
+        names = [parameter.name for parameter in self._shown]
+        whole = " Whole numbers." if all(parameter.whole for parameter in self._shown) else ""
+        if self._asking.structured:
+            keys = ", ".join(f'"{name}": …' for name in names)
+            reason = '"reason": "one short sentence", ' if self._asking.reasons else ""
+            return f"Propose new numbers, as a JSON object: {{{reason}{keys}}}.{whole}"
+        reason = "Say why in one short sentence, and then" if self._asking.reasons else "Answer only with"
+        return f"Propose new numbers. {reason} {', '.join(f'{name}=…' for name in names)}.{whole}"
+
+    def _request(self, messages: Sequence[Message], index: int, attempt: int) -> Request:
+        drawn = self._asking.temperature > 0
+        most = self._asking.max_tokens or 20 + 14 * len(self._shown) + (70 if self._asking.reasons else 0)
+        return Request(
+            tuple(messages),
+            schema=self._schema() if self._asking.structured else None,
+            max_tokens=most,
+            temperature=self._asking.temperature,
+            seed=int(generator(self.seed, "model", index).integers(2**31, size=attempt + 1)[attempt]) if drawn else None,
+        )
+
+    def _schema(self) -> dict[str, Any]:
+        fields: dict[str, Any] = {"reason": {"type": "string", "maxLength": 120}} if self._asking.reasons else {}
+        for parameter in self._shown:
+            kind = "integer" if parameter.whole else "number"
+            limits = (int(parameter.low), int(parameter.greatest)) if parameter.whole else (parameter.low, parameter.high)
+            fields[parameter.name] = {"type": kind, "minimum": limits[0], "maximum": limits[1]}
+        return {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
+
+
+def _renamed(parameters: Sequence[Parameter]) -> tuple[Parameter, ...]:
+    """Return parameters without their names and meanings."""
+    return tuple(Parameter(f"p{i + 1}", "", p.low, p.high, p.whole) for i, p in enumerate(parameters))

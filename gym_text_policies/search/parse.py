@@ -1,0 +1,123 @@
+"""From a model's words to parameters: named or bare numbers, in brackets, in scientific notation, or JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from gym_text_policies.parsing import NUMBER
+from gym_text_policies.search.forms import Parameter
+from gym_text_policies.search.records import Evaluation
+
+_NUMBER = NUMBER.pattern
+
+
+class RejectedError(Exception):
+    """An answer that cannot be used; the message says why, to the model."""
+
+
+def parse_parameters(answer: str, parameters: Sequence[Parameter]) -> tuple[float, ...]:
+    """Return the values of the parameters that an answer names.
+
+    JSON counts first, then numbers behind names, then the last bracket of the right length, then all the numbers of the answer, if there
+    are as many as parameters.
+
+    >>> pair = [Parameter("p1", "", -6, 6), Parameter("p2", "", -6, 6)]
+    >>> parse_parameters("Go further: p1 = 1.5, p2 = -2e-1", pair)
+    (1.5, -0.2)
+    >>> parse_parameters("I try [3, 4].", pair)
+    (3.0, 4.0)
+
+    Raises:
+        RejectedError: If there are too few or too many numbers, or one is out of bounds.
+    """
+    answer = answer.replace("\N{MINUS SIGN}", "-")
+    names = [parameter.name for parameter in parameters]
+    values = _of_json(answer, names) or _named(answer, names) or _bracketed(answer, len(names)) or _bare(answer, len(names))
+    outside = [
+        f"{p.name} = {value:g} is not from {p.low:g} to {p.greatest:g}"
+        for p, value in zip(parameters, values, strict=True)
+        if not p.low <= value <= p.greatest
+    ]
+    if outside:
+        raise RejectedError("; ".join(outside[:5]) + ".")
+    return tuple(values)
+
+
+def check_new(values: Sequence[float], history: Sequence[Evaluation]) -> None:
+    """Raise `RejectedError` if parameters were tried before, to five digits."""
+    shown = [f"{value:.5g}" for value in values]
+    for evaluation in history:
+        if [f"{value:.5g}" for value in evaluation.parameters] == shown:
+            raise RejectedError(f"These were tried before and gave {evaluation.value:.2f}; propose others.")
+
+
+def reason_of(answer: str) -> str | None:
+    """Return the words of an answer that are not its numbers."""
+    for value in _objects(answer):
+        if isinstance(value.get("reason"), str):
+            return str(value["reason"]).strip() or None
+    return answer.strip() or None
+
+
+def _objects(answer: str) -> list[dict[str, Any]]:
+    decoder, found, place = json.JSONDecoder(), [], answer.find("{")
+    while place >= 0:
+        try:
+            value, end = decoder.raw_decode(answer, place)
+        except (ValueError, RecursionError):
+            end = place + 1
+        else:
+            found += [value] if isinstance(value, dict) else []
+        place = answer.find("{", end)
+    return found
+
+
+def _of_json(answer: str, names: Sequence[str]) -> list[float]:
+    for value in reversed(_objects(answer)):
+        inner = value.get("parameters", value)
+        if isinstance(inner, list) and len(inner) == len(names):
+            inner = dict(zip(names, inner, strict=True))
+        if isinstance(inner, dict):
+            folded = {str(key).lower(): part for key, part in inner.items()}
+            numbers = [_number(folded.get(name.lower())) for name in names]
+            if all(number is not None for number in numbers):
+                return [number for number in numbers if number is not None]
+    return []
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _named(answer: str, names: Sequence[str]) -> list[float]:
+    """Return the last number behind each name; nothing unless each has one."""
+    values = []
+    for name in names:
+        found = re.findall(rf"(?<!\w){re.escape(name)}\W{{0,4}}?\s*(?:=|:|is|to|of)\s*({_NUMBER})", answer, re.IGNORECASE)
+        if not found:
+            return []
+        values.append(float(found[-1]))
+    return values
+
+
+def _bracketed(answer: str, count: int) -> list[float]:
+    for inside in reversed(re.findall(r"[\[(]([^\[\]()]*)[\])]", answer)):
+        numbers = [_number(part) for part in inside.split(",")]
+        if len(numbers) == count and all(number is not None for number in numbers):
+            return [number for number in numbers if number is not None]
+    return []
+
+
+def _bare(answer: str, count: int) -> list[float]:
+    numbers = [float(number) for number in NUMBER.findall(answer)]
+    if len(numbers) != count:
+        raise RejectedError(f"There have to be {count} numbers, one for each parameter; found {len(numbers)}.")
+    return numbers

@@ -1,0 +1,135 @@
+"""What a search writes down: `Evaluation`, and the store of a run folder."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+import numpy as np
+
+from gym_text.errors import UsageError
+from gym_text_policies.search.evaluate import Rollout
+from gym_text_policies.store import EpisodeStore
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """Parameters to try, and where they come from."""
+
+    parameters: tuple[float, ...]
+    source: str
+    """What proposed them: ``model``, ``random``, ``cma`` … ``random instead`` stands for answers that could not be used,
+    ``loaded`` for an evaluation of an earlier run."""
+    reason: str | None = None
+    """Why, in the model's words."""
+    answers: tuple[str, ...] = ()
+    """All that the model said, the answers that were asked for again included."""
+    rejections: tuple[str, ...] = ()
+    """Why each answer that could not be used was asked for again."""
+    tokens_in: int = 0
+    tokens_cached: int = 0
+    tokens_out: int = 0
+    cost: float = 0.0
+    """US dollars."""
+    seconds: float = 0.0
+    """That it took to propose."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One proposal and what it is worth."""
+
+    index: int
+    """Its number in the search, from 0."""
+    proposal: Proposal
+    returns: tuple[float, ...]
+    """Of each rollout, in the order of the seeds."""
+    lengths: tuple[int, ...]
+    successes: int
+    summary: str = ""
+    """What the rollouts looked like, in words."""
+
+    error: ClassVar[None] = None
+
+    @property
+    def key(self) -> str:
+        """Its name in the store."""
+        return str(self.index)
+
+    @property
+    def value(self) -> float:
+        """The mean return."""
+        return float(np.mean(self.returns))
+
+    @property
+    def parameters(self) -> tuple[float, ...]:
+        """What was tried."""
+        return self.proposal.parameters
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain JSON data."""
+        data = dataclasses.asdict(self)
+        fields = {f.name: f.default for f in dataclasses.fields(Proposal)}
+        data["proposal"] = {name: value for name, value in data["proposal"].items() if value != fields[name]}
+        return {"key": self.key, "error": None, "value": self.value, **data}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Evaluation:
+        """Return the evaluation that `to_json` made this data of."""
+        proposal = {name: tuple(value) if isinstance(value, list) else value for name, value in data["proposal"].items()}
+        rows = {name: tuple(data[name]) for name in ("returns", "lengths")}
+        return cls(data["index"], Proposal(**proposal), **rows, successes=data["successes"], summary=data["summary"])
+
+
+class EvaluationStore(EpisodeStore):
+    """The evaluations of a search as JSON lines, as safe from crashes and second writers as episodes are."""
+
+    file_name = "evaluations.jsonl"
+    record = Evaluation
+
+    def add(self, evaluation: Evaluation) -> None:
+        """Write an evaluation to disk."""
+        self.append(cast(Any, evaluation))
+
+    def evaluations(self) -> list[Evaluation]:
+        """Return all, in their order."""
+        return sorted(cast(list[Evaluation], list(self.episodes())), key=lambda evaluation: evaluation.index)
+
+
+def load_evaluations(folder: str | Path, names: Sequence[str]) -> list[Evaluation]:
+    """Return the evaluations of an earlier run.
+
+    Raises:
+        UsageError: If there are none, or they are of other parameters.
+    """
+    if not (Path(folder) / EvaluationStore.file_name).is_file():
+        raise UsageError(f"{folder}: expected the folder of an earlier search, with {EvaluationStore.file_name}; there is none.")
+    found = EvaluationStore(folder).evaluations()
+    if any(len(evaluation.parameters) != len(names) for evaluation in found):
+        raise UsageError(f"{folder}: expected evaluations of {len(names)} parameters ({', '.join(names[:6])}); got others.")
+    return found
+
+
+def best(history: Sequence[Evaluation]) -> Evaluation:
+    """Return the evaluation of greatest value, the first of them where several are."""
+    return max(history, key=lambda evaluation: evaluation.value)
+
+
+def summarise(rollouts: Sequence[Rollout], names: Sequence[str]) -> str:
+    """Say what rollouts looked like: how many succeeded, how long they took, and which values the observed numbers took."""
+    lengths = [rollout.length for rollout in rollouts]
+    parts = [
+        f"{sum(rollout.success for rollout in rollouts)} of {len(rollouts)} episodes succeeded, {np.mean(lengths):.0f} steps on average"
+    ]
+    seen = np.concatenate([rollout.observations for rollout in rollouts])
+    if seen.size and seen.shape[1] == len(names) and len(names) <= 12:
+        parts.append(
+            ", ".join(f"{n} {low:.3g} to {high:.3g}" for n, low, high in zip(names, seen.min(0), seen.max(0), strict=True))
+        )
+    actions = np.concatenate([rollout.actions.reshape(rollout.length, -1) for rollout in rollouts])
+    if actions.size:
+        parts.append(f"mean action {', '.join(f'{value:.2g}' for value in actions.mean(axis=0))}")
+    return "; ".join(parts)

@@ -1,0 +1,242 @@
+"""The loop of a search, and its run folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gym_text.errors import UsageError, import_extra
+from gym_text_policies.backends import Backend, load_backend
+from gym_text_policies.search.config import SearchConfig, resolve
+from gym_text_policies.search.evaluate import Evaluator, Rollout
+from gym_text_policies.search.model import ModelOptimiser
+from gym_text_policies.search.optimisers import (
+    CmaOptimiser,
+    GpOptimiser,
+    Optimiser,
+    RandomOptimiser,
+    ScriptedOptimiser,
+    Then,
+    ZeroOptimiser,
+)
+from gym_text_policies.search.policy import policy_record
+from gym_text_policies.search.records import Evaluation, EvaluationStore, Proposal, best, load_evaluations, summarise
+from gym_text_policies.store import write_atomically
+
+Watch = Callable[[Evaluation, Evaluation], None]
+"""Called after each evaluation, with it and the best so far."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search has found."""
+
+    evaluations: tuple[Evaluation, ...]
+    policy: dict[str, Any]
+    """The best policy, as ``policy.json`` has it."""
+
+    @property
+    def best(self) -> Evaluation:
+        """The evaluation of greatest value."""
+        return best(self.evaluations)
+
+
+def search(config: SearchConfig, *, backend: Backend | None = None, watch: Watch | None = None) -> Found:
+    """Search, from where the run folder ends.
+
+    Args:
+        config: All settings. An empty folder name keeps nothing on disk.
+        backend: The language model, in place of ``config.model``.
+        watch: Called after each evaluation.
+
+    Raises:
+        UsageError: If the folder belongs to another search, or a setting cannot be meant.
+        PolicyError: If the model or its provider fails; what was evaluated is kept.
+    """
+    config = resolve(config)
+    with closing(Evaluator(config.task, workers=config.workers)) as evaluator:
+        optimiser = make_optimiser(config, evaluator, backend)
+        if not config.folder:
+            return _loop(config, evaluator, optimiser, None, watch)
+        with EvaluationStore(config.folder, config.identity()) as store:
+            return _loop(config, evaluator, optimiser, store, watch)
+
+
+def _loop(
+    config: SearchConfig, evaluator: Evaluator, optimiser: Optimiser, store: EvaluationStore | None, watch: Watch | None
+) -> Found:
+    history = store.evaluations() if store else []
+    top = best(history) if history else None
+    quantities = [q.name for key in evaluator.form.keys for q in evaluator.spec.fields[key].quantities]
+    while len(history) < config.evaluations:
+        proposals = optimiser.propose(history)[: min(evaluator.at_once, config.evaluations - len(history))]
+        keep = bool(store and config.trajectories) or "model" in config.stages
+        for proposal, rollouts in zip(proposals, evaluator([p.parameters for p in proposals], keep=keep), strict=True):
+            evaluation = Evaluation(
+                len(history),
+                proposal,
+                tuple(rollout.total_reward for rollout in rollouts),
+                tuple(rollout.length for rollout in rollouts),
+                sum(rollout.success for rollout in rollouts),
+                summarise(rollouts, quantities) if keep else "",
+            )
+            if store:
+                if config.trajectories:
+                    save_trajectories(trajectory_path(store.folder, evaluation.index), rollouts)
+                store.add(evaluation)
+            history.append(evaluation)
+            if top is None or evaluation.value > top.value:
+                top = evaluation
+                if store:
+                    _save_policy(store.folder, config, evaluator, top)
+            if watch:
+                watch(evaluation, top)
+    if store and top and not (store.folder / "policy.json").exists():  # a kill between the two writes
+        _save_policy(store.folder, config, evaluator, top)
+    return Found(tuple(history), _policy(config, evaluator, best(history)))
+
+
+def make_optimiser(config: SearchConfig, evaluator: Evaluator, backend: Backend | None = None) -> Optimiser:
+    """Return the optimiser of a configuration, after its warm-up if it has one."""
+    start, made = config.warmup_episodes, []
+    for place, name in enumerate(config.stages):
+        made.append(_stage(name, config, evaluator, backend, config.takes_over_at if place else start))
+    optimiser = made[0] if len(made) == 1 else Then(made[0], made[1], config.takes_over_at)
+    if not start:
+        return optimiser
+    names = [parameter.name for parameter in evaluator.form.parameters]
+    if not config.warmup_folder:
+        return Then(RandomOptimiser(evaluator.form, config.seed), optimiser, start)
+    earlier = load_evaluations(config.warmup_folder, names)[:start]
+    if len(earlier) < start:
+        raise UsageError(f"warmup_folder: expected {start} evaluations in {config.warmup_folder}; it has {len(earlier)}.")
+    return Then(_Loaded(evaluator, earlier), optimiser, start)
+
+
+def _stage(name: str, config: SearchConfig, evaluator: Evaluator, backend: Backend | None, start: int) -> Optimiser:
+    form, seed = evaluator.form, config.seed
+    if name == "model":
+        backend = backend or load_backend(config.model, **config.options)
+        return ModelOptimiser(form, seed, backend, config.asking, evaluator.spec)
+    if name == "cma":
+        return CmaOptimiser(form, seed, sigma=config.first_sigma, start=start)
+    if name == "gp":
+        return GpOptimiser(form, seed, start=start)
+    if name == "scripted":
+        return ScriptedOptimiser(form, _script(config.proposals, [parameter.name for parameter in form.parameters]))
+    return RandomOptimiser(form, seed) if name == "random" else ZeroOptimiser(form, seed)
+
+
+class _Loaded(Optimiser):
+    """The proposals of an earlier search."""
+
+    def __init__(self, evaluator: Evaluator, earlier: Sequence[Evaluation]) -> None:
+        super().__init__(evaluator.form, 0)
+        self._earlier = earlier
+
+    def propose(self, history: Sequence[Evaluation]) -> list[Proposal]:
+        return [Proposal(evaluation.parameters, "loaded") for evaluation in self._earlier[len(history) :]]
+
+
+def _script(path: str, names: Sequence[str]) -> list[list[float]]:
+    """Return the proposals of a JSON file, or of the folder of a search."""
+    if Path(path).is_dir():
+        return [list(evaluation.parameters) for evaluation in load_evaluations(path, names)]
+    try:
+        return [[float(value) for value in row] for row in json.loads(Path(path).read_text("utf-8"))]
+    except (OSError, ValueError, TypeError) as error:
+        raise UsageError(f"proposals: expected a JSON file with a list of lists of numbers; {path}: {error}.") from error
+
+
+def trajectory_path(folder: Path, index: int) -> Path:
+    """Return the file of an evaluation's trajectories."""
+    return folder / "trajectories" / f"{index:06d}.npz"
+
+
+def save_trajectories(path: Path, rollouts: Sequence[Rollout]) -> None:
+    """Write what was seen and done, compressed: all rollouts end to end, with the length of each."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    with partial.open("wb") as file:
+        np.savez_compressed(
+            file,
+            seeds=[rollout.seed for rollout in rollouts],
+            lengths=[rollout.length for rollout in rollouts],
+            returns=[rollout.total_reward for rollout in rollouts],
+            observations=np.concatenate([rollout.observations for rollout in rollouts]),
+            actions=np.concatenate([rollout.actions for rollout in rollouts]),
+        )
+    os.replace(partial, path)
+
+
+def load_trajectories(path: Path) -> list[dict[str, np.ndarray]]:
+    """Return the observations (length + 1, k) and actions (length, …) of each rollout of a file."""
+    with np.load(path) as data:
+        lengths = data["lengths"]
+        observations = np.split(data["observations"], np.cumsum(lengths + 1)[:-1])
+        actions = np.split(data["actions"], np.cumsum(lengths)[:-1])
+    return [{"observations": o, "actions": a} for o, a in zip(observations, actions, strict=True)]
+
+
+def _policy(config: SearchConfig, evaluator: Evaluator, found: Evaluation) -> dict[str, Any]:
+    return policy_record(
+        evaluator.form,
+        found.parameters,
+        environment=config.environment,
+        value=found.value,
+        evaluation=found.index,
+        rollouts=len(found.returns),
+        optimiser=config.optimiser,
+    )
+
+
+def _save_policy(folder: Path, config: SearchConfig, evaluator: Evaluator, found: Evaluation) -> None:
+    write_atomically(folder / "policy.json", json.dumps(_policy(config, evaluator, found), indent=1) + "\n")
+
+
+def command(config: SearchConfig) -> str:
+    """Search with a progress bar, draw pictures, and say what was found."""
+    config = resolve(config)
+    tqdm = import_extra("tqdm", "bench").tqdm
+    if not config.folder:
+        raise UsageError("folder: expected a name; got none.")
+    interval = 0.2 if sys.stderr.isatty() else 15.0
+    with tqdm(total=config.evaluations, desc=f"{config.environment} {config.optimiser}", mininterval=interval) as bar:
+
+        def watch(evaluation: Evaluation, top: Evaluation) -> None:
+            bar.set_postfix_str(f"last {evaluation.value:.2f}, best {top.value:.2f}", refresh=False)
+            bar.update(evaluation.index + 1 - bar.n)
+
+        found = search(config, watch=watch)
+    lines = [_report(config, found)]
+    if config.pictures:
+        from gym_text_policies.search.pictures import draw_all
+
+        drawn = draw_all(replace(config, pictures=False), found)
+        lines.append(f"Pictures: {', '.join(drawn)}.")
+    lines.append(f"All of it: {config.folder}. Play it: gym-text bench --models {Path(config.folder) / 'policy.json'}")
+    return "\n".join(lines)
+
+
+def _report(config: SearchConfig, found: Found) -> str:
+    top, sources = found.best, [evaluation.proposal.source for evaluation in found.evaluations]
+    counts = ", ".join(f"{sources.count(source)} {source}" for source in dict.fromkeys(sources))
+    asked = sum(len(evaluation.proposal.rejections) for evaluation in found.evaluations)
+    tokens = sum(e.proposal.tokens_in for e in found.evaluations), sum(e.proposal.tokens_out for e in found.evaluations)
+    shown = ", ".join(f"{name} = {value:.4g}" for name, value in list(found.policy["parameters"].items())[:12])
+    lines = [
+        f"Best of {len(found.evaluations)} evaluations on {config.environment}: {top.value:.2f} (mean return of {len(top.returns)} "
+        f"rollouts, {top.successes} of them successes), found as number {top.index + 1}.",
+        f"{shown}{', …' if len(top.parameters) > 12 else ''}",
+        f"Proposals: {counts}; {asked} answers could not be used. Tokens: {tokens[0]} in, {tokens[1]} out. "
+        f"Cost: {sum(e.proposal.cost for e in found.evaluations):.4f} US dollars.",
+    ]
+    return "\n".join(lines)
