@@ -57,7 +57,7 @@ class SearchConfig:
     proposals: str = ""
     """For scripted: a JSON file with a list of parameters for each evaluation, or the folder of a search to repeat."""
     prompt: Literal["numeric", "semantic"] = "numeric"
-    """numeric: the model optimises an unnamed function. semantic: it is told the task, what the parameters mean, how episodes went."""
+    """numeric: the model optimises an unnamed function. semantic: it is told the task, the parameters' meaning and how it went."""
     conversation: bool = False
     """Whether each evaluation is a turn of one conversation, instead of a line in a single prompt."""
     structured: bool = True

@@ -92,10 +92,8 @@ class Evaluator:
         if self._is_car:
             return self._drive(np.array(batch, dtype=np.float64).reshape(len(batch), -1), keep)
         jobs = [(tuple(values), seed, keep) for values in batch for seed in self.task.seeds]
-        if self._pool:
-            played = list(self._pool.map(_play_in_worker, jobs))
-        else:
-            played = [play(self._env, self.form, *job) for job in jobs]
+        here = (play(self._env, self.form, *job) for job in jobs)
+        played = list(self._pool.map(_play_in_worker, jobs) if self._pool else here)
         n = len(self.task.seeds)
         return [tuple(played[i * n : (i + 1) * n]) for i in range(len(batch))]
 

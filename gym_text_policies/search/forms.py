@@ -63,7 +63,8 @@ class Form(ABC):
             numbers: What is observed, of shape (n, k).
 
         Returns:
-            The actions: float32 of shape (n, size) for a Box, else int of shape (n,). Row i depends on row i alone, to the last bit.
+            The actions: float32 of shape (n, size) for a Box, else int of shape (n,). Row i depends on row i alone, to the last
+            bit.
         """
 
     @abstractmethod
@@ -74,8 +75,8 @@ class Form(ABC):
 class LinearForm(Form):
     """Scores that are weighted sums of the observed numbers.
 
-    Where actions are numbers, the scores are the actions, clipped to their limits. Of two actions the second is taken where the one
-    score is above 0; of more, the one whose own score is greatest.
+    Where actions are numbers, the scores are the actions, clipped to their limits. Of two actions the second is taken where the
+    one score is above 0; of more, the one whose own score is greatest.
 
     Args:
         spec: Of the environment.

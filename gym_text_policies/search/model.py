@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ class Asking:
     """How the model is asked."""
 
     prompt: Literal["numeric", "semantic"] = "numeric"
-    """``numeric``: to maximise an unnamed function of numbered parameters. ``semantic``: told what the task and its parameters mean."""
+    """``numeric``: to maximise an unnamed function. ``semantic``: told what the task and its parameters mean."""
     conversation: bool = False
     """Whether each evaluation is a turn of one conversation, instead of a line of a single prompt."""
     structured: bool = True
@@ -195,6 +196,8 @@ class ModelOptimiser(Optimiser):
             kind = "integer" if parameter.whole else "number"
             limits = (int(parameter.low), int(parameter.greatest)) if parameter.whole else (parameter.low, parameter.high)
             fields[parameter.name] = {"type": kind, "minimum": limits[0], "maximum": limits[1]}
+            if not parameter.whole:  # without it a small model may write digits for ever
+                fields[parameter.name]["multipleOf"] = 10.0 ** (math.floor(math.log10(limits[1] - limits[0])) - 4)
         return {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
 
 

@@ -35,7 +35,7 @@ class Optimiser(ABC):
 
     @abstractmethod
     def propose(self, history: Sequence[Evaluation]) -> list[Proposal]:
-        """Return what to try next: one or more proposals, all of which are evaluated before it is asked again, or the first of them."""
+        """Return what to try next; of several, some or all are evaluated before it is asked again."""
 
     def unit(self, parameters: Sequence[float]) -> np.ndarray:
         """Return parameters as places in the unit cube."""

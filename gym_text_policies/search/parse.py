@@ -21,8 +21,8 @@ class RejectedError(Exception):
 def parse_parameters(answer: str, parameters: Sequence[Parameter]) -> tuple[float, ...]:
     """Return the values of the parameters that an answer names.
 
-    JSON counts first, then numbers behind names, then the last bracket of the right length, then all the numbers of the answer, if there
-    are as many as parameters.
+    JSON counts first, then numbers behind names, then the last bracket of the right length, then all the numbers of the answer, if
+    there are as many as parameters.
 
     >>> pair = [Parameter("p1", "", -6, 6), Parameter("p2", "", -6, 6)]
     >>> parse_parameters("Go further: p1 = 1.5, p2 = -2e-1", pair)

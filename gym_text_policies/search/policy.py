@@ -74,7 +74,7 @@ def load_searched(path: str | Path, env: gym.Env[Any, Any]) -> SearchedPolicy:
         if form.kind == kind and set(names) == found.keys():
             return SearchedPolicy(form, [found[name] for name in names], env)
     raise UsageError(
-        f"{path}: expected a policy for {env.spec.id if env.spec else env}, of the parameters {_few(names)}; got {_few(found)}, which was "
+        f"{path}: expected a policy for {env.spec.id if env.spec else env}, of the parameters {_few(names)}; got {_few(found)}, "
         f"found on {record.get('environment')!r}."
     )
 

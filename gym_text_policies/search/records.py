@@ -121,9 +121,8 @@ def best(history: Sequence[Evaluation]) -> Evaluation:
 def summarise(rollouts: Sequence[Rollout], names: Sequence[str]) -> str:
     """Say what rollouts looked like: how many succeeded, how long they took, and which values the observed numbers took."""
     lengths = [rollout.length for rollout in rollouts]
-    parts = [
-        f"{sum(rollout.success for rollout in rollouts)} of {len(rollouts)} episodes succeeded, {np.mean(lengths):.0f} steps on average"
-    ]
+    won = sum(rollout.success for rollout in rollouts)
+    parts = [f"{won} of {len(rollouts)} episodes succeeded, {np.mean(lengths):.0f} steps on average"]
     seen = np.concatenate([rollout.observations for rollout in rollouts])
     if seen.size and seen.shape[1] == len(names) and len(names) <= 12:
         parts.append(

@@ -73,12 +73,12 @@ def search(config: SearchConfig, *, backend: Backend | None = None, watch: Watch
 def _loop(
     config: SearchConfig, evaluator: Evaluator, optimiser: Optimiser, store: EvaluationStore | None, watch: Watch | None
 ) -> Found:
-    history = store.evaluations() if store else []
+    history = store.evaluations() if store is not None else []  # an empty store is False
     top = best(history) if history else None
     quantities = [q.name for key in evaluator.form.keys for q in evaluator.spec.fields[key].quantities]
     while len(history) < config.evaluations:
         proposals = optimiser.propose(history)[: min(evaluator.at_once, config.evaluations - len(history))]
-        keep = bool(store and config.trajectories) or "model" in config.stages
+        keep = (store is not None and config.trajectories) or "model" in config.stages
         for proposal, rollouts in zip(proposals, evaluator([p.parameters for p in proposals], keep=keep), strict=True):
             evaluation = Evaluation(
                 len(history),
@@ -88,18 +88,18 @@ def _loop(
                 sum(rollout.success for rollout in rollouts),
                 summarise(rollouts, quantities) if keep else "",
             )
-            if store:
+            if store is not None:
                 if config.trajectories:
                     save_trajectories(trajectory_path(store.folder, evaluation.index), rollouts)
                 store.add(evaluation)
             history.append(evaluation)
             if top is None or evaluation.value > top.value:
                 top = evaluation
-                if store:
+                if store is not None:
                     _save_policy(store.folder, config, evaluator, top)
             if watch:
                 watch(evaluation, top)
-    if store and top and not (store.folder / "policy.json").exists():  # a kill between the two writes
+    if store is not None and top and not (store.folder / "policy.json").exists():  # a kill between the two writes
         _save_policy(store.folder, config, evaluator, top)
     return Found(tuple(history), _policy(config, evaluator, best(history)))
 

@@ -1,0 +1,230 @@
+"""Optimisers of a linear policy on MountainCarContinuous, beside each other at equal numbers of evaluations.
+
+``python benchmarks/search.py`` runs what is missing in ``--folder``, writes ``search.md`` and ``search.json``, and may be stopped
+at any time: the next run goes on. ``--rows numeric semantic refined`` adds those of the language model, which takes some seconds an
+evaluation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import platform
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from gym_text.errors import GymTextError
+from gym_text.text_env import fold_seed
+from gym_text_policies.options import add_fields
+from gym_text_policies.search import SearchConfig, search
+from gym_text_policies.search.evaluate import Evaluator
+from gym_text_policies.search.records import Evaluation, EvaluationStore, best
+from gym_text_policies.table import interval, number
+
+BUDGETS = (100, 400)
+PUBLISHED = (
+    ("gpt-4o, numeric (ProPS)", "87.21 ± 29.28"),
+    ("gpt-4o, semantic (ProPS)", "89.16 ± 29.72"),
+    ("SAC", "86.65"),
+    ("PPO", "78.16"),
+)
+"""Mean and standard deviation over 10 runs, as published for 3 parameters and 400 evaluations, the optimum told to the model:
+Prompted Policy Search, 2025, https://arxiv.org/abs/2511.21928; SAC and PPO as its table has them."""
+SHAPES = {2: {"bias": False, "bounds": (-7.0, 7.0)}, 3: {"bias": True, "bounds": (-6.0, 6.0)}}
+MODEL = {"reasons": False, "retries": 1, "buffer_size": 10, "warmup_episodes": 20, "structured": True}
+MODEL_EVALUATIONS = 100
+
+
+@dataclass(frozen=True)
+class Config:
+    """Search with each optimiser and several seeds, and compare what they find."""
+
+    folder: str = "runs/search-benchmark"
+    """Where the searches are kept."""
+    results: str = "benchmarks/results"
+    """Where the tables are written."""
+    seeds: int = 10
+    """Searches of each optimiser."""
+    model_seeds: int = 3
+    """Searches of the language model."""
+    rows: tuple[str, ...] = ("scripted", "zero", "random", "cma", "random then cma", "gp")
+    """Optimisers to run now; what was run before is in the tables in any case. smollm2 ones: numeric, semantic, refined."""
+    model: str = "smollm2"
+    """The language model."""
+    test_rollouts: int = 100
+    """Rollouts of what was found on seeds that no search has seen."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """An optimiser with a number of parameters and of evaluations."""
+
+    name: str
+    label: str
+    size: int
+    budget: int
+    settings: tuple[tuple[str, Any], ...] = ()
+    """Of `SearchConfig`."""
+
+    @property
+    def seeded_by_model(self) -> bool:
+        """Whether a language model takes part."""
+        return self.name in ("numeric", "semantic", "refined")
+
+    def search(self, config: Config, seed: int) -> SearchConfig:
+        """Return the search of a seed."""
+        folder = Path(config.folder) / f"{self.size}" / self.key / f"{seed}"
+        settings: dict[str, Any] = {**SHAPES[self.size], **dict(self.settings)}
+        if self.name == "scripted":
+            settings["proposals"] = str(Path(config.folder) / f"{self.size}" / "random" / f"{seed}")
+        if self.name == "refined":
+            settings["warmup_folder"] = str(Path(config.folder) / f"{self.size}" / "numeric" / f"{seed}")
+        return SearchConfig(
+            folder=str(folder),
+            seed=seed,
+            evaluations=self.budget,
+            model=config.model,
+            trajectories=False,
+            pictures=False,
+            **settings,
+        )
+
+    @property
+    def key(self) -> str:
+        """Name of its folder. An optimiser that does not depend on the budget has one for all."""
+        return f"{self.name}-{self.budget}" if " then " in self.name else self.name
+
+
+def all_rows() -> Iterator[Row]:
+    """Yield the rows of the table."""
+    for size in SHAPES:
+        for budget in BUDGETS:
+            for name, label in (("zero", "zero"), ("random", "random"), ("scripted", "scripted: the random one again")):
+                yield Row(name, label, size, budget, (("optimiser", name),))
+            yield Row("cma", "CMA-ES", size, budget, (("optimiser", "cma"),))
+            yield Row("gp", "Gaussian process", size, budget, (("optimiser", "gp"),))
+            then = "random then cma"
+            yield Row(then, "random, then CMA-ES", size, budget, (("optimiser", then),))
+    for prompt in ("numeric", "semantic"):
+        settings = {"optimiser": "model", "prompt": prompt, **MODEL}
+        yield Row(prompt, f"smollm2, {prompt}", 3, MODEL_EVALUATIONS, tuple(settings.items()))
+    settings = {"optimiser": "random then cma", "warmup_episodes": MODEL_EVALUATIONS, "refine_at": 200}
+    yield Row("refined", "smollm2, numeric (100), random (100), CMA-ES", 3, 400, tuple(settings.items()))
+
+
+def run(config: Config) -> None:
+    """Run what is missing of the chosen rows, a seed of each in turn."""
+    for row in [row for row in all_rows() if row.name in config.rows]:
+        for seed in range(config.model_seeds if row.seeded_by_model else config.seeds):
+            try:
+                found = search(row.search(config, seed))
+            except GymTextError as error:
+                logging.warning("%s, seed %d: %s", row.label, seed, error)
+                continue
+            logging.info(
+                "%s, %d parameters, %d evaluations, seed %d: %.2f", row.label, row.size, row.budget, seed, found.best.value
+            )
+
+
+def measured(config: Config, row: Row) -> list[dict[str, Any]]:
+    """Return what each finished search of a row has found within its budget."""
+    found = []
+    for seed in range(config.model_seeds if row.seeded_by_model else config.seeds):
+        settings = row.search(config, seed)
+        if not (Path(settings.folder) / EvaluationStore.file_name).is_file():
+            continue
+        history = EvaluationStore(settings.folder).evaluations()[: row.budget]
+        if len(history) == row.budget:
+            found.append({"seed": seed, **figures(config, settings, history)})
+    return found
+
+
+def figures(config: Config, settings: SearchConfig, history: Sequence[Evaluation]) -> dict[str, Any]:
+    """Return the value of the best policy, on its own rollouts and on others, and what the proposals were."""
+    top = best(history)
+    seeds = tuple(fold_seed("test", seed) for seed in range(config.test_rollouts))
+    evaluator = Evaluator(replace(settings.task, seeds=seeds))
+    (rollouts,) = evaluator([top.parameters], keep=False)
+    evaluator.close()
+    sources = [evaluation.proposal.source for evaluation in history]
+    return {
+        "value": top.value,
+        "test": float(np.mean([rollout.total_reward for rollout in rollouts])),
+        "parameters": list(top.parameters),
+        "evaluation": top.index,
+        "sources": {source: sources.count(source) for source in dict.fromkeys(sources)},
+        "seconds": sum(evaluation.proposal.seconds for evaluation in history),
+        "tokens_in": sum(evaluation.proposal.tokens_in for evaluation in history),
+        "tokens_out": sum(evaluation.proposal.tokens_out for evaluation in history),
+    }
+
+
+def iqm(values: np.ndarray, axis: int = -1) -> Any:
+    """Return the interquartile mean: of the middle half."""
+    return stats.trim_mean(values, 0.25, axis=axis)
+
+
+def statistics(values: Sequence[float]) -> dict[str, Any]:
+    """Return mean, median and interquartile mean, with 95 % intervals by 10,000 bootstrap samples of the searches."""
+    array = np.array(values)
+    drawn = array[np.random.default_rng(0).integers(len(array), size=(10_000, len(array)))]
+    result: dict[str, Any] = {}
+    for name, of in (("mean", np.mean), ("median", np.median), ("iqm", iqm)):
+        result[name] = float(of(array))
+        result[f"{name}_interval"] = [float(v) for v in np.percentile(of(drawn, axis=1), [2.5, 97.5])]
+    return result
+
+
+def tabulate(config: Config) -> tuple[str, list[dict[str, Any]]]:
+    """Return the table in Markdown, and its rows."""
+    lines = [
+        "`python benchmarks/search.py`: MountainCarContinuous-v0, a linear policy, 20 rollouts an evaluation; the best policy that",
+        f"each search found. Test: that policy on {config.test_rollouts} seeds that no search has seen. IQM: mean of the middle half",
+        "of the searches. Intervals: 95 %, bootstrap over the searches.",
+        "",
+        "| parameters | evaluations | optimiser | searches | mean [95 %] | median [95 %] | IQM [95 %] | test, mean | test, IQM |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    rows = []
+    for row in all_rows():
+        found = measured(config, row)
+        if not found:
+            missing = " | ".join(["-"] * 5)
+            lines.append(f"| {row.size} | {row.budget} | {row.label} | 0 | {missing} |")
+            continue
+        own, test = statistics([f["value"] for f in found]), statistics([f["test"] for f in found])
+        cells = [f"{number(own[n], '.1f')}{interval(tuple(own[f'{n}_interval']), '.1f')}" for n in ("mean", "median", "iqm")]
+        cells += [f"{test['mean']:.1f}", f"{test['iqm']:.1f}"]
+        lines.append(f"| {row.size} | {row.budget} | {row.label} | {len(found)} | {' | '.join(cells)} |")
+        record = {**{k: v for k, v in asdict(row).items() if k != "settings"}, "settings": dict(row.settings)}
+        rows.append({**record, "own": own, "test": test, "searches": found})
+    lines += [f"| 3 | 400 | published: {label} | 10 | {value} | - | - | - | - |" for label, value in PUBLISHED]
+    return "\n".join(lines), rows
+
+
+def main() -> None:
+    """Search, print and write the tables."""
+    parser = argparse.ArgumentParser(description=Config.__doc__)
+    add_fields(parser, Config)
+    config = Config(**vars(parser.parse_args()))
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    run(config)
+    text, rows = tabulate(config)
+    print(text)
+    folder = Path(config.results)
+    folder.mkdir(parents=True, exist_ok=True)
+    packages = {name: version(name) for name in ("gymnasium", "numpy", "cma", "scikit-learn", "torch", "transformers")}
+    record = {"config": asdict(config), "python": platform.python_version(), "versions": packages, "rows": rows}
+    (folder / "search.json").write_text(json.dumps(record, indent=1) + "\n")
+    (folder / "search.md").write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()
