@@ -37,7 +37,7 @@ PUBLISHED = (
 )
 """Mean and standard deviation over 10 runs, as published for 3 parameters and 400 evaluations, the optimum told to the model:
 Prompted Policy Search, 2025, https://arxiv.org/abs/2511.21928; SAC and PPO as its table has them."""
-SHAPES = {2: {"bias": False, "bounds": (-7.0, 7.0)}, 3: {"bias": True, "bounds": (-6.0, 6.0)}}
+SHAPES = {3: {"bias": True, "bounds": (-6.0, 6.0)}, 2: {"bias": False, "bounds": (-7.0, 7.0)}}
 MODEL = {"reasons": False, "retries": 1, "buffer_size": 10, "warmup_episodes": 20, "structured": True}
 MODEL_EVALUATIONS = 100
 
@@ -186,8 +186,8 @@ def tabulate(config: Config) -> tuple[str, list[dict[str, Any]]]:
     """Return the table in Markdown, and its rows."""
     lines = [
         "`python benchmarks/search.py`: MountainCarContinuous-v0, a linear policy, 20 rollouts an evaluation; the best policy that",
-        f"each search found. Test: that policy on {config.test_rollouts} seeds that no search has seen. IQM: mean of the middle half",
-        "of the searches. Intervals: 95 %, bootstrap over the searches.",
+        f"each search found. Test: that policy on {config.test_rollouts} seeds that no search has seen. IQM: mean of the middle",
+        "half of the searches. Intervals: 95 %, bootstrap over the searches.",
         "",
         "| parameters | evaluations | optimiser | searches | mean [95 %] | median [95 %] | IQM [95 %] | test, mean | test, IQM |",
         "|---|---|---|---|---|---|---|---|---|",

@@ -37,7 +37,7 @@ class BenchConfig(EngineOptions):
     environments: tuple[str, ...] = (*GAMES, *CONTROL)
     """Environments: ids, with keyword arguments as in BabyAIText-v0?task=goto&num_dists=2; Gymnasium's own as well."""
     models: tuple[str, ...] = ("smollm2",)
-    """Language models: smollm2, hf:OWNER/NAME, a folder, openai:MODEL, ollama:MODEL or tensorzero:FUNCTION."""
+    """Language models: smollm2, hf:OWNER/NAME, a folder, openai:MODEL, ollama:MODEL, tensorzero:FUNCTION, a policy.json."""
     modes: tuple[str, ...] = ("text", "choose")
     """How a language model answers, text, json or choose: each is a row."""
     variants: str = ""
@@ -87,7 +87,9 @@ class BenchConfig(EngineOptions):
         history = self.history if self.history == "all" else int(self.history)
         asked: dict[str, Any] = {"strategy": self.strategy} if self.strategy != "zero_shot" else {}
         asked |= {"history": history} if history else {}  # where they say nothing an adapter is asked as it has learnt
-        return {f"{model}, {mode}": {"model": model, "mode": mode, **asked} for model in self.models for mode in self.modes}
+        found: Variants = {model: {"model": model} for model in self.models if model.endswith(".json")}
+        asking = [model for model in self.models if not model.endswith(".json")]
+        return found | {f"{model}, {mode}": {"model": model, "mode": mode, **asked} for model in asking for mode in self.modes}
 
 
 @dataclass(frozen=True)

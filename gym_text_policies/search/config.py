@@ -53,7 +53,7 @@ class SearchConfig:
     refine_at: int = 0
     """Of two optimisers: evaluations after which the second takes over; 0 is half of them."""
     sigma: float = 0.0
-    """First step of CMA-ES as a share of the bounds' range; 0 is 0.3, or 0.1 where it refines."""
+    """First step of CMA-ES as a share of the bounds' range; 0 is 0.3, or 0.05 where it refines."""
     proposals: str = ""
     """For scripted: a JSON file with a list of parameters for each evaluation, or the folder of a search to repeat."""
     prompt: Literal["numeric", "semantic"] = "numeric"
@@ -117,7 +117,7 @@ class SearchConfig:
     @property
     def first_sigma(self) -> float:
         """The first step of CMA-ES, as a share of the range."""
-        return self.sigma or (0.1 if len(self.stages) > 1 else 0.3)
+        return self.sigma or (0.05 if len(self.stages) > 1 else 0.3)
 
     @property
     def task(self) -> Task:

@@ -147,4 +147,5 @@ def _start_worker(task: Task) -> None:
 
 
 def _play_in_worker(job: tuple[tuple[float, ...], int, bool]) -> Rollout:
-    return play(*_worker, *job)
+    values, seed, keep = job
+    return play(*_worker, values, seed, keep)

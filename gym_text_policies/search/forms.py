@@ -111,8 +111,8 @@ class LinearForm(Form):
             columns.append(score + values[:, start + self._width - 1] if self._bias else score)
         scores = np.stack(columns, axis=1)
         if self._spec.encoding == "box":
-            return np.clip(scores, self._spec.low, self._spec.high).astype(np.float32)
-        return (scores[:, 0] > 0).astype(int) if scores.shape[1] == 1 else np.argmax(scores, axis=1)
+            return np.asarray(np.clip(scores, self._spec.low, self._spec.high), dtype=np.float32)
+        return np.asarray(scores[:, 0] > 0 if scores.shape[1] == 1 else np.argmax(scores, axis=1), dtype=int)
 
     def formula(self) -> str:
         """Say how the action is computed."""
@@ -164,7 +164,7 @@ class TableForm(Form):
         """Look each action up."""
         places = np.ravel_multi_index(tuple(numbers.astype(int).T), self._sizes)
         chosen = values[np.arange(len(values)), places]
-        return np.clip(np.floor(chosen), 0, self._actions - 1).astype(int)
+        return np.asarray(np.clip(np.floor(chosen), 0, self._actions - 1), dtype=int)
 
     def formula(self) -> str:
         """Say how the action is computed."""

@@ -39,7 +39,7 @@ class Optimiser(ABC):
 
     def unit(self, parameters: Sequence[float]) -> np.ndarray:
         """Return parameters as places in the unit cube."""
-        return (np.array(parameters) - self.form.low) / (self.form.high - self.form.low)
+        return np.asarray((np.array(parameters) - self.form.low) / (self.form.high - self.form.low))
 
     def parameters(self, unit: np.ndarray) -> tuple[float, ...]:
         """Return the parameters at a place in the unit cube."""

@@ -79,8 +79,10 @@ class Evaluation:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Evaluation:
         """Return the evaluation that `to_json` made this data of."""
-        proposal = {name: tuple(value) if isinstance(value, list) else value for name, value in data["proposal"].items()}
-        rows = {name: tuple(data[name]) for name in ("returns", "lengths")}
+        proposal: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in data["proposal"].items()
+        }
+        rows: dict[str, Any] = {name: tuple(data[name]) for name in ("returns", "lengths")}
         return cls(data["index"], Proposal(**proposal), **rows, successes=data["successes"], summary=data["summary"])
 
 

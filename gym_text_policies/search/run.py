@@ -209,13 +209,21 @@ def command(config: SearchConfig) -> str:
     if not config.folder:
         raise UsageError("folder: expected a name; got none.")
     interval = 0.2 if sys.stderr.isatty() else 15.0
-    with tqdm(total=config.evaluations, desc=f"{config.environment} {config.optimiser}", mininterval=interval) as bar:
+    bar: Any = None
 
-        def watch(evaluation: Evaluation, top: Evaluation) -> None:
-            bar.set_postfix_str(f"last {evaluation.value:.2f}, best {top.value:.2f}", refresh=False)
-            bar.update(evaluation.index + 1 - bar.n)
+    def watch(evaluation: Evaluation, top: Evaluation) -> None:
+        nonlocal bar
+        if bar is None:  # not before a mistake in the settings would have come out
+            name = f"{config.environment} {config.optimiser}"
+            bar = tqdm(total=config.evaluations, desc=name, mininterval=interval, initial=evaluation.index)
+        bar.set_postfix_str(f"last {evaluation.value:.2f}, best {top.value:.2f}", refresh=False)
+        bar.update()
 
+    try:
         found = search(config, watch=watch)
+    finally:
+        if bar is not None:
+            bar.close()
     lines = [_report(config, found)]
     if config.pictures:
         from gym_text_policies.search.pictures import draw_all
