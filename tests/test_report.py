@@ -199,6 +199,7 @@ def test_few_differing_seeds_are_never_certain():
     assert one == pytest.approx(0.75, abs=0.03)  # one seed won: a flat prior on the share of seeds won gives 3/4
     assert all_ten > 0.995 and against < 0.005
     assert Pair(all_ten, 1.0, 10).text == "> 0.99" and Pair(against, -1.0, 10).text == "< 0.01"
+    assert Pair(0.5, -0.001, 3).shown_difference == "0.00"
     assert Pair(1.0, 1.0, 9).text == "0.99" and Pair(1.0, 1.0, 9).few
     assert Pair(0.992, 1.0, 50).text == "0.99"  # 4,000 draws cannot tell it from 0.99
 

@@ -44,6 +44,12 @@ class Pair:
             return "< 0.01"
         return f"{min(max(self.probability, 0.01), 0.99):.2f}"
 
+    @property
+    def shown_difference(self) -> str:
+        """The difference as it is written; what rounds to 0 has no sign."""
+        text = f"{self.difference:+.2f}"
+        return "0.00" if float(text) == 0 else text
+
     def sure(self, probability: float) -> bool:
         """Whether a probability is above 0.99 even if the draws erred by three standard errors."""
         return not self.few and probability - 3 * math.sqrt(probability * (1 - probability) / DRAWS) > 0.99
@@ -59,6 +65,17 @@ class Comparison:
     """Row by column; None on the diagonal and where there is no common seed."""
     left_out: int
     """Policies that are not among the best."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What stands above the columns: the policies, or where there are many their numbers."""
+        return self.policies if len(self.policies) <= 6 else tuple(str(i) for i in range(1, len(self.policies) + 1))
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """What stands before the rows."""
+        pairs = zip(self.policies, self.columns, strict=True)
+        return tuple(policy if column == policy else f"{column}. {policy}" for policy, column in pairs)
 
 
 def compare(variants: Sequence[Variant]) -> Comparison | None:

@@ -23,6 +23,11 @@ class Measure:
     always: bool = True
     """Whether it is drawn even where it is 0 throughout."""
 
+    def write(self, value: float) -> str:
+        """Return a value as text; what rounds to 0 has no sign."""
+        text = self.form.format(value)
+        return text.lstrip("-") if float(text.replace(",", "")) == 0 else text
+
 
 MEASURES = (
     Measure("success rate", "{:.2f}", lambda episode: float(episode.outcome == "won")),
@@ -99,8 +104,8 @@ def _plot(measure: Measure, points: Sequence[tuple[str, float | None, float | No
 
     bars = []
     for policy, mean, error in known:
-        text = measure.form.format(mean) + (f" ± {measure.form.format(error)}" if error is not None else "")
+        text = measure.write(mean) + (f" ± {measure.write(error)}" if error is not None else "")
         whisker = (place(mean - error), place(mean + error)) if error is not None else None
         left, right = sorted((place(0), place(mean)))
         bars.append(Bar(policy, text, left, round(right - left, 2), whisker))
-    return Plot(measure.name, tuple(bars), place(0), measure.form.format(low), measure.form.format(high))
+    return Plot(measure.name, tuple(bars), place(0), measure.write(low), measure.write(high))
