@@ -11,7 +11,7 @@ from typing import Any
 
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, load_env_creator
-from gymnasium.wrappers import TimeLimit
+from gymnasium.wrappers import HumanRendering, TimeLimit
 
 import gym_text  # noqa: F401  registers the environments
 from gym_text.descriptions import DESCRIBED, description_of
@@ -89,12 +89,14 @@ def make_environment(env_id: str, **arguments: Any) -> gym.Env[Any, Any]:
     fold = None if _takes_fold(env_id) else arguments.pop("fold", None)
     if str(gym.registry[env_id].entry_point).startswith("gymnasium.envs.box2d."):
         import_box2d()
+    shown = arguments.get("render_mode") == "human" and not _has_window(env_id)
     try:
-        env = gym.make(env_id, **arguments)
+        env = gym.make(env_id, **arguments | ({"render_mode": "rgb_array"} if shown else {}))
     except (TypeError, gym.error.UnregisteredEnv) as error:
         raise UsageError(f"environment {env_id}: expected arguments and a version that it has; {error}.") from error
     except gym.error.DependencyNotInstalled as error:
         raise MissingDependencyError(f"environment {env_id}: {error}") from error
+    env = HumanRendering(env) if shown else env
     if not env.has_wrapper_attr("text_spec"):
         limit = description_of(env).limit
         if limit and env.spec and env.spec.max_episode_steps is None:
@@ -140,6 +142,13 @@ def _parameters(env_id: str) -> list[inspect.Parameter]:
     entry = gym.registry[env_id].entry_point
     creator: Any = load_env_creator(entry) if isinstance(entry, str) else entry
     return list(inspect.signature(creator).parameters.values()) if creator else []
+
+
+def _has_window(env_id: str) -> bool:
+    """Whether an environment opens a window of its own; for the others a wrapper does."""
+    entry = gym.registry[env_id].entry_point
+    creator: Any = load_env_creator(entry) if isinstance(entry, str) else entry
+    return "human" in getattr(creator, "metadata", {}).get("render_modes", ())
 
 
 def _takes_fold(env_id: str) -> bool:

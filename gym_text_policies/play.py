@@ -18,7 +18,7 @@ from gym_text_policies.records import Decision, Turn
 from gym_text_policies.rollout import rollout
 from gym_text_policies.store import EpisodeStore
 
-_HELP = "Say an action, or its number; Tab completes it. ? lists the actions, quit ends."
+_HELP = "Say an action, its beginning or its number; Tab completes it. ? lists the actions, quit ends."
 _MANY = 12
 """More actions than this are listed on request alone."""
 
@@ -90,6 +90,9 @@ class Person(Policy):
             action = parse_action(line, self.spec, obs)
             if action is not None:
                 return action
+            begun = [name for name in names if name.lower().startswith(line.lower())]
+            if len(begun) == 1:
+                return begun[0]
             if self.spec.encoding == "text":  # the game answers any words
                 return line
             self._write(str(unknown_choice("action", line, names)))

@@ -148,7 +148,7 @@ def environment_config(env: gym.Env[Any, Any]) -> dict[str, Any]:
     if spec is None:
         raise UsageError(f"env: expected one made by gym.make, which can be named in records; got {env}.")
     kwargs = {key: value for key, value in spec.kwargs.items() if key != "render_mode"}
-    wrappers = [[wrapper.name, wrapper.kwargs] for wrapper in spec.additional_wrappers]
+    wrappers = [[wrapper.name, wrapper.kwargs] for wrapper in spec.additional_wrappers if wrapper.name != "HumanRendering"]
     return {
         "id": spec.id,
         "kwargs": json.loads(json.dumps(kwargs, default=_named)),

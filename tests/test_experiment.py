@@ -96,6 +96,23 @@ def test_a_batch_has_a_folder_for_each_experiment_and_goes_on(tmp_path):
     assert len((folder / "model=gold" / "episodes.jsonl").read_bytes().splitlines()) == 2
 
 
+def test_a_game_that_is_watched_is_the_same_game(tmp_path, monkeypatch):
+    pytest.importorskip("pygame")
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    config = {
+        "agent": {"model": "random"},
+        "environment": {"name": "BabyAIText-v0", "kwargs": {"max_episode_steps": 2}},
+        "experiment": {"verbose": False},
+    }
+    folder = run_experiment(config, tmp_path / "run")
+    config["environment"]["kwargs"]["render_mode"] = "human"
+    run_experiment(config, folder)  # plays nothing again
+    run_experiment(config | {"experiment": {"verbose": False, "num_runs": 2}}, folder)
+    episodes = [json.loads(line) for line in (folder / "episodes.jsonl").read_text().splitlines()]
+    assert [episode["seed"] for episode in episodes] == [0, 1]
+    assert episodes[0]["environment"] == episodes[1]["environment"]
+
+
 def test_mistakes_are_one_line_without_a_traceback(config_file, tmp_path, capsys):
     assert cli.main(["run", str(tmp_path / "none.yaml")]) == 2
     assert cli.main(["run", str(tmp_path)]) == 2

@@ -14,7 +14,7 @@ def play(monkeypatch, lines, *words):
 
 
 def test_a_person_plays_from_a_pipe_and_the_episode_is_kept(monkeypatch, capsys, tmp_path):
-    lines = ["?", "", "dance", "turn left", "3", "quit"]
+    lines = ["?", "", "dance", "turn", "turn l", "3", "quit"]
     assert play(monkeypatch, lines, "BabyAIText-v0?task=goto", "--folder", str(tmp_path)) == 0
     printed = capsys.readouterr().out
     assert "1 turn left   2 turn right   3 go forward" in printed
