@@ -212,11 +212,16 @@ def _with_tuples(observation: Mapping[str, Any]) -> dict[str, Any]:
 
 def _identity(config: ExperimentConfig) -> dict[str, Any]:
     """Return what all runs into a folder must share: all that the episodes depend on."""
-    agent = dataclasses.asdict(config.agent)
-    agent["options"] = {name: value for name, value in config.agent.options.items() if name not in _FREE_OPTIONS}
+    options = {name: value for name, value in config.agent.options.items() if name not in _FREE_OPTIONS}
     kwargs = {name: value for name, value in config.environment.kwargs.items() if name != "render_mode"}
-    environment = {"name": config.environment.name, "kwargs": kwargs}
-    data = {"experiment": "run", "agent": agent, "environment": environment, "seed": config.experiment.seed}
+    agent = {**dataclasses.asdict(config.agent), "options": options}
+    data = {
+        "experiment": "run",
+        **{f"agent.{name}": value for name, value in agent.items()},
+        "environment.name": config.environment.name,
+        "environment.kwargs": kwargs,
+        "experiment.seed": config.experiment.seed,
+    }
     safe: dict[str, Any] = without_secrets(data)
     return safe
 

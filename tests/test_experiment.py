@@ -79,7 +79,7 @@ def test_one_file_gives_one_folder_with_all_in_it(config_file, capsys):
     assert len(EpisodeStore(folder)) == 2
     capsys.readouterr()
     assert cli.main(["run", str(folder), "--set", "agent.history=1"]) == 2
-    assert "agent: stored" in capsys.readouterr().err
+    assert "agent.history: stored" in capsys.readouterr().err
 
 
 def test_a_batch_has_a_folder_for_each_experiment_and_goes_on(tmp_path):
@@ -92,6 +92,8 @@ def test_a_batch_has_a_folder_for_each_experiment_and_goes_on(tmp_path):
     rows = read(folder / "metrics.json")["rows"]
     assert [row["policy"] for row in rows] == ["random", "gold"] and rows[1]["success"] == 1.0
     assert {path.name for path in folder.iterdir() if path.is_dir()} == {"model=random", "model=gold"}
+    with pytest.raises(UsageError, match=r"keys differ: agent\.model: stored 'gold', given 'random'\."):
+        run_experiment(dict(config, agent={"model": "random"}), folder / "model=gold")
     assert cli.main(["run", str(folder)]) == 0
     assert len((folder / "model=gold" / "episodes.jsonl").read_bytes().splitlines()) == 2
 
