@@ -116,13 +116,18 @@ def as_markdown(doc: str) -> str:
     return "\n".join(lines)
 
 
+def without_outer_links(text: str) -> str:
+    """Return a page whose links to files of the repository outside of the site are their names alone."""
+    return re.sub(r"\[[^\]]*\]\(\.\./([^)]*)\)", r"`\1`", text)
+
+
 def build(folder: Path) -> Path:
     """Write the pages and the settings into a folder, and build the site there."""
     pages = folder / "pages"
     shutil.rmtree(folder, ignore_errors=True)
     pages.mkdir(parents=True)
     for path in HERE.glob("*.md"):
-        shutil.copy(path, pages)
+        (pages / path.name).write_text(without_outer_links(path.read_text("utf-8")), "utf-8")
     (pages / "environments.md").write_text(environments_page(), "utf-8")
     (pages / "command-line.md").write_text(command_line_page(), "utf-8")
     nav = ", ".join(f'{{ "{title}" = "{name}" }}' for name, title in PAGES.items() if (pages / name).exists())

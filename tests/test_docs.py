@@ -37,6 +37,11 @@ def test_every_page_is_in_the_menu(build):
     assert {path.name for path in DOCS.glob("*.md")} <= build.PAGES.keys()
 
 
+def test_links_out_of_the_site_become_names(build):
+    text = "see [the table](../benchmarks/results/search.md) and [start](index.md)"
+    assert build.without_outer_links(text) == "see `benchmarks/results/search.md` and [start](index.md)"
+
+
 def test_a_docstring_becomes_markdown(build):
     doc = "One.\n\n## Heading\n\n>>> f()\n1\n\nAs ``x``::\n\n    block\n\n>>> g()\n2"
     assert build.as_markdown(doc).split("\n") == [
