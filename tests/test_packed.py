@@ -1,6 +1,7 @@
 """What makes the model in this process faster and changes no answer: packed weights, and guesses at what comes next."""
 
 import copy
+import json
 
 import numpy as np
 import pytest
@@ -64,6 +65,25 @@ def test_guesses_change_no_answer(small, room, monkeypatch):
     backend = TransformersBackend(network, tokenizer, "m")
     answer = backend.answer([Request(messages, max_tokens=30)])[0]
     assert answer.text == tokenizer.decode(expected, skip_special_tokens=True) and answer.tokens_out == len(expected)
+
+
+def test_what_a_schema_leaves_no_choice_about_is_read_in_few_passes(small, monkeypatch):
+    network, tokenizer = small
+    fields = {"action": {"type": "string", "enum": ["turn to the left hand side", "go forward"]}, "sure": {"enum": ["yes"]}}
+    schema = {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
+    question = Request(({"role": "user", "content": "A red ball."},), schema=schema, max_tokens=60)
+
+    def ask(room):
+        monkeypatch.setattr("gym_text_policies.backends.transformers._GUESSED", room)
+        backend, passes = TransformersBackend(network, tokenizer, "m"), []
+        compute = backend._prefixes.compute
+        monkeypatch.setattr(backend._prefixes, "compute", lambda branches: passes.append(1) or compute(branches))
+        answer = backend.answer([question])[0]
+        return answer.text, answer.tokens_out, len(passes)
+
+    (one, tokens, single), (other, same, guessed) = ask(0), ask(7)
+    assert one == other and json.loads(one)["sure"] == "yes" and tokens == same == single
+    assert guessed <= single / 2
 
 
 def test_a_guess_is_what_followed_last_time():

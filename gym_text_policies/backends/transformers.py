@@ -204,7 +204,7 @@ class TransformersBackend(Backend):
             for i in active:
                 room = min(_GUESSED // len(active), questions[i].max_tokens - len(outputs[i]) - 1)
                 unread = [*questions[i].prompt, *outputs[i]][len(prefixes[i].tokens) :]
-                tokens = unread + guessers[i].guess(room)
+                tokens = unread + (writers[i].forced(room) or guessers[i].guess(room))
                 branches.append(Branch.line(prefixes[i], tokens, range(len(unread) - 1, len(tokens))))
             for i, branch, logits in zip(active, branches, self._prefixes.compute(branches), strict=True):
                 read, before = branch.wanted[0] + 1, len(outputs[i])

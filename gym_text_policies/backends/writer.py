@@ -23,6 +23,10 @@ class Writer:
         self._generator = torch.Generator().manual_seed(seed)
         self._grammar = grammar
 
+    def forced(self, most: int) -> list[int]:
+        """Return at most `most` tokens that the grammar leaves no choice about, as it would write them; else none."""
+        return list(self._grammar.compute_ff_tokens())[:most] if self._grammar and most > 0 else []
+
     def next(self, logs: torch.Tensor) -> int:
         """Return the next token.
 
