@@ -40,6 +40,8 @@ Prompted Policy Search, 2025, https://arxiv.org/abs/2511.21928; SAC and PPO as i
 SHAPES = {3: {"bias": True, "bounds": (-6.0, 6.0)}, 2: {"bias": False, "bounds": (-7.0, 7.0)}}
 MODEL = {"reasons": False, "retries": 1, "buffer_size": 10, "warmup_episodes": 20, "structured": True}
 MODEL_EVALUATIONS = 100
+LEAST = 50
+"""Evaluations from which on an unfinished search of the language model is in the table, and named there as unfinished."""
 
 
 @dataclass(frozen=True)
@@ -115,8 +117,8 @@ def all_rows() -> Iterator[Row]:
     for prompt in ("numeric", "semantic"):
         settings = {"optimiser": "model", "prompt": prompt, **MODEL}
         yield Row(prompt, f"smollm2, {prompt}", 3, MODEL_EVALUATIONS, tuple(settings.items()))
-    settings = {"optimiser": "random then cma", "warmup_episodes": MODEL_EVALUATIONS, "refine_at": 200}
-    yield Row("refined", "smollm2, numeric (100), random (100), CMA-ES", 3, 400, tuple(settings.items()))
+    settings = {"optimiser": "random then cma", "warmup_episodes": LEAST, "refine_at": 200}
+    yield Row("refined", "smollm2, numeric (50), random (150), CMA-ES", 3, 400, tuple(settings.items()))
 
 
 def run(config: Config) -> None:
@@ -141,8 +143,8 @@ def measured(config: Config, row: Row) -> list[dict[str, Any]]:
         if not (Path(settings.folder) / EvaluationStore.file_name).is_file():
             continue
         history = EvaluationStore(settings.folder).evaluations()[: row.budget]
-        if len(history) == row.budget:
-            found.append({"seed": seed, **figures(config, settings, history)})
+        if len(history) == row.budget or (row.seeded_by_model and len(history) >= LEAST):
+            found.append({"seed": seed, "evaluations": len(history), **figures(config, settings, history)})
     return found
 
 
@@ -202,7 +204,9 @@ def tabulate(config: Config) -> tuple[str, list[dict[str, Any]]]:
         own, test = statistics([f["value"] for f in found]), statistics([f["test"] for f in found])
         cells = [f"{number(own[n], '.1f')}{interval(tuple(own[f'{n}_interval']), '.1f')}" for n in ("mean", "median", "iqm")]
         cells += [f"{test['mean']:.1f}", f"{test['iqm']:.1f}"]
-        lines.append(f"| {row.size} | {row.budget} | {row.label} | {len(found)} | {' | '.join(cells)} |")
+        short = ", ".join(str(f["evaluations"]) for f in found if f["evaluations"] < row.budget)
+        count = f"{len(found)}{f' (unfinished: {short} evaluations)' if short else ''}"
+        lines.append(f"| {row.size} | {row.budget} | {row.label} | {count} | {' | '.join(cells)} |")
         record = {**{k: v for k, v in asdict(row).items() if k != "settings"}, "settings": dict(row.settings)}
         rows.append({**record, "own": own, "test": test, "searches": found})
     lines += [f"| 3 | 400 | published: {label} | 10 | {value} | - | - | - | - |" for label, value in PUBLISHED]

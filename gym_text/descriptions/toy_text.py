@@ -22,14 +22,13 @@ def frozen_lake(env: gym.Env[Any, Any]) -> Description:
     lake: Any = env.unwrapped
     rows = tuple("".join(tile.decode() for tile in row) for row in lake.desc)
     width = len(rows[0])
-    chance = max(chance for chance, *_ in lake.P[0][0])  # of what the first tile's first action does
-    slippery = len(lake.P[0][0]) > 1
+    # what moving left does on the first tile that does not end the episode: one outcome, or the wanted one between two others
+    outcomes = next(lake.P[i][0] for i, tile in enumerate("".join(rows)) if tile in "SF")
     slips = (
-        f" The ice is slippery: a step goes where you want with probability {lake.P[0][0][1][0]:.2g}, else to one of the two sides."
-        if slippery
+        f" The ice is slippery: a step goes where you want with probability {outcomes[1][0]:.2g}, else to one of the two sides."
+        if len(outcomes) > 1
         else " A step always goes where you want."
     )
-    assert 0 < chance <= 1
     spec = TextSpec(
         goal=(
             "Cross the frozen lake from the start S to the goal G without falling into a hole H; F is safe ice. Steps "
@@ -130,6 +129,21 @@ def taxi(env: gym.Env[Any, Any]) -> Description:
         reward="-1 for every step, -10 for picking up or dropping off where that is not possible, 20 for the delivery.",
     )
 
+    return Description(spec, _taxi_in_words(city, rows, places), lambda end: end.terminated)
+
+
+_TAXI_MOVES = {
+    "south": "one row down, its number grows by 1",
+    "north": "one row up, its number falls by 1",
+    "east": "one column to the right, its number grows by 1",
+    "west": "one column to the left, its number falls by 1",
+}
+
+
+def _taxi_in_words(city: Any, rows: tuple[str, ...], places: dict[str, tuple[int, int]]) -> Callable[[Any], str]:
+    """Return what turns a state into words."""
+    stops = list(places)
+
     def describe(obs: Any) -> str:
         row, column, passenger, destination = (int(part) for part in city.decode(int(obs)))
         rider = "in the taxi" if passenger == 4 else f"waiting at {_at(stops[passenger], places)}"
@@ -145,15 +159,7 @@ def taxi(env: gym.Env[Any, Any]) -> Description:
             f"{_at(stops[destination], places)}. Free ways: {open_ways}."
         )
 
-    return Description(spec, describe, lambda end: end.terminated)
-
-
-_TAXI_MOVES = {
-    "south": "one row down, its number grows by 1",
-    "north": "one row up, its number falls by 1",
-    "east": "one column to the right, its number grows by 1",
-    "west": "one column to the left, its number falls by 1",
-}
+    return describe
 
 
 def _rainy(city: Any) -> bool:
