@@ -151,7 +151,8 @@ def _contests(config: BenchConfig, environment: str, engine: Engine) -> list[Con
     policies: Variants = {"random": {"model": "random"}}
     if env_id in CONTROL:
         policies["controller"] = {"model": "controller"}
-    variants = config.rows() if config.llm_seeds and not {environment, env_id} & set(config.skip_llm) else {}
+    no_llm = not config.llm_seeds or {environment, env_id} & set(config.skip_llm)
+    variants = {name: row for name, row in config.rows().items() if not no_llm or row["model"].endswith(".json")}
     policies |= variants
     if getattr(env.unwrapped, "expert", "off") != "off":
         policies["gold (expert)"] = {"model": "gold"}
