@@ -86,12 +86,12 @@ def measure(config: Config, workers: int) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def provider() -> Iterator[str]:
-    """Run the provider while the block runs; yield its address."""
+def provider(*options: str) -> Iterator[str]:
+    """Run the provider with these options while the block runs; yield its address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    process = subprocess.Popen([sys.executable, str(SERVER), "--port", str(port)])
+    process = subprocess.Popen([sys.executable, str(SERVER), "--port", str(port), *options])
     url = f"http://127.0.0.1:{port}"
     try:
         for _ in range(300):

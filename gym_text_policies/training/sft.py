@@ -230,7 +230,9 @@ def _trainer(config: SFTConfig, model: Any, tokenizer: Any, rows: Sequence[Row],
     class ConversationTrainer(transformers.Trainer):  # type: ignore[misc, name-defined]
         def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
             losses = answer_losses(model, inputs["readings"])
-            return losses.sum() / (len(losses) if num_items_in_batch is None else num_items_in_batch)
+            if num_items_in_batch is None:
+                return losses.mean()
+            return losses.sum() / num_items_in_batch * self.accelerator.num_processes  # whose mean the gradients become
 
         def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
             metrics = {"eval_success": play_dev_fold(self.model, tokenizer, config.dev_environments, config.dev_episodes, asked)}
@@ -239,11 +241,17 @@ def _trainer(config: SFTConfig, model: Any, tokenizer: Any, rows: Sequence[Row],
             self.control = self.callback_handler.on_evaluate(self.args, self.state, control, metrics)
             return metrics
 
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    if config.rows_per_step % (config.rows_per_pass * processes):
+        raise UsageError(
+            f"rows_per_step: expected a multiple of {processes} processes x rows_per_pass={config.rows_per_pass}; "
+            f"got {config.rows_per_step}."
+        )
     choosing = bool(config.dev_environments)
     settings = transformers.TrainingArguments(
         output_dir=config.folder,
         per_device_train_batch_size=config.rows_per_pass,
-        gradient_accumulation_steps=config.rows_per_step // config.rows_per_pass,
+        gradient_accumulation_steps=config.rows_per_step // (config.rows_per_pass * processes),
         learning_rate=config.learning_rate,
         lr_scheduler_type=config.schedule if config.schedule != "constant" else "constant_with_warmup",
         warmup_steps=config.warmup,

@@ -1,0 +1,272 @@
+"""Faults at length: runs killed 20 times, 1,000 requests to a provider that does everything wrong, memory over 10,000 episodes.
+
+Each part writes its own entry of the results and leaves the others as they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import gymnasium as gym
+import psutil
+
+import gym_text  # noqa: F401  registers the environments
+from gym_text_policies import EpisodeStore, LLMPolicy, rollout
+from gym_text_policies.backends import load_backend
+from gym_text_policies.options import add_fields
+from gym_text_policies.policy import text_spec
+
+RESULTS = Path(__file__).parent / "results"
+SERVER = Path(__file__).parent.parent / "tests" / "provider_server.py"
+PARTS = ("bench", "search", "sft", "ppo", "memory", "providers")
+
+
+@dataclass(frozen=True)
+class Config:
+    """What to try."""
+
+    only: tuple[Literal["bench", "search", "sft", "ppo", "memory", "providers"], ...] = PARTS
+    """Parts to run."""
+    kills: int = 20
+    """Random moments at which each kind of run is killed."""
+    episodes: int = 10_000
+    """Episodes of the part memory."""
+    requests: int = 1000
+    """Requests of the part providers, half of which meet a fault."""
+    seed: int = 0
+    """Seed of the moments."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A kind of run that can be killed."""
+
+    arguments: tuple[str, ...]
+    """Of `gym-text`; the folder follows."""
+    result: Callable[[Path], Any]
+    """From the folder to all that has to be equal, without timings."""
+    prepare: Callable[[Path], tuple[str, ...]] = lambda folder: ()
+    """Makes in a folder what the run needs, and returns the options that name it."""
+    repeatable: bool = True
+    """Whether a run that is done does nothing when it is started again; else it refuses."""
+
+
+def episodes_of(folder: Path) -> dict[str, str]:
+    """Return a hash of each stored episode without its timings, by key.
+
+    Raises:
+        AssertionError: If one is stored twice.
+    """
+    hashes = {}
+    for line in (folder / "episodes.jsonl").read_bytes().splitlines():
+        record = json.loads(line)
+        for step in record["steps"]:
+            step["decision"].pop("seconds", None)
+        assert record["key"] not in hashes, "an episode is stored twice"
+        hashes[record["key"]] = hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+    return hashes
+
+
+def evaluations_of(folder: Path) -> list[Any]:
+    """Return what a search has tried and what came of it, in its order."""
+    records = [json.loads(line) for line in (folder / "evaluations.jsonl").read_bytes().splitlines()]
+    assert len({record["index"] for record in records}) == len(records), "an evaluation is stored twice"
+    return [[record["index"], record["proposal"]["parameters"], record["returns"]] for record in records]
+
+
+def training_of(folder: Path) -> tuple[str, list[Any]]:
+    """Return a hash of the trained adapter, and the losses of its steps."""
+    curve = json.loads((folder / "adapter" / "training.json").read_text())["curve"]
+    weights = (folder / "adapter" / "adapter_model.safetensors").read_bytes()
+    return hashlib.sha256(weights).hexdigest(), [[line["step"], line["loss"]] for line in curve]
+
+
+def prepare_training(folder: Path) -> tuple[str, ...]:
+    """Make a small model with random weights, and the data of some expert's episodes."""
+    import torch
+    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+    from gym_text_policies.backends.smollm2 import smollm2_folder
+    from gym_text_policies.training.collect import CollectConfig, collect
+
+    collect(CollectConfig(str(folder / "data"), ("BabyAIText-v0?task=goto",), ("16",)))
+    tokenizer = AutoTokenizer.from_pretrained(smollm2_folder())
+    torch.manual_seed(0)
+    size = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    config = LlamaConfig(vocab_size=len(tokenizer), max_position_embeddings=2048, bos_token_id=1, eos_token_id=2, **size)
+    LlamaForCausalLM(config).save_pretrained(folder / "model")
+    tokenizer.save_pretrained(folder / "model")
+    return "--data", str(folder / "data" / "rows"), "--model", str(folder / "model")
+
+
+RUNS = {
+    "bench": Run(
+        (
+            *("bench", "--environments", "BabyAIText-v0?task=goto", "CookingWorldText-v0", "--models", "scripted:go forward"),
+            *("--modes", "text", "--seeds", "150", "--llm-seeds", "50", "--folder"),
+        ),
+        episodes_of,
+    ),
+    "search": Run(
+        (
+            *("search", "--optimiser", "cma", "--evaluations", "120", "--num-rollouts", "20", "--no-pictures"),
+            *("--no-trajectories", "--folder"),
+        ),
+        evaluations_of,
+    ),
+    "sft": Run(
+        ("sft", "--epochs", "20", "--max-steps", "40", "--save-steps", "4", "--folder"),
+        training_of,
+        prepare_training,
+        repeatable=False,
+    ),
+}
+
+
+def main() -> None:
+    """Run the parts, print what came out, and write it to the results."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    add_fields(parser, Config)
+    config = Config(**vars(parser.parse_args()))
+    for part in config.only:
+        if part in RUNS:
+            record = kill_and_resume(RUNS[part], config)
+        elif part in ("memory", "providers"):
+            record = {"memory": memory, "providers": providers}[part](config)
+        else:
+            continue
+        record["command"] = f"python benchmarks/faults.py --only {part}"
+        write(part, record)
+        print(f"{part}: {record['line']}", flush=True)
+
+
+def write(part: str, record: dict[str, Any]) -> None:
+    """Put one part into the results."""
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / "faults.json"
+    records = (json.loads(path.read_text()) if path.exists() else {}) | {part: record}
+    path.write_text(json.dumps({name: records[name] for name in PARTS if name in records}, indent=2) + "\n")
+    lines = ["| part | result | command |", "|---|---|---|"]
+    lines += [f"| {name} | {records[name]['line']} | `{records[name]['command']}` |" for name in PARTS if name in records]
+    (RESULTS / "faults.md").write_text("\n".join([*lines, ""]))
+
+
+def kill_and_resume(run: Run, config: Config) -> dict[str, Any]:
+    """Kill a run again and again at random moments of its life, let it end, and compare with an undisturbed one.
+
+    Each life lasts a random part of what a resumed run needs to start and to do its share of the work. A run that gets to its end
+    before it has been killed often enough is followed by another in a new folder.
+    """
+    rng, kills, compared, lives = random.Random(config.seed), 0, 0, []
+    with tempfile.TemporaryDirectory() as scratch:
+        whole = Path(scratch) / "whole"
+        run = replace(run, arguments=(run.arguments[0], *run.prepare(Path(scratch)), *run.arguments[1:]))
+        undisturbed = live(run, whole)
+        expected = run.result(whole)
+        resumed = live(run, whole) if run.repeatable else undisturbed / 2  # what starting costs, about
+        share = (undisturbed - resumed) / config.kills
+        while kills < config.kills:
+            folder = Path(scratch) / f"killed-{compared}"
+            while kills < config.kills:
+                life = rng.uniform(0, 2 * (resumed + share))
+                if live(run, folder, life) < life:
+                    break
+                kills += 1
+                lives.append(round(life, 2))
+            else:
+                live(run, folder)
+            assert run.result(folder) == expected, "the resumed run gives something else"
+            compared += 1
+            shutil.rmtree(folder)
+    line = f"killed {kills} times, in {compared} runs of {undisturbed:.1f} s; resumed, all results equal the undisturbed run's"
+    return {"line": line, "kills": kills, "runs": compared, "lives": lives, "undisturbed_seconds": undisturbed}
+
+
+def live(run: Run, folder: Path, life: float | None = None) -> float:
+    """Run to the end, or kill the run after `life` seconds; return the seconds that it lived."""
+    command = [sys.executable, "-m", "gym_text_policies.cli", *run.arguments, str(folder)]
+    start = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
+    try:
+        _, error = process.communicate(timeout=life)
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        return time.perf_counter() - start
+    if process.returncode and (run.repeatable or b"is there already" not in error):  # that one was killed after its work
+        raise RuntimeError(error.decode()[-2000:])
+    return min(time.perf_counter() - start, life or float("inf")) - 1e-9
+
+
+def make_goto() -> gym.Env[Any, Any]:
+    """Make the environment of the parts memory and providers: ten steps, so that episodes are short."""
+    return gym.make("BabyAIText-v0", task="goto", expert="off", max_episode_steps=10)
+
+
+def memory(config: Config) -> dict[str, Any]:
+    """Play and store many episodes of a scripted model, and watch the memory of this process."""
+    policy, process = LLMPolicy(load_backend("scripted:turn left"), text_spec(make_goto())), psutil.Process()
+    sizes, start = [], time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder, EpisodeStore(folder, {}) as store:
+        for number, episode in enumerate(rollout(make_goto, policy, range(config.episodes)), start=1):
+            store.append(episode)
+            if number % 1000 == 0:
+                sizes.append(process.memory_info().rss)
+        seconds = time.perf_counter() - start
+        assert len(store) == config.episodes
+    growth = sizes[-1] / sizes[0] - 1
+    line = (
+        f"{config.episodes} episodes of 10 steps, each synced to disk: {config.episodes / seconds:.0f} episodes/s; "
+        f"memory {sizes[0] / 2**20:.0f} MB after the first 1,000, {growth:+.1%} at the end"
+    )
+    return {"line": line, "growth": growth, "sizes": sizes, "episodes_per_second": config.episodes / seconds}
+
+
+def providers(config: Config) -> dict[str, Any]:
+    """Play until the provider has met its requests, half of them with faults in random order."""
+    from concurrency import provider  # of this folder
+
+    outcomes: Counter[str] = Counter()
+    seconds = 20 + config.requests
+    with provider("--mischief", str(config.requests), "--seconds", str(seconds)) as url, tempfile.TemporaryDirectory() as folder:
+        backend = load_backend("openai:m", base_url=f"{url}/v1", retries=1, timeout=3.0)
+        policy = LLMPolicy(backend, text_spec(make_goto()))
+        seeds = range(config.requests // 3)
+        start = time.perf_counter()
+        with EpisodeStore(folder, {}) as store:
+            for episode in rollout(make_goto, policy, seeds, workers=16, batch=1):
+                store.append(episode)
+                outcomes[episode.outcome] += 1
+            seconds = time.perf_counter() - start
+            stored = list(store.episodes())
+        backend.close()
+    assert sorted(episode.seed for episode in stored) == list(seeds), "every episode once"
+    assert sum(outcomes.values()) == len(seeds) and set(outcomes) <= {"won", "lost", "truncated", "error"}
+    kinds = Counter(str(episode.error).split(": ")[2][:40] for episode in stored if episode.error)
+    told = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
+    asked = sum(episode.length + 2 * (episode.error is not None) for episode in stored)  # at least: a second try stands for two
+    assert asked >= config.requests, "every fault has happened"
+    first = f"the first {config.requests} requests, {config.requests // 2} of them with faults"
+    line = f"{len(seeds)} episodes beside {first}: {told}; none missing, none twice; {seconds:.0f} s"
+    return {"line": line, "outcomes": outcomes, "errors": kinds, "seconds": seconds}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""What comes from outside, be it a file, a name, a model or a game, is data: it is never run, and it stays where it belongs."""
+
+import ast
+import json
+from pathlib import Path
+
+import gymnasium as gym
+import pytest
+
+from gym_text import UsageError
+from gym_text_policies import EpisodeStore, LLMPolicy, cli, rollout
+from gym_text_policies.backends import load_backend
+from gym_text_policies.environments import parse_environment
+from gym_text_policies.policy import text_spec
+from gym_text_policies.prompts import Prompt
+from gym_text_policies.variants import read_variants
+
+ROOT = Path(__file__).parent.parent
+SOURCES = sorted(path for package in ("gym_text", "gym_text_policies") for path in (ROOT / package).rglob("*.py"))
+FORBIDDEN_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "telnetlib"}
+FORBIDDEN_CALLS = {
+    "eval",
+    "exec",
+    "compile",
+    "__import__",
+    "yaml.load",
+    "yaml.unsafe_load",
+    "yaml.full_load",
+    "os.system",
+    "os.popen",
+}
+
+
+def dotted(node):
+    """Return the name of what is called, as far as it is a plain one."""
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def sins(source):
+    """Yield what no line of the packages may do."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            yield from (f"imports {name}" for name in names if name.partition(".")[0] in FORBIDDEN_MODULES)
+        if not isinstance(node, ast.Call):
+            continue
+        name, options = dotted(node.func), {keyword.arg: keyword.value for keyword in node.keywords}
+        if name in FORBIDDEN_CALLS:
+            yield f"calls {name}"
+        if "trust_remote_code" in options and not is_constant(options["trust_remote_code"], False):
+            yield f"{name} may trust remote code"
+        if "shell" in options and not is_constant(options["shell"], False):
+            yield f"{name} may use a shell"
+        if name == "torch.load" and not is_constant(options.get("weights_only"), True):
+            yield "torch.load reads pickles"
+        if name == "jinja2.Environment" and not is_constant(options.get("autoescape"), True):
+            yield "a template outside the sandbox that does not escape what it shows"
+
+
+def is_constant(node, value):
+    return isinstance(node, ast.Constant) and node.value is value
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_module_unpickles_evaluates_or_runs_what_comes_from_outside(path):
+    assert list(sins(path.read_text("utf-8"))) == []
+
+
+def test_the_scan_finds_what_it_looks_for():
+    bad = "import pickle; eval('1'); yaml.load(x); f(trust_remote_code=flag); run(shell=True); torch.load(p); jinja2.Environment()"
+    assert len(list(sins(bad))) == 7
+
+
+def test_yaml_makes_no_objects(tmp_path):
+    path = tmp_path / "variants.yaml"
+    path.write_text(f"a: {{model: !!python/object/apply:pathlib.Path.touch [{tmp_path / 'made'}]}}")
+    with pytest.raises(UsageError, match="expected a YAML file"):
+        read_variants(path)
+    assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize(
+    "attack",
+    ["{{ ''.__class__.__mro__[1].__subclasses__() }}", "{{ spec.names.__globals__ }}", "{% include '/etc/hostname' %}"],
+)
+def test_a_template_cannot_leave_the_sandbox(tmp_path, attack):
+    path = tmp_path / "evil.jinja"
+    path.write_text("{% block system %}x{% endblock %}{% block user %}" + attack + "{% endblock %}")
+    env = gym.make("BabyAIText-v0")
+    obs, _ = env.reset(seed=0)
+    with pytest.raises(UsageError, match="template"):
+        Prompt(str(path)).render(text_spec(env), obs)
+
+
+def test_what_looks_like_a_template_in_a_game_is_text():
+    env = gym.make("BabyAIText-v0")
+    obs, _ = env.reset(seed=0)
+    messages = Prompt("zero_shot").render(text_spec(env), obs | {"text": "{{ 6 * 7 }} {% raw %}"})
+    assert "{{ 6 * 7 }} {% raw %}" in messages[-1]["content"]
+
+
+def test_a_key_is_in_no_file_of_a_run_and_in_no_error(tmp_path, monkeypatch):
+    key = "sk-do-not-write-me-0123456789"
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    backend = load_backend("openai:m", base_url="http://127.0.0.1:9/v1", retries=0, timeout=5, cache=str(tmp_path / "cache"))
+    make_env = lambda: gym.make("BabyAIText-v0")  # noqa: E731
+    policy = LLMPolicy(backend, text_spec(make_env()))
+    with EpisodeStore(tmp_path / "run", {"policy": policy.config}) as store:
+        for episode in rollout(make_env, policy, range(2)):
+            store.append(episode)
+            assert episode.outcome == "error"
+    backend.close()
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(files) > 2 and not any(key.encode() in path.read_bytes() for path in files)
+
+
+@pytest.mark.parametrize("name", ["../../outside", "/etc/outside", "a/../../outside", "..\\outside", "\x00", "."])
+def test_no_name_of_an_environment_or_model_leaves_the_run_folder(tmp_path, capsys, name):
+    (tmp_path / "here").mkdir()
+    for option in ("--environments", "--models"):
+        folder = tmp_path / "here" / "run"
+        arguments = ["bench", "--folder", str(folder), option, f"{name}", "--seeds", "1", "--llm-seeds", "1", "--modes", "text"]
+        extra = ["--environments", "BabyAIText-v0"] if option == "--models" else []
+        assert cli.main([*arguments, *extra]) == 2
+        assert "Traceback" not in capsys.readouterr().err
+    assert {path.name for path in tmp_path.rglob("*")} <= {"here", "run", "config.json", ".lock"}
+
+
+def test_arguments_in_a_name_are_literals_and_never_code(tmp_path):
+    made = tmp_path / "made"
+    _, arguments = parse_environment(f"BabyAIText-v0?task=open({str(made)!r},'w')")
+    assert arguments == {"task": f"open({str(made)!r},'w')"} and not made.exists()
+
+
+def test_a_scripted_name_with_a_path_is_only_a_label(tmp_path):
+    """A model's name goes into records as text."""
+    arguments = ["bench", "--folder", str(tmp_path / "run"), "--environments", "BabyAIText-v0", "--modes", "text"]
+    assert cli.main([*arguments, "--models", "scripted:../../x", "--seeds", "1", "--llm-seeds", "1"]) == 0
+    assert "scripted:../../x" in json.loads((tmp_path / "run" / "table.json").read_text())["rows"][1]["policy"]
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
