@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import difflib
 import importlib
 import logging
 import os
@@ -69,11 +70,18 @@ def complete(config: CompletionConfig) -> str:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that says which command was meant."""
+    """A parser that says which command or option was meant."""
+
+    options: tuple[str, ...] = ()
+    """Options of the command that is used."""
 
     def error(self, message: str) -> NoReturn:
         if message.startswith("argument COMMAND: invalid choice: "):
             message = str(unknown_choice("command", message.split("'")[1], COMMANDS))
+        if message.startswith("unrecognized arguments: -"):
+            given = message.split()[2].partition("=")[0]
+            near = difflib.get_close_matches(given, self.options, n=1)
+            message = f"expected options that the command has; got {given}." + (f" Did you mean {near[0]}?" if near else "")
         super().error(message)
 
 
@@ -93,7 +101,9 @@ def make_parser(loaded: Sequence[str] | dict[str, Command] = ()) -> argparse.Arg
         text = str(config.__doc__).replace("%", "%%")
         more = config.more_help() if hasattr(config, "more_help") else None
         form = argparse.RawDescriptionHelpFormatter if more else argparse.HelpFormatter
-        add_fields(commands.add_parser(name, help=command.help, description=text, epilog=more, formatter_class=form), config)
+        own = commands.add_parser(name, help=command.help, description=text, epilog=more, formatter_class=form)
+        add_fields(own, config)
+        parser.options += tuple(own._option_string_actions)
     return parser
 
 

@@ -97,6 +97,13 @@ def test_a_misspelt_command_is_named(capsys):
     assert "Did you mean 'bench'" in capsys.readouterr().err
 
 
+def test_a_misspelt_option_is_named(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["bench", "--llm-sedes=3"])
+    assert stopped.value.code == 2
+    assert "Did you mean --llm-seeds?" in capsys.readouterr().err
+
+
 def test_shells_can_complete(capsys):
     pytest.importorskip("shtab")
     assert cli.main(["completion", "bash"]) == 0
