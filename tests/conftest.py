@@ -77,3 +77,19 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> str:
     LlamaForCausalLM(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return str(folder)
+
+
+@pytest.fixture(scope="session")
+def small_model() -> tuple[Any, Any]:
+    """Return a random language model that is small enough to be made here, and the embedded model's tokenizer."""
+    import torch
+    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+    from gym_text_policies.backends.smollm2 import smollm2_folder
+
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    ends = {"eos_token_id": 2, "bos_token_id": 1, "pad_token_id": 2}
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = LlamaForCausalLM(LlamaConfig(vocab_size=49152, tie_word_embeddings=True, **ends, **sizes))
+    return model.eval(), AutoTokenizer.from_pretrained(smollm2_folder())

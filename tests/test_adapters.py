@@ -18,16 +18,11 @@ REQUEST = Request(({"role": "user", "content": "A red ball."},), ("turn left", "
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    """Return the folder of a small random model."""
-    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
-
+def base(tmp_path_factory, small_model):
+    """Return the folder of the small model."""
     folder = tmp_path_factory.mktemp("models") / "base"
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
-    torch.manual_seed(0)
-    model = LlamaForCausalLM(LlamaConfig(vocab_size=49152, eos_token_id=2, bos_token_id=1, pad_token_id=2, **sizes))
-    model.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(smollm2.smollm2_folder()).save_pretrained(folder)
+    for part in small_model:
+        part.save_pretrained(folder)
     return folder
 
 

@@ -28,21 +28,8 @@ def test_packed_sums_are_the_same(bias):
             assert float((packed(inputs) - expected).abs().max() / expected.abs().max()) < 1e-5
 
 
-@pytest.fixture(scope="module")
-def small():
-    """Return a small random model and the embedded model's tokenizer."""
-    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
-
-    from gym_text_policies.backends.smollm2 import smollm2_folder
-
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
-    torch.manual_seed(0)
-    config = LlamaConfig(vocab_size=49152, eos_token_id=2, bos_token_id=1, tie_word_embeddings=True, **sizes)
-    return LlamaForCausalLM(config).eval(), AutoTokenizer.from_pretrained(smollm2_folder())
-
-
-def test_a_packed_model_answers_as_before(small):
-    network, tokenizer = small
+def test_a_packed_model_answers_as_before(small_model):
+    network, tokenizer = small_model
     packed = pack(copy.deepcopy(network))
     tokens = torch.arange(3, 40)[None]
     with torch.inference_mode():
@@ -55,9 +42,9 @@ def test_a_packed_model_answers_as_before(small):
     assert one[1].probabilities == pytest.approx(other[1].probabilities, abs=1e-4)
 
 
-@pytest.mark.parametrize("room", [0, 1, 3, 7, 20])
-def test_guesses_change_no_answer(small, room, monkeypatch):
-    network, tokenizer = small
+@pytest.mark.parametrize("room", [0, 3, 7])
+def test_guesses_change_no_answer(small_model, room, monkeypatch):
+    network, tokenizer = small_model
     monkeypatch.setattr("gym_text_policies.backends.transformers._GUESSED", room)
     messages = ({"role": "user", "content": "A B C D A B C D A B"},)
     prompt = tokenizer.apply_chat_template(list(messages), add_generation_prompt=True, return_tensors="pt", return_dict=True)
@@ -67,8 +54,8 @@ def test_guesses_change_no_answer(small, room, monkeypatch):
     assert answer.text == tokenizer.decode(expected, skip_special_tokens=True) and answer.tokens_out == len(expected)
 
 
-def test_what_a_schema_leaves_no_choice_about_is_read_in_few_passes(small, monkeypatch):
-    network, tokenizer = small
+def test_what_a_schema_leaves_no_choice_about_is_read_in_few_passes(small_model, monkeypatch):
+    network, tokenizer = small_model
     fields = {"action": {"type": "string", "enum": ["turn to the left hand side", "go forward"]}, "sure": {"enum": ["yes"]}}
     schema = {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
     question = Request(({"role": "user", "content": "A red ball."},), schema=schema, max_tokens=60)
