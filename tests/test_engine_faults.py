@@ -113,3 +113,19 @@ def test_without_the_jar_the_sentence_says_how_to_install_it(tmp_path):
     said = say(tmp_path, {}, textworld_express="")
     assert said.startswith("MissingDependencyError TextWorldExpress: expected the engine at")
     assert said.endswith("there is none. Run: pip install --force-reinstall textworld-express")
+
+
+def test_a_library_that_takes_java_s_signals_does_not_crash_the_games():
+    script = """
+import faulthandler, gymnasium as gym, gym_text
+from gym_text.textworld_express import engine
+env = gym.make("CoinCollectorText-v0")
+env.reset(seed=0)
+before = engine.SignalHandlers().addresses
+faulthandler.enable()
+taken = engine.SignalHandlers().addresses
+env.reset(seed=1)
+print(taken != before, engine.SignalHandlers().addresses == before)
+"""
+    result = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, timeout=120)
+    assert result.stdout.split() == ["True", "True"], result.stderr

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gym_text.errors import EngineError, MissingDependencyError, UsageError, import_extra
+from gym_text.textworld_express.signals import SignalHandlers
 
 _EXTRA = "textworld"
 _HEAP = "-Xmx1g"
@@ -30,6 +31,7 @@ _start_lock = threading.Lock()
 _sorting_lock = threading.Lock()
 _interface: Any = None
 _jvm_pid: int | None = None
+_handlers: SignalHandlers | None = None
 
 
 def check_installed() -> None:
@@ -53,7 +55,7 @@ def _python_interface() -> Any:
         MissingDependencyError: If a package of the extra is not installed.
         UsageError: In a child forked from a process with a running JVM, where every Java call would hang.
     """
-    global _interface, _jvm_pid
+    global _interface, _jvm_pid, _handlers
     if _jvm_pid is not None and _jvm_pid != os.getpid():
         raise UsageError(
             "TextWorldExpress: expected a process of its own; this one was forked after the JVM had started, and Java does "
@@ -75,7 +77,7 @@ def _python_interface() -> Any:
             if hasattr(os, "register_at_fork"):
                 os.register_at_fork(after_in_child=_cut_off)
             _interface = jpype.JClass("textworldexpress.runtime.PythonInterface")
-            _jvm_pid = os.getpid()
+            _jvm_pid, _handlers = os.getpid(), SignalHandlers()
     return _interface
 
 
@@ -214,6 +216,8 @@ class Game:
     def _generate(self, seed: int, fold: str, *, gold: bool) -> str:
         """Begin a level, and return the engine's answer."""
         self._seed = seed
+        if _handlers is not None:
+            _handlers.restore()
         with self._errors():
             if self._name != "sorting":
                 return str(self._java.generateNewGameJSON(seed, fold, gold))
