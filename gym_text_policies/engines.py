@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, Self
 
+import gymnasium as gym
+
 from gym_text.errors import UsageError, check_choice, check_int
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.load import load_policy
@@ -32,6 +34,10 @@ class Job:
     """Episodes that run at once, asking a model in this process together."""
     max_concurrency: int = 50
     """Requests to a provider that wait at once, over all processes."""
+
+    def make_policy(self, env: gym.Env[Any, Any]) -> Policy:
+        """Make the policy."""
+        return load_policy(env=env, **self.policy)
 
     def share(self, processes: int) -> Job:
         """Return what one of so many processes does: with its part of the requests at once, and of the limits on spending."""
@@ -60,7 +66,7 @@ class Identity:
         return episode_key(self.environment, self.policy, seed)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class EngineOptions:
     """Where episodes are played."""
 
@@ -151,7 +157,7 @@ class LocalEngine(Engine):
         if job.name not in self._players:
             make_env = environment_maker(job.environment, **job.arguments)
             env = make_env()
-            policy = load_policy(env=env, **job.policy)
+            policy = job.make_policy(env)
             self._players[job.name] = make_env, policy, Identity(environment_config(policy.wrap(env)), policy.config)
             env.close()
         return self._players[job.name]

@@ -16,6 +16,7 @@ from gym_text import UsageError
 from gym_text.errors import ClusterError
 from gym_text_policies import EpisodeStore, cli, cluster
 from gym_text_policies.engines import EngineOptions, Job, LocalEngine
+from gym_text_policies.training.collect import CollectConfig, collect
 
 GOTO = "BabyAIText-v0?task=goto"
 MEMORY = 80 * 2**20
@@ -114,12 +115,24 @@ def test_a_level_that_kills_every_worker_stops_the_run_in_one_sentence(two_nodes
     monkeypatch.setattr(cluster, "_MOST_DEATHS", 1)
     job = Job("test_cluster:DeadlyText-v0", {}, {"model": "random"}, batch=1)
     played = []
-    with EngineOptions("ray", ray_workers=1).make_engine() as engine, pytest.raises(ClusterError, match="seed 3, policy random; 2"):
+    with (
+        EngineOptions(engine="ray", ray_workers=1).make_engine() as engine,
+        pytest.raises(ClusterError, match="seed 3, policy random; 2"),
+    ):
         played += engine.play([(job, range(4))])
 
 
+def test_training_data_are_the_same(two_nodes, tmp_path):
+    pytest.importorskip("datasets", reason="datasets is not installed")
+    rows = []
+    for engine in ("local", "ray"):
+        config = CollectConfig(str(tmp_path / engine), (GOTO,), ("6",), noise=0.3, engine=engine, ray_workers=2)
+        rows.append(collect(config))
+    assert rows[0] == rows[1] and len(rows[0]) > 3
+
+
 def test_a_mistake_is_the_same_error_as_without_a_cluster(two_nodes):
-    with EngineOptions("ray", ray_workers=1).make_engine() as engine:
+    with EngineOptions(engine="ray", ray_workers=1).make_engine() as engine:
         for make in (engine.identify, LocalEngine().identify):
             with pytest.raises(UsageError, match="Did you mean 'strategy'"):
                 make(Job(GOTO, {}, {"model": "scripted:go", "stratgy": "chat"}))
@@ -151,7 +164,7 @@ def test_a_killed_worker_and_a_lost_node_cost_their_unfinished_episodes_a_retry(
     job = Job(GOTO, {}, {"model": "random"}, batch=2)
     (node,) = two_nodes.worker_nodes
     played = []
-    with EngineOptions("ray", ray_workers=2).make_engine() as engine:
+    with EngineOptions(engine="ray", ray_workers=2).make_engine() as engine:
         for episode in engine.play([(job, range(200))]):
             played.append(episode)
             if len(played) == 1:

@@ -11,12 +11,11 @@ import torch
 from safetensors.torch import load_file
 
 from gym_text import UsageError
-from gym_text_policies import load_policy, rollout
+from gym_text_policies import engines, load_policy, rollout
 from gym_text_policies.backends.tokens import prompt_tokens, text_tokens
 from gym_text_policies.backends.transformers import TransformersBackend
 from gym_text_policies.policy import text_spec
 from gym_text_policies.store import EpisodeStore
-from gym_text_policies.training import collect as collecting
 from gym_text_policies.training.collect import CollectConfig, collect
 from gym_text_policies.training.lora import add_lora, load_base, merge_adapter, read_adapter
 from gym_text_policies.training.rows import Asked, Row, read_rows, rows_of, write_rows
@@ -99,7 +98,7 @@ def test_gold_data_is_won_and_resumed_and_duplicates_are_dropped(tmp_path, monke
     kept = [episode for episode in episodes if not episode.invalid]
     assert {row.episode for row in rows} == {episode.key for episode in kept if episode.outcome == "won"}
     again = CollectConfig(str(tmp_path), ("CookingWorldText-v0",), ("1002",), first_seed=998)
-    monkeypatch.setattr(collecting, "rollout", lambda make_env, policy, seeds, **_: iter(()))
+    monkeypatch.setattr(engines, "rollout", lambda make_env, policy, seeds, **_: iter(()))
     assert collect(again) == rows, "nothing is played twice"
     assert read_rows(tmp_path / "rows", Asked()) == rows
     assert [label for label in rows[0].labels if label] == [m["content"] for m in rows[0].messages if m["role"] == "assistant"]

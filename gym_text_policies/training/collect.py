@@ -11,12 +11,12 @@ Three kinds of data:
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 import json
 import logging
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,10 @@ import gymnasium as gym
 
 from gym_text.errors import UsageError, check_choice, check_int, import_extra
 from gym_text_policies.baselines import GoldPolicy
+from gym_text_policies.engines import Engine, EngineOptions, Identity, Job
 from gym_text_policies.environments import environment_maker, parse_environment
 from gym_text_policies.load import load_policy
-from gym_text_policies.policy import Policy, environment_config, episode_key, text_spec
+from gym_text_policies.policy import Policy, environment_config, text_spec
 from gym_text_policies.records import Decision, Episode, Turn
 from gym_text_policies.rollout import rollout
 from gym_text_policies.store import EpisodeStore
@@ -35,10 +36,11 @@ from gym_text_policies.training.rows import LABELS, Asked, Row, push_rows, rows_
 
 _logger = logging.getLogger(__name__)
 THRESHOLDS = ("progression", "return")
+_Play = Callable[[Sequence[int]], Iterator[Episode]]
 
 
 @dataclass(frozen=True)
-class CollectConfig:
+class CollectConfig(EngineOptions):
     """Who plays what, and what of it is learnt."""
 
     folder: str = "runs/data"
@@ -81,6 +83,7 @@ class CollectConfig:
     """Of all that is drawn at random."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for environment in self.environments:
             _, arguments = parse_environment(environment)
             if arguments.get("fold", "train") != "train":
@@ -185,9 +188,9 @@ def collect(config: CollectConfig, policy: Policy | None = None) -> list[Row]:
     """
     found: dict[tuple[Any, ...], Row] = {}  # by what is said and learnt in it
     fates: Counter[str] = Counter()
-    with EpisodeStore(config.folder, config.identity()) as store:
+    with EpisodeStore(config.folder, config.identity()) as store, config.make_engine() as engine:
         for environment, count in zip(config.environments, config.counts(), strict=True):
-            fates += _add_rows(found, config, environment, count, policy, store)
+            fates += _add_rows(found, config, environment, count, policy, store, engine)
     told = ", ".join(f"{number} {fate}" for fate, number in fates.items())
     _logger.info("Episodes: %s. Rows: %d.", told, len(found))
     if not found:
@@ -208,13 +211,23 @@ def _add_rows(
     count: int,
     policy: Policy | None,
     store: EpisodeStore,
+    engine: Engine,
 ) -> Counter[str]:
     """Play an environment's episodes, add their rows to `found`, and return how many episodes were kept, or why not."""
     expert = "replan" if config.learnt == "expert" else "path" if config.policy == "gold" else "off"
-    make_env = environment_maker(environment, **{"fold": "train", "expert": expert})
+    arguments = {"fold": "train", "expert": expert}
+    make_env = environment_maker(environment, **arguments)
     env, asked, prompt = make_env(), config.asked, config.asked.prompt()
     fates: Counter[str] = Counter()
-    for episode in _played(make_env, env, policy or _player(config, env), config, count, store):
+    if policy is None:
+        job = _CollectJob(environment, arguments, {"model": config.policy}, config.batch, config.max_concurrency, config=config)
+        identity = engine.identify(job)
+        play: _Play = lambda seeds: engine.play([(job, seeds)])  # noqa: E731
+    else:
+        identity = Identity(environment_config(policy.wrap(env)), policy.config)
+        at_once: dict[str, Any] = {"workers": config.max_concurrency, "batch": 1} if policy.remote else {"batch": config.batch}
+        play = lambda seeds: rollout(make_env, policy, seeds, **at_once)  # noqa: E731
+    for episode in _played(play, identity, range(config.first_seed, config.first_seed + count), store):
         fate = _unfit(episode, config)
         if not fate:
             before = len(found)
@@ -224,6 +237,16 @@ def _add_rows(
         fates[fate] += 1
     env.close()
     return fates
+
+
+@dataclass(frozen=True)
+class _CollectJob(Job):
+    """The policy that a configuration names, which may be mixed with others."""
+
+    config: CollectConfig = dataclasses.field(default_factory=CollectConfig)
+
+    def make_policy(self, env: gym.Env[Any, Any]) -> Policy:
+        return _player(self.config, env)
 
 
 def _player(config: CollectConfig, env: gym.Env[Any, Any]) -> Policy:
@@ -247,29 +270,17 @@ def _player(config: CollectConfig, env: gym.Env[Any, Any]) -> Policy:
     return MixedPolicy(player, noise=config.noise, expert_share=config.expert_share)
 
 
-def _played(
-    make_env: functools.partial[gym.Env[Any, Any]],
-    env: gym.Env[Any, Any],
-    player: Policy,
-    config: CollectConfig,
-    count: int,
-    store: EpisodeStore,
-) -> Iterator[Episode]:
+def _played(play: _Play, identity: Identity, seeds: range, store: EpisodeStore) -> Iterator[Episode]:
     """Play the episodes that are not stored, then yield all in the order of their seeds."""
     tqdm = import_extra("tqdm", "bench").tqdm
-    identity = environment_config(player.wrap(env))
-    seeds = range(config.first_seed, config.first_seed + count)
-    keys = {seed: episode_key(identity, player.config, seed) for seed in seeds}
+    keys = {seed: identity.key(seed) for seed in seeds}
     missing = [seed for seed, key in keys.items() if not store.has(key)]
-    at_once: dict[str, Any] = {"workers": config.max_concurrency, "batch": 1} if player.remote else {"batch": config.batch}
-    for episode in tqdm(
-        rollout(make_env, player, missing, **at_once), total=len(missing), desc=_title(identity), disable=not missing
-    ):
+    for episode in tqdm(play(missing), total=len(missing), desc=_title(identity.environment), disable=not missing):
         store.append(episode)
     yield from store.episodes(keys.values())
 
 
-def _title(environment: dict[str, Any]) -> str:
+def _title(environment: Mapping[str, Any]) -> str:
     arguments = {key: value for key, value in environment["kwargs"].items() if key not in ("fold", "expert")}
     return f"{environment['id']} {json.dumps(arguments) if arguments else ''}".strip()
 
