@@ -107,7 +107,7 @@ def rows_of(episode: Episode, spec: TextSpec, asked: Asked, labels: Labels, prom
     rows: list[Row] = []
     messages: list[Message] = []
     learnt: list[str] = []
-    for asking, step in zip(_prompts(episode, spec, asked, prompt), episode.steps, strict=True):
+    for asking, step in zip(prompts_of(episode, spec, asked, prompt), episode.steps, strict=False):
         if list(asking[: len(messages)]) != messages:
             rows.append(Row(tuple(messages), tuple(learnt), **origin))
             messages, learnt = [], []
@@ -131,13 +131,15 @@ def _label(step: Step, labels: Labels) -> str:
     return (step.decision.completion or step.decision.action) if step.decision.valid else ""
 
 
-def _prompts(episode: Episode, spec: TextSpec, asked: Asked, prompt: Prompt) -> Iterator[tuple[Message, ...]]:
-    """Yield what a model that played this episode would have been asked at each step."""
+def prompts_of(episode: Episode, spec: TextSpec, asked: Asked, prompt: Prompt) -> Iterator[tuple[Message, ...]]:
+    """Yield what a model that played this episode would have been asked at each step, and after the last."""
     past: list[tuple[str, str]] = []
-    for step in episode.steps:
+    for step in (*episode.steps, None):
         shown = past if asked.history == "all" else past[len(past) - asked.history :] if asked.history else []
-        yield prompt.render(spec, {**step.observation, "history": tuple(shown)})
-        past.append((str(step.observation["text"]), step.decision.action))
+        observation = step.observation if step else episode.last_observation
+        yield prompt.render(spec, {**observation, "history": tuple(shown)})
+        if step:
+            past.append((str(step.observation["text"]), step.decision.action))
 
 
 def write_rows(rows: Sequence[Row], folder: str | Path) -> None:

@@ -1,0 +1,165 @@
+"""A language model as actor and critic: the probability of each action that can be said, and the value of what is seen.
+
+The actor is ``choose``: log P(action + end of turn | prompt), softmax over the actions that can be said now; the same numbers by
+which `LLMPolicy` plays at temperature 1. The critic is a linear head on the last hidden state of the prompt's last token. One pass
+reads whole episodes, each with all its decisions and all their candidates as one tree; see `gym_text_policies.training.sequences`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gym_text import TextSpec
+from gym_text_policies.prompts import Prompt
+from gym_text_policies.records import Episode
+from gym_text_policies.training.lora import add_lora, load_base
+from gym_text_policies.training.rows import Asked, prompts_of
+from gym_text_policies.training.sequences import Reading, pack, read
+
+_REFERENCE = "reference"
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """An episode, ready to be learnt from."""
+
+    reading: Reading
+    """Its decisions with all their candidates; after them, if the episode was truncated, the last observation without any."""
+    actions: tuple[int, ...]
+    """Place of the action that was taken among the candidates, for each decision."""
+    rewards: tuple[float, ...]
+    truncated: bool
+    """Whether it was cut off: then what would still have come is the value of the last observation."""
+
+    @classmethod
+    def of(cls, episode: Episode, spec: TextSpec, asked: Asked, prompt: Prompt, tokenizer: Any) -> Trajectory:
+        """Return an episode that a policy played in ``choose``."""
+        reading, actions = Reading(), []
+        truncated = not episode.steps[-1].terminated
+        for place, messages in enumerate(prompts_of(episode, spec, asked, prompt)):
+            if place < episode.length:
+                names = spec.names(dict(episode.steps[place].observation))
+                reading.add(tokenizer, messages, names)
+                actions.append(names.index(episode.steps[place].decision.action))
+            elif truncated:
+                reading.add(tokenizer, messages, ())
+        return cls(reading, tuple(actions), tuple(step.reward for step in episode.steps), truncated)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a model says of trajectories; a row for each decision, one trajectory after the other."""
+
+    logs: torch.Tensor
+    """Log-probability of each candidate, float32 of shape (decisions, most candidates); minus infinity where there is none."""
+    values: torch.Tensor
+    """Value of what was seen at each decision, float32 of shape (decisions,)."""
+    last_values: torch.Tensor
+    """Value of the last observation of each trajectory, 0 unless it was truncated; float32 of shape (trajectories,)."""
+
+
+class ActorCritic:
+    """A model with the adapter that learns, a head for values, and what it began as.
+
+    Args:
+        model: Name of the base.
+        adapter: Folder of the adapter to begin with; empty: a new one.
+        rank: Of a new adapter.
+        alpha: Of a new adapter.
+    """
+
+    def __init__(self, model: str, adapter: str | Path = "", *, rank: int = 16, alpha: float = 32.0) -> None:
+        base, self.tokenizer = load_base(model)
+        self.model = add_lora(base, rank=rank, alpha=alpha, adapter=adapter)
+        self._adapted = bool(adapter)
+        if adapter:
+            add_lora(self.model, adapter=adapter, name=_REFERENCE)
+            self.model.set_adapter("default")
+        self.model.eval()  # there is no dropout in what learns: the probabilities are those of play
+        self.head = torch.nn.Linear(base.config.hidden_size, 1).to(base.device)
+        torch.nn.init.zeros_(self.head.weight)
+        torch.nn.init.zeros_(self.head.bias)
+
+    @property
+    def weights(self) -> list[torch.nn.Parameter]:
+        """The adapter's parameters."""
+        return [parameter for name, parameter in self.model.named_parameters() if "lora_" in name and _REFERENCE not in name]
+
+    @contextlib.contextmanager
+    def reference(self) -> Iterator[None]:
+        """Be what it began as while the block runs."""
+        if not self._adapted:
+            with self.model.disable_adapter():
+                yield
+            return
+        self.model.set_adapter(_REFERENCE)
+        try:
+            yield
+        finally:
+            self.model.set_adapter("default")
+
+    def judge(self, trajectories: Sequence[Trajectory]) -> Judged:
+        """Return log-probabilities and values of all decisions, from one pass, with gradients where they are on."""
+        packed = pack(self.model, [trajectory.reading for trajectory in trajectories])
+        tokens: list[tuple[int, int, int]] = []  # (row that predicts, token, candidate)
+        candidates: list[tuple[int, int]] = []  # (decision, place among its candidates)
+        seen: list[int] = []  # row of each prompt's last token
+        ends: list[tuple[int, int]] = []  # (trajectory, row of the last observation's last token)
+        for number, (trajectory, places) in enumerate(zip(trajectories, packed.places, strict=True)):
+            for decided in trajectory.reading.decided[: len(trajectory.actions)]:
+                for place, answer in enumerate(decided.answers):
+                    tokens += [(places[node], token, len(candidates)) for node, token in answer]
+                    candidates.append((len(seen), place))
+                seen.append(places[decided.last])
+            if trajectory.truncated:
+                ends.append((number, places[trajectory.reading.decided[-1].last]))
+        rows = sorted({row for row, _, _ in tokens})
+        index = {row: place for place, row in enumerate(rows)}
+        logs, hidden = read(self.model, packed, rows, hidden=True)
+        assert hidden is not None
+        device = logs.device
+        each = logs[torch.tensor([index[row] for row, _, _ in tokens]), torch.tensor([token for _, token, _ in tokens])]
+        sums = torch.zeros(len(candidates), device=device).index_add(
+            0, torch.tensor([c for _, _, c in tokens], device=device), each
+        )
+        width = 1 + max(place for _, place in candidates)
+        scores = torch.full((len(seen), width), float("-inf"), device=device)
+        places_of = tuple(torch.tensor(column, device=device) for column in zip(*candidates, strict=True))
+        values = self.head(hidden)[:, 0]
+        last = torch.zeros(len(trajectories), device=device)
+        for number, row in ends:
+            last[number] = values[row].detach()
+        return Judged(scores.index_put(places_of, sums).log_softmax(-1), values[torch.tensor(seen)], last)
+
+
+def advantages(
+    rewards: Sequence[float], values: Sequence[float], last_value: float, discount: float, decay: float
+) -> tuple[list[float], list[float]]:
+    """Return generalised advantages (Schulman et al. 2015, https://arxiv.org/abs/1506.02438) and returns of one episode.
+
+    Args:
+        rewards: Of each step.
+        values: Of what was seen before each step.
+        last_value: Of what was seen after the last: 0 where the episode terminated, for then nothing more can come.
+        discount: Worth of a reward one step later.
+        decay: Lambda, from 0 (one step and the value) to 1 (all rewards).
+
+    >>> advantages([0.0, 1.0], [0.5, 0.5], 0.0, 1.0, 1.0)
+    ([0.5, 0.5], [1.0, 1.0])
+    >>> advantages([0.0, 1.0], [0.5, 0.5], 2.0, 1.0, 0.0)
+    ([0.0, 2.5], [0.5, 3.0])
+    """
+    found: list[float] = []
+    following, after = 0.0, last_value
+    for reward, value in zip(reversed(rewards), reversed(values), strict=True):
+        following = reward + discount * after - value + discount * decay * following
+        found.append(following)
+        after = value
+    found.reverse()
+    return found, [advantage + value for advantage, value in zip(found, values, strict=True)]

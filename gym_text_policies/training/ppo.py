@@ -1,0 +1,380 @@
+"""PPO (Schulman et al. 2017, https://arxiv.org/abs/1707.06347) for a language model that plays in ``choose``, from top to bottom.
+
+What is learnt is the probability with which the model plays: over the actions that can be said now. (Over generated tokens, most
+probability would first have to move onto words that are actions at all.) Each iteration plays episodes of the train fold at
+temperature 1, then learns from them for some epochs. A run that was killed goes on from its last checkpoint.
+
+Metrics, one line of ``metrics.jsonl`` for each iteration:
+
+* ``return``, ``success``, ``length``: means of the episodes that were played, by drawing.
+* ``dev_success``: share of the dev fold that is won, greedily; where it was played.
+* ``policy_loss``: mean of the clipped objective, negated; about 0, its gradient is what counts.
+* ``value_loss``: half the mean squared error of the values, the greater one with and without clipping.
+* ``explained_variance``: 1 - Var(return - value) / Var(return), before learning; 0: no better than a constant, 1: perfect.
+* ``entropy``: mean entropy over the actions, in nats; where it falls to 0, nothing is tried any more.
+* ``kl``: mean divergence from the model that training began with, of the whole distribution over the actions, in nats.
+* ``kl_weight``: weight of ``kl`` in the loss.
+* ``old_kl``: mean of ratio - 1 - log ratio over the last epoch: how far the iteration moved.
+* ``clipped``: share of decisions whose ratio is outside the clip range, in the last epoch.
+* ``grad_norm``: mean norm of the gradients, before clipping.
+* ``rollout_gap``: greatest difference of log-probabilities between play and learning; rounding, or a bug.
+* ``steps``, ``seconds_play``, ``seconds_learn``: decisions learnt from, and where the time went.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import math
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gym_text.errors import UsageError, check_int, import_extra
+from gym_text_policies.environments import environment_maker, parse_environment
+from gym_text_policies.load import load_policy
+from gym_text_policies.policy import text_spec
+from gym_text_policies.records import Episode
+from gym_text_policies.rollout import rollout
+from gym_text_policies.store import EpisodeStore
+from gym_text_policies.training.checkpoints import State, load_checkpoint, replace_folder, save_checkpoint, save_weights
+from gym_text_policies.training.collect import asked_of
+from gym_text_policies.training.rows import Asked
+from gym_text_policies.training.sft import play_dev_fold
+
+if TYPE_CHECKING:
+    import torch
+
+    from gym_text_policies.training.actor_critic import ActorCritic, Trajectory
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PPOConfig:
+    """What is played, and how it is learnt from."""
+
+    folder: str = "runs/ppo"
+    """Run folder: checkpoints, metrics.jsonl, and at the end the adapter. A run that was stopped goes on."""
+    environments: tuple[str, ...] = ("CookingWorldText-v0",)
+    """Environments: ids, with keyword arguments as in BabyAIText-v0?task=goto. Their train fold is played."""
+    model: str = "smollm2"
+    """The base: smollm2, hf:OWNER/NAME or a folder."""
+    adapter: str = ""
+    """Folder of the adapter to begin with, which is also what kl is measured to; empty: a new one."""
+    strategy: str = "chat"
+    """How the model is asked, where no adapter says so: a template's name or path."""
+    history: str = "all"
+    """Steps that it is shown, or all."""
+    iterations: int = 50
+    """How often it plays and learns; a run that is done goes on if this is raised."""
+    episodes: int = 16
+    """Episodes of each iteration, of all environments in turn."""
+    batch: int = 8
+    """Episodes that run at once."""
+    first_seed: int = 0
+    """Seed of the first episode; each iteration takes new ones."""
+    epochs: int = 2
+    """How often the episodes of an iteration are learnt from."""
+    episodes_per_step: int = 8
+    """Episodes of one step of the optimiser."""
+    episodes_per_pass: int = 1
+    """Episodes that go through the model at once; the result does not depend on it."""
+    learning_rate: float = 3e-5
+    """Of the adapter."""
+    value_learning_rate: float = 1e-3
+    """Of the head that says the values."""
+    value_iterations: int = 2
+    """Iterations at the start in which the values alone are learnt."""
+    discount: float = 0.99
+    """Worth of a reward one step later."""
+    decay: float = 0.95
+    """Lambda of the generalised advantages."""
+    clip: float = 0.2
+    """The ratio of new to old probability counts within 1 - clip and 1 + clip."""
+    value_clip: float = 0.2
+    """Likewise the change of a value."""
+    value_weight: float = 0.5
+    """Weight of the value loss."""
+    entropy_weight: float = 0.0
+    """Weight of the entropy."""
+    kl_weight: float = 0.05
+    """Weight of the divergence from the model that training began with."""
+    kl_target: float = 0.0
+    """If above 0, the weight doubles when kl is more than 1.5 times this, and halves when it is less than 1 / 1.5."""
+    max_norm: float = 1.0
+    """Gradients longer than this are shortened to it."""
+    dev_every: int = 10
+    """Iterations between plays of the dev fold; the adapter with the highest success is kept. 0: never, the last one is."""
+    dev_episodes: int = 20
+    """Episodes of each environment there."""
+    seed: int = 0
+    """Of all that is drawn at random."""
+
+    def __post_init__(self) -> None:
+        for environment in self.environments:
+            if parse_environment(environment)[1].get("fold", "train") != "train":
+                raise UsageError(f"environments: expected the train fold alone; got {environment!r}. Leave the fold out.")
+        for name in ("iterations", "episodes", "batch", "epochs", "episodes_per_step", "episodes_per_pass", "dev_episodes"):
+            check_int(name, getattr(self, name), 1, 1_000_000)
+        for name in ("first_seed", "dev_every", "value_iterations", "seed"):
+            check_int(name, getattr(self, name), 0, 2**31 - 1)
+        for name in ("learning_rate", "value_learning_rate", "clip", "value_clip", "max_norm"):
+            if not getattr(self, name) > 0:
+                raise UsageError(f"{name}: expected a number above 0; got {getattr(self, name)!r}.")
+        if not (0 <= self.discount <= 1 and 0 <= self.decay <= 1):
+            raise UsageError(f"discount, decay: expected numbers from 0 to 1; got {self.discount!r}, {self.decay!r}.")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The decisions of an iteration, as they were when they were played; tensors of shape (decisions,) on the CPU."""
+
+    trajectories: list[Trajectory]
+    starts: list[int]
+    """Place of each trajectory's first decision."""
+    actions: torch.Tensor
+    logs: torch.Tensor
+    """Log-probability of the action that was taken."""
+    reference: torch.Tensor
+    """Log-probability of each candidate by the model that training began with; shape (decisions, most candidates)."""
+    values: torch.Tensor
+    advantages: torch.Tensor
+    """Whitened over the batch."""
+    returns: torch.Tensor
+    rollout_gap: float
+
+    def of(self, numbers: Sequence[int]) -> torch.Tensor:
+        """Return the places of the decisions of some trajectories."""
+        import torch
+
+        return torch.cat([torch.arange(len(self.trajectories[n].actions)) + self.starts[n] for n in numbers])
+
+
+def train(config: PPOConfig) -> Path:
+    """Train, and return the folder of the adapter.
+
+    Raises:
+        UsageError: If the run folder or the adapter do not fit; nothing is overwritten.
+    """
+    torch = import_extra("torch", "train")
+    import_extra("peft", "train")
+    from gym_text_policies.training.actor_critic import ActorCritic
+    from gym_text_policies.training.lora import environment_record, save_adapter
+
+    free = ("folder", "iterations", "episodes_per_pass")
+    store = EpisodeStore(config.folder, {"run": "ppo"} | {k: v for k, v in dataclasses.asdict(config).items() if k not in free})
+    torch.manual_seed(config.seed)
+    learner = ActorCritic(config.model, config.adapter)
+    groups = [
+        {"params": learner.weights, "lr": config.learning_rate},
+        {"params": list(learner.head.parameters()), "lr": config.value_learning_rate},
+    ]
+    optimizer = torch.optim.AdamW(groups, weight_decay=0.0)
+    state = load_checkpoint(Path(config.folder), learner, optimizer) or State(0, config.first_seed, config.kl_weight)
+    tqdm = import_extra("tqdm", "bench").tqdm
+    for _ in tqdm(range(state.iteration, config.iterations), initial=state.iteration, total=config.iterations, desc="PPO"):
+        metrics = iterate(config, learner, optimizer, state)
+        save_checkpoint(Path(config.folder), learner, optimizer, state, metrics)
+        _logger.info("%s", json.dumps(metrics))
+    result, best = Path(config.folder) / "adapter", Path(config.folder) / "best"
+    if best.exists():
+        from gym_text_policies.training.lora import load_weights
+
+        load_weights(learner.model, best)
+    shutil.rmtree(result, ignore_errors=True)  # of this run, with fewer iterations
+    lines = [json.loads(line) for line in (Path(config.folder) / "metrics.jsonl").read_text("utf-8").splitlines()]
+    asked = {"mode": "choose", **_asked(config)}
+    made = {"ppo": dataclasses.asdict(config), "ran_on": environment_record()}
+    save_adapter(learner.model, result, {"asked": asked, "made_by": made, "curve": lines})
+    store.close()
+    return result
+
+
+def _asked(config: PPOConfig) -> dict[str, Any]:
+    """Return how the model is asked: as its adapter has learnt, if there is one."""
+    from gym_text_policies.backends.loading import settings_of
+
+    learnt = settings_of(config.adapter) if config.adapter else {}
+    learnt.pop("mode", None)
+    return learnt or dataclasses.asdict(asked_of(config.strategy, config.history))
+
+
+def iterate(config: PPOConfig, learner: ActorCritic, optimizer: torch.optim.Optimizer, state: State) -> dict[str, float]:
+    """Play, learn, and play the dev fold where it is due; return the metrics."""
+    began = time.perf_counter()
+    episodes, trajectories = play(config, learner, state)
+    played = time.perf_counter()
+    batch = prepare(config, learner, episodes, trajectories)
+    learnt = learn(config, learner, optimizer, batch, state)
+    state.iteration += 1
+    if config.kl_target > 0:
+        factor = 2.0 if learnt["kl"] > 1.5 * config.kl_target else 0.5 if learnt["kl"] < config.kl_target / 1.5 else 1.0
+        state.kl_weight = min(max(state.kl_weight * factor, 1e-4), 100.0)
+    residual = batch.returns - batch.values
+    metrics = {
+        "iteration": state.iteration,
+        "return": sum(episode.total_reward for episode in episodes) / len(episodes),
+        "success": sum(episode.outcome == "won" for episode in episodes) / len(episodes),
+        "length": sum(episode.length for episode in episodes) / len(episodes),
+        **learnt,
+        "explained_variance": 1 - float(residual.var(correction=0)) / max(float(batch.returns.var(correction=0)), 1e-8),
+        "rollout_gap": batch.rollout_gap,
+        "steps": len(batch.actions),
+        "seconds_play": round(played - began, 2),
+        "seconds_learn": round(time.perf_counter() - played, 2),
+    }
+    if config.dev_every and state.iteration % config.dev_every == 0:
+        asked = Asked(**_asked(config))
+        success = play_dev_fold(learner.model, learner.tokenizer, config.environments, config.dev_episodes, asked)
+        metrics["dev_success"] = success
+        if success > state.best_success:
+            state.best_success = success
+            best = Path(config.folder) / "best"
+            replace_folder(best, lambda folder: save_weights(learner, folder))
+    return metrics
+
+
+def play(config: PPOConfig, learner: ActorCritic, state: State) -> tuple[list[Episode], list[Trajectory]]:
+    """Play an iteration's episodes by drawing; return them, and what is learnt from them."""
+    from gym_text_policies.backends.transformers import TransformersBackend
+    from gym_text_policies.prompts import Prompt
+    from gym_text_policies.training.actor_critic import Trajectory
+
+    asked = Asked(**_asked(config))
+    prompt = Prompt(asked.strategy, with_reward=asked.with_reward)
+    backend = TransformersBackend(learner.model, learner.tokenizer, "learner")  # a new one: what the old one knew is outdated
+    episodes: list[Episode] = []
+    trajectories = []
+    for place, name in enumerate(config.environments):
+        count = len(range(place, config.episodes, len(config.environments)))
+        make_env = environment_maker(name, **{"fold": "train", "expert": "off"})
+        env = make_env()
+        policy = load_policy(backend, env, seed=config.seed, mode="choose", temperature=1.0, **dataclasses.asdict(asked))
+        seeds = range(state.seed, state.seed + count)
+        played = sorted(rollout(make_env, policy, seeds, batch=config.batch), key=lambda episode: episode.seed)
+        whole = [episode for episode in played if episode.error is None]
+        episodes += whole
+        trajectories += [Trajectory.of(episode, text_spec(env), asked, prompt, learner.tokenizer) for episode in whole]
+        env.close()
+    if not episodes:
+        raise UsageError(f"environments: expected episodes that can be played; all {config.episodes} ended in an error.")
+    state.seed += -(-config.episodes // len(config.environments))
+    for trajectory in trajectories:
+        trajectory.reading.check_window(learner.model.config.max_position_embeddings)
+    return episodes, trajectories
+
+
+def prepare(config: PPOConfig, learner: ActorCritic, episodes: Sequence[Episode], trajectories: list[Trajectory]) -> Batch:
+    """Return what learning has to know of the moment of play: probabilities, values, advantages."""
+    import torch
+
+    from gym_text_policies.training.actor_critic import advantages
+
+    passes = [trajectories[i : i + config.episodes_per_pass] for i in range(0, len(trajectories), config.episodes_per_pass)]
+    with torch.no_grad():
+        judged = [learner.judge(some) for some in passes]
+        with learner.reference():
+            reference = [learner.judge(some).logs.cpu() for some in passes]
+    values = torch.cat([some.values for some in judged]).cpu()
+    last_values = torch.cat([some.last_values for some in judged]).tolist()
+    logs = _stacked([some.logs.cpu() for some in judged])
+    actions = torch.tensor([action for trajectory in trajectories for action in trajectory.actions])
+    starts: list[int] = []
+    gains: list[float] = []
+    returns: list[float] = []
+    for trajectory, last_value in zip(trajectories, last_values, strict=True):
+        starts.append(len(gains))
+        own = values[len(gains) : len(gains) + len(trajectory.actions)].tolist()
+        gained, returned = advantages(trajectory.rewards, own, last_value, config.discount, config.decay)
+        gains += gained
+        returns += returned
+    gain = torch.tensor(gains)
+    whitened = (gain - gain.mean()) / (gain.std(correction=0) + 1e-8)
+    taken = logs.gather(1, actions[:, None])[:, 0]
+    decisions = [step.decision for episode in episodes for step in episode.steps]
+    told = torch.tensor(
+        [math.log(decision.probabilities[decision.action]) if decision.probabilities else 0.0 for decision in decisions]
+    )
+    gap = float((taken - told).abs().max())
+    return Batch(trajectories, starts, actions, taken, _stacked(reference), values, whitened, torch.tensor(returns), gap)
+
+
+def _stacked(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return rows of unequal width as one tensor, filled up with minus infinity."""
+    import torch
+
+    width = max(part.shape[1] for part in parts)
+    fill = float("-inf")
+    return torch.cat([torch.nn.functional.pad(part, (0, width - part.shape[1]), value=fill) for part in parts])
+
+
+def learn(
+    config: PPOConfig, learner: ActorCritic, optimizer: torch.optim.Optimizer, batch: Batch, state: State
+) -> dict[str, float]:
+    """Go over the batch in steps of the optimiser; return the means of the last epoch's metrics."""
+    import torch
+
+    policy_weight = 0.0 if state.iteration < config.value_iterations else 1.0
+    generator = torch.Generator().manual_seed(config.seed * 1_000_003 + state.iteration)
+    totals: dict[str, float] = {}
+    for _ in range(config.epochs):
+        totals, norms = {}, []
+        order = torch.randperm(len(batch.trajectories), generator=generator).tolist()
+        for start in range(0, len(order), config.episodes_per_step):
+            step = order[start : start + config.episodes_per_step]
+            decisions = len(batch.of(step))
+            for first in range(0, len(step), config.episodes_per_pass):
+                sums = losses(config, learner, batch, step[first : first + config.episodes_per_pass], state.kl_weight)
+                surrogate = sums["policy_loss"] + state.kl_weight * sums["kl"] - config.entropy_weight * sums["entropy"]
+                loss = policy_weight * surrogate + config.value_weight * sums["value_loss"]
+                (loss / decisions).backward()  # type: ignore[no-untyped-call]
+                for name, value in sums.items():
+                    totals[name] = totals.get(name, 0.0) + float(value.detach())
+            parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+            norms.append(float(torch.nn.utils.clip_grad_norm_(parameters, config.max_norm)))
+            optimizer.step()
+            optimizer.zero_grad()
+    means = {name: total / len(batch.actions) for name, total in totals.items()}
+    return means | {"grad_norm": sum(norms) / len(norms), "kl_weight": state.kl_weight}
+
+
+def losses(
+    config: PPOConfig, learner: ActorCritic, batch: Batch, numbers: Sequence[int], kl_weight: float
+) -> dict[str, torch.Tensor]:
+    """Return the sums over the decisions of some trajectories, with gradients."""
+    import torch
+
+    places = batch.of(numbers)
+    judged = learner.judge([batch.trajectories[number] for number in numbers])
+    device = judged.logs.device
+    actions, old, gains, values, returns = (
+        tensor[places].to(device) for tensor in (batch.actions, batch.logs, batch.advantages, batch.values, batch.returns)
+    )
+    reference = batch.reference[places, : judged.logs.shape[1]].to(device)
+    logs = judged.logs
+    ratio_log = logs.gather(1, actions[:, None])[:, 0] - old
+    ratio = ratio_log.exp()
+    clipped = ratio.clamp(1 - config.clip, 1 + config.clip)
+    near = values + (judged.values - values).clamp(-config.value_clip, config.value_clip)
+    said = logs > float("-inf")
+    safe = logs.masked_fill(~said, 0.0)
+    distance = (safe - reference.masked_fill(~said, 0.0)) * said  # log p - log q, 0 where there is no candidate
+    probabilities = logs.exp()
+    return {
+        "policy_loss": -torch.minimum(ratio * gains, clipped * gains).sum(),
+        "value_loss": 0.5 * torch.maximum((judged.values - returns) ** 2, (near - returns) ** 2).sum(),
+        "entropy": -(probabilities * safe).sum(),
+        "kl": (probabilities * distance).sum(),
+        "old_kl": (ratio - 1 - ratio_log).detach().sum(),
+        "clipped": ((ratio - 1).abs() > config.clip).float().sum(),
+    }
+
+
+def run(config: PPOConfig) -> str:
+    """Train, and return in words where the adapter is."""
+    return f"The adapter: {train(config)}; load_policy takes this folder as a model."

@@ -1,0 +1,152 @@
+"""PPO: what training bugs break, on a small random model."""
+
+import dataclasses
+import json
+import shutil
+
+import gymnasium as gym
+import pytest
+import torch
+from gymnasium import spaces
+from safetensors.torch import load_file
+
+from gym_text import Action, Field, TextSpec, UsageError
+from gym_text.spaces import FreeText
+from gym_text.text_env import Outcome, TextEnv
+from gym_text_policies.training.actor_critic import ActorCritic, advantages
+from gym_text_policies.training.checkpoints import State, load_checkpoint
+from gym_text_policies.training.ppo import PPOConfig, learn, losses, play, prepare, train
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*:FutureWarning", "ignore:.*:DeprecationWarning")
+GOTO = "BabyAIText-v0?task=goto&max_episode_steps=5"
+
+
+class Corridor(TextEnv):
+    """Go right `length` times; with a length of 1 a bandit. Any other action ends the episode, for nothing."""
+
+    def __init__(self, *, length=3, fold=None, expert="off", render_mode=None):
+        super().__init__(fold=fold, expert=expert, render_mode=render_mode)
+        fields = {"text": Field("where you are"), "goal": Field("the task")}
+        actions = (Action("left", "go left"), Action("right", "go right"), Action("stay", "stay where you are"))
+        self.text_spec = TextSpec("Walk.", fields, actions, "discrete")
+        self.action_space = spaces.Discrete(3)
+        self.observation_space = spaces.Dict({"text": FreeText(64), "goal": FreeText(64)})
+        self.length, self.place = length, 0
+
+    def _start(self, seed):
+        self.place = 0
+        return {"text": "Place 0.", "goal": "Walk."}
+
+    def _play(self, action):
+        self.place += 1
+        over = action != 1 or self.place == self.length
+        won = over and action == 1
+        return Outcome({"text": f"Place {self.place}.", "goal": "Walk."}, float(won), over, success=won)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def corridor():
+    """Register the toy environment for these tests."""
+    gym.register("Corridor-v0", entry_point=Corridor)
+    yield
+    del gym.registry["Corridor-v0"]
+
+
+def settings(tiny_model, folder, **options):
+    return PPOConfig(
+        **{"folder": str(folder), "model": tiny_model, "environments": (GOTO,), "episodes": 8, "dev_every": 0, **options}
+    )
+
+
+@pytest.fixture
+def played(tiny_model, tmp_path):
+    """Return a configuration, a learner, and the batch of an iteration."""
+    config = settings(tiny_model, tmp_path, episodes_per_pass=4, value_iterations=0)
+    torch.manual_seed(0)
+    learner = ActorCritic(tiny_model)
+    episodes, trajectories = play(config, learner, State())
+    return config, learner, prepare(config, learner, episodes, trajectories)
+
+
+def test_the_ratio_is_1_at_first_and_play_and_learning_agree_and_the_untouched_model_has_kl_0(played):
+    config, learner, batch = played
+    sums = losses(config, learner, batch, range(8), 0.1)
+    assert batch.rollout_gap < 1e-3, "the probabilities are those of play"
+    assert float(sums["old_kl"].detach()) == pytest.approx(0, abs=1e-4) and float(sums["clipped"]) == 0
+    assert float(sums["kl"].detach()) == pytest.approx(0, abs=1e-4)
+    assert float(sums["policy_loss"].detach()) == pytest.approx(-float(batch.advantages.sum()), abs=1e-3)
+    assert batch.advantages.mean() == pytest.approx(0, abs=1e-5)
+
+
+def test_kl_is_measured_to_the_adapter_that_training_began_with(tiny_model, tmp_path):
+    folder = train(settings(tiny_model, tmp_path / "first", iterations=1, episodes=2, value_iterations=0, learning_rate=1e-2))
+    config = settings(tiny_model, tmp_path / "second", adapter=str(folder), value_iterations=0, learning_rate=1e-2, episodes=4)
+    learner = ActorCritic(tiny_model, folder)
+    with learner.reference():
+        pass
+    assert all(parameter.requires_grad for parameter in learner.weights)
+    batch = prepare(config, learner, *play(config, learner, State()))
+    assert float(losses(config, learner, batch, [0, 1], 0.1)["kl"].detach()) == pytest.approx(0, abs=1e-4)
+    optimizer = torch.optim.AdamW(learner.weights, lr=1e-2)
+    learn(dataclasses.replace(config, entropy_weight=1.0), learner, optimizer, batch, State())  # for want of rewards
+    assert float(losses(config, learner, batch, [0, 1], 0.1)["kl"].detach()) > 1e-4
+    with pytest.raises(UsageError, match="expected one for"):
+        ActorCritic("smollm2", folder)
+
+
+def test_one_pass_of_eight_equals_eight_passes_of_one(tiny_model, tmp_path):
+    found = []
+    for size in (1, 8):
+        config = settings(tiny_model, tmp_path, episodes_per_pass=size, value_iterations=0, epochs=1, entropy_weight=0.01)
+        torch.manual_seed(0)
+        learner = ActorCritic(tiny_model)
+        batch = prepare(config, learner, *play(config, learner, State()))
+        optimizer = torch.optim.SGD([*learner.weights, *learner.head.parameters()], lr=1.0)
+        metrics = learn(config, learner, optimizer, batch, State(kl_weight=0.1))
+        found.append((metrics, [parameter.detach().clone() for parameter in learner.weights]))
+    (one, ones), (eight, eights) = found
+    assert one == pytest.approx(eight, abs=1e-3)
+    assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(ones, eights, strict=True))
+
+
+def test_truncated_is_not_terminated(played):
+    _, _, batch = played
+    cut = [trajectory for trajectory in batch.trajectories if trajectory.truncated]
+    assert cut and all(len(trajectory.reading.decided) == len(trajectory.actions) + 1 for trajectory in cut)
+    assert all(len(t.reading.decided) == len(t.actions) for t in batch.trajectories if not t.truncated)
+    assert advantages([0.0], [0.0], 0.0, 0.9, 1.0) == ([0.0], [0.0])
+    assert advantages([0.0], [0.0], 1.0, 0.9, 1.0) == ([0.9], [0.9]), "the value of the last observation is used"
+
+
+@pytest.mark.parametrize(("length", "iterations"), [(1, 8)])
+def test_a_bandit_is_solved(tiny_model, tmp_path, length, iterations):
+    options = {"learning_rate": 5e-3, "episodes": 16, "episodes_per_step": 16, "episodes_per_pass": 16, "batch": 16}
+    config = settings(
+        tiny_model, tmp_path / "run", environments=(f"Corridor-v0?length={length}",), iterations=iterations, **options
+    )
+    folder = train(dataclasses.replace(config, value_iterations=1, kl_weight=0.0, epochs=3, entropy_weight=0.01))
+    curve = json.loads((folder / "training.json").read_text())["curve"]
+    assert sum(line["success"] for line in curve[-3:]) / 3 > 0.9 > curve[0]["success"]
+
+
+def test_the_same_seed_gives_the_same_losses_and_a_run_goes_on_where_it_was(tiny_model, tmp_path):
+    config = settings(tiny_model, tmp_path / "straight", iterations=4, learning_rate=1e-3, episodes=4, dev_every=2, dev_episodes=2)
+    straight = train(config)
+    stopped = dataclasses.replace(config, folder=str(tmp_path / "stopped"), iterations=2)
+    train(stopped)
+    shutil.rmtree(tmp_path / "stopped/adapter")
+    (tmp_path / "stopped/checkpoint-3.partial").mkdir()  # as a process leaves it that is killed while it writes
+    resumed = train(dataclasses.replace(stopped, iterations=4))
+    one, two = (load_file(folder / "adapter_model.safetensors") for folder in (straight, resumed))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    lines = [(folder.parent / "metrics.jsonl").read_text().splitlines() for folder in (straight, resumed)]
+    assert len(lines[0]) == 4
+    for a, b in zip(*(map(json.loads, each) for each in lines), strict=True):
+        assert {k: v for k, v in a.items() if "seconds" not in k} == {k: v for k, v in b.items() if "seconds" not in k}
+    weights = tmp_path / "stopped/checkpoint-4/optimizer.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-10])
+    learner = ActorCritic(tiny_model)
+    with pytest.raises(UsageError, match="expected a whole checkpoint"):
+        load_checkpoint(tmp_path / "stopped", learner, torch.optim.AdamW(learner.weights))
+    with pytest.raises(UsageError, match="clip: stored"):
+        train(dataclasses.replace(stopped, clip=0.1))
