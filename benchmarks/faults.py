@@ -125,7 +125,7 @@ RUNS = {
     ),
     "search": Run(
         (
-            *("search", "--optimiser", "cma", "--evaluations", "120", "--num-rollouts", "20", "--no-pictures"),
+            *("search", "--optimiser", "cma", "--evaluations", "60", "--num-rollouts", "10", "--no-pictures"),
             *("--no-trajectories", "--folder"),
         ),
         evaluations_of,
