@@ -180,11 +180,11 @@ class GpOptimiser(Optimiser):
 
         rng = generator(self.seed, "gp", n)
         places = np.array([self.unit(evaluation.parameters) for evaluation in history])
-        values = np.array([evaluation.value for evaluation in history])
-        values = (values - values.mean()) / (values.std() or 1.0)
+        found = np.array([evaluation.value for evaluation in history])
+        values = _standardised(found)
         fit_at = n - n % 10 if n - n % 10 >= self._first else self._first
         if self._kernel is None or self._fitted != fit_at:
-            self._kernel, self._fitted = self._fit(places[:fit_at], values[:fit_at], None).kernel_, fit_at
+            self._kernel, self._fitted = self._fit(places[:fit_at], _standardised(found[:fit_at]), None).kernel_, fit_at
         model = self._fit(places, values, self._kernel)
         around = places[np.argmax(values)] + rng.normal(scale=0.05, size=(500, places.shape[1]))
         candidates = np.clip(np.concatenate([rng.uniform(size=(1500, places.shape[1])), around]), 0, 1)
@@ -206,6 +206,10 @@ class GpOptimiser(Optimiser):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of lengths at their limits
             return model.fit(places, values)
+
+
+def _standardised(values: np.ndarray) -> np.ndarray:
+    return np.asarray((values - values.mean()) / (values.std() or 1.0))
 
 
 class Then(Optimiser):

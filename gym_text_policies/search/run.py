@@ -99,7 +99,7 @@ def _loop(
                     _save_policy(store.folder, config, evaluator, top)
             if watch:
                 watch(evaluation, top)
-    if store is not None and top and not (store.folder / "policy.json").exists():  # a kill between the two writes
+    if store is not None and top:  # a kill may have come between the two writes
         _save_policy(store.folder, config, evaluator, top)
     return Found(tuple(history), _policy(config, evaluator, best(history)))
 
