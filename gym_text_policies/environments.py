@@ -6,7 +6,7 @@ import ast
 import functools
 import importlib
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -52,6 +52,13 @@ def parse_environment(name: str) -> tuple[str, dict[str, Any]]:
             raise UsageError(f"environment {name!r}: expected {bare}?key=value&key=value, each key once; got {pair!r}.")
         arguments[key] = _value(value)
     return bare, arguments
+
+
+def check_no_fold(option: str, environments: Iterable[str], fold: str) -> None:
+    """Raise `UsageError` if the name of an environment that is played in a certain fold names one itself."""
+    for name in environments:
+        if "fold" in parse_environment(name)[1]:
+            raise UsageError(f"{option}: expected the {fold} fold alone; got {name!r}. Leave the fold out.")
 
 
 def environment_maker(name: str, **defaults: Any) -> functools.partial[gym.Env[Any, Any]]:

@@ -12,15 +12,16 @@ from safetensors.torch import load_file
 
 from gym_text import UsageError
 from gym_text_policies import engines, load_policy, rollout
+from gym_text_policies.backends.loading import read_adapter
 from gym_text_policies.backends.tokens import prompt_tokens, text_tokens
 from gym_text_policies.backends.transformers import TransformersBackend
 from gym_text_policies.policy import text_spec
 from gym_text_policies.store import EpisodeStore
 from gym_text_policies.training.collect import CollectConfig, collect
-from gym_text_policies.training.lora import add_lora, load_base, merge_adapter, read_adapter
+from gym_text_policies.training.lora import add_lora, load_base, merge_adapter
 from gym_text_policies.training.rows import Asked, Row, read_rows, rows_of, write_rows
 from gym_text_policies.training.sequences import Reading, answer_losses, pack
-from gym_text_policies.training.sft import SFTConfig, last_checkpoint, play_dev_fold, sft
+from gym_text_policies.training.sft import SFTConfig, asked_in, last_checkpoint, play_dev_fold, sft
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*:FutureWarning", "ignore:.*:DeprecationWarning")
 GOTO = "BabyAIText-v0?task=goto"
@@ -114,6 +115,15 @@ def test_own_episodes_are_filtered_and_none_left_is_said(tmp_path):
         collect(dataclasses.replace(config, folder=str(tmp_path / "b"), policy="scripted:drop", mode="text", episodes=("2",)))
     with pytest.raises(UsageError, match="train fold alone"):
         CollectConfig(environments=(f"{GOTO}&fold=test",))
+    with pytest.raises(UsageError, match="dev_environments: expected the dev fold alone"):
+        SFTConfig(dev_environments=(f"{GOTO}&fold=test",))
+
+
+def test_whether_the_reward_is_said_is_kept_with_the_rows(tmp_path, noisy_rows):
+    write_rows([dataclasses.replace(noisy_rows[0], with_reward=True)], tmp_path / "rows")
+    assert asked_in(read_rows(tmp_path / "rows")) == Asked(with_reward=True)
+    with pytest.raises(UsageError, match="expected rows with the prompt"):
+        read_rows(tmp_path / "rows", Asked())
 
 
 def test_a_dataset_of_another_prompt_version_is_refused(tmp_path, noisy_rows):
@@ -229,7 +239,7 @@ def test_an_adapter_of_another_base_or_without_weights_is_refused(tiny_model, tm
     with pytest.raises(UsageError, match="expected one for 'smollm2'"):
         add_lora(base, adapter=folder)
     (folder / "adapter_model.safetensors").unlink()
-    with pytest.raises(UsageError, match=r"no file adapter_model\.safetensors"):
+    with pytest.raises(UsageError, match=r"expected weights in adapter_model\.safetensors; got none"):
         read_adapter(folder)
     with pytest.raises(UsageError, match="expected a CUDA device") if not torch.cuda.is_available() else pytest.raises(UsageError):
         load_base(tiny_model if not torch.cuda.is_available() else "nothing", four_bit=True)

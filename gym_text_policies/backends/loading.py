@@ -50,7 +50,7 @@ class Source:
             raise UsageError(f"load_in_4bit: expected True or False; got {load_in_4bit!r}.")
         folder = adapter_folder(name)
         if folder is not None:
-            base, digest = _read_adapter(folder)
+            base, digest = read_adapter(folder)
             return cls(name, base, str(folder), digest, load_in_4bit)
         if name != _EMBEDDED and not name.startswith("hf:") and not (Path(name) / "config.json").exists():
             raise UsageError(
@@ -65,12 +65,13 @@ class Source:
         return {"model": self.name, **adapted, **({"load_in_4bit": True} if self.load_in_4bit else {})}
 
 
-def adapter_folder(name: str) -> Path | None:
+def adapter_folder(name: str | Path) -> Path | None:
     """Return the folder of the adapter that a name means, or None where it means none.
 
     Raises:
         UsageError: If the name begins with ``adapters/`` and none of that name ships or lies there.
     """
+    name = str(name)
     shipped = ADAPTERS / name.removeprefix("adapters/")
     if name.startswith("adapters/") and not Path(name).is_dir():
         if name.count("/") > 1 or not (shipped / CONFIG).is_file():
@@ -182,8 +183,16 @@ def _adapted(model: Any, source: Source) -> Any:
     return adapted if source.load_in_4bit else adapted.merge_and_unload()
 
 
-def _read_adapter(folder: Path) -> tuple[str, str]:
-    """Return the name of an adapter's base, and a digest of its files."""
+def read_adapter(name: str | Path) -> tuple[str, str]:
+    """Return the name of an adapter's base, and a digest of its files.
+
+    Args:
+        name: Its folder, or ``adapters/NAME``.
+
+    Raises:
+        UsageError: If there is none, or it is not whole.
+    """
+    folder = adapter_folder(name) or Path(name)
     import_extra("torch", "local")
     from safetensors import SafetensorError, safe_open
 

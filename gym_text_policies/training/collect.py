@@ -26,7 +26,7 @@ import gymnasium as gym
 from gym_text.errors import UsageError, check_choice, check_int, import_extra
 from gym_text_policies.baselines import GoldPolicy
 from gym_text_policies.engines import Engine, EngineOptions, Identity, Job
-from gym_text_policies.environments import environment_maker, parse_environment
+from gym_text_policies.environments import check_no_fold, environment_maker
 from gym_text_policies.load import load_policy
 from gym_text_policies.policy import Policy, environment_config, text_spec
 from gym_text_policies.records import Decision, Episode, Turn
@@ -84,10 +84,7 @@ class CollectConfig(EngineOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for environment in self.environments:
-            _, arguments = parse_environment(environment)
-            if arguments.get("fold", "train") != "train":
-                raise UsageError(f"environments: expected the train fold alone; got {environment!r}. Leave the fold out.")
+        check_no_fold("environments", self.environments, "train")
         self.counts()
         check_choice("threshold_on", self.threshold_on, THRESHOLDS)
         check_choice("labels", self.labels, ("", *LABELS))

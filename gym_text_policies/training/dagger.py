@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gym_text.errors import UsageError, check_int
+from gym_text_policies.backends.loading import read_adapter
 from gym_text_policies.training.collect import CollectConfig, collect
 from gym_text_policies.training.rows import Row, read_rows
 from gym_text_policies.training.sft import SFTConfig, asked_in, sft
@@ -94,7 +95,8 @@ def dagger(config: DAggerConfig) -> Path:
             seed=config.seed,
         )
         new = collect(played)
-        _logger.info("Round %d: the learner won %.0f %% of %d.", number, 100 * sum(row.success for row in new) / len(new), len(new))
+        won = {row.episode: row.success for row in new}  # an episode may be several rows
+        _logger.info("Round %d: the learner won %.0f %% of %d.", number, 100 * sum(won.values()) / len(won), len(won))
         rows += new
         if not (folder / "sft" / "adapter").exists():
             sft(_learning(config, folder, adapter, number), rows)
@@ -107,16 +109,10 @@ def _learning(config: DAggerConfig, folder: Path, adapter: Path, number: int) ->
     own = {field.name for field in dataclasses.fields(SFTConfig)} & {field.name for field in dataclasses.fields(config)}
     shared = {name: getattr(config, name) for name in own - {"data", "folder", "adapter", "seed"}}
     data = (*config.data, *(str(Path(config.folder) / f"round-{n}" / "data" / "rows") for n in range(1, number + 1)))
-    model = _base_of(adapter)
+    model, _ = read_adapter(adapter)
     return SFTConfig(
         data=data, folder=str(folder / "sft"), model=model, adapter=str(adapter), seed=config.seed + number, warmup=2, **shared
     )
-
-
-def _base_of(adapter: Path) -> str:
-    from gym_text_policies.training.lora import read_adapter
-
-    return str(read_adapter(adapter)["base_model_name_or_path"])
 
 
 def run(config: DAggerConfig) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gym_text.errors import UsageError, import_extra
-from gym_text_policies.backends.loading import CONFIG, RECORD, WEIGHTS, Source, load_model
+from gym_text_policies.backends.loading import CONFIG, RECORD, WEIGHTS, Source, adapter_folder, load_model, read_adapter
 from gym_text_policies.store import write_atomically
 
 
@@ -44,15 +44,15 @@ def add_lora(model: Any, *, rank: int = 16, alpha: float = 32.0, adapter: str | 
         model: What `load_base` returns, or a model that has an adapter already.
         rank: Of the updates.
         alpha: The update is scaled by alpha / rank.
-        adapter: Folder of the adapter to go on from.
+        adapter: Folder of the adapter to go on from, or the name of one that ships.
         name: By which the model knows it.
     """
     peft = import_extra("peft", "train")
     if adapter:
-        base = read_adapter(adapter)["base_model_name_or_path"]
+        base, _ = read_adapter(adapter)
         if base != model.base_name:
             raise UsageError(f"adapter {str(adapter)!r}: expected one for {model.base_name!r}; got one for {base!r}.")
-        config = peft.PeftConfig.from_pretrained(str(adapter))
+        config = peft.PeftConfig.from_pretrained(str(adapter_folder(adapter)))
         config.inference_mode, config.base_model_name_or_path = False, model.name_or_path
     else:
         config = peft.LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear", task_type="CAUSAL_LM")
@@ -65,37 +65,6 @@ def add_lora(model: Any, *, rank: int = 16, alpha: float = 32.0, adapter: str | 
     return model
 
 
-def read_adapter(folder: str | Path) -> dict[str, Any]:
-    """Return an adapter's configuration.
-
-    Raises:
-        UsageError: If the folder has none, or its weights are not whole.
-    """
-    folder = Path(folder)
-    try:
-        config: dict[str, Any] = json.loads((folder / CONFIG).read_text("utf-8"))
-        _tensors(folder)
-    except OSError as error:
-        raise UsageError(f"adapter {str(folder)!r}: expected a folder with {CONFIG} and {WEIGHTS}; {error.strerror}.") from error
-    except ValueError as error:
-        raise UsageError(
-            f"adapter {str(folder)!r}: expected whole files; got {error}. It may have been cut off; make it anew."
-        ) from error
-    return config
-
-
-def _tensors(folder: Path) -> dict[str, Any]:
-    safetensors = import_extra("safetensors", "train")
-    from safetensors.torch import load_file
-
-    if not (folder / WEIGHTS).is_file():
-        raise FileNotFoundError(2, f"no file {WEIGHTS}")
-    try:
-        return load_file(folder / WEIGHTS)
-    except safetensors.SafetensorError as error:
-        raise ValueError(f"{WEIGHTS}: {error}") from error
-
-
 def load_weights(model: Any, folder: str | Path, name: str = "default") -> None:
     """Put the weights of a folder into a model's adapter.
 
@@ -103,7 +72,10 @@ def load_weights(model: Any, folder: str | Path, name: str = "default") -> None:
         UsageError: If they are of another model.
     """
     peft = import_extra("peft", "train")
-    weights = {key: tensor.float() for key, tensor in _tensors(Path(folder)).items()}
+    from safetensors.torch import load_file
+
+    path = (adapter_folder(folder) or Path(folder)) / WEIGHTS  # a checkpoint has no configuration
+    weights = {key: tensor.float() for key, tensor in load_file(path).items()}
     own = peft.get_peft_model_state_dict(model, adapter_name=name)
     if {key: tensor.shape for key, tensor in weights.items()} != {key: tensor.shape for key, tensor in own.items()}:
         raise UsageError(f"adapter {str(folder)!r}: expected weights for {model.base_name!r}; their names or shapes are others.")
@@ -144,7 +116,7 @@ def merge_adapter(adapter: str | Path, folder: str | Path) -> None:
     """
     if Path(folder).exists():
         raise UsageError(f"{folder}: expected a new folder; it is there already.")
-    model, tokenizer = load_base(read_adapter(adapter)["base_model_name_or_path"])
+    model, tokenizer = load_base(read_adapter(adapter)[0])
     merged = add_lora(model, adapter=adapter).merge_and_unload()
     merged.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

@@ -69,6 +69,8 @@ class Row:
     """Template and history of the prompts; `template` is a hash of the template's text."""
     history: str
     template: str
+    with_reward: bool = False
+    """Whether the prompt says what is rewarded."""
 
     @property
     def decisions(self) -> int:
@@ -103,6 +105,7 @@ def rows_of(episode: Episode, spec: TextSpec, asked: Asked, labels: Labels, prom
         "strategy": asked.strategy,
         "history": str(asked.history),
         "template": str(prompt.config["template"]),
+        "with_reward": asked.with_reward,
     }
     rows: list[Row] = []
     messages: list[Message] = []
@@ -187,15 +190,15 @@ def read_rows(source: str | Path, asked: Asked | None = None) -> list[Row]:
 
 def check_prompts(rows: Iterable[Row], asked: Asked | None, source: str) -> None:
     """Raise `UsageError` unless all rows have one prompt version, and it is the one that is asked for."""
-    found = {(row.strategy, row.history, row.template) for row in rows}
+    found = {(row.strategy, row.history, row.with_reward, row.template) for row in rows}
     if len(found) > 1:
         raise UsageError(f"{source}: expected rows of one prompt; got {sorted(found)}. Collect them with one strategy and history.")
     if asked is not None:
-        expected = (asked.strategy, str(asked.history), str(asked.prompt().config["template"]))
+        expected = (asked.strategy, str(asked.history), asked.with_reward, str(asked.prompt().config["template"]))
         if {expected} != found:
             (got,) = found
             raise UsageError(
-                f"{source}: expected rows with the prompt (strategy, history, version) {expected}; got {got}. "
+                f"{source}: expected rows with the prompt (strategy, history, reward, version) {expected}; got {got}. "
                 "The template has changed or another one is asked for: collect again, the stored episodes are used."
             )
 
@@ -207,7 +210,8 @@ def push_rows(folder: str | Path, repository: str) -> None:
 
 
 def _row(record: Mapping[str, Any]) -> Row:
-    fields = {field.name: record[field.name] for field in dataclasses.fields(Row)}
+    fields = {field.name: record[field.name] for field in dataclasses.fields(Row) if field.name != "with_reward"}
+    fields["with_reward"] = record.get("with_reward", False)  # which older rows do not say
     messages = tuple({"role": message["role"], "content": message["content"]} for message in fields["messages"])
     return Row(**{**fields, "messages": messages, "labels": tuple(fields["labels"])})
 

@@ -22,8 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from gym_text.errors import UsageError, check_choice, check_int, import_extra
+from gym_text_policies.environments import check_no_fold, environment_maker
 from gym_text_policies.store import EpisodeStore
-from gym_text_policies.training.rows import Asked, Row, read_rows
+from gym_text_policies.training.collect import asked_of
+from gym_text_policies.training.rows import Asked, Row, check_prompts, read_rows
 
 _logger = logging.getLogger(__name__)
 SCHEDULES = ("cosine", "constant", "linear")
@@ -83,6 +85,7 @@ class SFTConfig:
     """Of the new adapter's weights and of the order of the rows."""
 
     def __post_init__(self) -> None:
+        check_no_fold("dev_environments", self.dev_environments, "dev")
         check_choice("schedule", self.schedule, SCHEDULES)
         for name in ("rank", "rows_per_step", "rows_per_pass", "dev_episodes", "save_steps", "log_steps"):
             check_int(name, getattr(self, name), 1, 1_000_000)
@@ -148,12 +151,9 @@ def asked_in(rows: Sequence[Row]) -> Asked:
     Raises:
         UsageError: If there are no rows, they differ in it, or the template has changed since.
     """
-    from gym_text_policies.training.rows import check_prompts
-
     if not rows:
         raise UsageError("data: expected rows to learn from; got none.")
-    history = rows[0].history
-    asked = Asked(rows[0].strategy, "all" if history == "all" else int(history))
+    asked = asked_of(rows[0].strategy, rows[0].history, rows[0].with_reward)
     check_prompts(rows, asked, "data")
     return asked
 
@@ -164,7 +164,7 @@ def last_checkpoint(folder: str | Path) -> str | None:
     Raises:
         UsageError: If one is damaged.
     """
-    from gym_text_policies.training.lora import read_adapter
+    from gym_text_policies.backends.loading import read_adapter
 
     for path in sorted(Path(folder).glob("checkpoint-*"), key=lambda path: -int(path.name.partition("-")[2])):
         if not (path / "trainer_state.json").exists():  # it is written last
@@ -283,7 +283,6 @@ def _trainer(config: SFTConfig, model: Any, tokenizer: Any, rows: Sequence[Row],
 def play_dev_fold(model: Any, tokenizer: Any, environments: Sequence[str], episodes: int, asked: Asked) -> float:
     """Return the mean success of a model as it is, greedy in ``choose``, on the dev fold; the model goes on in training mode."""
     from gym_text_policies.backends.transformers import TransformersBackend
-    from gym_text_policies.environments import environment_maker
     from gym_text_policies.load import load_policy
     from gym_text_policies.rollout import rollout
 
