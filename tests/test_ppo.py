@@ -109,6 +109,18 @@ def test_one_pass_of_eight_equals_eight_passes_of_one(tiny_model, tmp_path):
     assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(ones, eights, strict=True))
 
 
+def test_while_the_values_alone_are_learnt_play_stays_as_it_is(played):
+    config, learner, batch = played
+    config = dataclasses.replace(config, value_iterations=1, entropy_weight=1.0, learning_rate=1e-2)
+    before = [parameter.detach().clone() for parameter in learner.weights]
+    optimizer = torch.optim.AdamW([*learner.weights, *learner.head.parameters()], lr=1e-2, weight_decay=0.0)
+    learn(config, learner, optimizer, dataclasses.replace(batch, returns=batch.returns + 1), State())
+    assert all(torch.equal(old, new) for old, new in zip(before, learner.weights, strict=True))
+    assert float(learner.head.bias.detach()) != 0
+    with pytest.raises(UsageError, match="train fold alone"):
+        dataclasses.replace(config, environments=(f"{GOTO}&fold=train",))  # by which the dev fold would not be played
+
+
 def test_truncated_is_not_terminated(played):
     _, _, batch = played
     cut = [trajectory for trajectory in batch.trajectories if trajectory.truncated]

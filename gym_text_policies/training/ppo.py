@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gym_text.errors import UsageError, check_int, import_extra
-from gym_text_policies.environments import environment_maker, parse_environment
+from gym_text_policies.environments import check_no_fold, environment_maker
 from gym_text_policies.load import load_policy
 from gym_text_policies.policy import text_spec
 from gym_text_policies.records import Episode
@@ -116,9 +116,7 @@ class PPOConfig:
     """Of all that is drawn at random."""
 
     def __post_init__(self) -> None:
-        for environment in self.environments:
-            if parse_environment(environment)[1].get("fold", "train") != "train":
-                raise UsageError(f"environments: expected the train fold alone; got {environment!r}. Leave the fold out.")
+        check_no_fold("environments", self.environments, "train")
         for name in ("iterations", "episodes", "batch", "epochs", "episodes_per_step", "episodes_per_pass", "dev_episodes"):
             check_int(name, getattr(self, name), 1, 1_000_000)
         for name in ("first_seed", "dev_every", "value_iterations", "seed"):
@@ -212,7 +210,7 @@ def iterate(config: PPOConfig, learner: ActorCritic, optimizer: torch.optim.Opti
     batch = prepare(config, learner, episodes, trajectories)
     learnt = learn(config, learner, optimizer, batch, state)
     state.iteration += 1
-    if config.kl_target > 0:
+    if config.kl_target > 0 and state.iteration > config.value_iterations:
         factor = 2.0 if learnt["kl"] > 1.5 * config.kl_target else 0.5 if learnt["kl"] < config.kl_target / 1.5 else 1.0
         state.kl_weight = min(max(state.kl_weight * factor, 1e-4), 100.0)
     residual = batch.returns - batch.values
@@ -335,6 +333,9 @@ def learn(
                 (loss / decisions).backward()  # type: ignore[no-untyped-call]
                 for name, value in sums.items():
                     totals[name] = totals.get(name, 0.0) + float(value.detach())
+            if not policy_weight:  # what the values' loss would have the adapter learn
+                for parameter in learner.weights:
+                    parameter.grad = None
             parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
             norms.append(float(torch.nn.utils.clip_grad_norm_(parameters, config.max_norm)))
             optimizer.step()
