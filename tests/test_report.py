@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 from gym_text import UsageError
+from gym_text.descriptions import description_of
+from gym_text.wrappers import DescribeObservation
 from gym_text_policies import EpisodeStore, LLMPolicy, ScriptedBackend, as_policy, cli, load_policy, rollout
 from gym_text_policies.policy import text_spec
 from gym_text_policies.report import write_report
@@ -73,6 +75,17 @@ def test_the_page_has_a_row_for_each_policy_with_the_tables_figures(run, page):
     for variant in read_runs([run]).variants:
         assert f"{variant.row['success']:.2f} [" in text if variant.row["success"] is not None else True
     assert "gold (expert)" in text and "scripted, choose" in text and "30 episodes, 5 rows, 1 environment" in text
+
+
+def test_an_environment_in_somebody_elses_words_is_reported_without_pictures(tmp_path):
+    def make_pole():
+        env = gym.make("CartPole-v1", max_episode_steps=3)
+        return DescribeObservation(env, dataclasses.replace(description_of(env).spec, goal="Balance it."))
+
+    with EpisodeStore(tmp_path) as store, make_pole() as env:
+        for episode in rollout(make_pole, load_policy("random", env), range(2)):
+            store.append(episode)
+    assert "CartPole-v1" in write_report([tmp_path], tmp_path / "report.html").read_text()
 
 
 def test_nothing_that_a_run_says_is_markup(page):

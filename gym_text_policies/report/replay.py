@@ -19,7 +19,7 @@ import numpy as np
 
 from gym_text import GymTextError
 from gym_text.errors import import_extra
-from gym_text.wrappers import DescribeObservation
+from gym_text_policies.environments import remake_environment
 from gym_text_policies.records import Episode, plain
 from gym_text_policies.replay import replayed
 from gym_text_policies.store import write_atomically
@@ -97,19 +97,12 @@ def _play(episode: Episode) -> Replay:
 
 def _make(episode: Episode) -> gym.Env[Any, Any]:
     """Return the episode's environment, with pictures, and an expert that knows every state if the record lacks some advice."""
-    environment = episode.environment
-    arguments: dict[str, Any] = dict(environment["kwargs"]) | {"render_mode": "rgb_array"}
-    if environment["max_episode_steps"] is not None:
-        arguments["max_episode_steps"] = environment["max_episode_steps"]
-    entry_point = gym.spec(environment["id"]).entry_point
+    record = dict(episode.environment)
+    entry_point = gym.spec(record["id"]).entry_point
     if isinstance(entry_point, str) and entry_point.startswith("gym_text."):
         known = all(step.gold_action for step in episode.steps)
-        arguments["expert"] = "off" if known else "replan"
-    env = gym.make(environment["id"], **arguments)
-    for name, options in environment["wrappers"]:
-        if name == "DescribeObservation" and options["spec"] is None:  # of other descriptions only a name is recorded
-            env = DescribeObservation(env, fold=options["fold"])
-    return env
+        record["kwargs"] = {**record["kwargs"], "expert": "off" if known else "replan"}
+    return remake_environment(record, render_mode="rgb_array")
 
 
 def _check(obs: Any, recorded: Mapping[str, Any]) -> None:
