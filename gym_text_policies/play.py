@@ -130,6 +130,12 @@ def _listed(names: Sequence[str]) -> str:
 
 def _reader() -> Callable[[Sequence[str]], str]:
     """Return what reads a line: with completion in a terminal, plainly from a pipe."""
+    if sys.stdin is None:  # it was closed before the start
+
+        def nothing(names: Sequence[str]) -> str:
+            raise EOFError
+
+        return nothing
     try:
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
             return lambda names: input("> ")

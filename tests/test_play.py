@@ -30,6 +30,12 @@ def test_the_end_of_the_input_is_the_end_of_the_game(monkeypatch, capsys):
     assert "You left after 0 steps" in capsys.readouterr().out
 
 
+def test_a_closed_input_is_the_end_of_the_game(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin", None)
+    assert cli.main(["play", "BabyAIText-v0"]) == 0
+    assert "You left after 0 steps" in capsys.readouterr().out
+
+
 def test_the_ending_is_told(monkeypatch, capsys):
     pytest.importorskip("Box2D")
     assert play(monkeypatch, ["fire main engine"] * 3, "LunarLanderLLM-v2?max_episode_steps=2") == 0
