@@ -1,7 +1,6 @@
 """The benchmark, as a user runs it."""
 
 import json
-import signal
 import subprocess
 import sys
 import time
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from test_experiment import interrupted
 
 from gym_text_policies import EpisodeStore, bench, cli, engines, options, table
 
@@ -82,32 +82,28 @@ def test_a_mistake_on_the_command_line_is_one_line(tmp_path, capsys, options, me
     assert message in error and error.count("\n") == 1
 
 
-@pytest.mark.parametrize("moment", ["starting", "loading", "playing"])
-def test_ctrl_c_ends_the_run_and_the_next_one_goes_on(tmp_path, moment):
+@pytest.mark.parametrize(("moment", "sign"), [("loading", "config.json"), ("playing", "episodes.jsonl")])
+def test_ctrl_c_ends_the_run_and_the_next_one_goes_on(tmp_path, moment, sign):
     command = [
         sys.executable,
         str(SCRIPT),
         *arguments(tmp_path, seeds=100, llm_seeds=20, environments="BabyAIText-v0 LunarLanderLLM-v2")[1:],
     ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    if moment == "playing":
-        wait_for(lambda: (tmp_path / "episodes.jsonl").exists() or process.poll() is not None)
-    else:
-        time.sleep(0.3 if moment == "starting" else 2.0)
-    process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=60)
-    assert process.returncode == 130
+    wait_for(lambda: (tmp_path / sign).exists() or process.poll() is not None)
+    error = interrupted(process)
+    assert process.returncode == 130, error
     assert "Traceback" not in error
     if moment == "playing":
         assert "goes on from there" in error
         assert len(EpisodeStore(tmp_path)) > 0
         # the same configuration without the model's rows goes on in the same folder
-        done = arguments(tmp_path, seeds=100, llm_seeds=0, environments="BabyAIText-v0 LunarLanderLLM-v2")
+        done = arguments(tmp_path, seeds=5, llm_seeds=0, environments="BabyAIText-v0 LunarLanderLLM-v2")
         assert cli.main(done) == 0
-        assert rows(tmp_path)["LunarLanderLLM-v2", "gold (expert)"]["episodes"] == 100
+        assert rows(tmp_path)["LunarLanderLLM-v2", "gold (expert)"]["episodes"] == 5
 
 
-def wait_for(condition, seconds=120):
+def wait_for(condition, seconds=300):
     """Wait until a condition holds."""
     end = time.monotonic() + seconds
     while not condition():

@@ -89,12 +89,12 @@ def processes(node=None):
 
 
 def wait_until(condition):
-    """Wait until a condition holds, at most for a minute."""
-    for _ in range(600):
+    """Wait until a condition holds, at most for five minutes."""
+    for _ in range(3000):
         if condition():
             return
         time.sleep(0.1)
-    raise AssertionError("waited for a minute")
+    raise AssertionError("waited for five minutes")
 
 
 def test_the_table_equals_that_of_the_local_engine(two_nodes, tmp_path, capsys):

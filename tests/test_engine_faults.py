@@ -25,7 +25,7 @@ def play(env, seed, steps=30):
     return said
 
 
-def test_five_hundred_environments_leave_nothing_behind():
+def test_two_hundred_environments_leave_nothing_behind():
     def make_and_close(number):
         for seed in range(number):
             env = gym.make(ID, expert="off")
@@ -34,10 +34,10 @@ def test_five_hundred_environments_leave_nothing_behind():
         gc.collect()
         return psutil.Process().memory_info().rss
 
-    make_and_close(150)  # fills the JVM's heap to where it collects
+    make_and_close(100)  # fills the JVM's heap to where it collects
     before, threads = make_and_close(50), threading.active_count()
-    after = make_and_close(500)
-    assert after - before < 150 * 2**20  # a game that stayed would hold some 3 MB, 500 of them 1.5 GB
+    after = make_and_close(200)
+    assert after - before < 150 * 2**20  # a game that stayed would hold some 3 MB, 200 of them 600 MB
     assert threading.active_count() == threads
 
 
@@ -73,7 +73,7 @@ for step in (lambda: env.step("look around"), lambda: vector.step(["look around"
             print("interrupted")
 print(env.reset(seed=0)[0]["text"] == env.reset(seed=0)[0]["text"])
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
     assert (done.stdout, done.stderr, done.returncode) == ("interrupted\n" * 10 + "True\n", "", 0)
 
 

@@ -169,8 +169,9 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_retried(server, provider, fault):
     server.faults.append(FAULTS[fault])
-    assert ask(backend_of(server, provider, timeout=1.0, retries=1)).text == "go forward"
-    assert len(server.requests) == 2
+    late = fault == "late"  # on a busy machine the next answer may be late as well
+    assert ask(backend_of(server, provider, timeout=1.0 if late else 30.0, retries=4 if late else 1)).text == "go forward"
+    assert len(server.requests) == 2 or (late and len(server.requests) > 2)
 
 
 @pytest.mark.parametrize("provider", ["openai", "ollama", "tensorzero"])
@@ -190,10 +191,10 @@ def test_a_server_that_is_not_there_is_a_policy_error():
 
 @pytest.mark.parametrize("provider", ["openai", "ollama"])
 def test_retry_after_is_honoured_and_too_long_a_wait_is_not_waited(server, provider):
-    server.faults.append(Fault(429, "slow down", {"Retry-After": "2"}))
+    server.faults.append(Fault(429, "slow down", {"Retry-After": "1"}))
     start = time.monotonic()
     ask(backend_of(server, provider, retries=1))
-    assert time.monotonic() - start >= 2
+    assert time.monotonic() - start >= 1
     server.faults.append(Fault(429, "slow down", {"Retry-After": "3600"}))
     with pytest.raises(PolicyError, match="HTTP 429"):
         ask(backend_of(server, provider))
@@ -310,10 +311,20 @@ def test_faults_end_their_own_episodes_alone(server):
 
 
 def test_a_slow_answer_holds_up_only_its_own_episode(server):
-    server.latency = lambda number: 2.0 if number == 5 else 0.0
-    episodes = list(rollout(make_babyai, policy_of(backend_of(server)), range(8), workers=4, batch=1))
-    slow = [max(step.decision.seconds for step in episode.steps) >= 2 for episode in episodes]
-    assert slow == [False] * 7 + [True]
+    others_have_ended, in_time = threading.Event(), []
+
+    def latency(number):
+        if number == 5:
+            in_time.append(others_have_ended.wait(50))
+        return 0.0
+
+    server.latency = latency
+    ended = 0
+    for _ in rollout(make_babyai, policy_of(backend_of(server, timeout=60)), range(8), workers=4, batch=1):
+        ended += 1
+        if ended == 7:
+            others_have_ended.set()
+    assert ended == 8 and in_time == [True]
 
 
 @pytest.mark.parametrize("provider", ["openai", "ollama", "tensorzero"])
@@ -399,6 +410,6 @@ def test_a_policy_passes_on_what_is_not_its_own(server):
 
 def test_importing_the_policies_loads_no_client():
     script = "import sys, gym_text_policies; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60).stdout
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300).stdout
     heavy = {"diskcache", "httpx", "httpx2", "ollama", "openai", "pydantic", "tenacity", "tensorzero", "torch", "transformers"}
     assert {name.partition(".")[0] for name in loaded.split()} & heavy == set()

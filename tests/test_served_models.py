@@ -20,7 +20,7 @@ from gym_text_policies.backends import Request, load_backend
 from gym_text_policies.policy import text_spec
 
 MESSAGES = ({"role": "system", "content": "You play a game."}, {"role": "user", "content": "You see a red ball. What do you do?"})
-START = 60
+START = 300
 """Seconds within which a server must be there."""
 
 

@@ -24,7 +24,7 @@ PARAMETERS = {"numLocations": 3, "numIngredients": 2}
 def run_script(script, **arguments):
     """Run Python source in a process of its own, in which no JVM runs yet."""
     source = textwrap.dedent(script)
-    return subprocess.run([sys.executable, "-W", "error", "-c", source], capture_output=True, text=True, timeout=60, **arguments)
+    return subprocess.run([sys.executable, "-W", "error", "-c", source], capture_output=True, text=True, timeout=300, **arguments)
 
 
 # ---------------------------------------------------------------- the expert

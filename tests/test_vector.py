@@ -65,9 +65,9 @@ def test_it_agrees_with_gymnasiums_own_vector_of_single_environments(env_id, mod
 
 def test_it_agrees_in_the_index_space():
     arguments = {"actions": "index", "expert": "replan"}
-    ours = gym.make_vec(ID, num_envs=4, max_episode_steps=15, **arguments)
-    theirs = SyncVectorEnv([lambda: gym.make(ID, max_episode_steps=15, **arguments)] * 4)
-    assert_same_play(ours, theirs, steps=30, by_index=True)
+    ours = gym.make_vec(ID, num_envs=2, max_episode_steps=8, **arguments)
+    theirs = SyncVectorEnv([lambda: gym.make(ID, max_episode_steps=8, **arguments)] * 2)
+    assert_same_play(ours, theirs, steps=12, by_index=True)
 
 
 def test_it_agrees_with_other_processes():
