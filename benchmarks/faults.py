@@ -97,22 +97,37 @@ def training_of(folder: Path) -> tuple[str, list[Any]]:
     return hashlib.sha256(weights).hexdigest(), [[line["step"], line["loss"]] for line in curve]
 
 
+def learning_of(folder: Path) -> tuple[str, list[Any]]:
+    """Return a hash of the adapter that PPO has made, and its metrics without timings."""
+    weights = (folder / "adapter" / "adapter_model.safetensors").read_bytes()
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
+    assert [line["iteration"] for line in lines] == list(range(1, len(lines) + 1)), "an iteration is missing, or there twice"
+    timeless = [{name: value for name, value in line.items() if "seconds" not in name} for line in lines]
+    return hashlib.sha256(weights).hexdigest(), timeless
+
+
 def prepare_training(folder: Path) -> tuple[str, ...]:
     """Make a small model with random weights, and the data of some expert's episodes."""
+    from gym_text_policies.training.collect import CollectConfig, collect
+
+    collect(CollectConfig(str(folder / "data"), ("BabyAIText-v0?task=goto",), ("16",)))
+    return "--data", str(folder / "data" / "rows"), *prepare_model(folder)
+
+
+def prepare_model(folder: Path) -> tuple[str, ...]:
+    """Make a small model with random weights."""
     import torch
     from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
     from gym_text_policies.backends.smollm2 import smollm2_folder
-    from gym_text_policies.training.collect import CollectConfig, collect
 
-    collect(CollectConfig(str(folder / "data"), ("BabyAIText-v0?task=goto",), ("16",)))
     tokenizer = AutoTokenizer.from_pretrained(smollm2_folder())
     torch.manual_seed(0)
     size = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
     config = LlamaConfig(vocab_size=len(tokenizer), max_position_embeddings=2048, bos_token_id=1, eos_token_id=2, **size)
     LlamaForCausalLM(config).save_pretrained(folder / "model")
     tokenizer.save_pretrained(folder / "model")
-    return "--data", str(folder / "data" / "rows"), "--model", str(folder / "model")
+    return "--model", str(folder / "model")
 
 
 RUNS = {
@@ -136,6 +151,14 @@ RUNS = {
         prepare_training,
         repeatable=False,
     ),
+    "ppo": Run(
+        (
+            *("ppo", "--environments", "BabyAIText-v0?task=goto&max_episode_steps=8", "--iterations", "20", "--episodes", "8"),
+            *("--value-iterations", "1", "--learning-rate", "1e-3", "--dev-every", "4", "--dev-episodes", "4", "--folder"),
+        ),
+        learning_of,
+        prepare_model,
+    ),
 }
 
 
@@ -145,12 +168,8 @@ def main() -> None:
     add_fields(parser, Config)
     config = Config(**vars(parser.parse_args()))
     for part in config.only:
-        if part in RUNS:
-            record = kill_and_resume(RUNS[part], config)
-        elif part in ("memory", "providers"):
-            record = {"memory": memory, "providers": providers}[part](config)
-        else:
-            continue
+        others = {"memory": memory, "providers": providers}
+        record = kill_and_resume(RUNS[part], config) if part in RUNS else others[part](config)
         record["command"] = f"python benchmarks/faults.py --only {part}"
         write(part, record)
         print(f"{part}: {record['line']}", flush=True)

@@ -1,0 +1,305 @@
+"""Why is evaluation worse than collection? Causes in CookingWorld at the registered parameters, one switched at a time.
+
+The recipe that is taken apart: collect an expert's episodes, learn them, and play with a limit of 16 steps, prompts cut at a
+length, answers of at most 15 tokens, drawn or greedy. Without ``--adapters`` no model runs::
+
+    python benchmarks/evaluation_gap.py
+    python benchmarks/evaluation_gap.py --adapters adapters/babyai-sft runs/gold/adapter --environments "BabyAIText-v0?task=goto"
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+
+import gym_text  # noqa: F401  registers the environments
+from gym_text.textworld_express.engine import Game
+from gym_text_policies import Episode, load_policy, rollout
+from gym_text_policies.bench import BenchConfig, run, versions
+from gym_text_policies.options import add_fields
+from gym_text_policies.policy import text_spec
+from gym_text_policies.store import write_atomically
+from gym_text_policies.training.collect import MixedPolicy
+from gym_text_policies.training.rows import Asked, prompts_of
+
+RESULTS = Path(__file__).parent / "results"
+ENV_ID = "CookingWorldText-v0"
+FOLDS = ("train", "dev", "test")
+LIMITS = (16, 50)
+"""The recipe's limit of steps, and the environment's."""
+WINDOWS = (512, 1024, 2048)
+ANSWER_TOKENS = 15
+BY = (5, 10, 20)
+"""Decisions by which a player may have left the states of the gold path."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """What to measure on how much."""
+
+    levels: int = 1000
+    """Levels of each fold whose gold path is read."""
+    prompt_levels: int = 60
+    """Levels of each fold whose prompts are counted."""
+    play_levels: int = 300
+    """Levels of the train fold that players with errors play."""
+    errors: tuple[float, ...] = (0.02, 0.05, 0.1)
+    """Their error rates: the probability of any action in place of the expert's."""
+    adapters: tuple[str, ...] = ()
+    """Adapters to play greedily and drawn, side by side: as one trained on gold data alone, and one on noisy data."""
+    environments: tuple[str, ...] = ("BabyAIText-v0?task=goto",)
+    """What adapters play, on the test fold."""
+    seeds: int = 50
+    """Episodes of each adapter and environment, greedy and drawn."""
+    folder: str = "runs/evaluation-gap"
+    """Episodes of the adapters; a second run goes on."""
+
+
+@dataclass(frozen=True)
+class GoldPath:
+    """The engine's own solution of a level, played as it is."""
+
+    actions: tuple[str, ...]
+    valid: tuple[bool, ...]
+    """Whether each was valid when it was played."""
+    won: bool
+
+
+# ---------------------------------------------------------------- gold paths: limits, invalid steps, long answers
+
+
+def gold_paths(fold: str, levels: int) -> Iterator[GoldPath]:
+    """Play the engine's solutions of a fold's first levels."""
+    env: Any = gym.make(ENV_ID, fold=fold, expert="off").unwrapped
+    game = Game(env.game, env.game_parameters)
+    for seed in game.seeds(fold)[:levels]:
+        actions, state = game.gold_path(seed, fold)
+        valid = []
+        for action in actions:
+            valid.append(action in state.valid_actions)
+            state = game.step(action)
+        yield GoldPath(actions, tuple(valid), state.success)
+
+
+EVALUATORS: dict[str, Callable[[GoldPath, float], bool]] = {
+    "plays each step": lambda path, limit: path.won and len(path.actions) <= limit,
+    "leaves out steps that are not valid": lambda path, limit: path.won and sum(path.valid) <= limit,
+    "ends the episode at a step that is not valid": lambda path, limit: path.won and all(path.valid) and len(path.actions) <= limit,
+}
+"""What an evaluator does with a gold path, and whether it then wins within a limit of steps."""
+
+
+def path_figures(paths: Sequence[GoldPath], tokenizer: Any) -> dict[str, Any]:
+    """Return what a fold's gold paths say of limits, of steps that are not valid, and of answers of few tokens."""
+    lengths = sorted(len(path.actions) for path in paths)
+    actions = [action for path in paths for action in path.actions]
+    tokens = {action: len(tokenizer(action, add_special_tokens=False)["input_ids"]) + 1 for action in set(actions)}
+    return {
+        "levels": len(paths),
+        "length": {"least": lengths[0], "median": lengths[len(lengths) // 2], "most": lengths[-1]},
+        "within_17_steps": share(length <= 17 for length in lengths),
+        "won": {
+            name: {str(limit): share(wins(path, limit) for path in paths) for limit in (*LIMITS, float("inf"))}
+            for name, wins in EVALUATORS.items()
+        },
+        "paths_with_invalid_steps": share(not all(path.valid) for path in paths),
+        "invalid_steps": share(valid for path in paths for valid in map(lambda ok: not ok, path.valid)),
+        "answers_too_long": share(tokens[action] > ANSWER_TOKENS for action in actions),
+        "levels_with_an_answer_too_long": share(any(tokens[action] > ANSWER_TOKENS for action in path.actions) for path in paths),
+        "longest_answer": max(tokens.values()),
+    }
+
+
+def share(truths: Iterable[bool]) -> float:
+    """Return the share of what is true."""
+    found = list(truths)
+    return sum(found) / len(found)
+
+
+# ---------------------------------------------------------------- prompts
+
+
+def prompt_figures(player: str, fold: str, levels: int, tokenizer: Any) -> dict[str, Any]:
+    """Return how many prompts of the append-only chat are longer than each window, where a baseline plays."""
+    from gym_text_policies.backends.tokens import prompt_tokens
+
+    make_env = partial(gym.make, ENV_ID, fold=fold, expert="path" if player == "gold" else "off")
+    env, asked = make_env(), Asked()
+    prompt = asked.prompt()
+    counts, longest = [], []
+    for episode in rollout(make_env, load_policy(player, env), range(levels)):
+        prompts = list(prompts_of(episode, text_spec(env), asked, prompt))[: episode.length]
+        own = [len(prompt_tokens(tokenizer, messages)) for messages in prompts]
+        counts += own
+        longest.append(max(own))
+    env.close()
+    return {
+        "player": player,
+        "fold": fold,
+        "prompts": len(counts),
+        "longest": max(counts),
+        "longer_than": {str(window): share(count > window for count in counts) for window in WINDOWS},
+        "episodes_with_one_longer_than": {str(window): share(count > window for count in longest) for window in WINDOWS},
+    }
+
+
+# ---------------------------------------------------------------- states off the gold path
+
+
+def seen(observation: Any) -> tuple[Any, ...]:
+    """Return the state as a player sees it: the room, what is carried, what can be done."""
+    return observation["look"], observation["inventory"], tuple(observation["valid_actions"])
+
+
+def drift_figures(errors: Sequence[float], levels: int, all_levels: int) -> list[dict[str, Any]]:
+    """Let an expert that errs now and then, and knows the way back, play levels whose gold path is known."""
+    make_gold = partial(gym.make, ENV_ID, fold="train", expert="path", max_episode_steps=LIMITS[1])
+    gold = {e.seed: e for e in rollout(make_gold, load_policy("gold", make_gold()), range(all_levels))}
+    shown = {seen(step.observation) for episode in gold.values() for step in episode.steps}
+    make_env = partial(gym.make, ENV_ID, fold="train", expert="replan", max_episode_steps=LIMITS[1])
+    found = []
+    for error in (0.0, *errors):
+        policy = MixedPolicy(load_policy("gold", make_env()), noise=error)
+        played = list(rollout(make_env, policy, range(levels)))
+        found.append({"error_rate": error, **_drift([(e, gold[e.seed]) for e in played if e.error is None], shown)})
+        found[-1]["expert_without_a_plan"] = sum(episode.error is not None for episode in played)
+    return found
+
+
+def _drift(pairs: Sequence[tuple[Episode, Episode]], shown: set[tuple[Any, ...]]) -> dict[str, Any]:
+    """Return how far episodes leave the gold episodes of their levels, and what all gold data shows."""
+    left: list[int | None] = []  # the first decision in a state that is not on the gold path
+    off, never_shown, other_history = [], [], []
+    for episode, gold in pairs:
+        own = {seen(step.observation) for step in gold.steps}
+        states = [seen(step.observation) for step in episode.steps]
+        outside = [state not in own for state in states]
+        left.append(outside.index(True) + 1 if any(outside) else None)
+        off += outside
+        never_shown += [state not in shown for state in states]
+        actions, right = ([step.decision.action for step in e.steps] for e in (episode, gold))
+        other_history += [actions[:place] != right[:place] for place in range(len(actions))]
+    won = [episode.outcome == "won" for episode, _ in pairs]
+    return {
+        "episodes": len(pairs),
+        "left_by": {str(by): share(place is not None and place <= by for place in left) for by in BY},
+        "left": share(place is not None for place in left),
+        "decisions_off_the_gold_path": share(off),
+        "decisions_no_gold_episode_shows": share(never_shown),
+        "decisions_after_another_history": share(other_history),
+        "won": {str(limit): share(w and e.length <= limit for w, (e, _) in zip(won, pairs, strict=True)) for limit in LIMITS},
+        "won_without_leaving": share(w and place is None for w, place in zip(won, left, strict=True)),
+    }
+
+
+# ---------------------------------------------------------------- models
+
+
+def adapter_table(config: Config) -> tuple[str, dict[str, Any]]:
+    """Play adapters greedily and drawn on the same seeds; return the table in Markdown and as a record."""
+    rows = {}
+    for adapter in config.adapters:
+        rows[f"{adapter}, greedy"] = {"model": adapter, "temperature": 0.0}
+        rows[f"{adapter}, drawn"] = {"model": adapter, "temperature": 1.0}
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        json.dump(rows, file)  # JSON is YAML
+        file.flush()
+        played = {"environments": config.environments, "variants": file.name, "folder": config.folder}
+        table, store = run(BenchConfig(**played, seeds=config.seeds, llm_seeds=config.seeds))
+    return table, {"rows": json.loads((store.folder / "table.json").read_text("utf-8"))["rows"]}
+
+
+# ---------------------------------------------------------------- results
+
+
+def percent(value: float) -> str:
+    """Return a share as it is written."""
+    return f"{100 * value:.1f} %"
+
+
+def lines_of(record: dict[str, Any]) -> Iterator[str]:
+    """Yield the tables in Markdown."""
+    paths = record["paths"]
+    yield "| gold path won within | " + " | ".join(f"{fold}, {limit} steps" for fold in paths for limit in LIMITS) + " | no limit |"
+    yield "|---" * (2 + len(paths) * len(LIMITS)) + "|"
+    for name in EVALUATORS:
+        cells = [percent(paths[fold]["won"][name][str(limit)]) for fold in paths for limit in LIMITS]
+        yield f"| evaluator {name} | " + " | ".join([*cells, percent(paths["test"]["won"][name]["inf"])]) + " |"
+    yield from (
+        "",
+        "The last column is of the test fold. A limit of 16 in TextWorldExpress's own client ends an episode after 17 steps.",
+        "",
+    )
+    yield "| fold | levels | shortest, median, longest path | within 17 steps | steps that are not valid | long answers | longest |"
+    yield "|---" * 7 + "|"
+    for fold, row in paths.items():
+        length = ", ".join(str(row["length"][name]) for name in ("least", "median", "most"))
+        invalid = f"{percent(row['paths_with_invalid_steps'])} of paths, {percent(row['invalid_steps'])} of steps"
+        long = f"{percent(row['answers_too_long'])}, in {percent(row['levels_with_an_answer_too_long'])} of levels"
+        cells = [fold, str(row["levels"]), length, percent(row["within_17_steps"]), invalid, long, str(row["longest_answer"])]
+        yield f"| {' | '.join(cells)} |"
+    yield from ("", f"Long answers: of more than {ANSWER_TOKENS} tokens, the end of turn included.", "")
+    yield "| player | fold | prompts | " + " | ".join(f"over {window} tokens" for window in WINDOWS) + " | longest |"
+    yield "|---" * (4 + len(WINDOWS)) + "|"
+    for row in record["prompts"]:
+        cells = [
+            f"{percent(row['longer_than'][str(w)])}, in {percent(row['episodes_with_one_longer_than'][str(w)])} of episodes"
+            for w in WINDOWS
+        ]
+        yield f"| {row['player']} | {row['fold']} | {row['prompts']} | {' | '.join(cells)} | {row['longest']} |"
+    yield ""
+    yield (
+        f"| error rate | episodes | left the gold path's states by decision {', '.join(map(str, BY))}; ever | decisions off them "
+        f"| that no gold episode shows | after another history | won in {LIMITS[0]}, in {LIMITS[1]} steps | won without leaving |"
+    )
+    yield "|---" * 8 + "|"
+    for row in record["drift"]:
+        left = ", ".join(percent(row["left_by"][str(by)]) for by in BY) + "; " + percent(row["left"])
+        names = ("decisions_off_the_gold_path", "decisions_no_gold_episode_shows", "decisions_after_another_history")
+        won = ", ".join(percent(row["won"][str(limit)]) for limit in LIMITS)
+        cells = [str(row["error_rate"]), str(row["episodes"]), left, *(percent(row[name]) for name in names), won]
+        yield f"| {' | '.join([*cells, percent(row['won_without_leaving'])])} |"
+
+
+def main() -> None:
+    """Measure, and write the results."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_fields(parser, Config)
+    config = Config(**vars(parser.parse_args()))
+    from transformers import AutoTokenizer
+
+    from gym_text_policies.backends.smollm2 import smollm2_folder
+
+    tokenizer, began = AutoTokenizer.from_pretrained(smollm2_folder()), time.perf_counter()
+    players = [("gold", fold) for fold in FOLDS] + [("random", "test")]
+    record: dict[str, Any] = {
+        "command": shlex.join(["python", "benchmarks/evaluation_gap.py", *sys.argv[1:]]),
+        "versions": versions(),
+        "paths": {fold: path_figures(list(gold_paths(fold, config.levels)), tokenizer) for fold in FOLDS},
+        "prompts": [prompt_figures(player, fold, config.prompt_levels, tokenizer) for player, fold in players],
+        "drift": drift_figures(config.errors, config.play_levels, config.levels),
+    }
+    record["seconds"] = round(time.perf_counter() - began, 1)
+    lines = list(lines_of(record))
+    if config.adapters:
+        table, record["adapters"] = adapter_table(config)
+        lines += ["", table]
+    lines += ["", f"Made by `{record['command']}` in {record['seconds']:.0f} s without what models take."]
+    write_atomically(RESULTS / "evaluation_gap.md", "\n".join(lines) + "\n")
+    write_atomically(RESULTS / "evaluation_gap.json", json.dumps(record, indent=2) + "\n")
+    print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()
