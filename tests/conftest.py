@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,6 +11,9 @@ import gymnasium as gym
 import pytest
 
 import gym_text  # noqa: F401  registers the environments
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+"""On a busy machine threads that spin while they wait make a model's passes many times slower. Read when torch is imported."""
 
 ENV_IDS = sorted(name for name, spec in gym.registry.items() if str(spec.entry_point).startswith("gym_text."))
 
@@ -50,6 +54,17 @@ def follow_gold_action() -> Callable[..., tuple[list[float], dict[str, Any]]]:
         return rewards, info
 
     return follow
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Let torch compute with one thread: for small models, two take longer."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,10 @@ from gym_text_policies.training.actor_critic import ActorCritic, advantages
 from gym_text_policies.training.checkpoints import State, load_checkpoint
 from gym_text_policies.training.ppo import PPOConfig, learn, losses, play, prepare, train
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*:FutureWarning", "ignore:.*:DeprecationWarning")
+pytestmark = [
+    pytest.mark.usefixtures("one_thread"),
+    pytest.mark.filterwarnings("ignore:.*:FutureWarning", "ignore:.*:DeprecationWarning"),
+]
 GOTO = "BabyAIText-v0?task=goto&max_episode_steps=5"
 
 

@@ -23,7 +23,10 @@ from gym_text_policies.training.rows import Asked, Row, read_rows, rows_of, writ
 from gym_text_policies.training.sequences import Reading, answer_losses, pack
 from gym_text_policies.training.sft import SFTConfig, asked_in, last_checkpoint, play_dev_fold, sft
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*:FutureWarning", "ignore:.*:DeprecationWarning")
+pytestmark = [
+    pytest.mark.usefixtures("one_thread"),
+    pytest.mark.filterwarnings("ignore:.*:FutureWarning", "ignore:.*:DeprecationWarning"),
+]
 GOTO = "BabyAIText-v0?task=goto"
 
 
