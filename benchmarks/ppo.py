@@ -20,13 +20,12 @@ from typing import Any
 
 from scipy.stats import binomtest
 
-from gym_text.errors import UsageError
-from gym_text_policies.backends.loading import RECORD, adapter_folder
+from gym_text_policies.backends.loading import RECORD, read_adapter
 from gym_text_policies.bench import BenchConfig, run, versions
 from gym_text_policies.options import add_fields
 from gym_text_policies.report.runs import Variant, read_runs
 from gym_text_policies.store import write_atomically
-from gym_text_policies.training.lora import environment_record, read_adapter
+from gym_text_policies.training.lora import environment_record
 from gym_text_policies.training.ppo import PPOConfig, train
 
 RESULTS = Path(__file__).parent / "results"
@@ -64,16 +63,14 @@ class Config:
 
 def trained(config: Config) -> Path:
     """Return the adapter that PPO has made; training goes on where it was stopped."""
-    begun = adapter_folder(config.adapter)
-    if begun is None:
-        raise UsageError(f"adapter: expected one that ships, as in adapters/babyai-sft, or a folder; got {config.adapter!r}.")
     folder = Path(config.folder) / "training"
     done = folder / "adapter" / RECORD
     if done.is_file() and json.loads(done.read_text("utf-8"))["made_by"]["ppo"]["iterations"] == config.iterations:
         return done.parent
     names = ("environments", "iterations", "episodes", "learning_rate", "dev_every", "dev_episodes", "first_seed")
     learning = {name: getattr(config, name) for name in names}
-    return train(PPOConfig(str(folder), model=str(read_adapter(begun)["base_model_name_or_path"]), adapter=str(begun), **learning))
+    base, _ = read_adapter(config.adapter)
+    return train(PPOConfig(str(folder), model=base, adapter=config.adapter, **learning))
 
 
 def play(config: Config, adapter: Path, fold: str) -> dict[str, dict[str, Variant]]:
