@@ -153,7 +153,7 @@ RUNS = {
     ),
     "ppo": Run(
         (
-            *("ppo", "--environments", "BabyAIText-v0?task=goto&max_episode_steps=8", "--iterations", "20", "--episodes", "8"),
+            *("ppo", "--environments", "BabyAIText-v0?task=goto&max_episode_steps=8", "--iterations", "16", "--episodes", "8"),
             *("--value-iterations", "1", "--learning-rate", "1e-3", "--dev-every", "4", "--dev-episodes", "4", "--folder"),
         ),
         learning_of,
@@ -170,7 +170,8 @@ def main() -> None:
     for part in config.only:
         others = {"memory": memory, "providers": providers}
         record = kill_and_resume(RUNS[part], config) if part in RUNS else others[part](config)
-        record["command"] = f"python benchmarks/faults.py --only {part}"
+        kills = f" --kills {config.kills}" if part in RUNS and config.kills != Config.kills else ""
+        record["command"] = f"python benchmarks/faults.py --only {part}{kills}"
         write(part, record)
         print(f"{part}: {record['line']}", flush=True)
 
