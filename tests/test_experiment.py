@@ -129,10 +129,10 @@ def test_mistakes_are_one_line_without_a_traceback(config_file, tmp_path, capsys
 
 def interrupted(process):
     """Send Ctrl-C, again where it was lost (Python drops it within a finalizer), and return stderr."""
-    for _ in range(4):
+    for _ in range(12):
         process.send_signal(signal.SIGINT)
         try:
-            return process.communicate(timeout=60)[1]
+            return process.communicate(timeout=20)[1]
         except subprocess.TimeoutExpired:
             continue
     process.kill()

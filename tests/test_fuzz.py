@@ -20,7 +20,7 @@ from gym_text_policies.parsing import parse_action, parse_fields
 from gym_text_policies.variants import read_variants
 
 fuzz = settings(
-    max_examples=60,
+    max_examples=30,
     deadline=None,
     derandomize=True,
     database=None,

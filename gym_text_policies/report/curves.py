@@ -145,7 +145,7 @@ def ticks(low: float, high: float, about: int) -> list[float]:
     >>> ticks(0, 187, 4)
     [0.0, 50.0, 100.0, 150.0, 200.0]
     >>> ticks(0.31, 0.31, 4)
-    [0.3, 0.31, 0.32]
+    [0.306, 0.308, 0.31, 0.312, 0.314]
     """
     if high - low <= 1e-9 * max(abs(low), abs(high)):
         low, high = low - (abs(low) or 1) / 100, high + (abs(high) or 1) / 100
