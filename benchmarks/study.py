@@ -165,6 +165,7 @@ def plot(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
         means, errors = [row[name][0] or 0.0 for row in chosen], [row[name][1] or 0.0 for row in chosen]
         panel.barh([row["variant"] for row in chosen], means, xerr=errors, color="#4878a8", ecolor="#202020", capsize=3)
         panel.set_title(name)
+        panel.locator_params(axis="x", nbins=4)  # five figures side by side leave room for four numbers
         panel.invert_yaxis() if panel is panels[0] else None
     figure.suptitle(f"BabyAI, {chosen[0]['episodes']} episodes a variant; bars: standard error")
     figure.savefig(path, dpi=150)
