@@ -21,11 +21,12 @@ import gymnasium as gym
 from gym_text.babyai.levels import TASKS
 from gym_text.errors import GymTextError
 from gym_text_policies import bench
+from gym_text_policies.load import load_policy
 from gym_text_policies.options import add_fields
 from gym_text_policies.records import Episode
 from gym_text_policies.report.plots import mean_and_error
 from gym_text_policies.store import EpisodeStore, write_atomically
-from gym_text_policies.variants import load_variant, read_variants
+from gym_text_policies.variants import read_variants
 
 HERE = Path(__file__).parent
 MEASURES = {
@@ -91,7 +92,7 @@ def labels(config: Config) -> dict[str, str]:
     """Return the name of each policy, by its configuration as JSON; random and expert stand beside the variants."""
     env = gym.make("BabyAIText-v0")
     variants = {"random": {"model": "random"}, **read_variants(config.variants), "gold (expert)": {"model": "gold"}}
-    return {as_key(load_variant(name, options, env).config): name for name, options in variants.items()}
+    return {as_key(load_policy(env=env, **options).config): name for name, options in variants.items()}
 
 
 def as_key(config: Mapping[str, Any]) -> str:

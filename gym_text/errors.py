@@ -112,6 +112,13 @@ def check_int(what: str, value: object, low: int, high: int) -> int:
     return number
 
 
+def check_bool(what: str, value: object) -> bool:
+    """Return `value`; raise `UsageError` unless it is a bool. In YAML, ``yes`` and ``no`` are words."""
+    if not isinstance(value, bool):
+        raise UsageError(f"{what}: expected True or False; got {value!r}.")
+    return value
+
+
 def import_extra(module: str, extra: str) -> ModuleType:
     """Import a module of an optional extra, or say in one line how to install it.
 

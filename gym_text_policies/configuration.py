@@ -1,7 +1,7 @@
 """From YAML to config dataclasses: each mistake is an error with file, line, what was expected and what was probably meant.
 
-YAML is loaded safely, with the booleans of YAML 1.2 (true and false; off and no are words). A list anywhere stands for
-several configurations, one for each entry; a list within a list is a value.
+YAML is loaded safely, with the booleans of YAML 1.2 (true and false; off and no are words), and each key once, but for what ``<<``
+merges. A list anywhere stands for several configurations, one for each entry; a list within a list is a value.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from gym_text.errors import UsageError, import_extra
 T = TypeVar("T")
 MOST_CONFIGURATIONS = 1000
 """More than this is taken for a mistake."""
+_MOST_VALUES = 100_000
+"""Of a file, aliases written out: a few lines of aliases of aliases could fill the memory."""
 _NAMES = {int: "an integer", float: "a number", str: "a text", bool: "true or false", type(None): "null"}
 
 
@@ -46,23 +48,38 @@ def read_yaml(path: str | Path) -> Node:
         UsageError: If it cannot be read, is no YAML, or names a key twice.
         MissingDependencyError: If PyYAML is not installed.
     """
-    yaml = import_extra("yaml", "experiments")
     try:
-        loader = _loader(yaml)(Path(path).read_text("utf-8"))
-        try:
-            root = loader.get_single_node()
-            return Node(None, f"{path}, line 1: ") if root is None else _from_yaml(loader, root, str(path))
-        finally:
-            loader.dispose()
+        text = Path(path).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: expected a YAML file; it cannot be read: {error}.") from error
+    return parse_yaml(text, str(path))
+
+
+def parse_yaml(text: str, source: str) -> Node:
+    """Read a text as YAML; `source` is where it is from.
+
+    Raises:
+        UsageError: If it is no YAML, or names a key twice.
+        MissingDependencyError: If PyYAML is not installed.
+    """
+    yaml = import_extra("yaml", "bench")
+    try:
+        loader = _loader(yaml)(text)
+        try:
+            root = loader.get_single_node()
+            if root is None:
+                return Node(None, f"{source}, line 1: ")
+            _check(loader, root, source)
+            return _from_yaml(loader, root, source)
+        finally:
+            loader.dispose()
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise UsageError(f"{path}, line {line}: expected YAML; {error.problem or error.context}.") from error
+        raise UsageError(f"{source}, line {line}: expected YAML; {error.problem or error.context}.") from error
+    except UsageError:
+        raise
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        if isinstance(error, UsageError):
-            raise
-        raise UsageError(f"{path}: expected YAML; {' '.join(str(error).split())}.") from error
+        raise UsageError(f"{source}: expected YAML; {' '.join(str(error).split())}.") from error
 
 
 def from_plain(value: Any) -> Node:
@@ -108,10 +125,19 @@ def keys_of(kind: type[Any]) -> list[str]:
 
 
 def _loader(yaml: Any) -> Any:
-    """Return a safe loader for which off, on, yes and no are words."""
+    """Return a safe loader for which off, on, yes and no are words, and which makes no more than a number of values."""
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]  # the base comes from an optional package
-        pass
+        made = 0
+
+        def count(self, values: int) -> None:
+            self.made += values
+            if self.made > _MOST_VALUES:
+                raise ValueError(f"at most {_MOST_VALUES} values, aliases written out; there are more")
+
+        def flatten_mapping(self, node: Any) -> None:
+            super().flatten_mapping(node)
+            self.count(len(node.value))
 
     Loader.yaml_implicit_resolvers = {
         first: [(tag, pattern) for tag, pattern in resolvers if first in "tTfF" or not tag.endswith(":bool")]
@@ -120,7 +146,32 @@ def _loader(yaml: Any) -> Any:
     return Loader
 
 
+def _check(loader: Any, root: Any, path: str) -> None:
+    """Raise `UsageError` if a mapping names a key twice, or a list or mapping is to be another type's object."""
+    waiting, seen = [root], set()
+    while waiting:
+        node = waiting.pop()
+        if node.id == "scalar" or id(node) in seen:
+            continue
+        seen.add(id(node))
+        if not node.tag.endswith((":seq", ":map")):
+            raise UsageError(f"{path}, line {node.start_mark.line + 1}: expected YAML without types of its own; got {node.tag!r}.")
+        if node.id == "sequence":
+            waiting += node.value
+            continue
+        keys = set()
+        for key_node, value_node in node.value:
+            waiting.append(value_node)
+            if key_node.tag.endswith((":merge", ":value")):  # << and =, which are made no values of
+                continue
+            key = str(loader.construct_object(key_node, deep=True))
+            if key in keys:
+                raise UsageError(f"{path}, line {key_node.start_mark.line + 1}: expected each key once; {key!r} comes twice.")
+            keys.add(key)
+
+
 def _from_yaml(loader: Any, node: Any, path: str) -> Node:
+    loader.count(1)
     place = f"{path}, line {node.start_mark.line + 1}: "
     if node.id == "sequence":
         return Node([_from_yaml(loader, part, path) for part in node.value], place)
@@ -130,8 +181,6 @@ def _from_yaml(loader: Any, node: Any, path: str) -> Node:
     parts: dict[str, Node] = {}
     for key_node, value_node in node.value:
         key = str(loader.construct_object(key_node, deep=True))
-        if key in parts and parts[key].place:
-            raise UsageError(f"{path}, line {key_node.start_mark.line + 1}: expected each key once; {key!r} comes twice.")
         part = _from_yaml(loader, value_node, path)
         parts[key] = Node(part.value, f"{path}, line {key_node.start_mark.line + 1}: ")
     return Node(parts, place)

@@ -15,6 +15,7 @@ from typing import Any
 from gym_text.errors import UsageError, import_extra
 from gym_text_policies.agent import agent_policy, raw_answer
 from gym_text_policies.bench import versions
+from gym_text_policies.configuration import parse_yaml
 from gym_text_policies.experiment_config import FILE, ExperimentConfig, as_config, explain_keys, parse_config
 from gym_text_policies.gif import write_gif
 from gym_text_policies.policy import Policy, environment_config, episode_key
@@ -54,13 +55,12 @@ class RunConfig:
 
 def run(config: RunConfig) -> str:
     """Run the experiment that the command line asks for; return the table and where all is kept."""
-    yaml = import_extra("yaml", "experiments")
     changes = {}
     for change in config.set:
         path, equals, value = change.partition("=")
         if not equals:
             raise UsageError(f"set: expected section.key=value; got {change!r}.")
-        changes[path] = yaml.safe_load(value)
+        changes[path] = parse_yaml(value, f"set {path}").plain()
     given = Path(config.config)
     folder = config.folder or (given if given.is_dir() else None)
     if given.is_dir() and not (given / FILE).is_file():

@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 
 from gym_text import TextSpec
-from gym_text.errors import PolicyError, UsageError, check_choice, check_int
+from gym_text.errors import PolicyError, UsageError, check_bool, check_choice, check_int
 from gym_text.wrappers import History
 from gym_text_policies.backends.base import Answer, Backend, Request
 from gym_text_policies.examples import Examples
@@ -81,20 +81,20 @@ class LLMPolicy(Policy):
                 "on_invalid='play': expected a game with text actions, which answers any words; this one's are not text."
             )
         self._backend = backend
-        self._prompt = Prompt(strategy, with_reward=with_reward)
+        self._prompt = Prompt(strategy, with_reward=check_bool("with_reward", with_reward))
         if self._prompt.uses_examples and examples is None:
             raise UsageError(f"strategy {strategy!r}: expected examples to show; got none. load_policy collects them.")
         self._thinks = len(self._prompt.answer) > 1
         self._mode = mode
         self._history = history
-        self._own_words = own_words
+        self._own_words = check_bool("own_words", own_words)
         self._examples = examples if self._prompt.uses_examples else None
         self._on_invalid = on_invalid
         if max_tokens is None:
             max_tokens = 200 if self._thinks else 60 if mode == "json" else 16
         self._max_tokens = check_int("max_tokens", max_tokens, 1, 100_000)
         self._temperature = float(temperature)
-        self._length_normalised = length_normalised
+        self._length_normalised = check_bool("length_normalised", length_normalised)
 
     @property
     def remote(self) -> bool:

@@ -115,6 +115,9 @@ class EpisodeStore:
     def __len__(self) -> int:
         return len(self._places)
 
+    def __bool__(self) -> bool:
+        return True  # an empty store is a store, as in `if store`
+
     def close(self) -> None:
         """Let others write into the folder. What is stored can still be read."""
         if self._lock is not None:

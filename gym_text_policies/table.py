@@ -103,7 +103,7 @@ Tokens: mean per episode; in `choose` the candidates are read (in), not generate
 
 def markdown(rows: Sequence[dict[str, Any]]) -> str:
     """Return the rows as a Markdown table whose columns are aligned in plain text, too."""
-    table = [HEADER, *(cells(row) for row in rows)]
+    table = [HEADER, *([cell.replace("|", "\\|") for cell in cells(row)] for row in rows)]
     widths = [max(len(line[i]) for line in table) for i in range(len(HEADER))]
     lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in table]
     lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")

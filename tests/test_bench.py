@@ -120,6 +120,12 @@ def test_wilson_and_student_intervals_match_published_values():
     assert table.t_interval([1.0]) is None
 
 
+def test_a_bar_in_a_name_does_not_end_its_cell():
+    lines = table.markdown([table.row("BabyAIText-v0", "scripted:go forward|drop", [])]).splitlines()
+    assert r"| scripted:go forward\|drop |" in lines[2]
+    assert len({line.replace(r"\|", "").count("|") for line in lines}) == 1
+
+
 def test_every_option_is_explained(capsys):
     with pytest.raises(SystemExit):
         cli.main(["bench", "--help"])

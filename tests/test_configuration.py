@@ -107,6 +107,17 @@ def test_mappings_and_missing_files(tmp_path, write):
     with pytest.raises(UsageError, match="expected the key 'name'"):
         parse_config(write(""))
     assert read_yaml(write("a: 1e-3\nb: &x {c: 1}\nd: *x")).plain() == {"a": "1e-3", "b": {"c": 1}, "d": {"c": 1}}
+    merged = read_yaml(write("a: &a {c: 1, d: 1}\nb: &b {<<: *a, c: 2}\ne: *b")).plain()
+    assert merged["b"] == merged["e"] == {"c": 2, "d": 1}
+
+
+@pytest.mark.parametrize("repeated", ["[{}]", "{{<<: [{}]}}"])
+def test_aliases_of_aliases_end_in_an_error_and_not_in_a_full_memory(write, repeated):
+    lines = ["a0: &a0 {x: 1}", *(f"a{n}: &a{n} {repeated.format(', '.join([f'*a{n - 1}'] * 10))}" for n in range(1, 12))]
+    with pytest.raises(UsageError, match="at most 100000 values"):
+        read_yaml(write("\n".join(lines)))
+    with pytest.raises(UsageError, match="expected YAML"):
+        read_yaml(write("a: &a [*a]"))
 
 
 def test_help_explains_every_key():

@@ -2,14 +2,12 @@
 
 import json
 
-import gymnasium as gym
 import pytest
 
 from gym_text import UsageError
-from gym_text_policies import cli
+from gym_text_policies import bench, cli
 from gym_text_policies.environments import environment_maker, parse_environment
 from gym_text_policies.policy import environment_config
-from gym_text_policies.variants import load_variant, read_variants
 
 
 def test_a_name_holds_an_id_and_its_arguments():
@@ -68,17 +66,19 @@ def test_each_variant_is_a_row_beside_random_and_expert(tmp_path, capsys):
     ("text", "message"),
     [
         ("- model: random", "expected a mapping"),
-        ("a: [1", "expected a YAML file"),
+        ("a: [1", "line 1: expected YAML"),
+        ("a: {model: random}\nb: {model: random}\na: {model: gold}", "line 3: expected each key once; 'a' comes twice"),
+        ("a: {model: random}\nb: {model: gold, model: random}", "line 2: expected each key once; 'model' comes twice"),
         ("a: {mode: text}", "a: expected a model"),
         ("a: {model: random, env: x}", "got 'env'"),
-        ("a: smollm2", "a: expected options"),
-        ("a: !!python/object/apply:os.getcwd []", "expected a YAML file"),
+        ("b: {model: random}\na: smollm2", "line 2: a: expected options"),
+        ("a: !!python/object/apply:os.getcwd []", "expected YAML"),
         ("a: {model: 'scripted:x', histroy: 3}", "variant 'a': .*Did you mean 'history'"),
+        ("a: {model: 'scripted:x', with_reward: no}", "variant 'a': with_reward: expected True or False; got 'no'"),
     ],
 )
 def test_a_mistake_in_a_variants_file_is_named(tmp_path, text, message):
     path = tmp_path / "variants.yaml"
     path.write_text(text)
     with pytest.raises(UsageError, match=message):
-        for name, options in read_variants(path).items():
-            load_variant(name, options, gym.make("BabyAIText-v0"))
+        bench.run(bench.BenchConfig(folder=str(tmp_path / "run"), environments=("BabyAIText-v0",), variants=str(path)))

@@ -76,7 +76,7 @@ def test_the_scan_finds_what_it_looks_for():
 def test_yaml_makes_no_objects(tmp_path):
     path = tmp_path / "variants.yaml"
     path.write_text(f"a: {{model: !!python/object/apply:pathlib.Path.touch [{tmp_path / 'made'}]}}")
-    with pytest.raises(UsageError, match="expected a YAML file"):
+    with pytest.raises(UsageError, match="expected YAML"):
         read_variants(path)
     assert not (tmp_path / "made").exists()
 

@@ -95,6 +95,18 @@ def test_with_noise_the_experts_answer_is_learnt_and_the_played_one_shown(noisy_
     assert differing > 3
 
 
+def test_an_episode_in_which_the_expert_has_no_plan_any_more_is_learnt_up_to_there(tmp_path, caplog):
+    # noise opens the box that is to be picked up: it is gone, and the mission with it
+    environment = "BabyAIText-v0?task=pick_up_seq_go_to"
+    config = CollectConfig(str(tmp_path), (environment,), ("1",), first_seed=100, noise=0.2, policy="gold")
+    with caplog.at_level("INFO"):
+        (row,) = collect(config)
+    (episode,) = EpisodeStore(tmp_path).episodes()
+    assert episode.error and "The expert has no action here" in episode.error and episode.steps[-1].decision.action == "toggle"
+    assert [label for label in row.labels if label] == [step.gold_action for step in episode.steps]
+    assert "1 kept up to an error" in caplog.text
+
+
 def test_gold_data_is_won_and_resumed_and_duplicates_are_dropped(tmp_path, monkeypatch):
     config = CollectConfig(str(tmp_path), ("CookingWorldText-v0",), ("6",), first_seed=998)  # the fold has 1,000 levels
     rows = collect(config)

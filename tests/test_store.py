@@ -31,6 +31,8 @@ def test_what_was_stored_is_read_by_another_store(tmp_path):
     assert list(again.episodes()) == [episode("a"), episode("b")]
     assert list(again.episodes(["b", "missing"])) == [episode("b")]
     assert again.has("a") and not again.has("c")
+    empty = EpisodeStore(tmp_path / "empty")
+    assert empty and len(empty) == 0, "an empty store is there"
 
 
 def test_a_torn_last_line_is_cut_off_and_said(tmp_path, caplog):

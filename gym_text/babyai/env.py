@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium import spaces
 
 from gym_text.babyai.describe import Situation, describe, describe_effect, look, useful_actions
-from gym_text.errors import UsageError, check_choice, check_int, import_extra
+from gym_text.errors import UsageError, check_bool, check_choice, check_int, import_extra
 from gym_text.spaces import ActionNames, FreeText
 from gym_text.spec import Action, Field, Observation, TextSpec
 from gym_text.text_env import Expert, Fold, Outcome, TextEnv
@@ -148,11 +148,8 @@ class BabyAITextEnv(TextEnv):
         import_extra("minigrid", "babyai")
         _silence_minigrid()
         self._make_game = _game_maker(level, task, num_dists)
-        for argument, value in (("feedback", feedback), ("valid_actions", valid_actions)):
-            if not isinstance(value, bool):
-                raise UsageError(f"{argument}: expected True or False; got {value!r}.")
-        self.feedback = feedback
-        self.valid_actions = valid_actions
+        self.feedback = check_bool("feedback", feedback)
+        self.valid_actions = check_bool("valid_actions", valid_actions)
         self.text_spec = _spec(feedback, valid_actions)
         self.action_space = spaces.Discrete(len(self.text_spec.actions))
         keys: dict[str, spaces.Space[Any]] = {"text": FreeText(_MAX_TEXT), "goal": FreeText(_MAX_TEXT)}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from gym_text.errors import UsageError, import_extra, unknown_choice
+from gym_text.errors import UsageError, check_bool, import_extra, unknown_choice
 
 if TYPE_CHECKING:
     from gym_text_policies.backends.transformers import TransformersBackend
@@ -46,8 +46,7 @@ class Source:
         Raises:
             UsageError: If there is no such model or adapter, or the adapter is not whole.
         """
-        if not isinstance(load_in_4bit, bool):
-            raise UsageError(f"load_in_4bit: expected True or False; got {load_in_4bit!r}.")
+        check_bool("load_in_4bit", load_in_4bit)
         folder = adapter_folder(name)
         if folder is not None:
             base, digest = read_adapter(folder)

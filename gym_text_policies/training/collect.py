@@ -6,7 +6,8 @@ Three kinds of data:
 * A policy's own: what any policy played and said, of the episodes at or above a threshold.
 * DAgger's: any policy plays, and the expert (``expert="replan"``) says in every state what it would do. So does `noise`: with
   that probability the expert's action is replaced by a random one, while the expert's is learnt. A model that has only seen the
-  expert's own path does not know what to do once it has left it (Ross et al. 2011, https://arxiv.org/abs/1011.0686).
+  expert's own path does not know what to do once it has left it (Ross et al. 2011, https://arxiv.org/abs/1011.0686). Of an
+  episode that ends in an error, as where no expert has a plan any more, all steps before it are learnt.
 """
 
 from __future__ import annotations
@@ -230,7 +231,8 @@ def _add_rows(
             before = len(found)
             for row in rows_of(episode, text_spec(env), asked, config.learnt, prompt):
                 found.setdefault((tuple(message["content"] for message in row.messages), row.labels), row)
-            fate = "kept" if len(found) > before else "duplicates, or without labels"
+            kept = "kept" if episode.error is None else "kept up to an error"
+            fate = kept if len(found) > before else "duplicates, or without labels"
         fates[fate] += 1
     env.close()
     return fates
@@ -251,17 +253,8 @@ def _player(config: CollectConfig, env: gym.Env[Any, Any]) -> Policy:
         player = load_policy(config.policy, env, seed=config.seed)
         player.seed = config.seed  # of what is drawn beside the expert
     else:
-        asked = config.asked
-        player = load_policy(
-            config.policy,
-            env,
-            seed=config.seed,
-            mode=config.mode,
-            temperature=config.temperature,
-            strategy=asked.strategy,
-            history=asked.history,
-            with_reward=asked.with_reward,
-        )
+        answers: dict[str, Any] = {"seed": config.seed, "mode": config.mode, "temperature": config.temperature}
+        player = load_policy(config.policy, env, **answers, **dataclasses.asdict(config.asked))
     if not (config.noise or config.expert_share):
         return player
     return MixedPolicy(player, noise=config.noise, expert_share=config.expert_share)
@@ -284,10 +277,10 @@ def _title(environment: Mapping[str, Any]) -> str:
 
 def _unfit(episode: Episode, config: CollectConfig) -> str:
     """Return why nothing is learnt from an episode, or an empty string."""
+    if config.learnt == "expert":  # up to an error as well: noise may have opened, and so destroyed, the box of a mission
+        return ""
     if episode.error is not None:
         return "ended in an error"
-    if config.learnt == "expert":
-        return ""
     if config.policy == "gold":
         return "" if episode.outcome == "won" and not episode.invalid else "not won, or with an invalid action"
     value = episode.total_reward if config.threshold_on == "return" else progression(episode)

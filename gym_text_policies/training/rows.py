@@ -110,7 +110,7 @@ def rows_of(episode: Episode, spec: TextSpec, asked: Asked, labels: Labels, prom
     rows: list[Row] = []
     messages: list[Message] = []
     learnt: list[str] = []
-    for asking, step in zip(prompts_of(episode, spec, asked, prompt), episode.steps, strict=False):
+    for step, asking in zip(episode.steps, prompts_of(episode, spec, asked, prompt), strict=False):  # none follows the last step
         if list(asking[: len(messages)]) != messages:
             rows.append(Row(tuple(messages), tuple(learnt), **origin))
             messages, learnt = [], []
