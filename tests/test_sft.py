@@ -218,6 +218,16 @@ def test_sft_over_fits_eight_examples_and_saves_a_small_16_bit_adapter(tmp_path)
         sft(config, rows)
 
 
+def test_products_in_bfloat16_learn_nearly_the_same(tiny_model, tmp_path):
+    learnt = {}
+    for precision in ("float32", "bfloat16"):
+        config = settings(tiny_model, tmp_path / precision, max_steps=8, epochs=20, precision=precision)
+        curve = json.loads((sft(config, examples()) / "training.json").read_text())["curve"]
+        learnt[precision] = [line["loss"] for line in curve]
+    assert learnt["bfloat16"] != learnt["float32"]  # it was not left out
+    assert learnt["bfloat16"] == pytest.approx(learnt["float32"], rel=0.05)
+
+
 def test_a_merged_adapter_is_a_model_that_needs_none(tiny_model, tmp_path):
     folder = sft(settings(tiny_model, tmp_path / "run", max_steps=2, merge_to=str(tmp_path / "merged")), examples())
     base, tokenizer = load_base(tiny_model)
