@@ -1,8 +1,8 @@
 """Optimisers of a linear policy on MountainCarContinuous, beside each other at equal numbers of evaluations.
 
 ``python benchmarks/search.py`` runs what is missing in ``--folder``, writes ``search.md`` and ``search.json``, and may be stopped
-at any time: the next run goes on. ``--rows numeric semantic refined`` adds those of the language model, which takes some seconds an
-evaluation.
+at any time: the next run goes on. ``--rows hybrid numeric semantic`` adds those of the language model, which takes about half a
+minute of a core for each search.
 """
 
 from __future__ import annotations
@@ -38,8 +38,11 @@ PUBLISHED = (
 """Mean and standard deviation over 10 runs, as published for 3 parameters and 400 evaluations, the optimum told to the model:
 Prompted Policy Search, 2025, https://arxiv.org/abs/2511.21928; SAC and PPO as its table has them."""
 SHAPES = {3: {"bias": True, "bounds": (-6.0, 6.0)}, 2: {"bias": False, "bounds": (-7.0, 7.0)}}
-MODEL = {"reasons": False, "retries": 1, "buffer_size": 10, "warmup_episodes": 20, "structured": True}
-MODEL_EVALUATIONS = 100
+MODEL = {"reasons": False, "retries": 1, "buffer_size": 10, "structured": True, "batch": 8}
+"""How the language model is asked; eight proposals of one prompt, as in OPRO (https://arxiv.org/abs/2309.03409)."""
+ALONE = {"optimiser": "model", "warmup_episodes": 20, **MODEL}
+ALONE_EVALUATIONS = 100
+HYBRID = {"optimiser": "model then cma", "prompt": "numeric", "warmup_episodes": 120, "refine_at": 160, **MODEL}
 LEAST = 50
 """Evaluations from which on an unfinished search of the language model is in the table, and named there as unfinished."""
 
@@ -55,9 +58,9 @@ class Config:
     seeds: int = 10
     """Searches of each optimiser."""
     model_seeds: int = 3
-    """Searches of the language model."""
+    """Searches of the language model alone."""
     rows: tuple[str, ...] = ("scripted", "zero", "random", "cma", "random then cma", "gp")
-    """Optimisers to run now; what was run before is in the tables in any case. smollm2 ones: numeric, semantic, refined."""
+    """Optimisers to run now; what was run before is in the tables in any case. Of the language model: hybrid, numeric, semantic."""
     model: str = "smollm2"
     """The language model."""
     test_rollouts: int = 100
@@ -76,9 +79,13 @@ class Row:
     """Of `SearchConfig`."""
 
     @property
-    def seeded_by_model(self) -> bool:
+    def asks_model(self) -> bool:
         """Whether a language model takes part."""
-        return self.name in ("numeric", "semantic", "refined")
+        return self.name in ("numeric", "semantic", "hybrid")
+
+    def seeds(self, config: Config) -> range:
+        """Return the seeds of its searches."""
+        return range(config.model_seeds if self.name in ("numeric", "semantic") else config.seeds)
 
     def search(self, config: Config, seed: int) -> SearchConfig:
         """Return the search of a seed."""
@@ -86,8 +93,6 @@ class Row:
         settings: dict[str, Any] = {**SHAPES[self.size], **dict(self.settings)}
         if self.name == "scripted":
             settings["proposals"] = str(Path(config.folder) / f"{self.size}" / "random" / f"{seed}")
-        if self.name == "refined":
-            settings["warmup_folder"] = str(Path(config.folder) / f"{self.size}" / "numeric" / f"{seed}")
         return SearchConfig(
             folder=str(folder),
             seed=seed,
@@ -115,16 +120,14 @@ def all_rows() -> Iterator[Row]:
             then = "random then cma"
             yield Row(then, "random, then CMA-ES", size, budget, (("optimiser", then),))
     for prompt in ("numeric", "semantic"):
-        settings = {"optimiser": "model", "prompt": prompt, **MODEL}
-        yield Row(prompt, f"smollm2, {prompt}", 3, MODEL_EVALUATIONS, tuple(settings.items()))
-    settings = {"optimiser": "random then cma", "warmup_episodes": LEAST, "refine_at": 200}
-    yield Row("refined", "smollm2, numeric (50), random (150), CMA-ES", 3, 400, tuple(settings.items()))
+        yield Row(prompt, f"smollm2, {prompt}", 3, ALONE_EVALUATIONS, tuple({"prompt": prompt, **ALONE}.items()))
+    yield Row("hybrid", "random (120), smollm2 (40), CMA-ES", 3, 400, tuple(HYBRID.items()))
 
 
 def run(config: Config) -> None:
     """Run what is missing of the chosen rows, a seed of each in turn."""
     for row in [row for row in all_rows() if row.name in config.rows]:
-        for seed in range(config.model_seeds if row.seeded_by_model else config.seeds):
+        for seed in row.seeds(config):
             try:
                 found = search(row.search(config, seed))
             except GymTextError as error:
@@ -138,12 +141,12 @@ def run(config: Config) -> None:
 def measured(config: Config, row: Row) -> list[dict[str, Any]]:
     """Return what each finished search of a row has found within its budget."""
     found = []
-    for seed in range(config.model_seeds if row.seeded_by_model else config.seeds):
+    for seed in row.seeds(config):
         settings = row.search(config, seed)
         if not (Path(settings.folder) / EvaluationStore.file_name).is_file():
             continue
         history = EvaluationStore(settings.folder).evaluations()[: row.budget]
-        if len(history) == row.budget or (row.seeded_by_model and len(history) >= LEAST):
+        if len(history) == row.budget or (row.asks_model and len(history) >= LEAST):
             found.append({"seed": seed, "evaluations": len(history), **figures(config, settings, history)})
     return found
 

@@ -55,12 +55,13 @@ def drive(act: Act, seeds: Sequence[int], *, limit: int = LIMIT, keep: bool = Tr
     for step in range(limit):
         if not len(cars):
             break
-        obs = np.stack([position, velocity], axis=1).astype(np.float32)
-        force = np.clip(np.asarray(act(obs, cars), dtype=np.float32), np.float32(-1), np.float32(1))
+        obs = np.empty((len(cars), 2), dtype=np.float32)
+        obs[:, 0], obs[:, 1] = position, velocity
+        force = _between(np.asarray(act(obs, cars), dtype=np.float32), -1, 1)
         notes.note(cars, obs, force)
         position, velocity, arrived = _step(position, velocity, force)
         effort = force.astype(np.float64)
-        totals[cars] += np.where(arrived, 100.0, 0.0) - effort * effort * 0.1
+        totals[cars] += arrived * 100.0 - effort * effort * 0.1
         if arrived.any():
             won[cars[arrived]], lengths[cars[arrived]] = True, step + 1
             notes.note(cars[arrived], np.stack([position, velocity], axis=1)[arrived])
@@ -74,14 +75,17 @@ def _step(position: np.ndarray, velocity: np.ndarray, force: np.ndarray) -> tupl
     """Return the states after one step, float32, and which cars have arrived."""
     # the C library's cosine, as Gymnasium calls it: numpy's own may differ in the last bit
     pull = np.array([_GRAVITY * math.cos(angle) for angle in (3 * position).tolist()]).astype(np.float32)
-    velocity = velocity + (force * _POWER - pull)
-    velocity = np.clip(velocity, velocity.dtype.type(-_FASTEST), velocity.dtype.type(_FASTEST))
-    position = position + velocity
-    left = position.dtype.type(_LEFT)
-    position = np.clip(position, left, position.dtype.type(_RIGHT))
-    velocity = np.where((position == left) & (velocity < 0), velocity.dtype.type(0), velocity)
+    velocity = _between(velocity + (force * _POWER - pull), -_FASTEST, _FASTEST)
+    position = _between(position + velocity, _LEFT, _RIGHT)
+    velocity[(position == position.dtype.type(_LEFT)) & (velocity < 0)] = 0
     arrived = (position >= position.dtype.type(_FLAG)) & (velocity >= 0)
-    return position.astype(np.float32), velocity.astype(np.float32), arrived
+    return position.astype(np.float32, copy=False), velocity.astype(np.float32, copy=False), arrived
+
+
+def _between(values: np.ndarray, low: float, high: float) -> np.ndarray:
+    """Clip, as `numpy.clip` does, which takes several times as long for a few values."""
+    kind = values.dtype.type
+    return np.asarray(np.minimum(np.maximum(values, kind(low)), kind(high)))
 
 
 class _Notes:

@@ -18,8 +18,9 @@ from gym_text_policies.search.config import resolve
 from gym_text_policies.search.evaluate import Evaluator
 from gym_text_policies.search.forms import Parameter, form_of
 from gym_text_policies.search.model import Asking, ModelOptimiser
+from gym_text_policies.search.optimisers import CmaOptimiser
 from gym_text_policies.search.parse import RejectedError, check_new, parse_parameters, reason_of
-from gym_text_policies.search.records import EvaluationStore
+from gym_text_policies.search.records import Evaluation, EvaluationStore, Proposal
 from gym_text_policies.search.run import load_trajectories, trajectory_path
 
 CAR = "MountainCarContinuous-v0"
@@ -162,6 +163,14 @@ def test_cma_refines_what_was_found_at_random():
     assert found.best.proposal.source == "cma" and found.best.value > 90
 
 
+def test_cma_starts_where_an_episode_succeeded():
+    form = form_of(make_environment(CAR))
+    idle, solved = (Evaluation(i, Proposal((float(i),) * 3, "random"), (-9.0 * i,), (9,), i) for i in (0, 1))
+    for history, place in (([idle, solved], 1), ([idle, idle], 0)):
+        proposals = CmaOptimiser(form, 0, sigma=1e-6, start=2).propose(history)
+        assert len(proposals) > 4 and np.allclose([p.parameters for p in proposals], place, atol=1e-3)
+
+
 def test_a_scripted_proposer_gives_the_same_returns_bit_for_bit(tmp_path):
     first = search(config(folder=str(tmp_path / "a")))
     again = search(config(optimiser="scripted", proposals=str(tmp_path / "a"), folder=str(tmp_path / "b")))
@@ -286,6 +295,24 @@ def test_the_semantic_prompt_tells_the_task_and_how_episodes_went():
         assert words in first
     assert f"The latest (w_position=1, w_velocity=2, bias=3: {found.evaluations[0].value:.2f}): " in second
     assert "of 3 episodes succeeded" in second and "velocity -0" in second
+
+
+def test_several_proposals_of_one_prompt_are_evaluated_before_the_next(tmp_path):
+    def script(request):
+        rng = np.random.default_rng(request.seed)
+        return "2 2 2" if rng.random() < 0.3 else " ".join(f"{value:.3f}" for value in rng.uniform(-7, 6, size=3))
+
+    options = {"evaluations": 9, "batch": 4, "warmup_episodes": 1, "retries": 2}
+    whole, requests = asked(script, **options)
+    prompts = [request.messages for request in requests if len(request.messages) == 2]
+    assert len(prompts) == 8 and len(set(map(str, prompts))) == 2
+    assert len({request.seed for request in requests}) == len(requests) > 8
+    assert sum(e.parameters == (2, 2, 2) for e in whole.evaluations) <= 1
+    for some in (3, 9):  # a search that was stopped within a prompt's proposals goes on
+        part, _ = asked(script, **(options | {"evaluations": some, "folder": str(tmp_path)}))
+        assert tried(part) == tried(whole)[:some]
+    with pytest.raises(UsageError, match="batch: expected 1"):
+        config(optimiser="model", batch=2, temperature=0)
 
 
 def test_a_conversation_grows_by_a_turn():

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from gym_text.errors import UsageError, check_choice, check_int, check_options, import_extra
 from gym_text.text_env import fold_seed
@@ -19,7 +19,7 @@ _FREE = ("config", "folder", "evaluations", "workers", "pictures", "trajectories
 
 
 @dataclass(frozen=True)
-class SearchConfig:
+class SearchConfig(Asking):
     """Search for the parameters of a policy: a language model proposes them, or CMA-ES, a Gaussian process, chance.
 
     The policy is linear in the numbers that an environment shows, or a table where it shows whole numbers. Each proposal is worth
@@ -56,26 +56,6 @@ class SearchConfig:
     """First step of CMA-ES as a share of the bounds' range; 0 is 0.3, or 0.05 where it refines."""
     proposals: str = ""
     """For scripted: a JSON file with a list of parameters for each evaluation, or the folder of a search to repeat."""
-    prompt: Literal["numeric", "semantic"] = "numeric"
-    """numeric: the model optimises an unnamed function. semantic: it is told the task, the parameters' meaning and how it went."""
-    conversation: bool = False
-    """Whether each evaluation is a turn of one conversation, instead of a line in a single prompt."""
-    structured: bool = True
-    """Whether the answer has to be a JSON object of the parameters."""
-    reasons: bool = True
-    """Whether the model gives a reason before its numbers."""
-    buffer_size: int = 20
-    """Evaluations that the model is shown: the best half of them, and the latest."""
-    search_std: float = 1.0
-    """Hint to the model: how far from good parameters to look."""
-    optimum: float | None = None
-    """Greatest possible value, if the model is to be told; the record says whether it was."""
-    retries: int = 3
-    """Times that an unusable answer is asked for again before a random proposal stands in."""
-    temperature: float = 1.0
-    """Of the model; 0 takes the most probable answer."""
-    max_tokens: int | None = None
-    """Most tokens of an answer; none is enough for the numbers and a short reason."""
     seed: int = 0
     """Of the search and its rollouts."""
     folder: str = "runs/search"
@@ -95,12 +75,13 @@ class SearchConfig:
             raise UsageError(f"optimiser: expected one, or two as in 'model then cma'; got {self.optimiser!r}.")
         if len(self.bounds) != 2 or not self.bounds[0] < self.bounds[1]:
             raise UsageError(f"bounds: expected the least and the greatest value, as in -6 6; got {self.bounds}.")
-        limits = {"evaluations": (1, 1_000_000), "num_rollouts": (1, 100_000), "buffer_size": (1, 10_000), "workers": (1, 1000)}
-        limits |= {"warmup_episodes": (0, 1_000_000), "refine_at": (0, 1_000_000), "retries": (0, 100), "seed": (0, 2**31 - 1)}
+        super().__post_init__()
+        limits = {"evaluations": (1, 1_000_000), "num_rollouts": (1, 100_000), "workers": (1, 1000), "seed": (0, 2**31 - 1)}
+        limits |= {"warmup_episodes": (0, 1_000_000), "refine_at": (0, 1_000_000)}
         for name, (low, high) in limits.items():
             check_int(name, getattr(self, name), low, high)
-        if not 0 <= self.sigma <= 1 or not self.search_std > 0 or not 0 <= self.temperature <= 100:
-            raise UsageError("expected sigma from 0 to 1, search_std above 0 and temperature from 0 to 100.")
+        if not 0 <= self.sigma <= 1:
+            raise UsageError(f"sigma: expected a number from 0 to 1; got {self.sigma!r}.")
         if "scripted" in self.stages and not self.proposals:
             raise UsageError("proposals: expected a JSON file, or the folder of a search, for the optimiser 'scripted'; got none.")
 
@@ -125,11 +106,6 @@ class SearchConfig:
         seeds = tuple(fold_seed("train", self.seed * self.num_rollouts + i) for i in range(self.num_rollouts))
         return Task(self.environment, seeds, self.bias, (self.bounds[0], self.bounds[1]), self.max_episode_steps)
 
-    @property
-    def asking(self) -> Asking:
-        """How the model is asked."""
-        return Asking(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Asking)})
-
     def identity(self) -> dict[str, Any]:
         """Return what all runs into one folder must share; without secrets."""
         settings = {name: value for name, value in dataclasses.asdict(self).items() if name not in _FREE}
@@ -138,6 +114,8 @@ class SearchConfig:
         if "model" not in self.stages:
             for name in ("model", *(field.name for field in dataclasses.fields(Asking))):
                 settings.pop(name)
+        if "cma" in self.stages:
+            settings["cma_starts"] = "solved"  # a folder in which CMA-ES began elsewhere does not go on
         return {"search": 1, **settings}
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gym_text import TextSpec
+from gym_text.errors import UsageError, check_choice, check_int
 from gym_text_policies.backends.base import Answer, Backend, Request
 from gym_text_policies.records import Message
 from gym_text_policies.search.forms import Form, Parameter
@@ -20,29 +21,53 @@ _SHOWN = 400
 """Most characters of a trajectory's summary in a prompt."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Asking:
     """How the model is asked."""
 
     prompt: Literal["numeric", "semantic"] = "numeric"
-    """``numeric``: to maximise an unnamed function. ``semantic``: told what the task and its parameters mean."""
+    """numeric: the model optimises an unnamed function. semantic: it is told the task, the parameters' meaning and how it went."""
+    batch: int = 1
+    """Proposals that the model makes from one prompt, each an answer of its own; all are evaluated before it is asked again."""
     conversation: bool = False
-    """Whether each evaluation is a turn of one conversation, instead of a line of a single prompt."""
+    """Whether each evaluation is a turn of one conversation, instead of a line in a single prompt."""
     structured: bool = True
-    """Whether the answer has to be a JSON object of the parameters, where the provider can see to it."""
+    """Whether the answer has to be a JSON object of the parameters."""
     reasons: bool = True
-    """Whether a reason is asked for, before the numbers."""
+    """Whether the model gives a reason before its numbers."""
     buffer_size: int = 20
-    """Evaluations shown: the best half of them, and the latest."""
+    """Evaluations that the model is shown: the best half of them, and the latest."""
     search_std: float = 1.0
-    """Hint: how far from good parameters to look."""
+    """Hint to the model: how far from good parameters to look."""
     optimum: float | None = None
-    """Greatest possible value, if the model is told it."""
+    """Greatest possible value, if the model is to be told; the record says whether it was."""
     retries: int = 3
-    """Times that an answer is asked for again before a random proposal stands in."""
+    """Times that an unusable answer is asked for again before a random proposal stands in."""
     temperature: float = 1.0
+    """Of the model; 0 takes the most probable answer."""
     max_tokens: int | None = None
-    """Most tokens of an answer; None: enough for the numbers and a short reason."""
+    """Most tokens of an answer; none is enough for the numbers and a short reason."""
+
+    def __post_init__(self) -> None:
+        check_choice("prompt", self.prompt, ("numeric", "semantic"))
+        for name, least in (("batch", 1), ("buffer_size", 1), ("retries", 0)):
+            check_int(name, getattr(self, name), least, 10_000)
+        if not self.search_std > 0 or not 0 <= self.temperature <= 100:
+            raise UsageError("expected search_std above 0 and temperature from 0 to 100.")
+        if self.batch > 1 and not self.temperature:
+            raise UsageError("batch: expected 1 where the temperature is 0, as all answers would be the same.")
+
+
+@dataclass
+class _Draft:
+    """A proposal while the model is asked for it."""
+
+    index: int
+    """Of the evaluation."""
+    messages: list[Message]
+    answers: list[Answer] = field(default_factory=list)
+    rejections: list[str] = field(default_factory=list)
+    chosen: tuple[float, ...] | None = None
 
 
 class ModelOptimiser(Optimiser):
@@ -57,50 +82,67 @@ class ModelOptimiser(Optimiser):
         backend: The model.
         asking: How it is asked.
         spec: What the task is; only the semantic prompt tells it.
+        start: Number of evaluations before its own.
     """
 
-    def __init__(self, form: Form, seed: int, backend: Backend, asking: Asking, spec: TextSpec) -> None:
+    def __init__(self, form: Form, seed: int, backend: Backend, asking: Asking, spec: TextSpec, *, start: int = 0) -> None:
         super().__init__(form, seed)
         self._backend = backend
         self._asking = asking
         self._spec = spec
+        self._start = start
+        self._made: dict[int, list[Proposal]] = {}
         self._random = RandomOptimiser(form, seed)
         self._shown = _renamed(form.parameters) if asking.prompt == "numeric" else form.parameters
 
     def propose(self, history: Sequence[Evaluation]) -> list[Proposal]:
-        """Return the model's next proposal, or a random one in its place."""
-        begin, index = time.perf_counter(), len(history)
-        messages = list(self.messages(history))
-        answers: list[Answer] = []
-        rejections: list[str] = []
-        chosen: tuple[float, ...] | None = None
-        while chosen is None and len(answers) <= self._asking.retries:
-            answers.append(self._backend.answer([self._request(messages, index, len(answers))])[0])
-            text = answers[-1].text or ""
-            try:
-                values = parse_parameters(text, self._shown)
-                check_new(values, history)
-                chosen = values
-            except RejectedError as error:
-                rejections.append(str(error))
-                messages += [
-                    {"role": "assistant", "content": text},
-                    {"role": "user", "content": f"That cannot be used. {error} {self._form_of_answer()}"},
-                ]
-        said = answers[-1].text or ""
-        proposal = Proposal(
-            chosen or self._random.parameters(generator(self.seed, "fallback", index).uniform(size=len(self._shown))),
-            "model" if chosen else "random instead",
-            reason=reason_of(said) if chosen else None,
+        """Return the rest of what the model proposes from its present prompt, random ones in place of what cannot be used."""
+        done = (len(history) - self._start) % self._asking.batch
+        known = history[: len(history) - done]
+        if len(known) not in self._made:
+            self._made = {len(known): self._ask(known)}
+        return self._made[len(known)][done:]
+
+    def _ask(self, history: Sequence[Evaluation]) -> list[Proposal]:
+        begin, messages = time.perf_counter(), self.messages(history)
+        drafts = [_Draft(len(history) + i, list(messages)) for i in range(self._asking.batch)]
+        for attempt in range(self._asking.retries + 1):
+            left = [draft for draft in drafts if draft.chosen is None]
+            answers = self._backend.answer([self._request(d.messages, d.index, attempt) for d in left]) if left else []
+            for draft, answer in zip(left, answers, strict=True):
+                self._read(draft, answer, history, [d.chosen for d in drafts if d.chosen is not None])
+        seconds = (time.perf_counter() - begin) / len(drafts)
+        return [self._proposal(draft, seconds) for draft in drafts]
+
+    def _read(self, draft: _Draft, answer: Answer, history: Sequence[Evaluation], others: Sequence[Sequence[float]]) -> None:
+        """Take the parameters of an answer, or note what to tell the model about it."""
+        draft.answers.append(answer)
+        text = answer.text or ""
+        try:
+            values = parse_parameters(text, self._shown)
+            check_new(values, history, others)
+            draft.chosen = values
+        except RejectedError as error:
+            draft.rejections.append(str(error))
+            draft.messages += [
+                {"role": "assistant", "content": text},
+                {"role": "user", "content": f"That cannot be used. {error} {self._form_of_answer()}"},
+            ]
+
+    def _proposal(self, draft: _Draft, seconds: float) -> Proposal:
+        answers, rng = draft.answers, generator(self.seed, "fallback", draft.index)
+        return Proposal(
+            draft.chosen or self._random.parameters(rng.uniform(size=len(self._shown))),
+            "model" if draft.chosen else "random instead",
+            reason=reason_of(answers[-1].text or "") if draft.chosen else None,
             answers=tuple(answer.text or "" for answer in answers),
-            rejections=tuple(rejections),
+            rejections=tuple(draft.rejections),
             tokens_in=sum(answer.tokens_in for answer in answers),
             tokens_cached=sum(answer.tokens_cached for answer in answers),
             tokens_out=sum(answer.tokens_out for answer in answers),
             cost=sum(answer.cost for answer in answers),
-            seconds=time.perf_counter() - begin,
+            seconds=seconds,
         )
-        return [proposal]
 
     def messages(self, history: Sequence[Evaluation]) -> list[Message]:
         """Return the prompt."""

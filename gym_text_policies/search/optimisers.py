@@ -98,7 +98,8 @@ class CmaOptimiser(Optimiser):
     """CMA-ES, by the package `cma` (https://github.com/CMA-ES/pycma), in the unit cube.
 
     Begun with evaluations of another optimiser it starts at the best of them, else at a random place. Where it has converged it
-    starts again at a random place, or at the best so far, in turn.
+    starts again at a random place, or at the best so far, in turn. The best is of those in which an episode succeeded, where there
+    are any: next to a policy that returns most by doing nothing there is nothing to find.
 
     Args:
         form: Of the policy.
@@ -136,7 +137,8 @@ class CmaOptimiser(Optimiser):
     def _begin(self, history: Sequence[Evaluation]) -> None:
         rng = generator(self.seed, "cma", self._starts)
         at_best = bool(history) and (self._start > 0) == (self._starts % 2 == 0)
-        place = self.unit(best(history).parameters) if at_best else rng.uniform(size=len(self.form.parameters))
+        solved = [evaluation for evaluation in history if evaluation.successes]
+        place = self.unit(best(solved or history).parameters) if at_best else rng.uniform(size=len(self.form.parameters))
         options = {
             "bounds": [0, 1],
             "verbose": -9,

@@ -46,12 +46,14 @@ def parse_parameters(answer: str, parameters: Sequence[Parameter]) -> tuple[floa
     return tuple(values)
 
 
-def check_new(values: Sequence[float], history: Sequence[Evaluation]) -> None:
-    """Raise `RejectedError` if parameters were tried before, to five digits."""
+def check_new(values: Sequence[float], history: Sequence[Evaluation], others: Sequence[Sequence[float]] = ()) -> None:
+    """Raise `RejectedError` if parameters were tried before, or are among others that will be, to five digits."""
     shown = [f"{value:.5g}" for value in values]
     for evaluation in history:
         if [f"{value:.5g}" for value in evaluation.parameters] == shown:
             raise RejectedError(f"These were tried before and gave {evaluation.value:.2f}; propose others.")
+    if any([f"{value:.5g}" for value in other] == shown for other in others):
+        raise RejectedError("These are proposed already; propose others.")
 
 
 def reason_of(answer: str) -> str | None:

@@ -30,12 +30,15 @@ class Proposal:
     rejections: tuple[str, ...] = ()
     """Why each answer that could not be used was asked for again."""
     tokens_in: int = 0
+    """Tokens given to the model, over all answers."""
     tokens_cached: int = 0
+    """Those of `tokens_in` that were not computed again."""
     tokens_out: int = 0
+    """Tokens that the model wrote."""
     cost: float = 0.0
     """US dollars."""
     seconds: float = 0.0
-    """That it took to propose."""
+    """That it took to propose; of several from one prompt, its share."""
 
 
 @dataclass(frozen=True)

@@ -125,7 +125,7 @@ def _stage(name: str, config: SearchConfig, evaluator: Evaluator, backend: Backe
     form, seed = evaluator.form, config.seed
     if name == "model":
         backend = backend or load_backend(config.model, **config.options)
-        return ModelOptimiser(form, seed, backend, config.asking, evaluator.spec)
+        return ModelOptimiser(form, seed, backend, config, evaluator.spec, start=start)
     if name == "cma":
         return CmaOptimiser(form, seed, sigma=config.first_sigma, start=start)
     if name == "gp":
