@@ -208,9 +208,8 @@ class RayEngine(Engine):
         state.deaths.update((task.job, seed) for seed in task.seeds)
         worst = max(task.seeds, key=lambda seed: state.deaths[task.job, seed], default=None)
         if worst is not None and state.deaths[task.job, worst] > _MOST_DEATHS:
-            job = state.jobs[task.job]
             raise ClusterError(
-                f"Ray: expected a worker to survive {job.environment}, seed {worst}, policy {job.policy.get('model')}; "
+                f"Ray: expected a worker to survive {state.jobs[task.job].describe(worst)}; "
                 f"{state.deaths[task.job, worst]} died over it, the last by: {_sentence(error)} Its memory may be too small."
             )
 

@@ -46,6 +46,33 @@ class Job:
         at_once = -(-self.max_concurrency // processes)
         return dataclasses.replace(self, policy={**self.policy, **limits}, max_concurrency=at_once)
 
+    def play(self, seeds: Sequence[int], held: dict[str, Any], watch: Callable[[int], None] | None = None) -> Iterator[Any]:
+        """Play its episodes, and yield each as it ends; whatever is yielded knows its `seed`.
+
+        Args:
+            seeds: Of the episodes.
+            held: What a process keeps from job to job.
+            watch: Called with the number of turns that have been decided.
+        """
+        make_env, policy, _ = self.player(held)
+        at_once = {"workers": self.max_concurrency, "batch": 1} if policy.remote else {"batch": self.batch}
+        yield from rollout(make_env, policy, seeds, watch=watch, **at_once)
+
+    def player(self, held: dict[str, Any]) -> tuple[MakeEnv, Policy, Identity]:
+        """Return what plays; it is made once for each process."""
+        if self.name not in held:
+            make_env = environment_maker(self.environment, **self.arguments)
+            env = make_env()
+            policy = self.make_policy(env)
+            held[self.name] = make_env, policy, Identity(environment_config(policy.wrap(env)), policy.config)
+            env.close()
+        player: tuple[MakeEnv, Policy, Identity] = held[self.name]
+        return player
+
+    def describe(self, seed: int) -> str:
+        """Say what an episode is."""
+        return f"{self.environment}, seed {seed}, policy {self.policy.get('model')}"
+
     @property
     def name(self) -> str:
         """A text that no other job has."""
@@ -140,24 +167,13 @@ class LocalEngine(Engine):
     """Plays in this process, one job after the other; each job's policy is made once."""
 
     def __init__(self) -> None:
-        self._players: dict[str, tuple[MakeEnv, Policy, Identity]] = {}
+        self._held: dict[str, Any] = {}
 
     def identify(self, job: Job) -> Identity:
         """Make the job's policy, if it has not been made, and return what identifies its episodes."""
-        return self._player(job)[2]
+        return job.player(self._held)[2]
 
     def play(self, work: Sequence[tuple[Job, Sequence[int]]], *, watch: Callable[[int], None] | None = None) -> Iterator[Episode]:
-        """Run `rollout` for one job after the other."""
+        """Play one job after the other."""
         for job, seeds in work:
-            make_env, policy, _ = self._player(job)
-            at_once = {"workers": job.max_concurrency, "batch": 1} if policy.remote else {"batch": job.batch}
-            yield from rollout(make_env, policy, seeds, watch=watch, **at_once)
-
-    def _player(self, job: Job) -> tuple[MakeEnv, Policy, Identity]:
-        if job.name not in self._players:
-            make_env = environment_maker(job.environment, **job.arguments)
-            env = make_env()
-            policy = job.make_policy(env)
-            self._players[job.name] = make_env, policy, Identity(environment_config(policy.wrap(env)), policy.config)
-            env.close()
-        return self._players[job.name]
+            yield from job.play(seeds, self._held, watch)

@@ -15,7 +15,6 @@ from gym_text_policies.examples import FewShot, Retrieval, gold_examples
 from gym_text_policies.llm import LLMPolicy
 from gym_text_policies.policy import Policy, text_spec
 from gym_text_policies.prompts import Prompt
-from gym_text_policies.search.policy import load_searched
 
 
 def load_policy(model: str | Backend, env: gym.Env[Any, Any], *, seed: int = 0, **options: Any) -> Policy:
@@ -47,6 +46,8 @@ def load_policy(model: str | Backend, env: gym.Env[Any, Any], *, seed: int = 0, 
         return RandomPolicy(text_spec(env), seed=seed) if model == "random" else GoldPolicy(text_spec(env))
     if isinstance(model, str) and model.endswith(".json"):
         check_options(model, options, [])
+        from gym_text_policies.search.policy import load_searched  # a search has engines, and those load policies
+
         return load_searched(model, env)
     if isinstance(model, str):
         options = settings_of(model) | options

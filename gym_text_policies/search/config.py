@@ -10,16 +10,17 @@ from typing import Any
 
 from gym_text.errors import UsageError, check_choice, check_int, check_options, import_extra
 from gym_text.text_env import fold_seed
+from gym_text_policies.engines import ENGINE_OPTIONS, EngineOptions
 from gym_text_policies.environments import parse_environment
 from gym_text_policies.search.evaluate import Task
 from gym_text_policies.search.model import Asking
 
 OPTIMISERS = ("model", "random", "zero", "cma", "gp", "scripted")
-_FREE = ("config", "folder", "evaluations", "workers", "pictures", "trajectories", "options")
+_FREE = ("config", "folder", "evaluations", "workers", "pictures", "trajectories", "options", *ENGINE_OPTIONS)
 
 
 @dataclass(frozen=True)
-class SearchConfig(Asking):
+class SearchConfig(Asking, EngineOptions):
     """Search for the parameters of a policy: a language model proposes them, or CMA-ES, a Gaussian process, chance.
 
     The policy is linear in the numbers that an environment shows, or a table where it shows whole numbers. Each proposal is worth
@@ -61,7 +62,7 @@ class SearchConfig(Asking):
     folder: str = "runs/search"
     """Run folder."""
     workers: int = 1
-    """Processes in which rollouts run at once; MountainCarContinuous needs none."""
+    """Processes in which rollouts run at once, without Ray; MountainCarContinuous needs none."""
     trajectories: bool = True
     """Whether to keep each evaluation's trajectories, compressed."""
     pictures: bool = True
@@ -75,7 +76,8 @@ class SearchConfig(Asking):
             raise UsageError(f"optimiser: expected one, or two as in 'model then cma'; got {self.optimiser!r}.")
         if len(self.bounds) != 2 or not self.bounds[0] < self.bounds[1]:
             raise UsageError(f"bounds: expected the least and the greatest value, as in -6 6; got {self.bounds}.")
-        super().__post_init__()
+        Asking.__post_init__(self)
+        EngineOptions.__post_init__(self)
         limits = {"evaluations": (1, 1_000_000), "num_rollouts": (1, 100_000), "workers": (1, 1000), "seed": (0, 2**31 - 1)}
         limits |= {"warmup_episodes": (0, 1_000_000), "refine_at": (0, 1_000_000)}
         for name, (low, high) in limits.items():

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
 
 from gym_text.mountain_car_vector import LIMIT, drive
 from gym_text.wrappers import DescribeObservation
+from gym_text_policies.engines import Engine, Job
 from gym_text_policies.environments import environment_maker, parse_environment
 from gym_text_policies.search.forms import Form, form_of
 
 _AT_ONCE = 64
-"""Policies that are rolled out together where that is faster."""
+"""Policies that are rolled out together where that is one computation."""
+_SPREAD = 16
+"""Policies that are rolled out together on a cluster: enough for a generation of CMA-ES, few enough to lose by a kill."""
 
 
 @dataclass(frozen=True)
@@ -62,25 +65,27 @@ def _has_expert(environment: str) -> bool:
 
 
 class Evaluator:
-    """Rolls policies out; what comes out does not depend on how many there are at once.
+    """Rolls policies out; what comes out does not depend on how many there are at once, nor on where.
 
     Args:
         task: What to roll out.
         workers: Processes in which rollouts run at once; MountainCarContinuous needs none, its rollouts are one computation.
+        engine: One that spreads rollouts over a cluster, instead of processes.
     """
 
-    def __init__(self, task: Task, *, workers: int = 1) -> None:
+    def __init__(self, task: Task, *, workers: int = 1, engine: Engine | None = None) -> None:
         self.task = task
         self._env = task.make()
         self.form = task.form(self._env)
         self.spec = self._env.get_wrapper_attr("text_spec")
         plain = parse_environment(task.environment)
         self._is_car = plain[0] == "MountainCarContinuous-v0" and not plain[1]
+        self._engine = engine
         self._pool: ProcessPoolExecutor | None = None
-        if workers > 1 and not self._is_car:
+        if workers > 1 and not self._is_car and engine is None:
             context = multiprocessing.get_context("spawn")  # a forked child of a process with threads may hang
             self._pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=(task,))
-        self.at_once = _AT_ONCE if self._is_car else 1
+        self.at_once = _SPREAD if engine else _AT_ONCE if self._is_car else 1
 
     def __call__(self, batch: Sequence[Sequence[float]], *, keep: bool = True) -> list[tuple[Rollout, ...]]:
         """Return the rollouts of each policy.
@@ -89,13 +94,22 @@ class Evaluator:
             batch: Values of the parameters of each policy.
             keep: Whether to keep what was seen and done.
         """
-        if self._is_car:
-            return self._drive(np.array(batch, dtype=np.float64).reshape(len(batch), -1), keep)
-        jobs = [(tuple(values), seed, keep) for values in batch for seed in self.task.seeds]
-        here = (play(self._env, self.form, *job) for job in jobs)
-        played = list(self._pool.map(_play_in_worker, jobs) if self._pool else here)
+        pairs = [(tuple(values), seed) for values in batch for seed in self.task.seeds]
+        if self._engine:
+            played = self._spread([tuple(values) for values in batch], len(pairs), keep)
+        elif self._pool:
+            played = list(self._pool.map(_play_in_worker, [(*pair, keep) for pair in pairs]))
+        else:
+            played = list(self.play(pairs, keep))
         n = len(self.task.seeds)
         return [tuple(played[i * n : (i + 1) * n]) for i in range(len(batch))]
+
+    def play(self, pairs: Sequence[tuple[tuple[float, ...], int]], keep: bool) -> Iterator[Rollout]:
+        """Play here, and yield the rollout of each pair of parameters and a seed."""
+        if self._is_car:
+            yield from self._drive(pairs, keep)
+        else:
+            yield from (play(self._env, self.form, *pair, keep) for pair in pairs)
 
     def close(self) -> None:
         """Close the environment, and end the processes."""
@@ -103,16 +117,57 @@ class Evaluator:
             self._pool.shutdown(wait=True, cancel_futures=True)
         self._env.close()
 
-    def _drive(self, batch: np.ndarray, keep: bool) -> list[tuple[Rollout, ...]]:
-        seeds, limit = self.task.seeds, self.task.max_episode_steps or LIMIT
-        values = np.repeat(batch, len(seeds), axis=0)
+    def _spread(self, batch: Sequence[tuple[float, ...]], count: int, keep: bool) -> list[Rollout]:
+        """Let the engine play, and return the rollouts in their order."""
+        assert self._engine is not None
+        job = RolloutJob(self.task.environment, {}, {}, len(self.task.seeds), task=self.task, parameters=tuple(batch), keep=keep)
+        played = {one.seed: one.rollout for one in cast(Iterator[Numbered], self._engine.play([(job, range(count))]))}
+        return [played[i] for i in range(count)]
+
+    def _drive(self, pairs: Sequence[tuple[tuple[float, ...], int]], keep: bool) -> list[Rollout]:
+        values = np.array([parameters for parameters, _ in pairs], dtype=np.float64)
+        seeds, limit = [seed for _, seed in pairs], self.task.max_episode_steps or LIMIT
         act = lambda obs, cars: self.form.act(values[cars], obs.astype(np.float64))[:, 0]  # noqa: E731
-        drives = drive(act, list(seeds) * len(batch), limit=limit, keep=keep)
-        rollouts = [
+        return [
             Rollout(seed, d.total_reward, d.length, d.success, d.observations, d.actions[:, None])
-            for seed, d in zip(list(seeds) * len(batch), drives, strict=True)
+            for seed, d in zip(seeds, drive(act, seeds, limit=limit, keep=keep), strict=True)
         ]
-        return [tuple(rollouts[i : i + len(seeds)]) for i in range(0, len(rollouts), len(seeds))]
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """A rollout and its number in a `RolloutJob`."""
+
+    seed: int
+    rollout: Rollout
+
+
+@dataclass(frozen=True)
+class RolloutJob(Job):
+    """Rollouts of several policies, numbered from those of the first on; the numbers stand where other jobs have seeds."""
+
+    task: Task = field(kw_only=True)
+    parameters: tuple[tuple[float, ...], ...] = field(kw_only=True)
+    """Of each policy."""
+    keep: bool = field(kw_only=True)
+    """Whether to keep what is seen and done."""
+
+    def play(self, seeds: Sequence[int], held: dict[str, Any], watch: Callable[[int], None] | None = None) -> Iterator[Numbered]:
+        """Play the rollouts of these numbers."""
+        if (name := repr(self.task)) not in held:
+            held[name] = Evaluator(self.task)
+        evaluator: Evaluator = held[name]
+        for number, rollout in zip(seeds, evaluator.play([self._pair(number) for number in seeds], self.keep), strict=True):
+            yield Numbered(number, rollout)
+
+    def describe(self, seed: int) -> str:
+        """Say what a rollout is."""
+        values, own = self._pair(seed)
+        return f"{self.environment}, seed {own}, parameters {', '.join(f'{value:.4g}' for value in values[:12])}"
+
+    def _pair(self, number: int) -> tuple[tuple[float, ...], int]:
+        policy, place = divmod(number, len(self.task.seeds))
+        return self.parameters[policy], self.task.seeds[place]
 
 
 def play(env: gym.Env[Any, Any], form: Form, values: Sequence[float], seed: int, keep: bool) -> Rollout:

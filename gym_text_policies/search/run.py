@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,9 @@ def search(config: SearchConfig, *, backend: Backend | None = None, watch: Watch
         PolicyError: If the model or its provider fails; what was evaluated is kept.
     """
     config = resolve(config)
-    with closing(Evaluator(config.task, workers=config.workers)) as evaluator:
+    with ExitStack() as stack:
+        engine = stack.enter_context(config.make_engine()) if config.engine == "ray" else None
+        evaluator = stack.enter_context(closing(Evaluator(config.task, workers=config.workers, engine=engine)))
         optimiser = make_optimiser(config, evaluator, backend)
         if not config.folder:
             return _loop(config, evaluator, optimiser, None, watch)
