@@ -17,12 +17,12 @@ from gym_text_policies.store import write_atomically
 RESULTS = Path(__file__).parent / "results"
 
 
-def rows(name: str, drawn: bool) -> dict[str, dict[str, object]]:
+def rows(name: str, drawn: bool, base_seeds: int) -> dict[str, dict[str, object]]:
     """Return the language models of the table, as `load_policy` takes them; the base is asked as the adapter is."""
     asked = json.loads((ADAPTERS / name / RECORD).read_text("utf-8"))["asked"]
     found: dict[str, dict[str, object]] = {
         name: {"model": f"adapters/{name}"},
-        "smollm2, asked alike": {"model": "smollm2", **asked},
+        "smollm2, asked alike": {"model": "smollm2", "seeds": base_seeds, **asked},
     }
     return {**({f"{name}, drawn": {"model": f"adapters/{name}", "temperature": 1.0}} if drawn else {}), **found}
 
@@ -39,17 +39,19 @@ def main() -> None:
     parser.add_argument("--folder", default="runs/adapters", help="run folder; a second run goes on")
     parser.add_argument("--adapter", default="babyai-sft", help="which of the shipped ones")
     parser.add_argument("--seeds", type=int, default=100, help="episodes of each environment and row")
+    parser.add_argument("--base-seeds", type=int, default=10, help="episodes of the base: it seldom ends one before the limit")
     parser.add_argument("--drawn", action="store_true", help="also play at temperature 1")
     parser.add_argument("--result", default="adapters", help="name of the result files")
     arguments = parser.parse_args()
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
-        json.dump(rows(arguments.adapter, arguments.drawn), file)  # JSON is YAML
+        json.dump(rows(arguments.adapter, arguments.drawn, arguments.base_seeds), file)  # JSON is YAML
         file.flush()
         seeds = arguments.seeds
         played = {"folder": arguments.folder, "environments": environments(arguments.adapter), "variants": file.name}
         config = BenchConfig(**played, llm_seeds=seeds, seeds=seeds, batch=10)
         table, store = run(config)
-    command = f"python benchmarks/adapters.py --adapter {arguments.adapter} --seeds {seeds}{' --drawn' * arguments.drawn}"
+    command = f"python benchmarks/adapters.py --adapter {arguments.adapter} --seeds {seeds} --base-seeds {arguments.base_seeds}"
+    command += " --drawn" * arguments.drawn
     write_atomically(RESULTS / f"{arguments.result}.md", f"{table}\n\nMade by `{command}`.\n")
     record = json.loads((store.folder / "table.json").read_text("utf-8")) | {"command": command}
     record["config"].pop("variants", None)

@@ -41,7 +41,8 @@ class BenchConfig(EngineOptions):
     modes: tuple[str, ...] = ("text", "choose")
     """How a language model answers, text, json or choose: each is a row."""
     variants: str = ""
-    """A YAML file of rows in place of models x modes: name -> options of load_policy, model among them."""
+    """A YAML file of rows in place of models x modes: name -> options of load_policy, model among them, and seeds, should the
+    row have others than llm_seeds."""
     strategy: str = "zero_shot"
     """What a language model is asked: a template's name or path."""
     history: str = "0"
@@ -78,7 +79,8 @@ class BenchConfig(EngineOptions):
         """Return what all runs into one folder must share: everything but how many seeds, how fast, and where to."""
         free = ("folder", "first_seed", "seeds", "llm_seeds", "batch", "max_concurrency", "retry_errors", "variants")
         settings = {key: value for key, value in dataclasses.asdict(self).items() if key not in (*free, *ENGINE_OPTIONS)}
-        return {"benchmark": "policies", **settings, **({"variants": self.rows()} if self.variants else {})}
+        rows = {name: {key: row[key] for key in row if key != "seeds"} for name, row in self.rows().items()}
+        return {"benchmark": "policies", **settings, **({"variants": rows} if self.variants else {})}
 
     def rows(self) -> Variants:
         """Return the rows of language models: name -> options of `load_policy`."""
@@ -151,20 +153,26 @@ def _contests(config: BenchConfig, environment: str, engine: Engine) -> list[Con
     policies: Variants = {"random": {"model": "random"}}
     if env_id in CONTROL:
         policies["controller"] = {"model": "controller"}
-    no_llm = not config.llm_seeds or {environment, env_id} & set(config.skip_llm)
-    variants = {name: row for name, row in config.rows().items() if not no_llm or row["model"].endswith(".json")}
+    skipped = {environment, env_id} & set(config.skip_llm)
+    variants = {
+        name: options
+        for name, options in config.rows().items()
+        if options["model"].endswith(".json") or (options.get("seeds", config.llm_seeds) and not skipped)
+    }
     policies |= variants
     if getattr(env.unwrapped, "expert", "off") != "off":
         policies["gold (expert)"] = {"model": "gold"}
     env.close()
     contests = []
-    for label, policy in policies.items():
+    for label, options in policies.items():
+        policy = {key: value for key, value in options.items() if key != "seeds"}
         job = Job(environment, arguments, policy, config.batch, config.max_concurrency)
         try:
             identity = engine.identify(job)
         except UsageError as error:
             raise (UsageError(f"variant {label!r}: {error}") if label in variants else error) from error
-        seeds = config.llm_seeds if identity.policy["kind"] == "llm" else config.seeds
+        seeds = options.get("seeds", config.llm_seeds if identity.policy["kind"] == "llm" else config.seeds)
+        check_int(f"{label}: seeds", seeds, 0, 1_000_000)
         keys = {seed: identity.key(seed) for seed in range(config.first_seed, config.first_seed + seeds)}
         contests.append(Contest(environment, label, job, keys, identity.environment["max_episode_steps"] or 100))
     return contests

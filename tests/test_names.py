@@ -46,13 +46,13 @@ def test_an_environment_is_made_by_its_name_whose_arguments_come_first():
 
 def test_each_variant_is_a_row_beside_random_and_expert(tmp_path, capsys):
     variants = tmp_path / "variants.yaml"
-    variants.write_text("left: {model: 'scripted:turn left', history: 2}\nchoose: {model: 'scripted:go forward', mode: choose}\n")
+    variants.write_text("left: {model: 'scripted:turn left', history: 2}\nchoose: {model: 'scripted:go forward', mode: choose, seeds: 1}\n")
     name = "BabyAIText-v0?task=goto&max_episode_steps=8"
     words = f"bench --folder {tmp_path / 'run'} --environments {name} --variants {variants} --fold none --first-seed 200 --seeds 2"
     assert cli.main([*words.split(), "--llm-seeds", "2"]) == 0
     rows = json.loads((tmp_path / "run/table.json").read_text())["rows"]
     assert [(row["environment"], row["policy"], row["episodes"]) for row in rows] == [
-        (name, policy, 2) for policy in ("random", "left", "choose", "gold (expert)")
+        (name, policy, count) for policy, count in {"random": 2, "left": 2, "choose": 1, "gold (expert)": 2}.items()
     ]
     records = [json.loads(line) for line in (tmp_path / "run/episodes.jsonl").read_text().splitlines()]
     assert {record["seed"] for record in records} == {200, 201}
@@ -74,6 +74,7 @@ def test_each_variant_is_a_row_beside_random_and_expert(tmp_path, capsys):
         ("b: {model: random}\na: smollm2", "line 2: a: expected options"),
         ("a: !!python/object/apply:os.getcwd []", "expected YAML"),
         ("a: {model: 'scripted:x', histroy: 3}", "variant 'a': .*Did you mean 'history'"),
+        ("a: {model: 'scripted:x', seeds: many}", "a: seeds: expected an integer"),
         ("a: {model: 'scripted:x', with_reward: no}", "variant 'a': with_reward: expected True or False; got 'no'"),
     ],
 )
