@@ -46,7 +46,9 @@ def test_an_environment_is_made_by_its_name_whose_arguments_come_first():
 
 def test_each_variant_is_a_row_beside_random_and_expert(tmp_path, capsys):
     variants = tmp_path / "variants.yaml"
-    variants.write_text("left: {model: 'scripted:turn left', history: 2}\nchoose: {model: 'scripted:go forward', mode: choose, seeds: 1}\n")
+    variants.write_text(
+        "left: {model: 'scripted:turn left', history: 2}\nchoose: {model: 'scripted:go forward', mode: choose, seeds: 1}\n"
+    )
     name = "BabyAIText-v0?task=goto&max_episode_steps=8"
     words = f"bench --folder {tmp_path / 'run'} --environments {name} --variants {variants} --fold none --first-seed 200 --seeds 2"
     assert cli.main([*words.split(), "--llm-seeds", "2"]) == 0
