@@ -59,7 +59,7 @@ class Config:
     """Searches of each optimiser."""
     model_seeds: int = 3
     """Searches of the language model alone."""
-    rows: tuple[str, ...] = ("scripted", "zero", "random", "cma", "random then cma", "gp")
+    rows: tuple[str, ...] = ("scripted", "zero", "random", "cma", "random then cma", "gp", "without")
     """Optimisers to run now; what was run before is in the tables in any case. Of the language model: hybrid, numeric, semantic."""
     model: str = "smollm2"
     """The language model."""
@@ -121,6 +121,8 @@ def all_rows() -> Iterator[Row]:
             yield Row(then, "random, then CMA-ES", size, budget, (("optimiser", then),))
     for prompt in ("numeric", "semantic"):
         yield Row(prompt, f"smollm2, {prompt}", 3, ALONE_EVALUATIONS, tuple({"prompt": prompt, **ALONE}.items()))
+    without = {"optimiser": "random then cma", "refine_at": HYBRID["refine_at"]}
+    yield Row("without", "random (152), CMA-ES: the next without the model", 3, 400, tuple(without.items()))
     yield Row("hybrid", "random (120), smollm2 (32), CMA-ES", 3, 400, tuple(HYBRID.items()))
 
 
