@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -97,13 +97,15 @@ def training_of(folder: Path) -> tuple[str, list[Any]]:
     return hashlib.sha256(weights).hexdigest(), [[line["step"], line["loss"]] for line in curve]
 
 
-def learning_of(folder: Path) -> tuple[str, list[Any]]:
-    """Return a hash of the adapter that PPO has made, and its metrics without timings."""
-    weights = (folder / "adapter" / "adapter_model.safetensors").read_bytes()
+def learning_of(folder: Path) -> tuple[dict[str, str], list[Any]]:
+    """Return hashes of all weights that PPO has made (the best, the last, the optimiser's), and its metrics without timings."""
+    files = sorted(folder.glob("*/*.safetensors"))
+    weights = {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
     assert [line["iteration"] for line in lines] == list(range(1, len(lines) + 1)), "an iteration is missing, or there twice"
     timeless = [{name: value for name, value in line.items() if "seconds" not in name} for line in lines]
-    return hashlib.sha256(weights).hexdigest(), timeless
+    assert any(line["policy_loss"] and line["grad_norm"] for line in lines), "nothing is learnt, so nothing is compared"
+    return weights, timeless
 
 
 def prepare_training(folder: Path) -> tuple[str, ...]:
@@ -114,18 +116,32 @@ def prepare_training(folder: Path) -> tuple[str, ...]:
     return "--data", str(folder / "data" / "rows"), *prepare_model(folder)
 
 
-def prepare_model(folder: Path) -> tuple[str, ...]:
-    """Make a small model with random weights."""
+def prepare_player(folder: Path) -> tuple[str, ...]:
+    """Make a small model that plays: in place of all tokens it says those of the actions, each about as often."""
+    from gym_text.mountain_car import MOUNTAIN_CAR_SPEC
+
+    return prepare_model(folder, [action.name for action in MOUNTAIN_CAR_SPEC.actions])
+
+
+def prepare_model(folder: Path, said: Sequence[str] = ()) -> tuple[str, ...]:
+    """Make a small model with random weights, but for what it shall say."""
     import torch
     from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
     from gym_text_policies.backends.smollm2 import smollm2_folder
+    from gym_text_policies.backends.tokens import text_tokens
 
     tokenizer = AutoTokenizer.from_pretrained(smollm2_folder())
     torch.manual_seed(0)
     size = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
     config = LlamaConfig(vocab_size=len(tokenizer), max_position_embeddings=2048, bos_token_id=1, eos_token_id=2, **size)
-    LlamaForCausalLM(config).save_pretrained(folder / "model")
+    model = LlamaForCausalLM(config)
+    if said:
+        tokens = {tokenizer.eos_token_id, *(token for words in said for token in text_tokens(tokenizer, words))}
+        with torch.no_grad():
+            model.model.embed_tokens.weight[:, 0] = 1.0  # in every state, and beside it the rest is little
+            model.lm_head.weight[sorted(tokens), 0] = 2.0
+    model.save_pretrained(folder / "model")
     tokenizer.save_pretrained(folder / "model")
     return "--model", str(folder / "model")
 
@@ -153,11 +169,11 @@ RUNS = {
     ),
     "ppo": Run(
         (
-            *("ppo", "--environments", "BabyAIText-v0?task=goto&max_episode_steps=8", "--iterations", "16", "--episodes", "8"),
-            *("--value-iterations", "1", "--learning-rate", "1e-3", "--dev-every", "4", "--dev-episodes", "4", "--folder"),
+            *("ppo", "--environments", "MountainCarContinuousLLM-v0?max_episode_steps=6", "--iterations", "8", "--episodes", "4"),
+            *("--value-iterations", "1", "--learning-rate", "1e-3", "--dev-every", "3", "--dev-episodes", "2", "--folder"),
         ),
         learning_of,
-        prepare_model,
+        prepare_player,
     ),
 }
 
@@ -208,6 +224,7 @@ def kill_and_resume(run: Run, config: Config) -> dict[str, Any]:
                 if live(run, folder, life) < life:
                     break
                 kills += 1
+                print(f"killed {kills} times", file=sys.stderr, flush=True)
                 lives.append(round(life, 2))
             else:
                 live(run, folder)

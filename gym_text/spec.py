@@ -114,7 +114,8 @@ class TextSpec:
             return str(action)
         if self.encoding == "box":
             try:
-                array = np.asarray(action, dtype=np.float32).reshape(-1)
+                with np.errstate(over="ignore"):  # too great a number becomes infinite, which no action is
+                    array = np.asarray(action, dtype=np.float32).reshape(-1)
                 numbers = tuple(float(str(number)) for number in array)  # float32's shortest digits
             except (TypeError, ValueError):
                 numbers = ()

@@ -78,7 +78,8 @@ def parse_yaml(text: str, source: str) -> Node:
         raise UsageError(f"{source}, line {line}: expected YAML; {error.problem or error.context}.") from error
     except UsageError:
         raise
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError, AttributeError, LookupError, ArithmeticError) as error:
+        # the latter from `!!timestamp x`, `!!int ''` and the like, on which PyYAML's own code fails
         raise UsageError(f"{source}: expected YAML; {' '.join(str(error).split())}.") from error
 
 

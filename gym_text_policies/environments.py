@@ -40,6 +40,8 @@ def parse_environment(name: str) -> tuple[str, dict[str, Any]]:
     module, _, bare = env_id.rpartition(":")
     if module:
         try:
+            if not all(part.isidentifier() for part in module.split(".")):
+                raise ImportError(f"{module!r} is no module's name")
             importlib.import_module(module)
         except ImportError as error:
             raise UsageError(f"environment {name!r}: expected a module that registers it before the colon; {error}.") from error

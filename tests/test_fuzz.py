@@ -1,7 +1,11 @@
 """Whatever comes in, from a model, a file or a user: a value or an error of ours comes out. No other exception, no hang."""
 
 import json
+import os
 import string
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
 
 import gymnasium as gym
 import pytest
@@ -14,17 +18,19 @@ from gym_text.errors import GymTextError
 from gym_text.lunar_lander import LUNAR_LANDER_SPEC
 from gym_text.mountain_car import MOUNTAIN_CAR_SPEC
 from gym_text.textworld_express.cooking_world import COOKING_WORLD_SPEC
-from gym_text_policies import Decision, Episode, EpisodeStore, Step
+from gym_text_policies import Decision, Episode, EpisodeStore, Step, parse_config
+from gym_text_policies.configuration import keys_of
 from gym_text_policies.environments import parse_environment
+from gym_text_policies.experiment_config import AgentConfig, EnvironmentConfig, RunsConfig
 from gym_text_policies.parsing import parse_action, parse_fields
 from gym_text_policies.variants import read_variants
 
 fuzz = settings(
-    max_examples=30,
+    max_examples=int(os.environ.get("FUZZ_EXAMPLES", "30")),  # benchmarks/fuzz.py tries many more, and others each time
     deadline=None,
-    derandomize=True,
+    derandomize="FUZZ_EXAMPLES" not in os.environ,
     database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    suppress_health_check=[HealthCheck.too_slow],
 )
 SPECS = [BABYAI_SPEC, LUNAR_LANDER_SPEC, MOUNTAIN_CAR_SPEC, COOKING_WORLD_SPEC]
 PIECES = [
@@ -54,6 +60,28 @@ values = st.recursive(
     numbers | st.text(max_size=8), lambda v: st.lists(v, max_size=3) | st.dictionaries(st.text(max_size=6), v, max_size=3)
 )
 """Any JSON, and numbers that JSON does not have."""
+WORDS = ["a", "1", "&a ", "*a", "<<: ", ": ", "- ", "? ", ", ", "{", "}", "[", "]", "!!int ", "!!timestamp ", "!x ", "'", "  "]
+files = st.one_of(
+    st.binary(max_size=60),
+    values.map(lambda value: json.dumps(value).encode()),
+    answers.map(lambda answer: answer.encode("utf-8", "replace")),
+    st.lists(st.sampled_from(WORDS), max_size=30).map(lambda words: "".join(words).encode()),
+)
+"""YAML, and what nearly is."""
+SECTIONS = {"agent": AgentConfig, "environment": EnvironmentConfig, "experiment": RunsConfig}
+experiments = st.fixed_dictionaries(
+    {name: st.dictionaries(st.sampled_from(keys_of(kind)), values, max_size=3) for name, kind in SECTIONS.items()}
+).map(lambda given: json.dumps({**given, "environment": {"name": "BabyAIText-v0", **given["environment"]}}).encode())
+"""Files with some of an experiment's keys, and always a name, without which nothing else counts."""
+
+
+@contextmanager
+def scratch(name, content):
+    """Write a file into a folder of its own for the time of the block; atheris knows no fixtures."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / name
+        path.write_bytes(content)
+        yield path
 
 
 @fuzz
@@ -79,7 +107,7 @@ def test_any_value_is_an_action_of_a_spec_or_an_error_of_ours(value, spec):
 
 @fuzz
 @given(data=st.data())
-def test_a_stored_line_is_an_episode_or_an_error_that_names_it(data, tmp_path):
+def test_a_stored_line_is_an_episode_or_an_error_that_names_it(data):
     step = Step({"text": "a"}, Decision("go", probabilities={"go": 1.0}), 1.0, True, False, True, False, 1.0, True)
     line = Episode("key", {"id": "E-v0"}, {"kind": "k"}, 0, (step, step), {"text": "end"}).to_json()
     part = data.draw(st.sampled_from([line, line["steps"][0], line["steps"][1], line["steps"][0]["decision"]]))
@@ -89,14 +117,13 @@ def test_a_stored_line_is_an_episode_or_an_error_that_names_it(data, tmp_path):
     if data.draw(st.booleans()):  # a byte that turned
         place = data.draw(st.integers(0, len(text) - 1))
         text = text[:place] + data.draw(st.sampled_from(string.printable[:95])) + text[place + 1 :]
-    path = tmp_path / "episodes.jsonl"
-    path.write_text(text + "\n")
-    try:
-        for episode in EpisodeStore(tmp_path).episodes():
-            assert Episode.from_json(json.loads(json.dumps(episode.to_json()))).key == episode.key
-            assert isinstance(episode.total_reward + episode.seconds + episode.tokens_in, int | float) and episode.outcome
-    except UsageError as error:
-        assert "expected an episode" in str(error)
+    with scratch("episodes.jsonl", text.encode() + b"\n") as path:
+        try:
+            for episode in EpisodeStore(path.parent).episodes():
+                assert Episode.from_json(json.loads(json.dumps(episode.to_json()))).key == episode.key
+                assert isinstance(episode.total_reward + episode.seconds + episode.tokens_in, int | float) and episode.outcome
+        except UsageError as error:
+            assert "expected an episode" in str(error)
 
 
 @fuzz
@@ -110,25 +137,30 @@ def test_a_name_of_an_environment_is_read_or_an_error_of_ours(name):
 
 
 @fuzz
-@given(
-    content=st.one_of(
-        st.binary(max_size=60), values.map(lambda v: json.dumps(v).encode()), answers.map(lambda a: a.encode("utf-8", "replace"))
-    )
-)
-def test_a_file_of_variants_is_read_or_an_error_of_ours(content, tmp_path):
-    path = tmp_path / "variants.yaml"
-    path.write_bytes(content)
-    try:
-        assert all(isinstance(options["model"], str) for options in read_variants(path).values())
-    except UsageError as error:
-        assert "expected" in str(error)
+@given(content=files)
+def test_a_file_of_variants_is_read_or_an_error_of_ours(content):
+    with scratch("variants.yaml", content) as path:
+        try:
+            assert all(isinstance(options["model"], str) for options in read_variants(path).values())
+        except UsageError as error:
+            assert "expected" in str(error)
+
+
+@fuzz
+@given(content=files | experiments)
+def test_a_file_of_an_experiment_is_read_or_an_error_of_ours(content):
+    with scratch("experiment.yaml", content) as path:
+        try:
+            assert all(config.environment.name for config in parse_config(path).experiments)
+        except UsageError as error:
+            assert "expected" in str(error) or "unknown key" in str(error)
 
 
 @pytest.mark.parametrize("env_id", ["BabyAIText-v0", "LunarLanderLLM-v2", "MountainCarContinuousLLM-v0", "CookingWorldText-v0"])
 def test_any_action_is_played_or_an_error_of_ours(env_id):
     env = gym.make(env_id, expert="off", disable_env_checker=True)
 
-    @settings(fuzz, max_examples=25)
+    @fuzz
     @given(action=values | answers | st.binary(max_size=5))
     def play(action):
         env.reset(seed=0)

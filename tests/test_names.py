@@ -23,6 +23,7 @@ def test_a_name_holds_an_id_and_its_arguments():
     [
         ("BabyAIText-v1", "Did you mean 'BabyAIText-v0'"),
         ("no_such_module:BabyAIText-v0", "expected a module that registers it"),
+        ("./gym_text:BabyAIText-v0", "'./gym_text' is no module's name"),
         ("BabyAIText-v0?task", r"expected BabyAIText-v0\?key=value&key=value, each key once; got 'task'"),
         ("BabyAIText-v0?task=goto&task=open", "got 'task=open'"),
         ("BabyAIText-v0?task=goto&", "got ''"),

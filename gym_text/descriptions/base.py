@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -57,6 +58,29 @@ def side(value: float, negative: str, positive: str, digits: int = 2) -> str:
     """Return the direction of a value that is not 0 at this many digits, with a space before it."""
     rounded = round(value, digits)
     return "" if rounded == 0 else f" {negative if rounded < 0 else positive}"
+
+
+def amount(value: float, unit: str, negative: str, positive: str, digits: int = 2) -> str:
+    """Return the size of a value and the direction that its sign means.
+
+    >>> amount(-0.25, "m/s", "to the left", "to the right")
+    '0.25 m/s to the left'
+    """
+    return f"{abs(value):.{digits}f} {unit}{side(value, negative, positive, digits)}"
+
+
+def degrees(cos: float, sin: float) -> float:
+    """Return the angle of which these are cosine and sine, from -180 to 180 degrees."""
+    return math.degrees(math.atan2(sin, cos))
+
+
+def cart_and_pole(place: str, velocity: float, angle: float, spin: float) -> str:
+    """Say where a cart is, how it moves, and how the pole on it stands and turns; positive is to the right."""
+    moves, tilts, turns = (
+        amount(value, unit, "to the left", "to the right", 3)
+        for value, unit in ((velocity, "m/s"), (angle, "radians"), (spin, "radians/s"))
+    )
+    return f"The cart is {place} and moves at {moves}.\nThe pole tilts by {tilts} and turns at {turns}."
 
 
 def words_of_numbers(spec: TextSpec, obs: Any) -> str:

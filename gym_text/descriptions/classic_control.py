@@ -5,13 +5,12 @@ Facts from their classes' docstrings and code (https://gymnasium.farama.org/envi
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import gymnasium as gym
 
 from gym_text import mountain_car as car_in_words
-from gym_text.descriptions.base import Description, fields, side
+from gym_text.descriptions.base import Description, amount, cart_and_pole, degrees, fields, side
 from gym_text.spec import Action, Quantity, TextSpec
 
 
@@ -48,12 +47,8 @@ def cart_pole(env: gym.Env[Any, Any]) -> Description:
 
 def _cart_pole_in_words(obs: Any) -> str:
     position, velocity, angle, spin = (float(value) for value in obs)
-    return (
-        f"The cart is {abs(position):.3f} m{side(position, 'left', 'right', 3) or ' away'} of the centre and moves at "
-        f"{abs(velocity):.3f} m/s{side(velocity, 'to the left', 'to the right', 3)}.\n"
-        f"The pole tilts by {abs(angle):.3f} radians{side(angle, 'to the left', 'to the right', 3)} and turns at "
-        f"{abs(spin):.3f} radians/s{side(spin, 'to the left', 'to the right', 3)}."
-    ).replace(" away of", " from")
+    place = f"{amount(position, 'm', 'left', 'right', 3)} of the centre" if round(position, 3) else "0.000 m from the centre"
+    return cart_and_pole(place, velocity, angle, spin)
 
 
 def acrobot(env: gym.Env[Any, Any]) -> Description:
@@ -89,9 +84,8 @@ def _acrobot_in_words(obs: Any) -> str:
     cos1, sin1, cos2, sin2, velocity1, velocity2 = (float(value) for value in obs)
     height = -cos1 - (cos1 * cos2 - sin1 * sin2)
     return (
-        f"First link: {math.degrees(math.atan2(sin1, cos1)):.0f} degrees from hanging down, turning at {velocity1:.2f} radians/s.\n"
-        f"Second link: {math.degrees(math.atan2(sin2, cos2)):.0f} degrees relative to the first, turning at {velocity2:.2f} "
-        f"radians/s.\n"
+        f"First link: {degrees(cos1, sin1):.0f} degrees from hanging down, turning at {velocity1:.2f} radians/s.\n"
+        f"Second link: {degrees(cos2, sin2):.0f} degrees relative to the first, turning at {velocity2:.2f} radians/s.\n"
         f"The free end is {abs(height):.2f} m{side(height, 'below', 'above') or ' from'} the fixed point."
     )
 
@@ -126,11 +120,9 @@ def pendulum(env: gym.Env[Any, Any]) -> Description:
 
 def _pendulum_in_words(obs: Any) -> str:
     cos, sin, velocity = (float(value) for value in obs)
-    angle = math.degrees(math.atan2(sin, cos))
-    return (
-        f"The pendulum is {abs(angle):.0f} degrees{side(angle, 'clockwise', 'counter-clockwise', 0)} from upright and turns "
-        f"{abs(velocity):.2f} radians/s{side(velocity, 'clockwise', 'counter-clockwise')}."
-    )
+    ways = "clockwise", "counter-clockwise"
+    tilt, turns = amount(degrees(cos, sin), "degrees", *ways, 0), amount(velocity, "radians/s", *ways)
+    return f"The pendulum is {tilt} from upright and turns {turns}."
 
 
 def _car(env: gym.Env[Any, Any]) -> tuple[float, list[Quantity]]:

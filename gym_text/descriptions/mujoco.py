@@ -12,10 +12,10 @@ from typing import Any
 
 import gymnasium as gym
 
-from gym_text.descriptions.base import Description, Ending, fields, side, words_of_numbers
+from gym_text.descriptions.base import Description, Ending, cart_and_pole, fields, words_of_numbers
 from gym_text.spec import Action, Quantity, TextSpec
 
-_DEGREES = "radians"
+_ANGLE = "radians"
 _TURN = "radians/s"
 
 
@@ -39,7 +39,7 @@ def inverted_pendulum(env: gym.Env[Any, Any]) -> Description:
     """Describe InvertedPendulum."""
     numbers = _quantities(
         ("cart_position", "place of the cart, positive to the right of the centre", "m"),
-        ("pole_angle", "tilt of the pole, positive to the right, 0 upright", _DEGREES),
+        ("pole_angle", "tilt of the pole, positive to the right, 0 upright", _ANGLE),
         ("cart_velocity", "velocity of the cart, positive to the right", "m/s"),
         ("pole_angular_velocity", "change of the tilt, positive to the right", _TURN),
     )
@@ -62,20 +62,16 @@ def inverted_pendulum(env: gym.Env[Any, Any]) -> Description:
 
 def _pole_in_words(obs: Any) -> str:
     position, angle, velocity, spin = (float(value) for value in obs)
-    return (
-        f"The cart is at {position:.3f} m and moves at {abs(velocity):.3f} m/s{side(velocity, 'to the left', 'to the right', 3)}.\n"
-        f"The pole tilts by {abs(angle):.3f} radians{side(angle, 'to the left', 'to the right', 3)} and turns at {abs(spin):.3f} "
-        f"radians/s{side(spin, 'to the left', 'to the right', 3)}."
-    )
+    return cart_and_pole(f"at {position:.3f} m", velocity, angle, spin)
 
 
 def swimmer(env: gym.Env[Any, Any]) -> Description:
     """Describe Swimmer."""
     numbers = _quantities(
         *_places(env, ("x", "place of the front tip, positive forwards", "m"), ("y", "place of the front tip across", "m")),
-        ("tip_angle", "direction of the front link, positive counter-clockwise, 0 forwards", _DEGREES),
-        ("first_angle", "angle of the first rotor, positive counter-clockwise, 0 straight", _DEGREES),
-        ("second_angle", "angle of the second rotor, positive counter-clockwise, 0 straight", _DEGREES),
+        ("tip_angle", "direction of the front link, positive counter-clockwise, 0 forwards", _ANGLE),
+        ("first_angle", "angle of the first rotor, positive counter-clockwise, 0 straight", _ANGLE),
+        ("second_angle", "angle of the second rotor, positive counter-clockwise, 0 straight", _ANGLE),
         ("tip_vx", "velocity of the front tip, positive forwards", "m/s"),
         ("tip_vy", "velocity of the front tip across", "m/s"),
         ("tip_spin", "angular velocity of the front link", _TURN),
@@ -107,10 +103,10 @@ def hopper(env: gym.Env[Any, Any]) -> Description:
     numbers = _quantities(
         *_places(env, ("x", "place of the torso, positive forwards", "m")),
         ("height", "height of the torso, 1.25 standing", "m"),
-        ("torso_angle", "tilt of the torso, positive forwards, 0 upright", _DEGREES),
-        ("thigh_angle", "angle of the hip, negative when bent, 0 straight", _DEGREES),
-        ("leg_angle", "angle of the knee, negative when bent, 0 straight", _DEGREES),
-        ("foot_angle", "angle of the ankle, positive with the toe raised, 0 level", _DEGREES),
+        ("torso_angle", "tilt of the torso, positive forwards, 0 upright", _ANGLE),
+        ("thigh_angle", "angle of the hip, negative when bent, 0 straight", _ANGLE),
+        ("leg_angle", "angle of the knee, negative when bent, 0 straight", _ANGLE),
+        ("foot_angle", "angle of the ankle, positive with the toe raised, 0 level", _ANGLE),
         ("vx", "velocity forwards", "m/s"),
         ("vz", "velocity upwards", "m/s"),
         ("torso_spin", "angular velocity of the torso", _TURN),

@@ -81,6 +81,14 @@ def _python_interface() -> Any:
     return _interface
 
 
+def _enter() -> None:
+    """Refuse to call Java in a forked child; give it back the signals that a library has taken. Before each call of a game."""
+    if _handlers is None or _jvm_pid != os.getpid():
+        _python_interface()  # raises: this process was forked
+    else:
+        _handlers.restore()
+
+
 def _start_jvm(jpype: Any, java_home: Path, jar: Path) -> None:
     library = next(java_home.glob("**/server/*jvm.*"), None)
     if library is None:
@@ -216,8 +224,6 @@ class Game:
     def _generate(self, seed: int, fold: str, *, gold: bool) -> str:
         """Begin a level, and return the engine's answer."""
         self._seed = seed
-        if _handlers is not None:
-            _handlers.restore()
         with self._errors():
             if self._name != "sorting":
                 return str(self._java.generateNewGameJSON(seed, fold, gold))
@@ -228,8 +234,7 @@ class Game:
 
     def step(self, action: str) -> State:
         """Play an action; one that is not among the valid ones costs a step and is answered by the game."""
-        if _jvm_pid != os.getpid():
-            _python_interface()  # raises: this process was forked
+        _enter()
         try:  # not `_errors`: this is the hot path, and a context manager costs a microsecond and a half
             return self._state(str(self._step(self._encodable(action))))
         except self._java_error as error:
@@ -289,8 +294,7 @@ class Game:
     def _errors(self) -> Iterator[None]:
         import jpype
 
-        if _jvm_pid != os.getpid():
-            _python_interface()  # raises: this process was forked
+        _enter()
         try:
             yield
         except jpype.JException as error:
@@ -339,8 +343,7 @@ class Batch:
         Raises:
             EngineError: If the engine fails in one of them; the others have taken their step.
         """
-        if _jvm_pid != os.getpid():
-            _python_interface()  # raises: this process was forked
+        _enter()
         return [self._state(game, answer) for game, answer in zip(self._games, self._players.play(actions), strict=True)]
 
     @staticmethod

@@ -20,7 +20,8 @@ class SignalHandlers:
     """The handlers at the time when this is made."""
 
     def __init__(self) -> None:
-        self._sigaction = getattr(ctypes.CDLL(None), "sigaction", None)
+        self._sigaction = getattr(ctypes.PyDLL(None), "sigaction", None)  # one thread at a time: they share the room
+        self._room = ctypes.create_string_buffer(_SIZE)
         self._records = [self._read(number) for number in _SIGNALS]
 
     @property
@@ -29,14 +30,16 @@ class SignalHandlers:
         return [record[:_ADDRESS] for record in self._records]
 
     def restore(self) -> None:
-        """Put those back that have been replaced; a microsecond where none has."""
-        if self._sigaction is None or self._read(_SIGNALS[0])[:_ADDRESS] == self._records[0][:_ADDRESS]:
+        """Put those back that have been replaced; half a microsecond where none has, so that each step can do it."""
+        if self._sigaction is None:
+            return
+        self._sigaction(_SIGNALS[0], None, self._room)
+        if self._room[:_ADDRESS] == self._records[0][:_ADDRESS]:
             return
         for number, record in zip(_SIGNALS, self._records, strict=True):
             self._sigaction(number, record, None)
 
     def _read(self, number: int) -> bytes:
-        record = ctypes.create_string_buffer(_SIZE)
         if self._sigaction is not None:
-            self._sigaction(number, None, record)
-        return record.raw
+            self._sigaction(number, None, self._room)
+        return self._room.raw
