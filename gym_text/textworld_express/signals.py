@@ -34,7 +34,7 @@ class SignalHandlers:
         if self._sigaction is None:
             return
         self._sigaction(_SIGNALS[0], None, self._room)
-        if self._room[:_ADDRESS] == self._records[0][:_ADDRESS]:
+        if self._room.raw[:_ADDRESS] == self._records[0][:_ADDRESS]:
             return
         for number, record in zip(_SIGNALS, self._records, strict=True):
             self._sigaction(number, record, None)
