@@ -87,6 +87,15 @@ def test_choose_equals_brute_force_alone_in_a_batch_and_with_a_warm_cache(model,
     assert warm[0].tokens_cached == warm[0].tokens_in, "a question that was answered is not computed again"
 
 
+def test_the_embedded_model_predicts_as_its_module_does(model):
+    text = model[1](SYSTEM["content"] * 3, return_tensors="pt")["input_ids"][0].tolist()
+    logits = []
+    for network in (model[0], load_transformers("smollm2")._prefixes._model):
+        prefixes = Prefixes(network, 1000)
+        logits += prefixes.compute([Branch.line(prefixes.open([tuple(text)])[0], text, range(len(text)))])
+    assert float((logits[1] - logits[0]).abs().max() / logits[0].abs().max()) < 1e-5
+
+
 def test_text_equals_plain_greedy_generation(model, backend):
     network, tokenizer = model
     requests = [question("What is the capital of France?", max_tokens=12), question("Say hello.", max_tokens=5), *REQUESTS[:2]]

@@ -1,4 +1,4 @@
-"""What makes the model in this process faster and changes no answer: packed weights, and guesses at what comes next."""
+"""What makes the model in this process faster and changes no answer: packed weights, a forward pass, guesses at what comes next."""
 
 import copy
 import json
@@ -6,11 +6,14 @@ import json
 import numpy as np
 import pytest
 import torch
+import transformers
 from torch import nn
 
 from gym_text_policies.backends import Request
 from gym_text_policies.backends.guesses import Guesser
+from gym_text_policies.backends.llama import PackedLlama
 from gym_text_policies.backends.packed import PackedLinear, pack
+from gym_text_policies.backends.prefixes import Branch, Prefixes
 from gym_text_policies.backends.transformers import TransformersBackend
 
 
@@ -28,13 +31,63 @@ def test_packed_sums_are_the_same(bias):
             assert float((packed(inputs) - expected).abs().max() / expected.abs().max()) < 1e-5
 
 
+def read(model):
+    """Return what a model predicts after trees, lines and single tokens, behind nothing and behind what it has read."""
+    prefixes = Prefixes(model, 1000)
+    one, two = prefixes.open([(1, 2, 3, 4, 5), (7,) * 30])
+    branches = [Branch.line(one, [1, 2, 3, 4, 5], [2, 4]), Branch(two, [7] * 30, [*range(-1, 28), 20], [29, 3, 28])]
+    logits = prefixes.compute(branches)
+    for branch in branches:
+        branch.keep(len(branch.tokens) - 1)
+    logits += prefixes.compute([Branch.line(one, [8], [0]), Branch(two, [8, 9, 10], [-1, 0, 0], [1, 2])])
+    prefixes.compute([Branch.line(one, [11, 12], [])])  # no prediction is asked for
+    return torch.cat(logits)
+
+
+def closeness(model, other):
+    expected = read(model)
+    return float((read(other) - expected).abs().max() / expected.abs().max())
+
+
+def tiny(kind, **options):
+    """Return a random model, its weights and biases of a size that matters."""
+    sizes = {"hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 3, "num_attention_heads": 6, "vocab_size": 64}
+    config = transformers.AutoConfig.for_model(kind, **{"num_key_value_heads": 2, **sizes, **options})
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    generator = torch.Generator().manual_seed(0)
+    for weight in model.parameters():
+        weight.data.normal_(0, 0.3, generator=generator)
+    return model
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"num_key_value_heads": 6, "tie_word_embeddings": True},
+        {"num_key_value_heads": 1, "head_dim": 16, "attention_bias": True, "mlp_bias": True},
+        {"rope_parameters": {"rope_type": "linear", "rope_theta": 500.0, "factor": 3.0}, "rms_norm_eps": 0.1},
+    ],
+    ids=["grouped heads", "tied head", "biases", "scaled positions"],
+)
+def test_a_packed_llama_predicts_as_the_module_does(options):
+    model = tiny("llama", **options)
+    packed = pack(copy.deepcopy(model))
+    assert isinstance(packed, PackedLlama)
+    assert closeness(model, packed) < 1e-5
+
+
+@pytest.mark.parametrize("kind, options", [("qwen2", {}), ("mistral", {"sliding_window": None}), ("llama", {"hidden_act": "gelu"})])
+def test_what_is_no_plain_llama_keeps_its_own_forward_pass(kind, options):
+    model = tiny(kind, **options)
+    packed = pack(copy.deepcopy(model))
+    assert type(packed) is type(model) and isinstance(packed.lm_head, PackedLinear)
+    assert closeness(model, packed) < 1e-5
+
+
 def test_a_packed_model_answers_as_before(small_model):
     network, tokenizer = small_model
     packed = pack(copy.deepcopy(network))
-    tokens = torch.arange(3, 40)[None]
-    with torch.inference_mode():
-        expected = network(tokens).logits
-        assert float((packed(tokens).logits - expected).abs().max() / expected.abs().max()) < 1e-5
     question = Request(({"role": "user", "content": "one two three one two"},), max_tokens=40)
     choice = Request(question.messages, ("turn left", "go forward", "pick up"))
     one, other = (TransformersBackend(model, tokenizer, "m").answer([question, choice]) for model in (network, packed))

@@ -28,24 +28,37 @@ class PackedLinear(nn.Module):
         # not a buffer: its layout has no strides, so that what moves or copies buffers would fail on it
         self._weight = (torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach(), _TOKENS),)
 
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Return inputs @ weight.T + bias, of shape (…, out_features)."""
-        outputs: torch.Tensor = torch.ops.mkldnn._linear_pointwise(inputs, self._weight[0], self.bias, "none", [], "")
+    def forward(self, inputs: torch.Tensor, other: torch.Tensor | None = None, then: str = "none") -> torch.Tensor:
+        """Return inputs @ weight.T + bias, of shape (…, out_features).
+
+        Args:
+            inputs: Of shape (…, in_features).
+            other: Of the result's shape.
+            then: What is done with each sum: ``swish``, or with `other` ``add`` or ``mul``.
+        """
+        if other is None:
+            outputs: torch.Tensor = torch.ops.mkldnn._linear_pointwise(inputs, self._weight[0], self.bias, then, [], "")
+        else:
+            outputs = torch.ops.mkldnn._linear_pointwise.binary(inputs, other, self._weight[0], self.bias, then)
         return outputs
 
 
 def pack(model: Any) -> Any:
-    """Replace the linear layers of a model, which from then on can only be asked; elsewhere than on a CPU with oneDNN do nothing.
+    """Make a model that can only be asked, on a CPU with oneDNN; elsewhere do nothing. The model given cannot be used any more.
 
     Args:
         model: A model of transformers in float32.
 
     Returns:
-        The model.
+        A `PackedLlama` of a plain Llama; another model with its linear layers replaced.
     """
     if not torch._C._has_mkldnn or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
         return model
+    from gym_text_policies.backends.llama import PackedLlama
+
     with torch.inference_mode():
+        if PackedLlama.fits(model):
+            return PackedLlama(model)
         for module in list(model.modules()):
             for name, layer in list(module.named_children()):
                 if type(layer) is nn.Linear and layer.weight.device.type == "cpu" and layer.weight.dtype == torch.float32:

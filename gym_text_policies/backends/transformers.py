@@ -172,8 +172,8 @@ class TransformersBackend(Backend):
             questions, known, branches, candidates, self._prefixes.compute(branches), strict=True
         ):
             branch.keep(branch.wanted[0] + 1)
-            totals = logits.logsumexp(-1)
-            scores = [float((logits[rows, tokens] - totals[rows]).sum()) for tokens, rows in choices]
+            logs = logits.log_softmax(-1)
+            scores = [float(logs[rows, tokens].sum()) for tokens, rows in choices]
             if question.length_normalised:
                 scores = [score / len(tokens) for score, (tokens, _) in zip(scores, choices, strict=True)]
             answers.append(
