@@ -26,7 +26,7 @@ from typing import Any, Literal
 import gymnasium as gym
 import psutil
 
-import gym_text  # noqa: F401  registers the environments
+from gym_text.mountain_car import MOUNTAIN_CAR_SPEC
 from gym_text_policies import EpisodeStore, LLMPolicy, rollout
 from gym_text_policies.backends import load_backend
 from gym_text_policies.options import add_fields
@@ -90,22 +90,25 @@ def evaluations_of(folder: Path) -> list[Any]:
     return [[record["index"], record["proposal"]["parameters"], record["returns"]] for record in records]
 
 
-def training_of(folder: Path) -> tuple[str, list[Any]]:
+def training_of(folder: Path) -> tuple[dict[str, str], list[Any]]:
     """Return a hash of the trained adapter, and the losses of its steps."""
     curve = json.loads((folder / "adapter" / "training.json").read_text())["curve"]
-    weights = (folder / "adapter" / "adapter_model.safetensors").read_bytes()
-    return hashlib.sha256(weights).hexdigest(), [[line["step"], line["loss"]] for line in curve]
+    return weights_of(folder / "adapter"), [[line["step"], line["loss"]] for line in curve]
+
+
+def weights_of(folder: Path) -> dict[str, str]:
+    """Return a hash of each file of weights in a folder and below."""
+    paths = sorted(folder.rglob("*.safetensors"))
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
 
 
 def learning_of(folder: Path) -> tuple[dict[str, str], list[Any]]:
     """Return hashes of all weights that PPO has made (the best, the last, the optimiser's), and its metrics without timings."""
-    files = sorted(folder.glob("*/*.safetensors"))
-    weights = {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
     assert [line["iteration"] for line in lines] == list(range(1, len(lines) + 1)), "an iteration is missing, or there twice"
     timeless = [{name: value for name, value in line.items() if "seconds" not in name} for line in lines]
     assert any(line["policy_loss"] and line["grad_norm"] for line in lines), "nothing is learnt, so nothing is compared"
-    return weights, timeless
+    return weights_of(folder), timeless
 
 
 def prepare_training(folder: Path) -> tuple[str, ...]:
@@ -116,15 +119,8 @@ def prepare_training(folder: Path) -> tuple[str, ...]:
     return "--data", str(folder / "data" / "rows"), *prepare_model(folder)
 
 
-def prepare_player(folder: Path) -> tuple[str, ...]:
-    """Make a small model that plays: in place of all tokens it says those of the actions, each about as often."""
-    from gym_text.mountain_car import MOUNTAIN_CAR_SPEC
-
-    return prepare_model(folder, [action.name for action in MOUNTAIN_CAR_SPEC.actions])
-
-
 def prepare_model(folder: Path, said: Sequence[str] = ()) -> tuple[str, ...]:
-    """Make a small model with random weights, but for what it shall say."""
+    """Make a small model with random weights, which says the tokens of some words about equally often and no others."""
     import torch
     from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
@@ -173,7 +169,7 @@ RUNS = {
             *("--value-iterations", "1", "--learning-rate", "1e-3", "--dev-every", "3", "--dev-episodes", "2", "--folder"),
         ),
         learning_of,
-        prepare_player,
+        lambda folder: prepare_model(folder, [action.name for action in MOUNTAIN_CAR_SPEC.actions]),
     ),
 }
 

@@ -44,7 +44,7 @@ def main() -> None:
         start = time.perf_counter()
         ray.init(address="local", num_cpus=workers, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
         started = time.perf_counter() - start
-        options = EngineOptions("ray", ray_workers=workers)
+        options = EngineOptions(engine="ray", ray_workers=workers)
         rows.append(measure(config, f"Ray, {workers} worker{'s' * (workers > 1)}", options) | {"cluster_start": started})
         ray.shutdown()
     lines = ["| engine | cluster starts in, s | first policy ready, s | episodes/s | beside local |", "|---|---|---|---|---|"]
