@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import math
@@ -21,7 +22,7 @@ _PASS_TOKENS = 512
 _GUESSED = 7
 """Tokens that one pass tries ahead, of all answers together; on a CPU eight cost hardly more than one."""
 _REMEMBERED = 4096
-"""Answers kept for requests that come again, as they do when a game stands still."""
+"""Answers kept for requests that come again, as they do when a game stands still, and texts whose tokens are kept."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class TransformersBackend(Backend):
 
         self._tokenizer = tokenizer
         self._identity: Mapping[str, Any] = {"model": name} if isinstance(name, str) else name
+        self._tokens = functools.lru_cache(_REMEMBERED)(lambda text: tuple(text_tokens(tokenizer, text)))
         self._end: int = tokenizer.eos_token_id
         self._window: int = model.config.max_position_embeddings
         self._prefixes = Prefixes(model.eval(), check_int("max_cached_tokens", max_cached_tokens, 1, 10**9))
@@ -117,7 +119,7 @@ class TransformersBackend(Backend):
 
     def tokens(self, text: str) -> list[int]:
         """Return the tokens of a text that stands alone."""
-        return text_tokens(self._tokenizer, text)
+        return list(self._tokens(text))
 
     def _grammar(self, schema: str) -> Any:
         """Return what follows an answer token by token and says which may come next."""
