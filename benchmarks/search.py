@@ -8,6 +8,7 @@ minute of a core for each search.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import logging
 import platform
@@ -41,7 +42,6 @@ SHAPES = {3: {"bias": True, "bounds": (-6.0, 6.0)}, 2: {"bias": False, "bounds":
 MODEL = {"reasons": False, "retries": 1, "buffer_size": 10, "structured": True, "batch": 16}
 """How the language model is asked; several proposals of one prompt as in OPRO (https://arxiv.org/abs/2309.03409)."""
 ALONE = {"optimiser": "model", "warmup_episodes": 20, **MODEL}
-ALONE_EVALUATIONS = 100
 HYBRID = {"optimiser": "model then cma", "prompt": "numeric", "warmup_episodes": 120, "refine_at": 152, **MODEL}
 LEAST = 50
 """Evaluations from which on an unfinished search of the language model is in the table, and named there as unfinished."""
@@ -119,8 +119,8 @@ def all_rows() -> Iterator[Row]:
             yield Row("gp", "Gaussian process", size, budget, (("optimiser", "gp"),))
             then = "random then cma"
             yield Row(then, "random, then CMA-ES", size, budget, (("optimiser", then),))
-    for prompt in ("numeric", "semantic"):
-        yield Row(prompt, f"smollm2, {prompt}", 3, ALONE_EVALUATIONS, tuple({"prompt": prompt, **ALONE}.items()))
+    for budget, prompt in itertools.product(BUDGETS, ("numeric", "semantic")):
+        yield Row(prompt, f"smollm2, {prompt}", 3, budget, tuple({"prompt": prompt, **ALONE}.items()))
     without = {"optimiser": "random then cma", "refine_at": HYBRID["refine_at"]}
     yield Row("without", "random (152), CMA-ES: the next without the model", 3, 400, tuple(without.items()))
     yield Row("hybrid", "random (120), smollm2 (32), CMA-ES", 3, 400, tuple(HYBRID.items()))

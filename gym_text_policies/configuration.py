@@ -252,6 +252,9 @@ def _value(value: Any, hint: Any) -> Any:
         if origin is Literal:
             if any(value == choice and type(value) is type(choice) for choice in get_args(member)):
                 return value
+        elif origin is tuple:
+            if isinstance(value, list):
+                return tuple(_value(part, get_args(member)[0]) for part in value)
         elif origin in (dict, Mapping, types.MappingProxyType):
             if value is None or isinstance(value, dict):
                 return value or {}
@@ -277,4 +280,6 @@ def _value(value: Any, hint: Any) -> Any:
 def _expected(member: Any) -> str:
     if get_origin(member) is Literal:
         return "one of " + ", ".join(map(repr, get_args(member))) if len(get_args(member)) > 1 else repr(get_args(member)[0])
+    if get_origin(member) is tuple:
+        return f"a list, each {_expected(get_args(member)[0])}"
     return "keys and values" if get_origin(member) in (dict, Mapping) else _NAMES.get(member, str(member))

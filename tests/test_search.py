@@ -442,8 +442,19 @@ def test_unknown_keys_of_a_file_are_named_and_options_count_more(tmp_path):
     path.write_text("evaluatons: 3\n")
     with pytest.raises(UsageError, match="Did you mean 'evaluations'"):
         resolve(SearchConfig(config=str(path)))
-    path.write_text("evaluations: 3\nsearch_std: 0.5\nbuffer_size: 7\nwarmup_episodes: 2\n")
+    for text, message in {
+        "bias: maybe": "line 1: bias: expected true or false; got 'maybe'",
+        "seed: 1\nbounds: [a, 6]": r"line 2: bounds: expected a number",
+        "bounds: 6": "bounds: expected a list, each a number; got 6",
+        "seed: 1\nseed: 2": "line 2: expected each key once",
+        "- seed": "expected keys",
+    }.items():
+        path.write_text(text)
+        with pytest.raises(UsageError, match=message):
+            resolve(SearchConfig(config=str(path)))
+    path.write_text("evaluations: 3\nbias: no\nbounds: [-5, 5.5]\nsearch_std: 0.5\nbuffer_size: 7\nwarmup_episodes: 2\n")
     resolved = resolve(SearchConfig(config=str(path), evaluations=9))
+    assert (resolved.bias, resolved.bounds) == (False, (-5.0, 5.5))
     assert (resolved.evaluations, resolved.search_std, resolved.buffer_size, resolved.warmup_episodes) == (9, 0.5, 7, 2)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from gym_text.errors import UsageError, check_choice, check_int, check_options, import_extra
+from gym_text.errors import UsageError, check_choice, check_int
 from gym_text.text_env import fold_seed
+from gym_text_policies.configuration import Node, build, from_plain, keys_of, read_yaml
 from gym_text_policies.engines import ENGINE_OPTIONS, EngineOptions
 from gym_text_policies.environments import parse_environment
 from gym_text_policies.search.evaluate import Task
@@ -27,7 +27,7 @@ class SearchConfig(Asking, EngineOptions):
     the mean return of rollouts on fixed seeds. The folder keeps all; the same command goes on from there.
     """
 
-    config: str = field(default="", metadata={"positional": True})
+    config: str = field(default="", metadata={"positional": True, "internal": True})
     """A YAML file with these settings as keys; options given beside it count more."""
     environment: str = "MountainCarContinuous-v0"
     """A Gymnasium id, or one of ours; with keyword arguments as in FrozenLake-v1?is_slippery=False."""
@@ -125,25 +125,16 @@ def resolve(config: SearchConfig) -> SearchConfig:
     """Return the settings of a configuration's YAML file, with those that differ from their defaults beside it.
 
     Raises:
-        UsageError: If the file is none, or has other keys.
+        UsageError: If the file is none, or has other keys or values.
     """
     if not config.config:
         return config
-    yaml = import_extra("yaml", "experiments")
-    try:
-        keys = yaml.safe_load(Path(config.config).read_text("utf-8")) or {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UsageError(f"{config.config}: expected a YAML file; {error}.") from error
-    if not isinstance(keys, dict):
-        raise UsageError(f"{config.config}: expected keys with values; got {keys!r}.")
-    fields = {field.name: field for field in dataclasses.fields(SearchConfig) if field.name != "config"}
-    check_options(config.config, [str(key) for key in keys], list(fields))
-    given = {name: getattr(config, name) for name, one in fields.items() if getattr(config, name) != _default(one)}
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in keys.items()}
-    try:
-        return SearchConfig(**(values | given))
-    except TypeError as error:
-        raise UsageError(f"{config.config}: expected values of the types that gym-text search --help names; {error}.") from error
+    root = read_yaml(config.config)
+    own = [one for one in dataclasses.fields(SearchConfig) if one.name in keys_of(SearchConfig)]
+    given = {one.name: getattr(config, one.name) for one in own if getattr(config, one.name) != _default(one)}
+    if root.value is None or isinstance(root.value, dict):
+        root = Node({**(root.value or {}), **from_plain(given).value}, root.place)
+    return build(SearchConfig, root)
 
 
 def _default(one: dataclasses.Field[Any]) -> Any:

@@ -75,7 +75,7 @@ def search(config: SearchConfig, *, backend: Backend | None = None, watch: Watch
 def _loop(
     config: SearchConfig, evaluator: Evaluator, optimiser: Optimiser, store: EvaluationStore | None, watch: Watch | None
 ) -> Found:
-    history = store.evaluations() if store is not None else []  # an empty store is False
+    history = store.evaluations() if store is not None else []
     top = best(history) if history else None
     quantities = [q.name for key in evaluator.form.keys for q in evaluator.spec.fields[key].quantities]
     while len(history) < config.evaluations:
