@@ -92,7 +92,8 @@ def labels(config: Config) -> dict[str, str]:
     """Return the name of each policy, by its configuration as JSON; random and expert stand beside the variants."""
     env = gym.make("BabyAIText-v0")
     variants = {"random": {"model": "random"}, **read_variants(config.variants), "gold (expert)": {"model": "gold"}}
-    return {as_key(load_policy(env=env, **options).config): name for name, options in variants.items()}
+    asked = {name: {key: value for key, value in options.items() if key != "seeds"} for name, options in variants.items()}
+    return {as_key(load_policy(env=env, **options).config): name for name, options in asked.items()}
 
 
 def as_key(config: Mapping[str, Any]) -> str:

@@ -172,7 +172,6 @@ def _contests(config: BenchConfig, environment: str, engine: Engine) -> list[Con
         except UsageError as error:
             raise (UsageError(f"variant {label!r}: {error}") if label in variants else error) from error
         seeds = options.get("seeds", config.llm_seeds if identity.policy["kind"] == "llm" else config.seeds)
-        check_int(f"{label}: seeds", seeds, 0, 1_000_000)
         keys = {seed: identity.key(seed) for seed in range(config.first_seed, config.first_seed + seeds)}
         contests.append(Contest(environment, label, job, keys, identity.environment["max_episode_steps"] or 100))
     return contests

@@ -22,6 +22,12 @@ MOST_CONFIGURATIONS = 1000
 """More than this is taken for a mistake."""
 _MOST_VALUES = 100_000
 """Of a file, aliases written out: a few lines of aliases of aliases could fill the memory."""
+_PLAIN = {
+    "scalar": (":str", ":int", ":float", ":bool", ":null", ":merge", ":value"),
+    "sequence": (":seq",),
+    "mapping": (":map",),
+}
+"""Ends of the tags that a value may have."""
 _NAMES = {int: "an integer", float: "a number", str: "a text", bool: "true or false", type(None): "null"}
 
 
@@ -126,7 +132,7 @@ def keys_of(kind: type[Any]) -> list[str]:
 
 
 def _loader(yaml: Any) -> Any:
-    """Return a safe loader for which off, on, yes and no are words, and which makes no more than a number of values."""
+    """Return a safe loader for which off, on, yes, no and dates are words, and which makes no more than a number of values."""
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]  # the base comes from an optional package
         made = 0
@@ -141,22 +147,28 @@ def _loader(yaml: Any) -> Any:
             self.count(len(node.value))
 
     Loader.yaml_implicit_resolvers = {
-        first: [(tag, pattern) for tag, pattern in resolvers if first in "tTfF" or not tag.endswith(":bool")]
+        first: [
+            (tag, pattern)
+            for tag, pattern in resolvers
+            if not tag.endswith(":timestamp") and (first in "tTfF" or not tag.endswith(":bool"))
+        ]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
     return Loader
 
 
 def _check(loader: Any, root: Any, path: str) -> None:
-    """Raise `UsageError` if a mapping names a key twice, or a list or mapping is to be another type's object."""
+    """Raise `UsageError` if a mapping names a key twice or by no scalar, or a value is to be another type's object."""
     waiting, seen = [root], set()
     while waiting:
         node = waiting.pop()
-        if node.id == "scalar" or id(node) in seen:
+        if id(node) in seen:
             continue
         seen.add(id(node))
-        if not node.tag.endswith((":seq", ":map")):
+        if not node.tag.endswith(_PLAIN[node.id]):
             raise UsageError(f"{path}, line {node.start_mark.line + 1}: expected YAML without types of its own; got {node.tag!r}.")
+        if node.id == "scalar":
+            continue
         if node.id == "sequence":
             waiting += node.value
             continue
@@ -165,6 +177,8 @@ def _check(loader: Any, root: Any, path: str) -> None:
             waiting.append(value_node)
             if key_node.tag.endswith((":merge", ":value")):  # << and =, which are made no values of
                 continue
+            if key_node.id != "scalar":
+                raise UsageError(f"{path}, line {key_node.start_mark.line + 1}: expected a word as key; got a {key_node.id}.")
             key = str(loader.construct_object(key_node, deep=True))
             if key in keys:
                 raise UsageError(f"{path}, line {key_node.start_mark.line + 1}: expected each key once; {key!r} comes twice.")
@@ -265,7 +279,7 @@ def _value(value: Any, hint: Any) -> Any:
             try:
                 if with_digits:  # 1e-3 is a text in YAML 1.1
                     return float(value)
-            except ValueError:
+            except (ValueError, OverflowError):  # the latter from an integer of 400 digits
                 continue
         elif member is type(None):
             if value is None:

@@ -202,7 +202,10 @@ def write_atomically(path: Path, text: str) -> None:
     partial = path.with_name(path.name + ".partial")
     with _writing(path):
         try:
-            partial.write_text(text, "utf-8")
+            with partial.open("w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())  # else the name may reach the disk before the text does
             os.replace(partial, path)
         except OSError:
             partial.unlink(missing_ok=True)
@@ -231,7 +234,7 @@ def _write(file: int, data: bytes, offset: int) -> None:
         while rest:
             rest = rest[os.write(file, rest) :]
         os.fsync(file)
-    except OSError:
+    except BaseException:  # Ctrl-C as well: the next record follows here
         os.ftruncate(file, offset)
         raise
 

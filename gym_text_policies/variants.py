@@ -1,15 +1,18 @@
-"""Policies by name out of a YAML file: a mapping from a row's name to the options of `load_policy`, ``model`` among them."""
+"""Policies by name out of a YAML file: a mapping from a row's name to the options of `load_policy`, ``model`` among them.
+
+A row may also say ``seeds``: how many episodes the benchmark plays of it, where it is not to be ``llm_seeds``.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from gym_text.errors import UsageError
+from gym_text.errors import UsageError, check_int
 from gym_text_policies.configuration import read_yaml
 
 Variants = dict[str, dict[str, Any]]
-"""Name -> options of `load_policy`."""
+"""Name -> options of `load_policy`, and perhaps ``seeds``."""
 
 
 def read_variants(path: str | Path) -> Variants:
@@ -37,5 +40,6 @@ def read_variants(path: str | Path) -> Variants:
             raise UsageError(f"{place}: expected a model, such as 'model: smollm2'; got {options.get('model')!r}.")
         if "env" in options:
             raise UsageError(f"{place}: expected options of a policy; got 'env'. Name environments beside the variants.")
+        check_int(f"{place}: seeds", options.get("seeds", 0), 0, 1_000_000)
         variants[name] = options
     return variants

@@ -111,6 +111,25 @@ def test_mappings_and_missing_files(tmp_path, write):
     assert merged["b"] == merged["e"] == {"c": 2, "d": 1}
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: &a [1]\n? *a\n: 2", "expected a word as key; got a sequence"),
+        ("a: !!binary aGk=", "expected YAML without types of its own"),
+        ("a: !!timestamp 2020-01-01", "expected YAML without types of its own"),
+    ],
+)
+def test_what_is_no_plain_value_is_refused(write, text, message):
+    with pytest.raises(UsageError, match=message):
+        read_yaml(write(text))
+
+
+def test_dates_are_words_and_endless_numbers_are_refused(write):
+    assert read_yaml(write("a: 2020-01-01")).plain() == {"a": "2020-01-01"}
+    with pytest.raises(UsageError, match=r"agent\.temperature: expected a number"):
+        parse_config(write(FILE.replace(".5", "1" * 400)))
+
+
 @pytest.mark.parametrize("repeated", ["[{}]", "{{<<: [{}]}}"])
 def test_aliases_of_aliases_end_in_an_error_and_not_in_a_full_memory(write, repeated):
     lines = ["a0: &a0 {x: 1}", *(f"a{n}: &a{n} {repeated.format(', '.join([f'*a{n - 1}'] * 10))}" for n in range(1, 12))]

@@ -84,7 +84,7 @@ def _python_interface() -> Any:
 def _enter() -> None:
     """Refuse to call Java in a forked child; give it back the signals that a library has taken. Before each call of a game."""
     if _handlers is None or _jvm_pid != os.getpid():
-        _python_interface()  # raises: this process was forked
+        _python_interface()  # starts Java, or raises: this process was forked
     else:
         _handlers.restore()
 

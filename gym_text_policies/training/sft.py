@@ -77,7 +77,7 @@ class SFTConfig:
     report_to: str = "none"
     """Where else metrics go: none, tensorboard, or what else transformers knows."""
     precision: str = "float32"
-    """Of the products: float32, or bfloat16 (autocast; the weights that learn stay float32), twice as fast where the processor
+    """Of the products: float32, or bfloat16 (autocast; the weights that learn stay float32), faster where the processor
     multiplies it in hardware: GPUs, CPUs with AMX."""
     four_bit: bool = False
     """Read the base in 4 bits; on CUDA."""
@@ -192,6 +192,8 @@ def _claim(config: SFTConfig) -> EpisodeStore | None:
         return None
     free = ("folder", "log_steps", "report_to", "merge_to", "push_to", "rows_per_pass")
     settings = {name: value for name, value in dataclasses.asdict(config).items() if name not in free}
+    if config.precision == "float32":  # a folder of before there was a choice goes on
+        settings.pop("precision")
     return EpisodeStore(config.folder, {"run": "sft", **settings})
 
 
