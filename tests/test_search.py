@@ -309,8 +309,9 @@ def test_several_proposals_of_one_prompt_are_evaluated_before_the_next(tmp_path)
     assert len({request.seed for request in requests}) == len(requests) > 8
     assert sum(e.parameters == (2, 2, 2) for e in whole.evaluations) <= 1
     for some in (3, 9):  # a search that was stopped within a prompt's proposals goes on
-        part, _ = asked(script, **(options | {"evaluations": some, "folder": str(tmp_path)}))
+        part, again = asked(script, **(options | {"evaluations": some, "folder": str(tmp_path)}))
         assert tried(part) == tried(whole)[:some]
+    assert sum(len(request.messages) == 2 for request in again) == 2 + 4  # not those that were evaluated already
     with pytest.raises(UsageError, match="batch: expected 1"):
         config(optimiser="model", batch=2, temperature=0)
 

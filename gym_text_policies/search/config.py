@@ -28,7 +28,7 @@ class SearchConfig(Asking, EngineOptions):
     """
 
     config: str = field(default="", metadata={"positional": True, "internal": True})
-    """A YAML file with these settings as keys; options given beside it count more."""
+    """A YAML file with these settings as keys; options beside it that are not at their default count more."""
     environment: str = "MountainCarContinuous-v0"
     """A Gymnasium id, or one of ours; with keyword arguments as in FrozenLake-v1?is_slippery=False."""
     optimiser: str = "model"

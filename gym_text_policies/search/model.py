@@ -100,19 +100,25 @@ class ModelOptimiser(Optimiser):
         done = (len(history) - self._start) % self._asking.batch
         known = history[: len(history) - done]
         if len(known) not in self._made:
-            self._made = {len(known): self._ask(known)}
+            self._made = {len(known): self._ask(known, history[len(known) :])}
         return self._made[len(known)][done:]
 
-    def _ask(self, history: Sequence[Evaluation]) -> list[Proposal]:
+    def _ask(self, history: Sequence[Evaluation], made: Sequence[Evaluation]) -> list[Proposal]:
+        """Return the proposals from one prompt; those that an earlier run has evaluated are not asked for again."""
         begin, messages = time.perf_counter(), self.messages(history)
         drafts = [_Draft(len(history) + i, list(messages)) for i in range(self._asking.batch)]
+        for draft, evaluation in zip(drafts, made, strict=False):
+            draft.chosen = evaluation.parameters
         for attempt in range(self._asking.retries + 1):
             left = [draft for draft in drafts if draft.chosen is None]
-            answers = self._backend.answer([self._request(d.messages, d.index, attempt) for d in left]) if left else []
+            if not left:
+                break
+            answers = self._backend.answer([self._request(draft.messages, draft.index, attempt) for draft in left])
             for draft, answer in zip(left, answers, strict=True):
                 self._read(draft, answer, history, [d.chosen for d in drafts if d.chosen is not None])
-        seconds = (time.perf_counter() - begin) / len(drafts)
-        return [self._proposal(draft, seconds) for draft in drafts]
+        asked = drafts[len(made) :]
+        seconds = (time.perf_counter() - begin) / len(asked)
+        return [*(evaluation.proposal for evaluation in made), *(self._proposal(draft, seconds) for draft in asked)]
 
     def _read(self, draft: _Draft, answer: Answer, history: Sequence[Evaluation], others: Sequence[Sequence[float]]) -> None:
         """Take the parameters of an answer, or note what to tell the model about it."""

@@ -32,7 +32,7 @@ class Proposal:
     tokens_in: int = 0
     """Tokens given to the model, over all answers."""
     tokens_cached: int = 0
-    """Those of `tokens_in` that were not computed again."""
+    """Those of `tokens_in` that the model remembered from earlier calls; what proposals of one prompt share counts as new."""
     tokens_out: int = 0
     """Tokens that the model wrote."""
     cost: float = 0.0
