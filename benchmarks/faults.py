@@ -1,4 +1,4 @@
-"""Faults at length: runs killed 20 times, 1,000 requests to a provider that does everything wrong, memory over 10,000 episodes.
+"""Faults at length: 20 kills of each kind of run, 1,000 requests to a faulty provider, memory over 10,000 episodes.
 
 Each part writes its own entry of the results and leaves the others as they are.
 """
@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shlex import split
 from typing import Any, Literal
 
 import gymnasium as gym
@@ -57,7 +58,7 @@ class Config:
 class Run:
     """A kind of run that can be killed."""
 
-    arguments: tuple[str, ...]
+    arguments: list[str]
     """Of `gym-text`; the folder follows."""
     result: Callable[[Path], Any]
     """From the folder to all that has to be equal, without timings."""
@@ -68,11 +69,7 @@ class Run:
 
 
 def episodes_of(folder: Path) -> dict[str, str]:
-    """Return a hash of each stored episode without its timings, by key.
-
-    Raises:
-        AssertionError: If one is stored twice.
-    """
+    """Return a hash of each stored episode without its timings, by key."""
     hashes = {}
     for line in (folder / "episodes.jsonl").read_bytes().splitlines():
         record = json.loads(line)
@@ -144,29 +141,26 @@ def prepare_model(folder: Path, said: Sequence[str] = ()) -> tuple[str, ...]:
 
 RUNS = {
     "bench": Run(
-        (
-            *("bench", "--environments", "BabyAIText-v0?task=goto", "CookingWorldText-v0", "--models", "scripted:go forward"),
-            *("--modes", "text", "--seeds", "150", "--llm-seeds", "50", "--folder"),
+        split(
+            "bench --environments BabyAIText-v0?task=goto CookingWorldText-v0 --models 'scripted:go forward' "
+            "--modes text --seeds 150 --llm-seeds 50 --folder"
         ),
         episodes_of,
     ),
     "search": Run(
-        (
-            *("search", "--optimiser", "cma", "--evaluations", "60", "--num-rollouts", "10", "--no-pictures"),
-            *("--no-trajectories", "--folder"),
-        ),
+        split("search --optimiser cma --evaluations 60 --num-rollouts 10 --no-pictures --no-trajectories --folder"),
         evaluations_of,
     ),
     "sft": Run(
-        ("sft", "--epochs", "20", "--max-steps", "40", "--save-steps", "4", "--folder"),
+        split("sft --epochs 20 --max-steps 40 --save-steps 4 --folder"),
         training_of,
         prepare_training,
         repeatable=False,
     ),
     "ppo": Run(
-        (
-            *("ppo", "--environments", "MountainCarContinuousLLM-v0?max_episode_steps=6", "--iterations", "8", "--episodes", "4"),
-            *("--value-iterations", "1", "--learning-rate", "1e-3", "--dev-every", "3", "--dev-episodes", "2", "--folder"),
+        split(
+            "ppo --environments MountainCarContinuousLLM-v0?max_episode_steps=6 --iterations 8 --episodes 4 "
+            "--value-iterations 1 --learning-rate 1e-3 --dev-every 3 --dev-episodes 2 --folder"
         ),
         learning_of,
         lambda folder: prepare_model(folder, [action.name for action in MOUNTAIN_CAR_SPEC.actions]),
@@ -190,7 +184,6 @@ def main() -> None:
 
 def write(part: str, record: dict[str, Any]) -> None:
     """Put one part into the results."""
-    RESULTS.mkdir(exist_ok=True)
     path = RESULTS / "faults.json"
     records = (json.loads(path.read_text()) if path.exists() else {}) | {part: record}
     path.write_text(json.dumps({name: records[name] for name in PARTS if name in records}, indent=2) + "\n")
@@ -203,18 +196,17 @@ def kill_and_resume(run: Run, config: Config) -> dict[str, Any]:
     """Kill a run again and again at random moments of its life, let it end, and compare with an undisturbed one.
 
     Each life lasts a random part of what a resumed run needs to start and to do its share of the work. A run that gets to its end
-    before it has been killed often enough is followed by another in a new folder.
+    before it has been killed often enough is followed by another in a new folder; one that has never been killed does not count.
     """
-    rng, kills, compared, lives = random.Random(config.seed), 0, 0, []
+    rng, kills, lives, kills_of_runs = random.Random(config.seed), 0, [], []
     with tempfile.TemporaryDirectory() as scratch:
         whole = Path(scratch) / "whole"
-        run = replace(run, arguments=(run.arguments[0], *run.prepare(Path(scratch)), *run.arguments[1:]))
-        undisturbed = live(run, whole)
-        expected = run.result(whole)
+        run = replace(run, arguments=[run.arguments[0], *run.prepare(Path(scratch)), *run.arguments[1:]])
+        undisturbed, expected = live(run, whole), run.result(whole)
         resumed = live(run, whole) if run.repeatable else undisturbed / 2  # what starting costs, about
         share = (undisturbed - resumed) / config.kills
         while kills < config.kills:
-            folder = Path(scratch) / f"killed-{compared}"
+            folder, before = Path(scratch) / f"killed-{len(kills_of_runs)}", kills
             while kills < config.kills:
                 life = rng.uniform(0, 2 * (resumed + share))
                 if live(run, folder, life) < life:
@@ -225,10 +217,12 @@ def kill_and_resume(run: Run, config: Config) -> dict[str, Any]:
             else:
                 live(run, folder)
             assert run.result(folder) == expected, "the resumed run gives something else"
-            compared += 1
+            kills_of_runs.append(kills - before)
             shutil.rmtree(folder)
-    line = f"killed {kills} times, in {compared} runs of {undisturbed:.1f} s; resumed, all results equal the undisturbed run's"
-    return {"line": line, "kills": kills, "runs": compared, "lives": lives, "undisturbed_seconds": undisturbed}
+    runs = sum(map(bool, kills_of_runs))
+    line = f"{kills} kills in {runs} runs of {undisturbed:.1f} s; resumed, all results equal the undisturbed run's"
+    counts = {"kills": kills, "runs": runs, "kills_of_runs": kills_of_runs}
+    return {"line": line, **counts, "lives": lives, "undisturbed_seconds": undisturbed}
 
 
 def live(run: Run, folder: Path, life: float | None = None) -> float:
@@ -293,9 +287,9 @@ def providers(config: Config) -> dict[str, Any]:
     assert sorted(episode.seed for episode in stored) == list(seeds), "every episode once"
     assert sum(outcomes.values()) == len(seeds) and set(outcomes) <= {"won", "lost", "truncated", "error"}
     kinds = Counter(str(episode.error).split(": ")[2][:40] for episode in stored if episode.error)
-    told = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
     asked = sum(episode.length + 2 * (episode.error is not None) for episode in stored)  # at least: a second try stands for two
     assert asked >= config.requests, "every fault has happened"
+    told = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
     first = f"the first {config.requests} requests, {config.requests // 2} of them with faults"
     line = f"{len(seeds)} episodes beside {first}: {told}; none missing, none twice; {seconds:.0f} s"
     return {"line": line, "outcomes": outcomes, "errors": kinds, "seconds": seconds}

@@ -1,6 +1,7 @@
 """Fuzzing at length: the properties of tests/test_fuzz.py on many more random inputs, by hypothesis and by atheris.
 
 atheris (https://github.com/google/atheris) finds inputs that reach new branches of the parsers; it is used where it is installed.
+It sees branches only of modules that it has itself imported, so nothing of this project is imported at the top of this file.
 """
 
 from __future__ import annotations
@@ -19,9 +20,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Literal
 from xml.etree import ElementTree
-
-from gym_text_policies.options import add_fields
 
 RESULTS = Path(__file__).parent / "results"
 TESTS = Path(__file__).parent.parent / "tests"
@@ -39,12 +39,12 @@ PARSERS = (
 class Config:
     """How long to try."""
 
+    only: tuple[Literal["hypothesis", "atheris"], ...] = ("hypothesis", "atheris")
+    """Tools to run; the results of the other stay as they are."""
     examples: int = 2000
     """Inputs for each property, by hypothesis."""
     seconds: int = 20
     """Seconds for each parser, by atheris."""
-    parser: str = ""
-    """Fuzz this one alone, by atheris; it ends the process."""
 
 
 @dataclass(frozen=True)
@@ -54,21 +54,26 @@ class Tried:
     property: str
     by: str
     inputs: int
+    """By atheris, those it ran; by hypothesis, those it was asked for, or none if the test was skipped."""
     seconds: float
     found: str
     """The failure; empty if there is none."""
+    branches: int = 0
+    """By atheris: places of the code that the inputs have reached (`cov` of libFuzzer)."""
 
 
 def main() -> None:
     """Try all properties, print what was found, and write it to the results."""
+    from gym_text_policies.options import add_fields
+
     options = argparse.ArgumentParser(description=__doc__)
     add_fields(options, Config)
     config = Config(**vars(options.parse_args()))
-    if config.parser:
-        fuzz_one(config)
     tried = []
     for one in by_all(config):
-        print(f"{one.property}, {one.by}: {one.inputs} inputs, {one.seconds:.0f} s{': ' * bool(one.found)}{one.found}", flush=True)
+        reached = f", {one.branches} branches" if one.branches else ""
+        failure = f": {one.found}" if one.found else ""
+        print(f"{one.property}, {one.by}: {one.inputs} inputs{reached}, {one.seconds:.0f} s{failure}", flush=True)
         tried.append(one)
     write(config, tried)
     if any(one.found for one in tried):
@@ -77,10 +82,15 @@ def main() -> None:
 
 def by_all(config: Config) -> Iterator[Tried]:
     """Try all properties by hypothesis, and the parsers by atheris."""
-    yield from by_hypothesis(config.examples)
+    if "hypothesis" in config.only:
+        yield from by_hypothesis(config.examples)
+    if "atheris" not in config.only:
+        return
     if importlib.util.find_spec("atheris"):
+        folder = tempfile.mkdtemp(prefix="fuzz-")
+        print(f"Inputs that fail are left in {folder}.", flush=True)
         for name in PARSERS:
-            yield by_atheris(name, config.seconds)
+            yield by_atheris(name, config.seconds, folder)
     else:
         print("atheris is not installed: the parsers are fuzzed by hypothesis alone.")
 
@@ -91,50 +101,66 @@ def by_hypothesis(examples: int) -> list[Tried]:
         path = Path(folder) / "tests.xml"
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junit-xml={path}", TESTS / "test_fuzz.py"]
         subprocess.run(command, env={**os.environ, "FUZZ_EXAMPLES": str(examples)}, stdout=subprocess.DEVNULL, check=False)
-        cases = list(ElementTree.parse(path).getroot().iter("testcase"))
-    found = ["\n".join(part.text or "" for part in case) for case in cases]
-    return [
-        Tried(case.attrib["name"], "hypothesis", examples, float(case.attrib["time"]), failure)
-        for case, failure in zip(cases, found, strict=True)
-    ]
+        return [read_case(case, examples) for case in ElementTree.parse(path).getroot().iter("testcase")]
 
 
-def by_atheris(name: str, seconds: int) -> Tried:
-    """Run one parser in a process of its own, which atheris ends."""
-    command = [sys.executable, __file__, "--parser", name, "--seconds", str(seconds)]
+def read_case(case: ElementTree.Element, examples: int) -> Tried:
+    """Read what pytest says about one test; a skipped one has tried nothing."""
+    inputs = 0 if case.find("skipped") is not None else examples
+    failures = [f"{part.get('message')}\n{part.text}" for part in case if part.tag in ("failure", "error")]
+    return Tried(case.attrib["name"], "hypothesis", inputs, float(case.attrib["time"]), "\n".join(failures))
+
+
+def by_atheris(name: str, seconds: int, folder: str) -> Tried:
+    """Run one parser in a process of its own, which atheris ends; an input that fails is left in the folder."""
+    command = [sys.executable, __file__, "atheris", name, str(seconds), folder]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     inputs = re.search(r"number_of_executed_units: (\d+)", done.stderr)
-    return Tried(name, "atheris", int(inputs[1]) if inputs else 0, seconds, done.stderr[-5000:] if done.returncode else "")
+    branches = [int(count) for count in re.findall(r"\bcov: (\d+)", done.stderr)]
+    found = (done.stderr or "it failed without a word")[-5000:] if done.returncode or not inputs else ""
+    return Tried(name, "atheris", int(inputs[1]) if inputs else 0, seconds, found, max(branches, default=0))
 
 
-def fuzz_one(config: Config) -> None:
+def fuzz_one(name: str, seconds: str, folder: str) -> None:
     """Try a parser on inputs that atheris finds; this does not return."""
     import atheris
 
+    blind = sorted({"gym_text", "gym_text_policies"} & set(sys.modules))
+    if blind:
+        raise RuntimeError(f"expected nothing of this project to be imported before atheris can watch it; got {', '.join(blind)}")
     sys.path.insert(0, str(TESTS))
-    with atheris.instrument_imports(include=["gym_text", "gym_text_policies"]), tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)  # where the input is left that causes a failure
-        test = getattr(importlib.import_module("test_fuzz"), config.parser)
-        atheris.Setup([sys.argv[0], f"-max_total_time={config.seconds}", "-print_final_stats=1"], test.hypothesis.fuzz_one_input)
+    options = [f"-max_total_time={seconds}", f"-artifact_prefix={folder}/{name}-", "-print_final_stats=1"]
+    with atheris.instrument_imports(include=["gym_text", "gym_text_policies"]):
+        test = getattr(importlib.import_module("test_fuzz"), name)
+        atheris.Setup([sys.argv[0], *options], test.hypothesis.fuzz_one_input)
         atheris.Fuzz()
 
 
 def write(config: Config, tried: list[Tried]) -> None:
-    """Write the table and the record."""
+    """Write the table and the record; what another tool has found before stays."""
     RESULTS.mkdir(exist_ok=True)
-    lines = ["| property | by | inputs | s | found |", "|---|---|---|---|---|"]
+    path = RESULTS / "fuzz.json"
+    before = json.loads(path.read_text())["tried"] if path.exists() else []
+    kept = [Tried(**one) for one in before if one["by"] not in config.only]
+    tried = sorted([*kept, *tried], key=lambda one: one.by, reverse=True)
+    lines = ["| property | by | inputs | branches | s | found |", "|---|---|---|---|---|---|"]
     lines += [
-        f"| {one.property.removeprefix('test_').replace('_', ' ')} | {one.by} | {one.inputs} | {one.seconds:.0f} "
-        f"| {'a failure' if one.found else 'nothing'} |"
+        f"| {one.property.removeprefix('test_').replace('_', ' ')} | {one.by} | {one.inputs or 'skipped'} | {one.branches or ''} "
+        f"| {one.seconds:.0f} | {'a failure' if one.found else 'nothing'} |"
         for one in tried
     ]
     total = sum(one.inputs for one in tried)
     tools = ", ".join(f"{name} {version(name)}" for name in dict.fromkeys(one.by for one in tried))
-    text = "\n".join(["`python benchmarks/fuzz.py`", "", *lines, "", f"{total} inputs in all; {tools}.", ""])
-    (RESULTS / "fuzz.md").write_text(text)
+    notes = [
+        f"{total} inputs in all; {tools}. Inputs of hypothesis are those it was asked for; branches are what atheris saw reached.",
+    ]
+    command = "`python benchmarks/fuzz.py`"
+    if kept:
+        command += f"; the rows of {' and '.join(config.only)} anew with `--only {' '.join(config.only)}`"
+    (RESULTS / "fuzz.md").write_text("\n".join([command, "", *lines, "", *notes, ""]))
     record = {"config": dataclasses.asdict(config), "tried": [dataclasses.asdict(one) for one in tried]}
-    (RESULTS / "fuzz.json").write_text(json.dumps(record, indent=2) + "\n")
+    path.write_text(json.dumps(record, indent=2) + "\n")
 
 
 if __name__ == "__main__":
-    main()
+    fuzz_one(*sys.argv[2:]) if sys.argv[1:2] == ["atheris"] else main()
