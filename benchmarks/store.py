@@ -1,4 +1,4 @@
-"""What storing costs: size of episodes, writing and opening a folder, and memory for each episode, with and without prompts."""
+"""What playing and storing cost: size of episodes, writing, opening and reading a folder, and memory for each key."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import json
 import os
+import pickle
 import tempfile
 import time
 import tracemalloc
@@ -40,6 +41,8 @@ class Config:
     """Episodes that are played for each row."""
     stored: int = 2000
     """Episodes that are stored for each row, each of the played ones under many keys."""
+    keys: int = 200_000
+    """Keys in the folder whose memory is measured: many, so that what Python has at hand from before counts for nothing."""
 
 
 def main() -> None:
@@ -48,31 +51,39 @@ def main() -> None:
     add_fields(parser, Config)
     config = Config(**vars(parser.parse_args()))
     rows = [measure(config, name, policy) for name, policy in ROWS.items()]
+    memory = bytes_a_key(config.keys)
     lines = [
-        "| episodes of | steps | kB an episode | stored/s | CPU ms of it | opened/s | bytes of memory a key |",
-        "|" + "---|" * 7,
+        "| episodes of | steps | CPU ms a step to play | kB an episode | kB pickled | stored/s | CPU ms of it | opened/s "
+        "| CPU ms to read one |",
+        "|" + "---|" * 9,
     ]
     for row in rows:
-        figures = [f"{row[key]:,.0f}" for key in ("steps", "kilobytes", "stored_per_second")]
-        figures += [f"{row['cpu_ms']:.1f}", f"{row['opened_per_second']:,.0f}", f"{row['bytes_a_key']:.0f}"]
+        figures = [f"{row['steps']:.0f}", f"{row['play_ms']:.2f}", f"{row['kilobytes']:.0f}", f"{row['pickled_kilobytes']:.0f}"]
+        figures += [f"{row['stored_per_second']:,.0f}", f"{row['cpu_ms']:.1f}", f"{row['opened_per_second']:,.0f}"]
+        figures += [f"{row['read_ms']:.1f}"]
         lines.append(f"| {row['name']} | {' | '.join(figures)} |")
     load = max(row["load"] for row in rows)
     notes = [
         f"{config.stored} episodes of {config.environment} a row, each synced to disk. Opened: per second of CPU time.",
+        f"A key takes {memory:.0f} bytes of memory (of {config.keys} in one folder).",
         f"{os.cpu_count()} cores; load of the machine meanwhile up to {load:.1f}.",
     ]
     text = "\n".join(["`python benchmarks/store.py`", "", *lines, "", *notes, ""])
     print(text)
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "store.md").write_text(text)
-    (RESULTS / "store.json").write_text(json.dumps({"config": asdict(config), "rows": rows}, indent=2) + "\n")
+    record = {"config": asdict(config), "bytes_a_key": memory, "rows": rows}
+    (RESULTS / "store.json").write_text(json.dumps(record, indent=2) + "\n")
 
 
 def measure(config: Config, name: str, policy: dict[str, Any]) -> dict[str, Any]:
-    """Play some episodes, store each under many keys, and open the folder."""
+    """Play some episodes, store each under many keys, open the folder, and read all."""
     make_env = partial(gym.make, config.environment, expert="off")
     player = load_policy(env=make_env(), **policy)
+    list(rollout(make_env, player, range(config.played)))  # the JVM starts and compiles, and what is made once is made
+    start = time.process_time()
     episodes = list(rollout(make_env, player, range(config.played)))
+    steps, played = sum(episode.length for episode in episodes), time.process_time() - start
     with tempfile.TemporaryDirectory() as folder:
         with EpisodeStore(folder, {}) as store:
             start, cpu = time.perf_counter(), time.process_time()
@@ -81,23 +92,37 @@ def measure(config: Config, name: str, policy: dict[str, Any]) -> dict[str, Any]
             stored, cpu = time.perf_counter() - start, time.process_time() - cpu
         size = store.path.stat().st_size
         start = time.process_time()
-        assert len(EpisodeStore(folder)) == config.stored
+        opened_store = EpisodeStore(folder)
         opened = time.process_time() - start
+        assert len(opened_store) == config.stored
+        start = time.process_time()
+        assert sum(1 for _ in opened_store.episodes()) == config.stored
+        read = time.process_time() - start
+    return {
+        "name": name,
+        "steps": steps / len(episodes),
+        "play_ms": played / steps * 1000,
+        "kilobytes": size / config.stored / 1000,
+        "pickled_kilobytes": sum(len(pickle.dumps(episode)) for episode in episodes) / len(episodes) / 1000,
+        "stored_per_second": config.stored / stored,
+        "cpu_ms": cpu / config.stored * 1000,
+        "opened_per_second": config.stored / opened,
+        "read_ms": read / config.stored * 1000,
+        "load": psutil.getloadavg()[0],
+    }
+
+
+def bytes_a_key(keys: int) -> float:
+    """Return the memory that an opened folder takes for each of its keys."""
+    with tempfile.TemporaryDirectory() as folder:
+        lines = "".join(f'{{"key": "{number:032x}", "error": null}}\n' for number in range(keys))
+        (Path(folder) / EpisodeStore.file_name).write_text(lines)
         tracemalloc.start()
         kept = EpisodeStore(folder)
         memory = tracemalloc.get_traced_memory()[0]
         tracemalloc.stop()
-        assert len(kept) == config.stored
-    return {
-        "name": name,
-        "steps": sum(episode.length for episode in episodes) / len(episodes),
-        "kilobytes": size / config.stored / 1000,
-        "stored_per_second": config.stored / stored,
-        "cpu_ms": cpu / config.stored * 1000,
-        "opened_per_second": config.stored / opened,
-        "bytes_a_key": memory / config.stored,
-        "load": psutil.getloadavg()[0],
-    }
+        assert len(kept) == keys
+    return memory / keys
 
 
 if __name__ == "__main__":
