@@ -54,7 +54,7 @@ def main() -> None:
     command += " --drawn" * arguments.drawn
     write_atomically(RESULTS / f"{arguments.result}.md", f"{table}\n\nMade by `{command}`.\n")
     record = json.loads((store.folder / "table.json").read_text("utf-8")) | {"command": command}
-    record["config"].pop("variants", None)
+    record["config"] = {key: value for key, value in record["config"].items() if key not in ("variants", "folder")}
     write_atomically(RESULTS / f"{arguments.result}.json", json.dumps(record, indent=2) + "\n")
     print(table)
 
