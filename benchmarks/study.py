@@ -26,7 +26,7 @@ from gym_text_policies.options import add_fields
 from gym_text_policies.records import Episode
 from gym_text_policies.report.plots import mean_and_error
 from gym_text_policies.store import EpisodeStore, write_atomically
-from gym_text_policies.variants import read_variants
+from gym_text_policies.variants import policy_options, read_variants
 
 HERE = Path(__file__).parent
 MEASURES = {
@@ -92,8 +92,7 @@ def labels(config: Config) -> dict[str, str]:
     """Return the name of each policy, by its configuration as JSON; random and expert stand beside the variants."""
     env = gym.make("BabyAIText-v0")
     variants = {"random": {"model": "random"}, **read_variants(config.variants), "gold (expert)": {"model": "gold"}}
-    asked = {name: {key: value for key, value in options.items() if key != "seeds"} for name, options in variants.items()}
-    return {as_key(load_policy(env=env, **options).config): name for name, options in asked.items()}
+    return {as_key(load_policy(env=env, **policy_options(row)).config): name for name, row in variants.items()}
 
 
 def as_key(config: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ from gym_text_policies.engines import ENGINE_OPTIONS, Engine, EngineOptions, Job
 from gym_text_policies.environments import environment_maker, parse_environment
 from gym_text_policies.store import EpisodeStore, write_atomically
 from gym_text_policies.table import NOTES, markdown, mean, row
-from gym_text_policies.variants import Variants, read_variants
+from gym_text_policies.variants import Variants, policy_options, read_variants
 
 CONTROL = ("LunarLanderLLM-v2", "MountainCarContinuousLLM-v0")
 GAMES = ("CookingWorldText-v0", "BabyAIText-v0")
@@ -79,8 +79,9 @@ class BenchConfig(EngineOptions):
         """Return what all runs into one folder must share: everything but how many seeds, how fast, and where to."""
         free = ("folder", "first_seed", "seeds", "llm_seeds", "batch", "max_concurrency", "retry_errors", "variants")
         settings = {key: value for key, value in dataclasses.asdict(self).items() if key not in (*free, *ENGINE_OPTIONS)}
-        rows = {name: {key: row[key] for key in row if key != "seeds"} for name, row in self.rows().items()}
-        return {"benchmark": "policies", **settings, **({"variants": rows} if self.variants else {})}
+        if self.variants:
+            settings["variants"] = {name: policy_options(one) for name, one in self.rows().items()}
+        return {"benchmark": "policies", **settings}
 
     def rows(self) -> Variants:
         """Return the rows of language models: name -> options of `load_policy`."""
@@ -165,8 +166,7 @@ def _contests(config: BenchConfig, environment: str, engine: Engine) -> list[Con
     env.close()
     contests = []
     for label, options in policies.items():
-        policy = {key: value for key, value in options.items() if key != "seeds"}
-        job = Job(environment, arguments, policy, config.batch, config.max_concurrency)
+        job = Job(environment, arguments, policy_options(options), config.batch, config.max_concurrency)
         try:
             identity = engine.identify(job)
         except UsageError as error:

@@ -85,7 +85,7 @@ def parse_yaml(text: str, source: str) -> Node:
     except UsageError:
         raise
     except (yaml.YAMLError, ValueError, RecursionError, AttributeError, LookupError, ArithmeticError) as error:
-        # the latter from `!!timestamp x`, `!!int ''` and the like, on which PyYAML's own code fails
+        # the latter from `!!int ''`, `!!bool x` and the like, on which PyYAML's own code fails
         raise UsageError(f"{source}: expected YAML; {' '.join(str(error).split())}.") from error
 
 

@@ -5,6 +5,7 @@ A row may also say ``seeds``: how many episodes the benchmark plays of it, where
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,3 +44,8 @@ def read_variants(path: str | Path) -> Variants:
         check_int(f"{place}: seeds", options.get("seeds", 0), 0, 1_000_000)
         variants[name] = options
     return variants
+
+
+def policy_options(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of a row `load_policy` takes: all but how many episodes are played of it."""
+    return {key: value for key, value in row.items() if key != "seeds"}
