@@ -17,6 +17,7 @@ from gym_text_policies.backends.tokens import prompt_tokens, text_tokens
 from gym_text_policies.backends.transformers import TransformersBackend
 from gym_text_policies.policy import text_spec
 from gym_text_policies.store import EpisodeStore
+from gym_text_policies.training import sequences
 from gym_text_policies.training.collect import CollectConfig, collect
 from gym_text_policies.training.lora import add_lora, load_base, merge_adapter
 from gym_text_policies.training.rows import Asked, Row, read_rows, rows_of, write_rows
@@ -151,7 +152,9 @@ def test_a_dataset_of_another_prompt_version_is_refused(tmp_path, noisy_rows):
         read_rows(tmp_path / "nothing")
 
 
-def test_packed_losses_are_those_of_one_plain_pass_for_each_decision(tiny_model, noisy_rows):
+@pytest.mark.parametrize("block", [384, 32])
+def test_packed_losses_are_those_of_one_plain_pass_for_each_decision(tiny_model, noisy_rows, block, monkeypatch):
+    monkeypatch.setattr(sequences, "_BLOCK", block)
     base, tokenizer = load_base(tiny_model)
     model = shaken(add_lora(base)).eval()
     make_env = partial(gym.make, "BabyAIText-v0", max_episode_steps=4)
@@ -162,7 +165,8 @@ def test_packed_losses_are_those_of_one_plain_pass_for_each_decision(tiny_model,
             packed = answer_losses(model, tokenised(tokenizer, rows))
             assert packed.tolist() == pytest.approx(plain_losses(model, tokenizer, rows), abs=1e-4)
     readings = tokenised(tokenizer, noisy_rows[:4])
-    shared = pack(model, readings).parts[0].rows.stop
+    first, second, *_ = pack(model, readings).places
+    shared = len({*first} & {*second})
     assert shared > 100, "what the prompts begin with is read once"
     assert len(pack(model, readings).tokens) == sum(len(reading.tree.tokens) for reading in readings) - 3 * shared
 
@@ -226,6 +230,17 @@ def test_products_in_bfloat16_learn_nearly_the_same(tiny_model, tmp_path):
         learnt[precision] = [line["loss"] for line in curve]
     assert learnt["bfloat16"] != learnt["float32"]  # it was not left out
     assert learnt["bfloat16"] == pytest.approx(learnt["float32"], rel=0.05)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # of torch's own, while it compiles
+def test_compiled_layers_learn_the_same(tiny_model, tmp_path):
+    learnt = []
+    for compiled in (False, True):
+        config = settings(tiny_model, tmp_path / str(compiled), max_steps=4, epochs=20, compiled=compiled)
+        curve = json.loads((sft(config, examples()) / "training.json").read_text())["curve"]
+        learnt.append([line["loss"] for line in curve])
+    assert learnt[1] == pytest.approx(learnt[0], rel=1e-3)
 
 
 def test_a_merged_adapter_is_a_model_that_needs_none(tiny_model, tmp_path):

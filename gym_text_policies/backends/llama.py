@@ -93,14 +93,12 @@ class PackedLlama(nn.Module):
             heads: Queries, keys and values, of shape (heads + 2 * key heads, tokens, size).
             parts: What attends to itself alone.
         """
-        queries, keys, values = heads.tensor_split([-2 * self._key_heads, -self._key_heads])
         heard = []
-        for part in parts:
-            seen = part.extend(number, len(self._layers), keys, values)
-            mask = None if part.mask is None else part.mask[: part.rows.stop - part.rows.start]
-            outputs = scaled_dot_product_attention(
-                queries[None, :, part.rows], seen[0][None], seen[1][None], attn_mask=mask, enable_gqa=True
-            )
+        for part, own in zip(parts, torch.split(heads, [part.size for part in parts], dim=1), strict=True):
+            queries, keys, values = own.tensor_split([-2 * self._key_heads, -self._key_heads])
+            keys, values = part.extend(number, len(self._layers), keys, values)
+            mask = None if part.mask is None else part.mask[: part.size]
+            outputs = scaled_dot_product_attention(queries[None], keys[None], values[None], attn_mask=mask, enable_gqa=True)
             heard.append(outputs[0].transpose(0, 1).flatten(1))
         return torch.cat(heard)
 

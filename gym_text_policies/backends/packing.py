@@ -22,8 +22,8 @@ class Part(Protocol):
     """What attends to itself alone."""
 
     @property
-    def rows(self) -> slice:
-        """Its tokens in the packed row; the parts follow each other and leave no token out."""
+    def size(self) -> int:
+        """Number of its tokens in the packed row, in which the parts follow each other."""
 
     @property
     def mask(self) -> torch.Tensor | None:
@@ -35,7 +35,7 @@ class Part(Protocol):
         Args:
             layer: Number of the layer.
             layers: How many there are.
-            keys: Of all tokens of the packed row; shape (heads, tokens, dimension).
+            keys: Of the part's own tokens; shape (heads, size, dimension).
             values: Likewise.
         """
 
@@ -71,15 +71,9 @@ def depths(parents: Sequence[int], known: int) -> list[int]:
     return positions
 
 
-def attention_mask(parents: Sequence[int], known: int, model: Any) -> torch.Tensor | None:
-    """Return who sees whom in a tree that follows `known` tokens; None where a single token sees all.
-
-    Returns:
-        0 or minus infinity, of shape (shared * new, known + new): once for each head of queries that shares a head of keys.
-    """
+def visible(parents: Sequence[int], known: int) -> torch.Tensor:
+    """Return who sees whom in a tree that follows `known` tokens, of shape (new, known + new)."""
     size = len(parents)
-    if size == 1:
-        return None
     new = torch.eye(size, dtype=torch.bool)
     if list(parents) == list(range(-1, size - 1)):
         new = new.new_ones(size, size).tril()
@@ -87,7 +81,21 @@ def attention_mask(parents: Sequence[int], known: int, model: Any) -> torch.Tens
         for node, parent in enumerate(parents):
             if parent >= 0:
                 new[node] |= new[parent]
-    seen = torch.cat([new.new_ones(size, known), new], dim=1)
+    return torch.cat([new.new_ones(size, known), new], dim=1)
+
+
+def attention_mask(seen: torch.Tensor, model: Any) -> torch.Tensor | None:
+    """Return who sees whom as a model's attention takes it; None where a single token sees all.
+
+    Args:
+        seen: Rows of what `visible` returns, of shape (new, seen).
+        model: The model.
+
+    Returns:
+        0 or minus infinity, of shape (shared * new, seen): once for each head of queries that shares a head of keys.
+    """
+    if len(seen) == 1 and seen.all():
+        return None
     mask = torch.zeros(seen.shape, dtype=model.dtype).masked_fill_(~seen, float("-inf"))
     shared = model.config.num_attention_heads // model.config.num_key_value_heads
     return mask.repeat(shared, 1).to(model.device)
@@ -105,6 +113,7 @@ def packed_attention(model: Any) -> Iterator[None]:
         model.config._attn_implementation = usual
 
 
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # parts come in any number; what is around it can be compiled
 def _attend(
     module: Any,
     query: torch.Tensor,
@@ -113,7 +122,7 @@ def _attend(
     attention_mask: torch.Tensor | None,
     scaling: float | None = None,
     *,
-    packed_parts: Iterable[Part],
+    packed_parts: Sequence[Part],
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
     """Attend within each part; an attention function of transformers' `AttentionInterface`.
@@ -121,9 +130,11 @@ def _attend(
     Heads that share keys stand as further queries of one head, so that keys and values need not be repeated.
     """
     outputs = []
-    for part in packed_parts:
-        keys, values = part.extend(module.layer_idx, module.config.num_hidden_layers, key[0], value[0])
-        queries = query[0, :, part.rows].reshape(keys.shape[0], -1, keys.shape[2])  # (key heads, shared * new, dimension)
+    sizes = [part.size for part in packed_parts]  # one split: the gradient of a slice would be as long as the row, for each part
+    own = (torch.split(states[0], sizes, dim=1) for states in (query, key, value))
+    for part, queries, keys, values in zip(packed_parts, *own, strict=True):
+        keys, values = part.extend(module.layer_idx, module.config.num_hidden_layers, keys, values)
+        queries = queries.reshape(keys.shape[0], -1, keys.shape[2])  # (key heads, shared * new, dimension)
         seen = scaled_dot_product_attention(queries[None], keys[None], values[None], attn_mask=part.mask, scale=scaling)
         outputs.append(seen[0].reshape(query.shape[1], -1, keys.shape[2]))  # (heads, new, dimension)
     return torch.cat(outputs, dim=1).transpose(0, 1)[None], None

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from gym_text_policies.backends.packing import attention_mask, depths, packed_attention
+from gym_text_policies.backends.packing import attention_mask, depths, packed_attention, visible
 
 _BLOCK = 128
 """Tokens by which a sequence's store grows."""
@@ -92,12 +92,12 @@ class _NewTokens:
     """The new tokens of a prefix in a packed row."""
 
     prefix: Prefix
-    rows: slice
+    size: int
     mask: torch.Tensor | None
 
     def extend(self, layer: int, layers: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Write the new keys and values behind the known ones; return all of them."""
-        return self.prefix.write(layer, layers, keys[:, self.rows], values[:, self.rows])
+        return self.prefix.write(layer, layers, keys, values)
 
 
 class Prefixes:
@@ -165,12 +165,13 @@ class Prefixes:
         device, row = self._model.device, 0
         tokens, positions, wanted, parts = [], [], [], []
         for branch in branches:
-            known, rows = len(branch.prefix.tokens), slice(row, row + len(branch.tokens))
-            parts.append(_NewTokens(branch.prefix, rows, attention_mask(branch.parents, known, self._model)))
+            known = len(branch.prefix.tokens)
+            mask = attention_mask(visible(branch.parents, known), self._model)
+            parts.append(_NewTokens(branch.prefix, len(branch.tokens), mask))
             wanted += [row + node for node in branch.wanted]
             tokens += branch.tokens
             positions += depths(branch.parents, known)
-            row = rows.stop
+            row += len(branch.tokens)
         self.computed += row
         with packed_attention(self._model):
             output = self._model(

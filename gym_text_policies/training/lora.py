@@ -65,6 +65,37 @@ def add_lora(model: Any, *, rank: int = 16, alpha: float = 32.0, adapter: str | 
     return model
 
 
+def set_precision(model: Any, precision: str) -> None:
+    """Hold the weights that learn in float32, and the others in a precision.
+
+    Args:
+        model: One with an adapter; its buffers, as those of positions, stay as they are.
+        precision: ``float32``, ``bfloat16``, or empty: the others stay as they are.
+    """
+    torch = import_extra("torch", "train")
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.float()
+        elif precision:
+            parameter.data = parameter.data.to(getattr(torch, precision))
+
+
+def compile_layers(model: Any) -> None:
+    """Let torch compile the layers of a model with an adapter for rows of any length; attention itself is left as it is.
+
+    Raises:
+        UsageError: If there is no C++ compiler, or the model names its layers in a way of its own.
+    """
+    cpp_builder = import_extra("torch._inductor.cpp_builder", "train")
+    try:
+        cpp_builder.get_cpp_compiler()
+        layers = model.get_base_model().model.layers
+    except (RuntimeError, AttributeError) as error:
+        raise UsageError(f"compiled: expected a C++ compiler and a model with `model.layers`; {error} Leave it out.") from None
+    for layer in layers:
+        layer.compile(dynamic=True)
+
+
 def load_weights(model: Any, folder: str | Path, name: str = "default") -> None:
     """Put the weights of a folder into a model's adapter.
 

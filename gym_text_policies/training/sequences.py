@@ -14,9 +14,12 @@ from typing import Any
 import torch
 
 from gym_text.errors import UsageError
-from gym_text_policies.backends.packing import Tree, attention_mask, depths, packed_attention
+from gym_text_policies.backends.packing import Tree, attention_mask, depths, packed_attention, visible
 from gym_text_policies.backends.tokens import prompt_tokens, text_tokens
 from gym_text_policies.records import Message
+
+_BLOCK = 384
+"""Tokens of a conversation whose attention is computed at once."""
 
 
 @dataclass(frozen=True)
@@ -61,20 +64,21 @@ class Reading:
         return min(turns, default=len(self.tree.parents) - 1) + 1
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Part:
-    """A conversation's own nodes in a packed row; it goes on from the row's first `shared` tokens."""
+    """Nodes in a packed row of which each sees some of its stem and of this part."""
 
-    rows: slice
+    size: int
     mask: torch.Tensor | None
-    shared: int
+    stem: _Part | None = None
+    """What it goes on from."""
+    _seen: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def extend(self, layer: int, layers: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the keys and values of what is shared and of its own tokens."""
-        if not self.shared:
-            return keys[:, self.rows], values[:, self.rows]
-        own = [torch.cat([tensor[:, : self.shared], tensor[:, self.rows]], dim=1) for tensor in (keys, values)]
-        return own[0], own[1]
+        """Return the keys and values of its stem, which is asked before it, and its own."""
+        stem = self.stem._seen if self.stem else None
+        self._seen = (torch.cat([stem[0], keys], dim=1), torch.cat([stem[1], values], dim=1)) if stem else (keys, values)
+        return self._seen
 
 
 @dataclass(frozen=True)
@@ -92,16 +96,27 @@ def pack(model: Any, readings: Sequence[Reading]) -> Packed:
     """Put conversations into one row; what all of them begin with stands there once."""
     shared = _shared(readings)
     first = readings[0].tree.tokens[:shared]
-    parts = [_Part(slice(0, shared), attention_mask(range(-1, shared - 1), 0, model), 0)] if shared else []
-    packed = Packed(list(first), list(range(shared)), parts, [])
+    stem = _blocks(model, range(-1, shared - 1))
+    packed = Packed(list(first), list(range(shared)), list(stem), [])
     for reading in readings:
         start = len(packed.tokens)
         parents = [parent - shared for parent in reading.tree.parents[shared:]]
         packed.tokens.extend(reading.tree.tokens[shared:])
         packed.positions.extend(depths(parents, shared))
-        packed.parts.append(_Part(slice(start, len(packed.tokens)), attention_mask(parents, shared, model), shared))
+        packed.parts.extend(_blocks(model, parents, stem))
         packed.places.append([*range(shared), *range(start, len(packed.tokens))])
     return packed
+
+
+def _blocks(model: Any, parents: Sequence[int], stem: Sequence[_Part] = ()) -> list[_Part]:
+    """Return a tree's nodes in blocks that follow a stem and each other: what comes later is not multiplied by 0, but left out."""
+    known = sum(part.size for part in stem)
+    seen = visible(parents, known)
+    blocks: list[_Part] = []
+    for start in range(0, len(parents), _BLOCK):
+        rows = seen[start : start + _BLOCK, : known + start + _BLOCK]
+        blocks.append(_Part(len(rows), attention_mask(rows, model), (*stem, *blocks)[-1] if stem or blocks else None))
+    return blocks
 
 
 def _shared(readings: Sequence[Reading]) -> int:

@@ -77,8 +77,10 @@ class SFTConfig:
     report_to: str = "none"
     """Where else metrics go: none, tensorboard, or what else transformers knows."""
     precision: str = "float32"
-    """Of the products: float32, or bfloat16 (autocast; the weights that learn stay float32), faster where the processor
-    multiplies it in hardware: GPUs, CPUs with AMX."""
+    """Of the products and the base's weights: float32, or bfloat16 (autocast; the weights that learn stay float32), faster where
+    the processor multiplies it in hardware: GPUs, CPUs with AMX."""
+    compiled: bool = False
+    """Compile the model's layers (torch.compile): a step takes less, after some minutes; a C++ compiler has to be there."""
     four_bit: bool = False
     """Read the base in 4 bits; on CUDA."""
     merge_to: str = ""
@@ -118,13 +120,23 @@ def sft(config: SFTConfig, rows: Sequence[Row] | None = None) -> Path:
     rows = list(rows) if rows is not None else [row for source in config.data for row in read_rows(source)]
     asked = asked_in(rows)
     store = _claim(config)
-    from gym_text_policies.training.lora import add_lora, environment_record, load_base, merge_adapter, push_adapter, save_adapter
+    from gym_text_policies.training.lora import (
+        add_lora,
+        compile_layers,
+        environment_record,
+        load_base,
+        merge_adapter,
+        push_adapter,
+        save_adapter,
+        set_precision,
+    )
 
     import_extra("torch", "train").manual_seed(config.seed)
     base, tokenizer = load_base(config.model, four_bit=config.four_bit)
     model = add_lora(base, rank=config.rank, alpha=config.alpha, adapter=config.adapter)
-    for parameter in model.parameters():  # peft lets nothing but the new adapter learn
-        parameter.data = parameter.data.float() if parameter.requires_grad else parameter.data
+    set_precision(model, "" if config.four_bit else config.precision)
+    if config.compiled:
+        compile_layers(model)
     trainer = _trainer(config, model, tokenizer, rows, asked)
     trainer.train(resume_from_checkpoint=last_checkpoint(config.folder))
     if trainer.is_world_process_zero():
@@ -190,7 +202,7 @@ def _claim(config: SFTConfig) -> EpisodeStore | None:
     """Note whose run folder it is, or compare, and keep other runs out; of several processes of one run the first does so."""
     if os.environ.get("RANK", "0") != "0":
         return None
-    free = ("folder", "log_steps", "report_to", "merge_to", "push_to", "rows_per_pass")
+    free = ("folder", "log_steps", "report_to", "merge_to", "push_to", "rows_per_pass", "compiled")
     settings = {name: value for name, value in dataclasses.asdict(config).items() if name not in free}
     if config.precision == "float32":  # a folder of before there was a choice goes on
         settings.pop("precision")
