@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.functional import embedding, rms_norm, scaled_dot_product_attention
+from torch.nn.functional import embedding, pad, rms_norm, scaled_dot_product_attention
 from transformers import LlamaForCausalLM
 
 from gym_text_policies.backends.packed import PackedLinear
@@ -21,6 +21,8 @@ from gym_text_policies.backends.packing import Part
 
 _WEIGHTS = ("embed_tokens", "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "lm_head")
 """Ends of the names of a Llama's matrices."""
+_ROWS = 8
+"""The tokens of a pass are padded to a multiple of this, as oneDNN compiles each layer for each number of rows, and keeps that."""
 
 
 class PackedLlama(nn.Module):
@@ -74,16 +76,18 @@ class PackedLlama(nn.Module):
         Returns:
             An object with `logits` of shape (1, wanted, vocabulary).
         """
-        states = embedding(input_ids[0], self._embedding)  # (tokens, width)
-        cos, sin = self._angles(states[None], position_ids=position_ids)
+        states = embedding(_padded(input_ids[0]), self._embedding)  # (tokens, width)
+        cos, sin = self._angles(states[None], position_ids=_padded(position_ids[0])[None])
         turns = torch.complex(*(part[0, :, None, : self._size // 2].contiguous() for part in (cos, sin)))  # (tokens, 1, size / 2)
         layers: list[Any] = list(self._layers)
+        wanted = _padded(logits_to_keep)
         for number, layer in enumerate(layers):
             heard = self._attend(number, layer.heads(states, turns), packed_parts)
             if layer is layers[-1]:
-                states, heard = states[logits_to_keep], heard[logits_to_keep]
+                states, heard = states[wanted], heard[wanted]
             states = layer.end(states, heard)
-        return SimpleNamespace(logits=self._head(rms_norm(states, self._norm.shape, self._norm, self.config.rms_norm_eps))[None])
+        logits = self._head(rms_norm(states, self._norm.shape, self._norm, self.config.rms_norm_eps))
+        return SimpleNamespace(logits=logits[None, : len(logits_to_keep)])
 
     def _attend(self, number: int, heads: torch.Tensor, parts: Sequence[Part]) -> torch.Tensor:
         """Return what each token hears of those that it sees, of shape (tokens, heads * size).
@@ -94,13 +98,21 @@ class PackedLlama(nn.Module):
             parts: What attends to itself alone.
         """
         heard = []
-        for part, own in zip(parts, torch.split(heads, [part.size for part in parts], dim=1), strict=True):
+        sizes = [part.size for part in parts]
+        *own_heads, padding = torch.split(heads, [*sizes, heads.shape[1] - sum(sizes)], dim=1)
+        for part, own in zip(parts, own_heads, strict=True):
             queries, keys, values = own.tensor_split([-2 * self._key_heads, -self._key_heads])
             keys, values = part.extend(number, len(self._layers), keys, values)
             mask = None if part.mask is None else part.mask[: part.size]
             outputs = scaled_dot_product_attention(queries[None], keys[None], values[None], attn_mask=mask, enable_gqa=True)
             heard.append(outputs[0].transpose(0, 1).flatten(1))
-        return torch.cat(heard)
+        nothing = padding[: -2 * self._key_heads].transpose(0, 1).flatten(1)
+        return torch.cat([*heard, nothing])
+
+
+def _padded(numbers: torch.Tensor) -> torch.Tensor:
+    """Return numbers of shape (tokens,) with zeros behind them, up to a multiple of `_ROWS`."""
+    return pad(numbers, (0, -len(numbers) % _ROWS))
 
 
 class _Layer(nn.Module):
