@@ -46,10 +46,8 @@ class Config:
     """Episodes that are asked in one call, beside one."""
     plain_every: int = 4
     """The straightforward way decides every n-th step only, which is representative and saves time."""
-    texts: int = 6
-    """Prompts that are answered in words."""
     text_tokens: int = 48
-    """Tokens of each such answer, at most."""
+    """Tokens of an answer in words, at most; the prompts of one whole episode are answered so."""
 
 
 def record(config: Config, strategy: str = "chat") -> list[Play]:
@@ -145,7 +143,7 @@ def main() -> None:
     many, many_computed = choose(many_backend, plays, config.together)
     fresh = new_tokens(tokenizer, plays)
 
-    plain_rate, our_rate = write(model, ours, tokenizer, record(config, "reasoning")[0][: config.texts], config.text_tokens)
+    plain_rate, our_rate = write(model, ours, tokenizer, record(config, "reasoning")[0], config.text_tokens)
     rate, parameters = gigaflops(), sum(p.numel() for p in model.parameters())
     floor = 2 * parameters * fresh / decisions / rate / 1e9
     rows = [

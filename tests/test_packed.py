@@ -138,6 +138,18 @@ def test_a_guess_is_what_followed_last_time():
     assert Guesser([]).guess(3) == [] and Guesser([1]).guess(3) == []
 
 
+def test_what_was_answered_to_other_prompts_is_guessed_first():
+    earlier = Guesser()
+    earlier.remember([8, 8, 1, 2, 3], [4, 5, 0])
+    assert Guesser([1, 2, 3, 9, 1, 2, 3], earlier).guess(3) == [4, 5, 0]
+    assert Guesser([1, 2, 3, 9, 6, 2, 3], earlier).guess(3) == [4, 5, 0], "a run of two tokens"
+    assert Guesser([7, 2, 3, 9, 7, 2, 3], earlier).guess(1) == [9], "a longer run counts for more"
+    assert Guesser([7, 2, 3, 9, 7, 2, 3]).guess(1) == [9]
+    for _ in range(5000):
+        earlier.remember([1, 2, 3], [4, 5, 6, 0])
+    assert len(earlier) < 20_020 and Guesser([1, 2, 3], earlier).guess(2) == [4, 5]
+
+
 def test_guesses_are_runs_of_what_was_said():
     rng = np.random.default_rng(0)
     for _ in range(50):

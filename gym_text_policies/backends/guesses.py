@@ -1,4 +1,4 @@
-"""Guesses at what a model says next: what followed the last time that the same tokens were said (prompt lookup).
+"""Guesses at what a model says next: what followed the last time that the same tokens were said (prompt lookup), here or earlier.
 
 A pass that reads a few guessed tokens costs hardly more than one that reads a single token, and each guess that the model would
 have said itself saves a pass; the others are thrown away. The answer is the same, token by token. The idea is Apoorv Saxena's
@@ -11,6 +11,8 @@ from collections.abc import Sequence
 
 _LONGEST = 3
 """Tokens that have to be the same for the best guess."""
+_REMEMBERED = 20_000
+"""Tokens of earlier answers that are kept, about."""
 
 
 class Guesser:
@@ -18,12 +20,18 @@ class Guesser:
 
     Args:
         prompt: The tokens said so far.
+        earlier: What was answered to other prompts: a model often says the same again. It is asked first for a run
+            of that length.
     """
 
-    def __init__(self, prompt: Sequence[int]) -> None:
+    def __init__(self, prompt: Sequence[int] = (), earlier: Guesser | None = None) -> None:
+        self._earlier = earlier
         self._said: list[int] = []
         self._followed: dict[tuple[int, ...], int] = {}  # run of tokens -> place of what followed it last
         self.say(prompt)
+
+    def __len__(self) -> int:
+        return len(self._said)
 
     def say(self, tokens: Sequence[int]) -> None:
         """Add tokens to what was said."""
@@ -39,10 +47,17 @@ class Guesser:
         What follows the end of all that was said is what was guessed already: a line that repeats goes on repeating.
         """
         for size in range(min(_LONGEST, len(self._said)), 0, -1):
-            place = self._followed.get(tuple(self._said[-size:]))
-            if place is not None and most > 0:
-                guessed = self._said[place : place + most]
-                while len(guessed) < most:
-                    guessed += guessed[: most - len(guessed)]
-                return guessed
+            for said in (self._earlier, self):
+                place = said._followed.get(tuple(self._said[-size:])) if said is not None else None
+                if said is not None and place is not None and most > 0:
+                    guessed = said._said[place : place + most]
+                    while len(guessed) < most:
+                        guessed += guessed[: most - len(guessed)]
+                    return guessed
         return []
+
+    def remember(self, prompt: Sequence[int], answer: Sequence[int]) -> None:
+        """Add the answer to another prompt; when there are too many of them, all are forgotten."""
+        if len(self) > _REMEMBERED:
+            self._said, self._followed = [], {}
+        self.say([*prompt[-_LONGEST:], *answer])

@@ -111,8 +111,8 @@ class PackedLlama(nn.Module):
 
 
 def _padded(numbers: torch.Tensor) -> torch.Tensor:
-    """Return numbers of shape (tokens,) with zeros behind them, up to a multiple of `_ROWS`."""
-    return pad(numbers, (0, -len(numbers) % _ROWS))
+    """Return numbers of shape (tokens,) with zeros behind them up to a multiple of `_ROWS`, unless they are fewer than that."""
+    return pad(numbers, (0, -len(numbers) % _ROWS)) if len(numbers) > _ROWS else numbers
 
 
 class _Layer(nn.Module):
