@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -97,7 +99,7 @@ def main() -> None:
     for row in timed.values():
         row["per_second"] = row["actions"] / row["seconds"]
         row["ratio"] = row["per_second"] / timed[RECIPE]["per_second"]
-    command = f"python benchmarks/training.py --environment '{arguments.environment}' --episodes {arguments.episodes}"
+    command = shlex.join(["python", *sys.argv])
     record = {
         "command": command,
         "environment": arguments.environment,

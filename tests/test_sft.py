@@ -234,13 +234,20 @@ def test_products_in_bfloat16_learn_nearly_the_same(tiny_model, tmp_path):
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # of torch's own, while it compiles
-def test_compiled_layers_learn_the_same(tiny_model, tmp_path):
-    learnt = []
+def test_compiled_layers_learn_the_same_from_rows_of_any_length(tiny_model, tmp_path, noisy_rows, monkeypatch):
+    monkeypatch.setattr(sequences, "_BLOCK", 64)
+    learnt, dev = [], (f"{GOTO}&max_episode_steps=3",)
     for compiled in (False, True):
-        config = settings(tiny_model, tmp_path / str(compiled), max_steps=4, epochs=20, compiled=compiled)
-        curve = json.loads((sft(config, examples()) / "training.json").read_text())["curve"]
-        learnt.append([line["loss"] for line in curve])
-    assert learnt[1] == pytest.approx(learnt[0], rel=1e-3)
+        folder = str(tmp_path / str(compiled))
+        config = SFTConfig(
+            folder=folder, model=tiny_model, rows_per_step=1, rows_per_pass=1, max_steps=4, save_steps=2, compiled=compiled,
+            dev_environments=dev, dev_episodes=1,
+        )  # fmt: skip
+        curve = json.loads((sft(config, noisy_rows) / "training.json").read_text())["curve"]
+        learnt.append([line["loss"] for line in curve if "loss" in line])
+    graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    assert len(learnt[1]) == 4 and learnt[1] == pytest.approx(learnt[0], rel=1e-3)
+    assert graphs <= 12, "not more of them for more lengths"
 
 
 def test_a_merged_adapter_is_a_model_that_needs_none(tiny_model, tmp_path):

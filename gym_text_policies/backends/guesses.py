@@ -1,7 +1,7 @@
 """Guesses at what a model says next: what followed the last time that the same tokens were said (prompt lookup), here or earlier.
 
 A pass that reads a few guessed tokens costs hardly more than one that reads a single token, and each guess that the model would
-have said itself saves a pass; the others are thrown away. The answer is the same, token by token. The idea is Apoorv Saxena's
+have said itself saves a pass; the others are thrown away. The answer is the same, up to rounding. The idea is Apoorv Saxena's
 "prompt lookup decoding" (2023, https://github.com/apoorvumang/prompt-lookup-decoding).
 """
 
@@ -47,10 +47,10 @@ class Guesser:
         What follows the end of all that was said is what was guessed already: a line that repeats goes on repeating.
         """
         for size in range(min(_LONGEST, len(self._said)), 0, -1):
-            for said in (self._earlier, self):
-                place = said._followed.get(tuple(self._said[-size:])) if said is not None else None
-                if said is not None and place is not None and most > 0:
-                    guessed = said._said[place : place + most]
+            for known in (self._earlier, self) if self._earlier is not None else (self,):
+                place = known._followed.get(tuple(self._said[-size:]))
+                if place is not None and most > 0:
+                    guessed = known._said[place : place + most]
                     while len(guessed) < most:
                         guessed += guessed[: most - len(guessed)]
                     return guessed

@@ -17,7 +17,7 @@ from torch.nn.functional import embedding, pad, rms_norm, scaled_dot_product_att
 from transformers import LlamaForCausalLM
 
 from gym_text_policies.backends.packed import PackedLinear
-from gym_text_policies.backends.packing import Part
+from gym_text_policies.backends.packing import Part, Parts
 
 _WEIGHTS = ("embed_tokens", "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "lm_head")
 """Ends of the names of a Llama's matrices."""
@@ -61,7 +61,7 @@ class PackedLlama(nn.Module):
         input_ids: torch.Tensor,
         position_ids: torch.Tensor,
         logits_to_keep: torch.Tensor,
-        packed_parts: Sequence[Part],
+        packed_parts: Parts,
         use_cache: bool = False,
     ) -> Any:
         """Read a packed row, as transformers' own module does inside `packed_attention`.
@@ -82,7 +82,7 @@ class PackedLlama(nn.Module):
         layers: list[Any] = list(self._layers)
         wanted = _padded(logits_to_keep)
         for number, layer in enumerate(layers):
-            heard = self._attend(number, layer.heads(states, turns), packed_parts)
+            heard = self._attend(number, layer.heads(states, turns), packed_parts.all)
             if layer is layers[-1]:
                 states, heard = states[wanted], heard[wanted]
             states = layer.end(states, heard)

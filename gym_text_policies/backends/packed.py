@@ -5,14 +5,10 @@ PyTorch reorders a weight at every call, or reads it as it lies, which for 4 to 
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import torch
 from torch import nn
-
-os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
-# oneDNN, which reads it once, keeps what it has compiled for each number of rows, else of 1,024 layers: gigabytes in a long run
 
 _TOKENS = 64
 """Tokens of one pass for which the layout is chosen, about."""

@@ -7,6 +7,7 @@ on from, so that nothing is padded.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -14,6 +15,10 @@ from typing import Any, Protocol
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
+
+os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
+# oneDNN reads it before its first product. It keeps what it has compiled for each number of rows, if not told of 1,024 layers:
+# gigabytes in a long run.
 
 _NAME = "gym_text_packed"
 
@@ -38,6 +43,13 @@ class Part(Protocol):
             keys: Of the part's own tokens; shape (heads, size, dimension).
             values: Likewise.
         """
+
+
+class Parts:
+    """The parts of a packed row, as one object: of a list torch.compile would compile each length anew."""
+
+    def __init__(self, parts: Iterable[Part]) -> None:
+        self.all = tuple(parts)
 
 
 @dataclass
@@ -122,7 +134,7 @@ def _attend(
     attention_mask: torch.Tensor | None,
     scaling: float | None = None,
     *,
-    packed_parts: Sequence[Part],
+    packed_parts: Parts,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
     """Attend within each part; an attention function of transformers' `AttentionInterface`.
@@ -130,9 +142,9 @@ def _attend(
     Heads that share keys stand as further queries of one head, so that keys and values need not be repeated.
     """
     outputs = []
-    sizes = [part.size for part in packed_parts]  # one split: the gradient of a slice would be as long as the row, for each part
+    sizes = [part.size for part in packed_parts.all]  # one split: each slice's gradient would be as long as the row
     own = (torch.split(states[0], sizes, dim=1) for states in (query, key, value))
-    for part, queries, keys, values in zip(packed_parts, *own, strict=True):
+    for part, queries, keys, values in zip(packed_parts.all, *own, strict=True):
         keys, values = part.extend(module.layer_idx, module.config.num_hidden_layers, keys, values)
         queries = queries.reshape(keys.shape[0], -1, keys.shape[2])  # (key heads, shared * new, dimension)
         seen = scaled_dot_product_attention(queries[None], keys[None], values[None], attn_mask=part.mask, scale=scaling)

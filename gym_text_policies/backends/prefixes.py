@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from gym_text_policies.backends.packing import attention_mask, depths, packed_attention, visible
+from gym_text_policies.backends.packing import Parts, attention_mask, depths, packed_attention, visible
 
 _BLOCK = 128
 """Tokens by which a sequence's store grows."""
@@ -179,6 +179,6 @@ class Prefixes:
                 position_ids=torch.tensor([positions], device=device),
                 use_cache=False,
                 logits_to_keep=torch.tensor(wanted or [row - 1], device=device),
-                packed_parts=parts,
+                packed_parts=Parts(parts),
             )
         return list(output.logits[0, : len(wanted)].float().cpu().split([len(branch.wanted) for branch in branches]))

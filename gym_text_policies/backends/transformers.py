@@ -223,7 +223,7 @@ class TransformersBackend(Backend):
                 guessers[i].say(outputs[i][before:])
             active = [i for i in active if outputs[i][-1] != self._end and len(outputs[i]) < questions[i].max_tokens]
         for question, output in zip(questions, outputs, strict=True):
-            if output[-1] == self._end:  # an answer that was cut off would be guessed to end there
+            if output[-1] == self._end:  # not what was cut off, as where a caller reads a prompt by asking for a single token
                 self._said.remember(question.prompt, output)
         return [
             Answer(

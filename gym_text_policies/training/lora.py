@@ -69,14 +69,15 @@ def set_precision(model: Any, precision: str) -> None:
     """Hold the weights that learn in float32, and the others in a precision.
 
     Args:
-        model: One with an adapter; its buffers, as those of positions, stay as they are.
-        precision: ``float32``, ``bfloat16``, or empty: the others stay as they are.
+        model: One with an adapter; its buffers, as those of positions, stay as they are, and so does what is quantised.
+        precision: ``float32`` or ``bfloat16``.
     """
     torch = import_extra("torch", "train")
+    quantised = getattr(model.get_base_model(), "hf_quantizer", None) is not None
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.data = parameter.data.float()
-        elif precision:
+        elif not quantised:
             parameter.data = parameter.data.to(getattr(torch, precision))
 
 
@@ -91,7 +92,7 @@ def compile_layers(model: Any) -> None:
         cpp_builder.get_cpp_compiler()
         layers = model.get_base_model().model.layers
     except (RuntimeError, AttributeError) as error:
-        raise UsageError(f"compiled: expected a C++ compiler and a model with `model.layers`; {error} Leave it out.") from None
+        raise UsageError(f"compiled: expected a C++ compiler and a model with `model.layers`; {error}. Leave it out.") from None
     for layer in layers:
         layer.compile(dynamic=True)
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from gym_text.errors import UsageError
-from gym_text_policies.backends.packing import Tree, attention_mask, depths, packed_attention, visible
+from gym_text_policies.backends.packing import Parts, Tree, attention_mask, depths, packed_attention, visible
 from gym_text_policies.backends.tokens import prompt_tokens, text_tokens
 from gym_text_policies.records import Message
 
@@ -72,7 +72,7 @@ class _Part:
     mask: torch.Tensor | None
     stem: _Part | None = None
     """What it goes on from."""
-    _seen: tuple[torch.Tensor, torch.Tensor] | None = None
+    _seen: tuple[torch.Tensor, torch.Tensor] | None = field(default=None, init=False, repr=False, compare=False)
 
     def extend(self, layer: int, layers: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the keys and values of its stem, which is asked before it, and its own."""
@@ -113,9 +113,11 @@ def _blocks(model: Any, parents: Sequence[int], stem: Sequence[_Part] = ()) -> l
     known = sum(part.size for part in stem)
     seen = visible(parents, known)
     blocks: list[_Part] = []
+    last = stem[-1] if stem else None
     for start in range(0, len(parents), _BLOCK):
         rows = seen[start : start + _BLOCK, : known + start + _BLOCK]
-        blocks.append(_Part(len(rows), attention_mask(rows, model), (*stem, *blocks)[-1] if stem or blocks else None))
+        last = _Part(len(rows), attention_mask(rows, model), last)
+        blocks.append(last)
     return blocks
 
 
@@ -148,7 +150,7 @@ def read(model: Any, packed: Packed, rows: Sequence[int], *, hidden: bool = Fals
             position_ids=torch.tensor([packed.positions], device=device),
             use_cache=False,
             logits_to_keep=torch.tensor(list(rows), device=device),
-            packed_parts=packed.parts,
+            packed_parts=Parts(packed.parts),
             output_hidden_states=hidden,
         )
     return output.logits[0].float().log_softmax(-1), output.hidden_states[-1][0].float() if hidden else None

@@ -134,7 +134,7 @@ def sft(config: SFTConfig, rows: Sequence[Row] | None = None) -> Path:
     import_extra("torch", "train").manual_seed(config.seed)
     base, tokenizer = load_base(config.model, four_bit=config.four_bit)
     model = add_lora(base, rank=config.rank, alpha=config.alpha, adapter=config.adapter)
-    set_precision(model, "" if config.four_bit else config.precision)
+    set_precision(model, config.precision)
     if config.compiled:
         compile_layers(model)
     trainer = _trainer(config, model, tokenizer, rows, asked)
@@ -302,6 +302,7 @@ def _trainer(config: SFTConfig, model: Any, tokenizer: Any, rows: Sequence[Row],
 
 def play_dev_fold(model: Any, tokenizer: Any, environments: Sequence[str], episodes: int, asked: Asked) -> float:
     """Return the mean success of a model as it is, greedy in ``choose``, on the dev fold; the model goes on in training mode."""
+    torch = import_extra("torch", "train")
     from gym_text_policies.backends.transformers import TransformersBackend
     from gym_text_policies.load import load_policy
     from gym_text_policies.rollout import rollout
@@ -313,7 +314,8 @@ def play_dev_fold(model: Any, tokenizer: Any, environments: Sequence[str], episo
         env = make_env()
         backend = TransformersBackend(model, tokenizer, "learner")
         policy = load_policy(backend, env, mode="choose", **dataclasses.asdict(asked))
-        won += [episode.outcome == "won" for episode in rollout(make_env, policy, range(episodes))]
+        with torch.compiler.set_stance("force_eager"):  # compiled layers are for training
+            won += [episode.outcome == "won" for episode in rollout(make_env, policy, range(episodes))]
         env.close()
     model.train(was_training)
     return sum(won) / len(won)
