@@ -28,8 +28,10 @@ def rows(name: str, drawn: bool, base_seeds: int) -> dict[str, dict[str, object]
 
 
 def environments(name: str) -> tuple[str, ...]:
-    """Return what an adapter was trained on, without the fold."""
-    data = json.loads((ADAPTERS / name / RECORD).read_text("utf-8"))["made_by"]["data"]["environments"]
+    """Return what an adapter was trained on, in its last stage or in an earlier one, without the fold."""
+    record = json.loads((ADAPTERS / name / RECORD).read_text("utf-8"))
+    stages = [record, *record.get("earlier", ())]
+    data = {environment for stage in stages for environment in stage["made_by"]["data"]["environments"]}
     return tuple(sorted(environment.replace("?fold=train&", "?").replace("?fold=train", "") for environment in data))
 
 
@@ -41,7 +43,6 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=100, help="episodes of each environment and row")
     parser.add_argument("--base-seeds", type=int, default=10, help="episodes of the base: it seldom ends one before the limit")
     parser.add_argument("--drawn", action="store_true", help="also play at temperature 1")
-    parser.add_argument("--result", default="adapters", help="name of the result files")
     arguments = parser.parse_args()
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         json.dump(rows(arguments.adapter, arguments.drawn, arguments.base_seeds), file)  # JSON is YAML
@@ -52,10 +53,11 @@ def main() -> None:
         table, store = run(config)
     command = f"python benchmarks/adapters.py --adapter {arguments.adapter} --seeds {seeds} --base-seeds {arguments.base_seeds}"
     command += " --drawn" * arguments.drawn
-    write_atomically(RESULTS / f"{arguments.result}.md", f"{table}\n\nMade by `{command}`.\n")
+    result = RESULTS / f"adapters_{arguments.adapter}.md"
+    write_atomically(result, f"{table}\n\nMade by `{command}`.\n")
     record = json.loads((store.folder / "table.json").read_text("utf-8")) | {"command": command}
     record["config"] = {key: value for key, value in record["config"].items() if key not in ("variants", "folder")}
-    write_atomically(RESULTS / f"{arguments.result}.json", json.dumps(record, indent=2) + "\n")
+    write_atomically(result.with_suffix(".json"), json.dumps(record, indent=2) + "\n")
     print(table)
 
 
