@@ -180,6 +180,16 @@ def test_what_is_remembered_is_bounded_and_the_least_recently_used_goes_first(mo
     assert prefixes.match([1] * 100) == 0
 
 
+def test_episodes_that_do_not_fit_together_do_not_push_each_other_out_one_after_the_other(small_model):
+    backend = TransformersBackend(*small_model, "small", max_cached_tokens=1408)
+    texts = [f"{letter} " + "ball " * 600 for letter in "abcde"]  # two of them are remembered
+    for _ in range(3):
+        before = backend.tokens_computed
+        backend.answer([Request(({"role": "user", "content": text},), ("left", "right")) for text in texts])
+        texts = [text + "key " for text in texts]
+    assert 1000 < backend.tokens_computed - before < 2000, "of 3,000"
+
+
 def test_a_prompt_longer_than_the_window_is_refused(backend):
     with pytest.raises(PolicyError, match="at most 8176 tokens"):
         backend.answer([question("word " * 9000)])

@@ -92,7 +92,7 @@ def settings_of(name: str) -> dict[str, Any]:
     return asked
 
 
-def load_transformers(name: str, *, load_in_4bit: bool = False, max_cached_tokens: int = 16_384) -> TransformersBackend:
+def load_transformers(name: str, *, load_in_4bit: bool = False, max_cached_tokens: int = 32_768) -> TransformersBackend:
     """Return a model in this process; one that is in use is not loaded again.
 
     Args:

@@ -59,7 +59,7 @@ class TransformersBackend(Backend):
             The embedded model takes 46 kB for each.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, name: str | Mapping[str, Any], *, max_cached_tokens: int = 16_384) -> None:
+    def __init__(self, model: Any, tokenizer: Any, name: str | Mapping[str, Any], *, max_cached_tokens: int = 32_768) -> None:
         from gym_text_policies.backends.prefixes import Prefixes
 
         self._tokenizer = tokenizer
@@ -143,11 +143,15 @@ class TransformersBackend(Backend):
         return [answers[question] for question in questions]
 
     def _groups(self, questions: list[_Question]) -> Iterator[list[_Question]]:
-        """Cut questions with choices into groups of one forward pass each."""
+        """Cut questions with choices into groups of one forward pass each; those of which most is remembered come first.
+
+        Else, where not all of them can be remembered, each would make the model forget what the next one needs.
+        """
+        unread = {question: len(question.prompt) - self._prefixes.match(question.prompt) for question in questions}
         group, size = [], 0
-        for question in questions:
+        for question in sorted(questions, key=lambda question: unread[question]):
             group.append(question)
-            size += len(question.prompt) - self._prefixes.match(question.prompt) + 3 * len(question.choices or ())
+            size += unread[question] + 3 * len(question.choices or ())
             if size >= _PASS_TOKENS:
                 yield group
                 group, size = [], 0
