@@ -32,13 +32,8 @@ RECIPE = "one prompt for each step"
 
 def packed(model: Any, tokenizer: Any, rows: list[Row]) -> int:
     """Do a forward and a backward pass of whole episodes; return the number of actions learnt."""
-    readings = []
-    for row in rows:
-        readings.append(Reading())
-        for messages, answer in row.examples():
-            readings[-1].add(tokenizer, messages, [answer])
     with torch.autocast("cpu", torch.bfloat16, enabled=model.dtype == torch.bfloat16):
-        loss = answer_losses(model, readings).mean()
+        loss = answer_losses(model, [Reading.of(tokenizer, row.examples()) for row in rows]).mean()
     loss.backward()
     return sum(row.decisions for row in rows)
 

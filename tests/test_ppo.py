@@ -97,6 +97,19 @@ def test_kl_is_measured_to_the_adapter_that_training_began_with(tiny_model, tmp_
         ActorCritic("smollm2", folder)
 
 
+def test_in_bfloat16_the_ratio_is_1_at_first_and_play_is_near(tiny_model, tmp_path):
+    config = settings(tiny_model, tmp_path, episodes=4)
+    torch.manual_seed(0)
+    learner = ActorCritic(tiny_model, precision="bfloat16")
+    batch = prepare(config, learner, *play(config, learner, State()))
+    sums = losses(config, learner, batch, range(4), 0.1)
+    assert 0 < batch.rollout_gap < 0.1
+    assert float(sums["old_kl"].detach()) == pytest.approx(0, abs=1e-3)
+    assert {weight.dtype for weight in learner.weights} == {torch.float32}
+    with pytest.raises(UsageError, match="expected one of 'float32', 'bfloat16'"):
+        dataclasses.replace(config, precision="float16")
+
+
 def test_one_pass_of_eight_equals_eight_passes_of_one(tiny_model, tmp_path):
     found = []
     for size in (1, 8):

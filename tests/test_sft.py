@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 
 from gym_text import UsageError
 from gym_text_policies import engines, load_policy, rollout
+from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.loading import read_adapter
 from gym_text_policies.backends.tokens import prompt_tokens, text_tokens
 from gym_text_policies.backends.transformers import TransformersBackend
@@ -19,7 +20,7 @@ from gym_text_policies.policy import text_spec
 from gym_text_policies.store import EpisodeStore
 from gym_text_policies.training import sequences
 from gym_text_policies.training.collect import CollectConfig, collect
-from gym_text_policies.training.lora import add_lora, load_base, merge_adapter
+from gym_text_policies.training.lora import add_lora, as_it_plays, load_base, merge_adapter
 from gym_text_policies.training.rows import Asked, Row, read_rows, rows_of, write_rows
 from gym_text_policies.training.sequences import Reading, answer_losses, pack
 from gym_text_policies.training.sft import SFTConfig, asked_in, last_checkpoint, play_dev_fold, sft
@@ -33,12 +34,7 @@ GOTO = "BabyAIText-v0?task=goto"
 
 def tokenised(tokenizer, rows):
     """Return the rows as readings."""
-    readings = []
-    for row in rows:
-        readings.append(Reading())
-        for messages, answer in row.examples():
-            readings[-1].add(tokenizer, messages, [answer])
-    return readings
+    return [Reading.of(tokenizer, row.examples()) for row in rows]
 
 
 def plain_losses(model, tokenizer, rows):
@@ -307,6 +303,11 @@ def test_the_checkpoint_that_plays_best_is_kept(tiny_model, tmp_path, monkeypatc
 
 def test_the_dev_fold_is_played_by_the_model_as_it_is(tiny_model):
     base, tokenizer = load_base(tiny_model)
-    environment = f"{GOTO}&max_episode_steps=3"
-    assert 0 <= play_dev_fold(add_lora(base), tokenizer, (environment,), 2, Asked()) <= 1
-    assert TransformersBackend(base, tokenizer, "x").tokens_computed == 0
+    model = shaken(add_lora(base)).train()
+    player = as_it_plays(model, tokenizer)
+    assert model.training
+    plain = TransformersBackend(model, tokenizer, "plain")
+    question = Request(messages=({"role": "user", "content": "Which way?"},), choices=("left", "right", "on"))
+    (answer,), (expected,) = player.answer([question]), plain.answer([question])
+    assert answer.probabilities == pytest.approx(expected.probabilities, abs=1e-4)
+    assert 0 <= play_dev_fold(player, (f"{GOTO}&max_episode_steps=3",), 2, Asked()) <= 1

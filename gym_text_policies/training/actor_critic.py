@@ -16,9 +16,10 @@ from typing import Any
 import torch
 
 from gym_text import TextSpec
+from gym_text_policies.backends.transformers import TransformersBackend
 from gym_text_policies.prompts import Prompt
 from gym_text_policies.records import Episode
-from gym_text_policies.training.lora import add_lora, load_base
+from gym_text_policies.training.lora import add_lora, as_it_plays, compile_layers, load_base, set_precision
 from gym_text_policies.training.rows import Asked, prompts_of
 from gym_text_policies.training.sequences import Reading, pack, read
 
@@ -72,15 +73,30 @@ class ActorCritic:
         adapter: Folder of the adapter to begin with; empty: a new one.
         rank: Of a new adapter.
         alpha: Of a new adapter.
+        precision: Of the products and the base's weights: ``float32`` or ``bfloat16``.
+        compiled: Whether to compile the model's layers.
     """
 
-    def __init__(self, model: str, adapter: str | Path = "", *, rank: int = 16, alpha: float = 32.0) -> None:
+    def __init__(
+        self,
+        model: str,
+        adapter: str | Path = "",
+        *,
+        rank: int = 16,
+        alpha: float = 32.0,
+        precision: str = "float32",
+        compiled: bool = False,
+    ) -> None:
         base, self.tokenizer = load_base(model)
         self.model = add_lora(base, rank=rank, alpha=alpha, adapter=adapter)
         self._adapted = bool(adapter)
         if adapter:
             add_lora(self.model, adapter=adapter, name=_REFERENCE)
             self.model.set_adapter("default")
+        set_precision(self.model, precision)
+        if compiled:
+            compile_layers(self.model)
+        self._rounded = precision == "bfloat16"
         self.model.eval()  # there is no dropout in what learns: the probabilities are those of play
         self.head = torch.nn.Linear(base.config.hidden_size, 1).to(base.device)
         torch.nn.init.zeros_(self.head.weight)
@@ -90,6 +106,10 @@ class ActorCritic:
     def weights(self) -> list[torch.nn.Parameter]:
         """The adapter's parameters."""
         return [parameter for name, parameter in self.model.named_parameters() if "lora_" in name and _REFERENCE not in name]
+
+    def player(self) -> TransformersBackend:
+        """Return what plays as the model does now."""
+        return as_it_plays(self.model, self.tokenizer)
 
     @contextlib.contextmanager
     def reference(self) -> Iterator[None]:
@@ -121,7 +141,8 @@ class ActorCritic:
                 ends.append((number, places[trajectory.reading.decided[-1].last]))
         rows = sorted({row for row, _, _ in tokens})
         index = {row: place for place, row in enumerate(rows)}
-        logs, hidden = read(self.model, packed, rows, hidden=True)
+        with torch.autocast(self.model.device.type, torch.bfloat16, enabled=self._rounded):
+            logs, hidden = read(self.model, packed, rows, hidden=True)
         assert hidden is not None
         device = logs.device
         each = logs[torch.tensor([index[row] for row, _, _ in tokens]), torch.tensor([token for _, token, _ in tokens])]

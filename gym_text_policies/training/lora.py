@@ -6,16 +6,20 @@ An adapter's folder holds ``adapter_model.safetensors`` (16-bit), ``adapter_conf
 
 from __future__ import annotations
 
+import copy
 import json
 import platform
 import sys
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gym_text.errors import UsageError, import_extra
 from gym_text_policies.backends.loading import CONFIG, RECORD, WEIGHTS, Source, adapter_folder, load_model, read_adapter
 from gym_text_policies.store import write_atomically
+
+if TYPE_CHECKING:
+    from gym_text_policies.backends.transformers import TransformersBackend
 
 
 def load_base(name: str, *, four_bit: bool = False) -> tuple[Any, Any]:
@@ -73,12 +77,17 @@ def set_precision(model: Any, precision: str) -> None:
         precision: ``float32`` or ``bfloat16``.
     """
     torch = import_extra("torch", "train")
-    quantised = getattr(model.get_base_model(), "hf_quantizer", None) is not None
+    quantised = _is_quantised(model)
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.data = parameter.data.float()
         elif not quantised:
             parameter.data = parameter.data.to(getattr(torch, precision))
+
+
+def _is_quantised(model: Any) -> bool:
+    """Return whether the base of a model with an adapter is held in few bits."""
+    return getattr(model.get_base_model(), "hf_quantizer", None) is not None
 
 
 def compile_layers(model: Any) -> None:
@@ -95,6 +104,19 @@ def compile_layers(model: Any) -> None:
         raise UsageError(f"compiled: expected a C++ compiler and a model with `model.layers`; {error}. Leave it out.") from None
     for layer in layers:
         layer.compile(dynamic=True)
+
+
+def as_it_plays(model: Any, tokenizer: Any) -> TransformersBackend:
+    """Return a backend of what a model with an adapter has learnt so far: a copy, the adapter merged, laid out for play.
+
+    A model in 4 bits plays as it is.
+    """
+    from gym_text_policies.backends.packed import pack
+    from gym_text_policies.backends.transformers import TransformersBackend
+
+    if not _is_quantised(model):
+        model = pack(copy.deepcopy(model).float().merge_and_unload())
+    return TransformersBackend(model, tokenizer, "learner")
 
 
 def load_weights(model: Any, folder: str | Path, name: str = "default") -> None:

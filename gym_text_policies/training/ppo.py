@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gym_text.errors import UsageError, check_int, import_extra
+from gym_text.errors import UsageError, check_choice, check_int, import_extra
 from gym_text_policies.environments import check_no_fold, environment_maker
 from gym_text_policies.load import load_policy
 from gym_text_policies.policy import text_spec
@@ -44,7 +44,7 @@ from gym_text_policies.store import EpisodeStore
 from gym_text_policies.training.checkpoints import State, load_checkpoint, replace_folder, save_checkpoint, save_weights
 from gym_text_policies.training.collect import asked_of
 from gym_text_policies.training.rows import Asked
-from gym_text_policies.training.sft import play_dev_fold
+from gym_text_policies.training.sft import PRECISIONS, play_dev_fold
 
 if TYPE_CHECKING:
     import torch
@@ -112,11 +112,16 @@ class PPOConfig:
     """Iterations between plays of the dev fold; the adapter with the highest success is kept. 0: never, the last one is."""
     dev_episodes: int = 20
     """Episodes of each environment there."""
+    precision: str = "float32"
+    """Of the products and the base's weights in learning: float32, or bfloat16, as in gym-text sft. Play is in float32."""
+    compiled: bool = False
+    """Compile the model's layers, as in gym-text sft."""
     seed: int = 0
     """Of all that is drawn at random."""
 
     def __post_init__(self) -> None:
         check_no_fold("environments", self.environments, "train")
+        check_choice("precision", self.precision, PRECISIONS)
         for name in ("iterations", "episodes", "batch", "epochs", "episodes_per_step", "episodes_per_pass", "dev_episodes"):
             check_int(name, getattr(self, name), 1, 1_000_000)
         for name in ("first_seed", "dev_every", "value_iterations", "seed"):
@@ -164,10 +169,10 @@ def train(config: PPOConfig) -> Path:
     from gym_text_policies.training.actor_critic import ActorCritic
     from gym_text_policies.training.lora import environment_record, save_adapter
 
-    free = ("folder", "iterations", "episodes_per_pass")
+    free = ("folder", "iterations", "episodes_per_pass", "compiled")
     store = EpisodeStore(config.folder, {"run": "ppo"} | {k: v for k, v in dataclasses.asdict(config).items() if k not in free})
     torch.manual_seed(config.seed)
-    learner = ActorCritic(config.model, config.adapter)
+    learner = ActorCritic(config.model, config.adapter, precision=config.precision, compiled=config.compiled)
     groups = [
         {"params": learner.weights, "lr": config.learning_rate},
         {"params": list(learner.head.parameters()), "lr": config.value_learning_rate},
@@ -227,8 +232,7 @@ def iterate(config: PPOConfig, learner: ActorCritic, optimizer: torch.optim.Opti
         "seconds_learn": round(time.perf_counter() - played, 2),
     }
     if config.dev_every and state.iteration % config.dev_every == 0:
-        asked = Asked(**_asked(config))
-        success = play_dev_fold(learner.model, learner.tokenizer, config.environments, config.dev_episodes, asked)
+        success = play_dev_fold(learner.player(), config.environments, config.dev_episodes, Asked(**_asked(config)))
         metrics["dev_success"] = success
         if success > state.best_success:
             state.best_success = success
@@ -239,20 +243,19 @@ def iterate(config: PPOConfig, learner: ActorCritic, optimizer: torch.optim.Opti
 
 def play(config: PPOConfig, learner: ActorCritic, state: State) -> tuple[list[Episode], list[Trajectory]]:
     """Play an iteration's episodes by drawing; return them, and what is learnt from them."""
-    from gym_text_policies.backends.transformers import TransformersBackend
     from gym_text_policies.prompts import Prompt
     from gym_text_policies.training.actor_critic import Trajectory
 
     asked = Asked(**_asked(config))
     prompt = Prompt(asked.strategy, with_reward=asked.with_reward)
-    backend = TransformersBackend(learner.model, learner.tokenizer, "learner")  # a new one: what the old one knew is outdated
+    player = learner.player()
     episodes: list[Episode] = []
     trajectories = []
     for place, name in enumerate(config.environments):
         count = len(range(place, config.episodes, len(config.environments)))
         make_env = environment_maker(name, **{"fold": "train", "expert": "off"})
         env = make_env()
-        policy = load_policy(backend, env, seed=config.seed, mode="choose", temperature=1.0, **dataclasses.asdict(asked))
+        policy = load_policy(player, env, seed=config.seed, mode="choose", temperature=1.0, **dataclasses.asdict(asked))
         seeds = range(state.seed, state.seed + count)
         played = sorted(rollout(make_env, policy, seeds, batch=config.batch), key=lambda episode: episode.seed)
         whole = [episode for episode in played if episode.error is None]

@@ -7,7 +7,7 @@ steps of an append-only conversation make one line, and the first tokens of seve
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,6 +38,14 @@ class Reading:
 
     tree: Tree = field(default_factory=Tree)
     decided: list[Decided] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, tokenizer: Any, examples: Iterable[tuple[Sequence[Message], str]]) -> Reading:
+        """Return a conversation of prompts with one answer each, as `Row.examples` yields them."""
+        reading = cls()
+        for messages, answer in examples:
+            reading.add(tokenizer, messages, [answer])
+        return reading
 
     def add(self, tokenizer: Any, messages: Sequence[Message], answers: Sequence[str]) -> None:
         """Add a prompt and the answers whose probability is asked for."""

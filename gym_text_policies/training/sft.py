@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from gym_text.errors import UsageError, check_choice, check_int, import_extra
+from gym_text_policies.backends.base import Backend
 from gym_text_policies.environments import check_no_fold, environment_maker
 from gym_text_policies.store import EpisodeStore
 from gym_text_policies.training.collect import asked_of
@@ -30,6 +31,8 @@ from gym_text_policies.training.rows import Asked, Row, check_prompts, read_rows
 _logger = logging.getLogger(__name__)
 SCHEDULES = ("cosine", "constant", "linear")
 PRECISIONS = ("float32", "bfloat16")
+_BATCH = 8
+"""Episodes of the dev fold that run at once."""
 
 
 @dataclass(frozen=True)
@@ -233,15 +236,13 @@ def _curve(trainer: Any) -> list[dict[str, float]]:
 def _trainer(config: SFTConfig, model: Any, tokenizer: Any, rows: Sequence[Row], asked: Asked) -> Any:
     """Return a `Trainer` of transformers that reads conversations."""
     torch, transformers = import_extra("torch", "train"), import_extra("transformers", "train")
+    from gym_text_policies.training.lora import as_it_plays
     from gym_text_policies.training.sequences import Reading, answer_losses
 
     def collate(batch: list[Row]) -> dict[str, Any]:
-        readings = []
-        for row in batch:
-            readings.append(Reading())
-            for messages, answer in row.examples():
-                readings[-1].add(tokenizer, messages, [answer])
-            readings[-1].check_window(model.config.max_position_embeddings)
+        readings = [Reading.of(tokenizer, row.examples()) for row in batch]
+        for reading in readings:
+            reading.check_window(model.config.max_position_embeddings)
         count = sum(len(decided.answers[0]) for reading in readings for decided in reading.decided)
         labels = torch.zeros(1, count, dtype=torch.long)  # whose number `Trainer` takes for the mean over a whole step
         return {"readings": readings, "labels": labels, "shift_labels": labels}
@@ -254,7 +255,8 @@ def _trainer(config: SFTConfig, model: Any, tokenizer: Any, rows: Sequence[Row],
             return losses.sum() / num_items_in_batch * self.accelerator.num_processes  # whose mean the gradients become
 
         def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-            metrics = {"eval_success": play_dev_fold(self.model, tokenizer, config.dev_environments, config.dev_episodes, asked)}
+            player = as_it_plays(self.model, tokenizer)
+            metrics = {"eval_success": play_dev_fold(player, config.dev_environments, config.dev_episodes, asked)}
             self.log(metrics)
             control: Any = self.control  # type: ignore[has-type]
             self.control = self.callback_handler.on_evaluate(self.args, self.state, control, metrics)
@@ -300,22 +302,16 @@ def _trainer(config: SFTConfig, model: Any, tokenizer: Any, rows: Sequence[Row],
     )
 
 
-def play_dev_fold(model: Any, tokenizer: Any, environments: Sequence[str], episodes: int, asked: Asked) -> float:
-    """Return the mean success of a model as it is, greedy in ``choose``, on the dev fold; the model goes on in training mode."""
-    torch = import_extra("torch", "train")
-    from gym_text_policies.backends.transformers import TransformersBackend
+def play_dev_fold(player: Backend, environments: Sequence[str], episodes: int, asked: Asked) -> float:
+    """Return a model's mean success, greedy in ``choose``, on the first episodes of each environment's dev fold."""
     from gym_text_policies.load import load_policy
     from gym_text_policies.rollout import rollout
 
-    was_training = model.training
     won = []
     for environment in environments:
         make_env = environment_maker(environment, **{"fold": "dev", "expert": "off"})
         env = make_env()
-        backend = TransformersBackend(model, tokenizer, "learner")
-        policy = load_policy(backend, env, mode="choose", **dataclasses.asdict(asked))
-        with torch.compiler.set_stance("force_eager"):  # compiled layers are for training
-            won += [episode.outcome == "won" for episode in rollout(make_env, policy, range(episodes))]
+        policy = load_policy(player, env, mode="choose", **dataclasses.asdict(asked))
+        won += [episode.outcome == "won" for episode in rollout(make_env, policy, range(episodes), batch=_BATCH)]
         env.close()
-    model.train(was_training)
     return sum(won) / len(won)
