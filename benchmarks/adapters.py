@@ -1,64 +1,125 @@
 """What the shipped adapters reach on the test fold, greedily and drawn, beside their base, chance and the expert.
 
-python benchmarks/adapters.py --seeds 10
+python benchmarks/adapters.py babyai --seeds 10
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shlex
+import sys
 import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
+from scipy.stats import binomtest
+
+from gym_text.errors import check_choice
 from gym_text_policies.backends.loading import ADAPTERS, RECORD
 from gym_text_policies.bench import BenchConfig, run
+from gym_text_policies.options import add_fields
+from gym_text_policies.report.runs import Variant, read_runs
 from gym_text_policies.store import write_atomically
+from gym_text_policies.variants import Variants
 
 RESULTS = Path(__file__).parent / "results"
+PLAYED = {
+    "babyai": tuple(f"BabyAIText-v0?task={task}" for task in ("goto", "pickup", "open", "putnext", "pick_up_seq_go_to")),
+    "cookingworld": ("CookingWorldText-v0",),
+}
+"""What the adapters whose names begin so play."""
+BASE = "the base, asked alike"
 
 
-def rows(name: str, drawn: bool, base_seeds: int) -> dict[str, dict[str, object]]:
-    """Return the language models of the table, as `load_policy` takes them; the base is asked as the adapter is."""
-    asked = json.loads((ADAPTERS / name / RECORD).read_text("utf-8"))["asked"]
-    found: dict[str, dict[str, object]] = {
-        name: {"model": f"adapters/{name}"},
-        "smollm2, asked alike": {"model": "smollm2", "seeds": base_seeds, **asked},
-    }
-    return {**({f"{name}, drawn": {"model": f"adapters/{name}", "temperature": 1.0}} if drawn else {}), **found}
+@dataclass(frozen=True)
+class Config:
+    """Which adapters play how much."""
+
+    family: str = field(default="babyai", metadata={"positional": True})
+    """With what the adapters' names begin: babyai or cookingworld."""
+    seeds: int = 100
+    """Episodes of each environment and adapter, greedy; and of chance and the expert."""
+    drawn_seeds: int = 20
+    """Episodes of each environment and adapter at temperature 1; 0: none."""
+    base_seeds: int = 10
+    """Episodes of the base in each environment: it seldom ends one before the limit."""
+    batch: int = 10
+    """Episodes that run at once."""
+    folder: str = "runs/adapters"
+    """Run folder; a second run goes on."""
+
+    def __post_init__(self) -> None:
+        check_choice("family", self.family, tuple(PLAYED))
 
 
-def environments(name: str) -> tuple[str, ...]:
-    """Return what an adapter was trained on, in its last stage or in an earlier one, without the fold."""
-    record = json.loads((ADAPTERS / name / RECORD).read_text("utf-8"))
-    stages = [record, *record.get("earlier", ())]
-    data = {environment for stage in stages for environment in stage["made_by"]["data"]["environments"]}
-    return tuple(sorted(environment.replace("?fold=train&", "?").replace("?fold=train", "") for environment in data))
+def rows(config: Config) -> Variants:
+    """Return the language models of the table, as `load_policy` takes them; the base is asked as the adapters are."""
+    names = [path.parent.name for path in sorted(ADAPTERS.glob(f"{config.family}-*/{RECORD}"), reverse=True)]  # SFT before PPO
+    found: Variants = {}
+    for name in names:
+        found[f"{name}, greedy"] = {"model": f"adapters/{name}"}
+        found[f"{name}, drawn"] = {"model": f"adapters/{name}", "temperature": 1.0, "seeds": config.drawn_seeds}
+    asked = json.loads((ADAPTERS / names[0] / RECORD).read_text("utf-8"))["asked"]
+    return {BASE: {"model": "smollm2", "seeds": config.base_seeds, **asked}, **found}
+
+
+def success(row: Mapping[str, Any]) -> str:
+    """Return a row's success with its interval."""
+    return "{:.2f} [{:.2f}, {:.2f}]".format(row["success"], *row["success_interval"])
+
+
+def summary(table: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a table of success in Markdown: a line for each environment, and one of the means, a column for each policy."""
+    policies = list(dict.fromkeys(row["policy"] for row in table))
+    found = {(row["environment"], row["policy"]): row for row in table}
+    environments = list(dict.fromkeys(row["environment"] for row in table))
+    counts = [", ".join(sorted({str(found[e, policy]["episodes"]) for e in environments})) for policy in policies]
+    yield f"| success on the test fold | {' | '.join(policies)} |"
+    yield "|---" * (1 + len(policies)) + "|"
+    yield f"| episodes | {' | '.join(counts)} |"
+    for environment in environments:
+        yield f"| {environment} | {' | '.join(success(found[environment, policy]) for policy in policies)} |"
+    if len(environments) > 1:
+        means = (sum(found[e, policy]["success"] for e in environments) / len(environments) for policy in policies)
+        yield f"| mean | {' | '.join(f'{value:.2f}' for value in means)} |"
+
+
+def paired(variants: Sequence[Variant], config: Config) -> Iterator[str]:
+    """Yield in words how an adapter differs from the one before it on the same seeds: McNemar's exact test, all environments."""
+    won: dict[str, dict[tuple[str, int], bool]] = {name: {} for name in rows(config)}
+    for variant in variants:
+        won.get(variant.policy, {}).update({(variant.environment, e.seed): e.outcome == "won" for e in variant.episodes})
+    for kind in ("greedy", "drawn"):
+        for before, name in pairwise(name for name in won if name.endswith(kind) and won[name]):
+            shared = won[name].keys() & won[before].keys()
+            gained = sum(won[name][key] and not won[before][key] for key in shared)
+            lost = sum(won[before][key] and not won[name][key] for key in shared)
+            p = binomtest(gained, gained + lost).pvalue if gained + lost else 1.0
+            yield f"{name} alone wins {gained} of {len(shared)} episodes, {before} alone {lost}; p = {p:.2g}, McNemar's exact test."
 
 
 def main() -> None:
     """Play and write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", default="runs/adapters", help="run folder; a second run goes on")
-    parser.add_argument("--adapter", default="babyai-sft", help="which of the shipped ones")
-    parser.add_argument("--seeds", type=int, default=100, help="episodes of each environment and row")
-    parser.add_argument("--base-seeds", type=int, default=10, help="episodes of the base: it seldom ends one before the limit")
-    parser.add_argument("--drawn", action="store_true", help="also play at temperature 1")
-    arguments = parser.parse_args()
+    add_fields(parser, Config)
+    config = Config(**vars(parser.parse_args()))
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
-        json.dump(rows(arguments.adapter, arguments.drawn, arguments.base_seeds), file)  # JSON is YAML
+        json.dump(rows(config), file)  # JSON is YAML
         file.flush()
-        seeds = arguments.seeds
-        played = {"folder": arguments.folder, "environments": environments(arguments.adapter), "variants": file.name}
-        config = BenchConfig(**played, llm_seeds=seeds, seeds=seeds, batch=10)
-        table, store = run(config)
-    command = f"python benchmarks/adapters.py --adapter {arguments.adapter} --seeds {seeds} --base-seeds {arguments.base_seeds}"
-    command += " --drawn" * arguments.drawn
-    result = RESULTS / f"adapters_{arguments.adapter}.md"
-    write_atomically(result, f"{table}\n\nMade by `{command}`.\n")
-    record = json.loads((store.folder / "table.json").read_text("utf-8")) | {"command": command}
+        played = {"folder": config.folder, "environments": PLAYED[config.family], "variants": file.name, "batch": config.batch}
+        table, store = run(BenchConfig(**played, llm_seeds=config.seeds, seeds=config.seeds))
+    record = json.loads((store.folder / "table.json").read_text("utf-8"))
+    record["command"] = shlex.join(["python", "benchmarks/adapters.py", *sys.argv[1:]])
     record["config"] = {key: value for key, value in record["config"].items() if key not in ("variants", "folder")}
-    write_atomically(result.with_suffix(".json"), json.dumps(record, indent=2) + "\n")
-    print(table)
+    record["tests"] = list(paired(read_runs([store.folder]).variants, config))
+    text = "\n".join([*summary(record["rows"]), "", *record["tests"], "", table, "", f"Made by `{record['command']}`."])
+    write_atomically(RESULTS / f"adapters_{config.family}.md", text + "\n")
+    write_atomically(RESULTS / f"adapters_{config.family}.json", json.dumps(record, indent=2) + "\n")
+    print(text)
 
 
 if __name__ == "__main__":

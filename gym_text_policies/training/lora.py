@@ -10,6 +10,7 @@ import copy
 import json
 import platform
 import sys
+import types
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -74,15 +75,26 @@ def set_precision(model: Any, precision: str) -> None:
 
     Args:
         model: One with an adapter; its buffers, as those of positions, stay as they are, and so does what is quantised.
-        precision: ``float32`` or ``bfloat16``.
+        precision: ``float32`` or ``bfloat16``. Logits are in float32: in bfloat16 one of 20 is known to 0.06, and a ratio of
+            probabilities to 6 %.
     """
     torch = import_extra("torch", "train")
+    head = model.get_output_embeddings()
+    if precision == "bfloat16" and type(head) is torch.nn.Linear:
+        head.forward = types.MethodType(_in_float32, head)
     quantised = _is_quantised(model)
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.data = parameter.data.float()
         elif not quantised:
             parameter.data = parameter.data.to(getattr(torch, precision))
+
+
+def _in_float32(layer: Any, inputs: Any) -> Any:
+    """Return what a linear layer says, in float32, in a block of autocast as well."""
+    torch = import_extra("torch", "train")
+    with torch.autocast(inputs.device.type, enabled=False):
+        return torch.nn.functional.linear(inputs.float(), layer.weight.float(), layer.bias)
 
 
 def _is_quantised(model: Any) -> bool:
