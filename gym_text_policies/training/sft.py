@@ -262,6 +262,19 @@ def _trainer(config: SFTConfig, model: Any, tokenizer: Any, rows: Sequence[Row],
             self.control = self.callback_handler.on_evaluate(self.args, self.state, control, metrics)
             return metrics
 
+    data: Any = list(rows)
+    return ConversationTrainer(
+        model=model,
+        args=_arguments(config),
+        train_dataset=data,
+        eval_dataset=data[:1] if config.dev_environments else None,
+        data_collator=collate,
+    )
+
+
+def _arguments(config: SFTConfig) -> Any:
+    """Return the settings in transformers' own words."""
+    torch, transformers = import_extra("torch", "train"), import_extra("transformers", "train")
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     if config.rows_per_step % (config.rows_per_pass * processes):
         raise UsageError(
@@ -269,7 +282,7 @@ def _trainer(config: SFTConfig, model: Any, tokenizer: Any, rows: Sequence[Row],
             f"got {config.rows_per_step}."
         )
     choosing = bool(config.dev_environments)
-    settings = transformers.TrainingArguments(
+    return transformers.TrainingArguments(
         output_dir=config.folder,
         per_device_train_batch_size=config.rows_per_pass,
         gradient_accumulation_steps=config.rows_per_step // (config.rows_per_pass * processes),
@@ -295,10 +308,6 @@ def _trainer(config: SFTConfig, model: Any, tokenizer: Any, rows: Sequence[Row],
         data_seed=config.seed,
         dataloader_pin_memory=False,
         use_cpu=not torch.cuda.is_available(),
-    )
-    data: Any = list(rows)
-    return ConversationTrainer(
-        model=model, args=settings, train_dataset=data, eval_dataset=data[:1] if choosing else None, data_collator=collate
     )
 
 
