@@ -50,7 +50,7 @@ class Config:
     batch: int = 10
     """Episodes that run at once."""
     folder: str = "runs/adapters"
-    """Run folder; a second run goes on."""
+    """Folder of each family's run folder; a second run goes on."""
 
     def __post_init__(self) -> None:
         check_choice("family", self.family, tuple(PLAYED))
@@ -73,19 +73,16 @@ def success(row: Mapping[str, Any]) -> str:
 
 
 def summary(table: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a table of success in Markdown: a line for each environment, and one of the means, a column for each policy."""
-    policies = list(dict.fromkeys(row["policy"] for row in table))
-    found = {(row["environment"], row["policy"]): row for row in table}
-    environments = list(dict.fromkeys(row["environment"] for row in table))
-    counts = [", ".join(sorted({str(found[e, policy]["episodes"]) for e in environments})) for policy in policies]
-    yield f"| success on the test fold | {' | '.join(policies)} |"
-    yield "|---" * (1 + len(policies)) + "|"
-    yield f"| episodes | {' | '.join(counts)} |"
-    for environment in environments:
-        yield f"| {environment} | {' | '.join(success(found[environment, policy]) for policy in policies)} |"
-    if len(environments) > 1:
-        means = (sum(found[e, policy]["success"] for e in environments) / len(environments) for policy in policies)
-        yield f"| mean | {' | '.join(f'{value:.2f}' for value in means)} |"
+    """Yield a table in Markdown: each policy's success in each environment, and the means of success and of steps."""
+    found = {(row["policy"], row["environment"]): row for row in table}
+    policies, environments = (list(dict.fromkeys(row[name] for row in table)) for name in ("policy", "environment"))
+    yield f"| success | episodes | {' | '.join(name.partition('task=')[2] or name for name in environments)} | mean | steps |"
+    yield "|---" * (4 + len(environments)) + "|"
+    for policy in policies:
+        own = [found[policy, environment] for environment in environments]
+        won, steps = (sum(row[name] for row in own) / len(own) for name in ("success", "length"))
+        cells = [str(own[0]["episodes"]), *map(success, own), f"{won:.2f}", f"{steps:.1f}"]
+        yield f"| {policy} | {' | '.join(cells)} |"
 
 
 def paired(variants: Sequence[Variant], config: Config) -> Iterator[str]:
@@ -110,7 +107,8 @@ def main() -> None:
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         json.dump(rows(config), file)  # JSON is YAML
         file.flush()
-        played = {"folder": config.folder, "environments": PLAYED[config.family], "variants": file.name, "batch": config.batch}
+        folder = f"{config.folder}/{config.family}"
+        played = {"folder": folder, "environments": PLAYED[config.family], "variants": file.name, "batch": config.batch}
         table, store = run(BenchConfig(**played, llm_seeds=config.seeds, seeds=config.seeds))
     record = json.loads((store.folder / "table.json").read_text("utf-8"))
     record["command"] = shlex.join(["python", "benchmarks/adapters.py", *sys.argv[1:]])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import platform
+import shlex
 import sys
 import types
 from importlib.metadata import version
@@ -204,5 +205,5 @@ def environment_record() -> dict[str, Any]:
         "python": platform.python_version(),
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {torch.get_num_threads()} threads",
         **{package: version(package) for package in packages},
-        "command": " ".join(["gym-text", *sys.argv[1:]]) if sys.argv[0].endswith("gym-text") else "",
+        "command": shlex.join(["gym-text", *sys.argv[1:]]) if sys.argv[0].endswith("gym-text") else "",
     }
