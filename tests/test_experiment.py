@@ -147,7 +147,8 @@ def test_ctrl_c_keeps_what_is_done_and_the_folder_goes_on(config_file, tmp_path)
     command = [sys.executable, "-c", script, "run", str(config_file), "--folder", str(folder), "--set", *changes]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
     deadline = time.monotonic() + 300
-    while not (folder / "episodes.jsonl").exists() and time.monotonic() < deadline:
+    stored = folder / "episodes.jsonl"
+    while not (stored.exists() and b"\n" in stored.read_bytes()) and time.monotonic() < deadline:
         time.sleep(0.1)
     error = interrupted(process)
     assert process.returncode == 130, error
