@@ -10,7 +10,7 @@ import json
 import shlex
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -18,17 +18,19 @@ from typing import Any
 
 from scipy.stats import binomtest
 
+from gym_text.babyai.levels import TASKS
 from gym_text.errors import check_choice
 from gym_text_policies.backends.loading import ADAPTERS, RECORD
 from gym_text_policies.bench import BenchConfig, run
 from gym_text_policies.options import add_fields
 from gym_text_policies.report.runs import Variant, read_runs
 from gym_text_policies.store import write_atomically
+from gym_text_policies.table import interval, number
 from gym_text_policies.variants import Variants
 
 RESULTS = Path(__file__).parent / "results"
 PLAYED = {
-    "babyai": tuple(f"BabyAIText-v0?task={task}" for task in ("goto", "pickup", "open", "putnext", "pick_up_seq_go_to")),
+    "babyai": tuple(f"BabyAIText-v0?task={task}" for task in TASKS),
     "cookingworld": ("CookingWorldText-v0",),
 }
 """What the adapters whose names begin so play."""
@@ -67,11 +69,6 @@ def rows(config: Config) -> Variants:
     return {BASE: {"model": "smollm2", "seeds": config.base_seeds, **asked}, **found}
 
 
-def success(row: Mapping[str, Any]) -> str:
-    """Return a row's success with its interval."""
-    return "{:.2f} [{:.2f}, {:.2f}]".format(row["success"], *row["success_interval"])
-
-
 def summary(table: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield a table in Markdown: each policy's success in each environment, and the means of success and of steps."""
     found = {(row["policy"], row["environment"]): row for row in table}
@@ -81,15 +78,16 @@ def summary(table: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for policy in policies:
         own = [found[policy, environment] for environment in environments]
         won, steps = (sum(row[name] for row in own) / len(own) for name in ("success", "length"))
-        cells = [str(own[0]["episodes"]), *map(success, own), f"{won:.2f}", f"{steps:.1f}"]
-        yield f"| {policy} | {' | '.join(cells)} |"
+        cells = [number(row["success"], ".2f") + interval(row["success_interval"], ".2f") for row in own]
+        yield f"| {policy} | {own[0]['episodes']} | {' | '.join(cells)} | {won:.2f} | {steps:.1f} |"
 
 
-def paired(variants: Sequence[Variant], config: Config) -> Iterator[str]:
+def paired(variants: Sequence[Variant], names: Iterable[str]) -> Iterator[str]:
     """Yield in words how an adapter differs from the one before it on the same seeds: McNemar's exact test, all environments."""
-    won: dict[str, dict[tuple[str, int], bool]] = {name: {} for name in rows(config)}
+    won: dict[str, dict[tuple[str, int], bool]] = {name: {} for name in names}
     for variant in variants:
-        won.get(variant.policy, {}).update({(variant.environment, e.seed): e.outcome == "won" for e in variant.episodes})
+        if variant.policy in won:
+            won[variant.policy] |= {(variant.environment, e.seed): e.outcome == "won" for e in variant.episodes if e.error is None}
     for kind in ("greedy", "drawn"):
         for before, name in pairwise(name for name in won if name.endswith(kind) and won[name]):
             shared = won[name].keys() & won[before].keys()
@@ -104,8 +102,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_fields(parser, Config)
     config = Config(**vars(parser.parse_args()))
+    models = rows(config)
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
-        json.dump(rows(config), file)  # JSON is YAML
+        json.dump(models, file)  # JSON is YAML
         file.flush()
         folder = f"{config.folder}/{config.family}"
         played = {"folder": folder, "environments": PLAYED[config.family], "variants": file.name, "batch": config.batch}
@@ -113,7 +112,7 @@ def main() -> None:
     record = json.loads((store.folder / "table.json").read_text("utf-8"))
     record["command"] = shlex.join(["python", "benchmarks/adapters.py", *sys.argv[1:]])
     record["config"] = {key: value for key, value in record["config"].items() if key not in ("variants", "folder")}
-    record["tests"] = list(paired(read_runs([store.folder]).variants, config))
+    record["tests"] = list(paired(read_runs([store.folder]).variants, models))
     text = "\n".join([*summary(record["rows"]), "", *record["tests"], "", table, "", f"Made by `{record['command']}`."])
     write_atomically(RESULTS / f"adapters_{config.family}.md", text + "\n")
     write_atomically(RESULTS / f"adapters_{config.family}.json", json.dumps(record, indent=2) + "\n")

@@ -20,7 +20,7 @@ from gym_text_policies.policy import text_spec
 from gym_text_policies.store import EpisodeStore
 from gym_text_policies.training import sequences
 from gym_text_policies.training.collect import CollectConfig, collect
-from gym_text_policies.training.lora import add_lora, as_it_plays, load_base, merge_adapter
+from gym_text_policies.training.lora import add_lora, as_it_plays, load_base, merge_adapter, set_precision
 from gym_text_policies.training.rows import Asked, Row, read_rows, rows_of, write_rows
 from gym_text_policies.training.sequences import Reading, answer_losses, pack
 from gym_text_policies.training.sft import SFTConfig, asked_in, last_checkpoint, play_dev_fold, sft
@@ -299,6 +299,18 @@ def test_the_checkpoint_that_plays_best_is_kept(tiny_model, tmp_path, monkeypatc
     assert all(torch.equal(best[name].half(), saved[name]) for name in saved)
     curve = json.loads((folder / "training.json").read_text())["curve"]
     assert [line["eval_success"] for line in curve if "eval_success" in line] == [0.1, 0.9, 0.5]
+
+
+def test_logits_are_in_float32_where_the_last_layer_has_a_bias_as_well(tiny_model):
+    base, _ = load_base(tiny_model)
+    base.lm_head.bias = torch.nn.Parameter(torch.arange(base.config.vocab_size).float(), requires_grad=False)
+    model = add_lora(base)
+    expected = model(input_ids=torch.tensor([[1, 2, 3]])).logits.detach()
+    set_precision(model, "bfloat16")
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = model(input_ids=torch.tensor([[1, 2, 3]])).logits.detach()
+    assert logits.dtype == torch.float32 and base.lm_head.bias.dtype == torch.bfloat16
+    assert torch.allclose(logits, expected, rtol=0.01, atol=0.1)
 
 
 def test_the_dev_fold_is_played_by_the_model_as_it_is(tiny_model):

@@ -95,7 +95,7 @@ def _in_float32(layer: Any, inputs: Any) -> Any:
     """Return what a linear layer says, in float32, in a block of autocast as well."""
     torch = import_extra("torch", "train")
     with torch.autocast(inputs.device.type, enabled=False):
-        return torch.nn.functional.linear(inputs.float(), layer.weight.float(), layer.bias)
+        return torch.nn.functional.linear(inputs.float(), layer.weight.float(), None if layer.bias is None else layer.bias.float())
 
 
 def _is_quantised(model: Any) -> bool:
