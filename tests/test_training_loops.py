@@ -64,11 +64,9 @@ def test_record_episode_statistics_counts_the_episode(env_id, make, follow_gold_
     assert info["episode"]["r"] == pytest.approx(sum(rewards))
 
 
-def test_record_video_writes_a_film(env_id, make, tmp_path):
-    env = RecordVideo(make(env_id, render_mode="rgb_array"), str(tmp_path / "film"))
-    env.reset(seed=0)
-    for _ in range(3):
-        env.step(env.action_space.sample())
+def test_record_video_writes_a_film(env_id, make, tmp_path, follow_gold_action):
+    env = RecordVideo(make(env_id, render_mode="rgb_array", max_episode_steps=3), str(tmp_path / "film"))
+    follow_gold_action(env, *env.reset(seed=0))
     env.close()
     (film,) = (tmp_path / "film").glob("*.mp4")
     assert film.stat().st_size > 1000
@@ -78,6 +76,7 @@ def test_make_vec_in_sync_mode_plays(env_id):
     wrappers = [partial(History, n=2), RecordEpisodeStatistics]
     vector = gym.make_vec(env_id, num_envs=2, vectorization_mode="sync", wrappers=wrappers, max_episode_steps=2)
     obs, _ = vector.reset(seed=1)
+    vector.action_space.seed(1)
     for _ in range(4):
         assert obs in vector.observation_space
         obs, _, terminated, truncated, infos = vector.step(vector.action_space.sample())
