@@ -1,4 +1,4 @@
-"""Training in several processes by `accelerate launch` learns what one process learns."""
+"""Training in several processes by `torchrun` learns what one process learns."""
 
 import json
 import os
@@ -21,20 +21,10 @@ def test_two_processes_have_the_losses_of_one(tiny_model, tmp_path):
     options = {"rows_per_step": 8, "rows_per_pass": 2, "max_steps": 4, "epochs": 2.0, "warmup": 0, "learning_rate": 2e-2}
     alone = sft(SFTConfig(folder=str(tmp_path / "alone"), model=tiny_model, **options), rows)
     words = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-    command = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2", "--num_machines", "1"]
-    command += [
-        "--mixed_precision",
-        "no",
-        "--dynamo_backend",
-        "no",
-        "--num_cpu_threads_per_process",
-        "1",
-        "--main_process_port",
-        "0",
-    ]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command += ["-m", "gym_text_policies.cli", "sft", "--data", str(tmp_path / "rows"), "--folder", str(tmp_path / "two")]
     path = os.pathsep.join([str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH", "")])
-    environment = os.environ | {"PYTHONPATH": path, "MASTER_ADDR": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo"}
+    environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     done = subprocess.run(
         [*command, "--model", tiny_model, *words],
         capture_output=True,
@@ -44,7 +34,8 @@ def test_two_processes_have_the_losses_of_one(tiny_model, tmp_path):
         stdin=subprocess.DEVNULL,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    curves = [json.loads((folder / "training.json").read_text())["curve"] for folder in (alone, tmp_path / "two" / "adapter")]
-    losses = [[line["loss"] for line in curve] for curve in curves]
+    records = [json.loads((folder / "training.json").read_text()) for folder in (alone, tmp_path / "two" / "adapter")]
+    assert [record["made_by"]["ran_on"]["processes"] for record in records] == [1, 2]
+    losses = [[line["loss"] for line in record["curve"]] for record in records]
     assert len(losses[0]) == 4 and losses[0][-1] < losses[0][0]
     assert losses[1] == pytest.approx(losses[0], abs=2e-3)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import platform
 import shlex
 import sys
@@ -204,6 +205,7 @@ def environment_record() -> dict[str, Any]:
     return {
         "python": platform.python_version(),
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {torch.get_num_threads()} threads",
+        "processes": int(os.environ.get("WORLD_SIZE", "1")),
         **{package: version(package) for package in packages},
-        "command": shlex.join(["gym-text", *sys.argv[1:]]) if sys.argv[0].endswith("gym-text") else "",
+        "command": shlex.join(["gym-text", *sys.argv[1:]]) if Path(sys.argv[0]).stem in ("gym-text", "cli") else "",
     }

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 
 from gym_text.errors import UsageError
 from gym_text_policies.backends.packing import Parts, Tree, attention_mask, depths, packed_attention, visible
@@ -142,7 +143,8 @@ def read(model: Any, packed: Packed, rows: Sequence[int], *, hidden: bool = Fals
     """Run the model over a packed row, with gradients where they are on.
 
     Args:
-        model: A causal language model of transformers, with or without an adapter.
+        model: A causal language model of transformers, with or without an adapter; or one that shares its gradients with other
+            processes.
         packed: What to read.
         rows: After which tokens the prediction is wanted.
         hidden: Whether to return the last hidden states as well.
@@ -151,8 +153,9 @@ def read(model: Any, packed: Packed, rows: Sequence[int], *, hidden: bool = Fals
         The log-probabilities of the next token, float32 of shape (rows, vocabulary), and the hidden states after the last layer of
         all tokens, of shape (tokens, width), or None.
     """
-    device = model.device
-    with packed_attention(model):
+    own = _own(model)
+    device = own.device
+    with packed_attention(own):
         output = model(
             input_ids=torch.tensor([packed.tokens], device=device),
             position_ids=torch.tensor([packed.positions], device=device),
@@ -166,7 +169,7 @@ def read(model: Any, packed: Packed, rows: Sequence[int], *, hidden: bool = Fals
 
 def answer_losses(model: Any, readings: Sequence[Reading]) -> torch.Tensor:
     """Return -log P of each token of each conversation's first answers, float32 of shape (tokens,)."""
-    packed = pack(model, readings)
+    packed = pack(_own(model), readings)
     targets = [
         (places[node], token)
         for reading, places in zip(readings, packed.places, strict=True)
@@ -176,3 +179,8 @@ def answer_losses(model: Any, readings: Sequence[Reading]) -> torch.Tensor:
     logs, _ = read(model, packed, [row for row, _ in targets])
     tokens = torch.tensor([token for _, token in targets], device=logs.device)
     return -logs.gather(1, tokens[:, None])[:, 0]
+
+
+def _own(model: Any) -> Any:
+    """Return the model of this process, without what shares its gradients with other processes."""
+    return model.module if isinstance(model, DistributedDataParallel) else model

@@ -4,9 +4,9 @@ Conversations are packed into one row without padding, what they begin with is r
 something is learnt; see `gym_text_policies.training.sequences`. The loss is the mean of -log P over the tokens of the answers
 and their end of turn: the quantity by which ``choose`` plays.
 
-On several GPUs or machines::
+On several GPUs, or in several processes of a CPU::
 
-    accelerate launch -m gym_text_policies.cli sft --data runs/data/rows --folder runs/sft
+    torchrun --standalone --nproc-per-node 2 -m gym_text_policies.cli sft --data runs/data/rows --folder runs/sft
 """
 
 from __future__ import annotations
