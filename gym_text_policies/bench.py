@@ -210,7 +210,7 @@ def _play(played: Sequence[Contest], contests: Sequence[Contest], store: Episode
             bar.set_postfix_str(f"success {won / (done + len(keys) - total):.0%}", refresh=False)
             bar.update(min(done + running, total) - bar.n)
     if any(episode.error for episode in store.episodes(keys)):
-        tqdm.write(f"{label}: some episodes ended in an error; --retry-errors plays them again.")
+        tqdm.write(f"{label}: some episodes ended in an error; --retry-errors plays them again.", nolock=True)
 
 
 def versions() -> dict[str, str]:

@@ -149,8 +149,8 @@ def _progress(
         def ended(episode: Episode) -> None:
             if not quiet:
                 reason = f" ({episode.error})" if episode.error else ""
-                figures = f"return {episode.total_reward:.4g}, {episode.length} steps"
-                bar.write(f"seed {episode.seed}: {episode.outcome}{reason}, {figures}", file=sys.stderr)
+                line = f"seed {episode.seed}: {episode.outcome}{reason}, return {episode.total_reward:.4g}, {episode.length} steps"
+                bar.write(line, file=sys.stderr, nolock=True)  # Ctrl-C in tqdm's lock ends in an error of its own
 
         yield bar.update, ended
 

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections import deque
-from contextlib import closing
+from contextlib import closing, suppress
 from itertools import chain
 from pathlib import Path
 
@@ -90,7 +90,12 @@ def processes(node=None):
     """Return the ids of the processes that play, on one node or on all."""
     raylets = [process.process.pid for process in node.all_processes["raylet"]] if node else [os.getpid()]
     children = [child for pid in raylets for child in psutil.Process(pid).children(recursive=True)]
-    return [child.pid for child in children if "_Worker" in "".join(child.cmdline())]
+    found = []
+    for child in children:
+        with suppress(psutil.Error):  # it has ended since
+            if "_Worker" in "".join(child.cmdline()):
+                found.append(child.pid)
+    return found
 
 
 def wait_until(condition):

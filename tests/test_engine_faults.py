@@ -38,7 +38,7 @@ def test_five_hundred_environments_leave_nothing_behind():
     before, threads = make_and_close(50), threading.active_count()
     after = make_and_close(500)
     assert after - before < 150 * 2**20  # a game that stayed would hold some 3 MB, 500 of them 1.5 GB
-    assert threading.active_count() == threads
+    assert threading.active_count() <= threads
 
 
 def test_ten_threads_step_ten_environments():
@@ -52,7 +52,7 @@ def test_ten_threads_step_ten_environments():
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(60)
+        worker.join(300)
     assert together == alone
 
 
@@ -65,8 +65,8 @@ env.reset(seed=0)
 for step in (lambda: env.step("look around"), lambda: vector.step(["look around"] * 8)):
     for _ in range(5):
         vector.reset(seed=0)
-        threading.Timer(0.05, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
         try:
+            threading.Timer(0.05, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
             while True:
                 step()
         except KeyboardInterrupt:
@@ -93,7 +93,7 @@ except gym_text.GymTextError as error:
     script = script.replace("ACTION", action)
     path = os.pathsep.join([str(tmp_path), str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"PYTHONPATH": path} | environment
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, env=environment)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, env=environment)
     assert done.returncode == 0 and done.stdout.count("\n") == 1, done.stderr
     return done.stdout.strip()
 
@@ -129,5 +129,5 @@ for play in (lambda: env.step("look around"), lambda: env.reset(seed=1)):
     print(taken != before, engine.SignalHandlers().addresses == before)
     faulthandler.disable()
 """
-    result = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, timeout=120)
+    result = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, timeout=300)
     assert result.stdout.split() == ["True"] * 4, result.stderr

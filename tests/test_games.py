@@ -286,7 +286,7 @@ def official_client():
     client = textworld_express.TextWorldExpressEnv(envStepLimit=1000)
     yield client
     client.close()
-    client._gateway.java_process.wait(10)
+    client._gateway.java_process.wait(120)
     os.environ["PATH"] = before
 
 

@@ -220,7 +220,7 @@ def test_two_processes_may_convert_the_model_at_once(tmp_path):
         subprocess.Popen([sys.executable, "-c", script], env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         for _ in range(2)
     ]
-    outputs = [process.communicate(timeout=300) for process in processes]
+    outputs = [process.communicate(timeout=900) for process in processes]
     assert [error for _, error in outputs] == ["", ""]
     folder = Path(outputs[0][0].strip())
     assert outputs[0] == outputs[1] and folder.is_relative_to(tmp_path)

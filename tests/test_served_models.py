@@ -36,12 +36,19 @@ def wait_for(process, url, log):
     pytest.fail(f"{url} did not answer within {START} s: {log.read_text()}")
 
 
+def free_port():
+    """Return a free port that the system does not hand out by itself before the server is up."""
+    for port in range(20_000 + os.getpid() % 5_000, 32_000):
+        with socket.socket() as free, contextlib.suppress(OSError):
+            free.bind(("127.0.0.1", port))
+            return port
+    pytest.fail("no port is free")
+
+
 @contextlib.contextmanager
 def serving(command, path, log, **environment):
     """Run a server on a free port while the block runs; yield its address."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     url = f"http://127.0.0.1:{port}"
     arguments = [str(Path(sys.executable).with_name(command[0])), *command[1:], "--host", "127.0.0.1", "--port", str(port)]
     with log.open("w") as file:

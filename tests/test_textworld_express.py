@@ -254,7 +254,7 @@ def test_a_child_forked_after_the_first_reset_is_refused_and_does_not_hang():
         env.reset(seed=0)
 
         def child():
-            signal.alarm(10)  # ends a child that hangs
+            signal.alarm(60)  # ends a child that hangs
             for name, call in (
                 ("step", lambda: env.step("look around")),
                 ("reset", lambda: env.reset(seed=0)),
@@ -297,7 +297,7 @@ def test_forked_children_that_play_something_else_do_not_hang(started_by_us):
             gym.make("CookingWorldText-v0").reset(seed=0)
 
             def child(generations):
-                signal.alarm(10)  # ends a child that hangs
+                signal.alarm(60)  # ends a child that hangs
                 gc.collect()  # JPype's callback would ask Java
                 if generations:
                     fork(generations - 1)
