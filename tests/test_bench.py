@@ -3,12 +3,11 @@
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-from test_experiment import interrupted
+from test_experiment import interrupted, wait_for_lines
 
 from gym_text_policies import EpisodeStore, bench, cli, engines, options, table
 
@@ -90,8 +89,7 @@ def test_ctrl_c_ends_the_run_and_the_next_one_goes_on(tmp_path, moment, sign):
         *arguments(tmp_path, seeds=100, llm_seeds=20, environments="BabyAIText-v0 LunarLanderLLM-v2")[1:],
     ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    path = tmp_path / sign  # of the episodes Ctrl-C may take back the last, whose sync still goes on
-    wait_for(lambda: process.poll() is not None or (path.exists() and path.read_bytes().count(b"\n") >= 2))
+    wait_for_lines(process, tmp_path / sign)
     error = interrupted(process)
     assert process.returncode == 130, error
     assert "Traceback" not in error
@@ -102,14 +100,6 @@ def test_ctrl_c_ends_the_run_and_the_next_one_goes_on(tmp_path, moment, sign):
         done = arguments(tmp_path, seeds=5, llm_seeds=0, environments="BabyAIText-v0 LunarLanderLLM-v2")
         assert cli.main(done) == 0
         assert rows(tmp_path)["LunarLanderLLM-v2", "gold (expert)"]["episodes"] == 5
-
-
-def wait_for(condition, seconds=300):
-    """Wait until a condition holds."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def test_wilson_and_student_intervals_match_published_values():

@@ -132,6 +132,14 @@ IGNORED = re.compile(r"Exception ignored in: .*\nTraceback \(most recent call la
 """What Python says of a Ctrl-C that it drops within a finalizer."""
 
 
+def wait_for_lines(process, path):
+    """Wait until a file of the process has two lines: of records Ctrl-C may take back the last, whose sync may still go on."""
+    deadline = time.monotonic() + 300
+    while process.poll() is None and not (path.exists() and path.read_bytes().count(b"\n") >= 2):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def interrupted(process):
     """Send Ctrl-C, again where it was lost (Python drops it within a finalizer), and return stderr."""
     for _ in range(12):
@@ -151,10 +159,7 @@ def test_ctrl_c_keeps_what_is_done_and_the_folder_goes_on(config_file, tmp_path)
     changes = ["experiment.num_runs=100000", "experiment.save_gif=false", "environment.kwargs={max_episode_steps: 20}"]
     command = [sys.executable, "-c", script, "run", str(config_file), "--folder", str(folder), "--set", *changes]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
-    deadline = time.monotonic() + 300
-    stored = folder / "episodes.jsonl"
-    while not (stored.exists() and stored.read_bytes().count(b"\n") >= 2) and time.monotonic() < deadline:
-        time.sleep(0.1)  # Ctrl-C may take back the last record, whose sync may still go on
+    wait_for_lines(process, folder / "episodes.jsonl")
     error = interrupted(process)
     assert process.returncode == 130, error
     assert "Traceback" not in error and f"gym-text run {folder} goes on" in error
