@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shlex
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -40,6 +42,7 @@ LIMITS = (16, 50)
 """The recipe's limit of steps, and the environment's."""
 WINDOWS = (512, 1024, 2048)
 ANSWER_TOKENS = 15
+PREPARATION = re.compile(r"(?P<verb>chop|slice|dice|cook) (?P<ingredient>.+?)(?: in (?P<appliance>\w+))?")
 BY = (5, 10, 20)
 """Decisions by which a player may have left the states of the gold path."""
 
@@ -125,6 +128,36 @@ def share(truths: Iterable[bool]) -> float:
     """Return the share of what is true."""
     found = list(truths)
     return sum(found) / len(found)
+
+
+# ---------------------------------------------------------------- recipes
+
+
+def preparations(path: GoldPath) -> list[tuple[str, frozenset[str]]]:
+    """Return each ingredient that a gold path cuts or cooks, and how."""
+    how: dict[str, set[str]] = {}
+    for action in path.actions:
+        if found := PREPARATION.fullmatch(action):
+            how.setdefault(found["ingredient"], set()).add(found["appliance"] or found["verb"])
+    return [(ingredient, frozenset(steps)) for ingredient, steps in how.items()]
+
+
+def recipe_figures(paths: dict[str, list[GoldPath]]) -> dict[str, dict[str, Any]]:
+    """Return of each fold's recipes how many the train fold shows, and what one gets right who remembers that fold alone."""
+    prepared = {fold: [pair for path in found for pair in preparations(path)] for fold, found in paths.items()}
+    counts: dict[str, Counter[frozenset[str]]] = {}
+    for ingredient, how in prepared["train"]:
+        counts.setdefault(ingredient, Counter())[how] += 1
+    usual = {ingredient: found.most_common(1)[0][0] for ingredient, found in counts.items()}
+    return {
+        fold: {
+            "preparations": len(set(pairs)),
+            "ingredient_in_train": share(ingredient in counts for ingredient, _ in pairs),
+            "preparation_in_train": share(how in counts.get(ingredient, ()) for ingredient, how in pairs),
+            "as_most_often_in_train": share(how == usual.get(ingredient) for ingredient, how in pairs),
+        }
+        for fold, pairs in prepared.items()
+    }
 
 
 # ---------------------------------------------------------------- prompts
@@ -250,6 +283,12 @@ def lines_of(record: dict[str, Any]) -> Iterator[str]:
         cells = [fold, str(row["levels"]), length, percent(row["within_17_steps"]), invalid, long, str(row["longest_answer"])]
         yield f"| {' | '.join(cells)} |"
     yield from ("", f"Long answers: of more than {ANSWER_TOKENS} tokens, the end of turn included.", "")
+    yield "| fold | preparations of an ingredient | ingredient is in train | so prepared there | so prepared there most often |"
+    yield "|---" * 5 + "|"
+    for fold, row in record["recipes"].items():
+        names = ("ingredient_in_train", "preparation_in_train", "as_most_often_in_train")
+        yield f"| {' | '.join([fold, str(row['preparations']), *(percent(row[name]) for name in names)])} |"
+    yield ""
     yield "| player | fold | prompts | " + " | ".join(f"over {window} tokens" for window in WINDOWS) + " | longest |"
     yield "|---" * (4 + len(WINDOWS)) + "|"
     for row in record["prompts"]:
@@ -283,10 +322,12 @@ def main() -> None:
 
     tokenizer, began = AutoTokenizer.from_pretrained(smollm2_folder()), time.perf_counter()
     players = [("gold", fold) for fold in FOLDS] + [("random", "test")]
+    paths = {fold: list(gold_paths(fold, config.levels)) for fold in FOLDS}
     record: dict[str, Any] = {
         "command": shlex.join(["python", "benchmarks/evaluation_gap.py", *sys.argv[1:]]),
         "versions": versions(),
-        "paths": {fold: path_figures(list(gold_paths(fold, config.levels)), tokenizer) for fold in FOLDS},
+        "paths": {fold: path_figures(found, tokenizer) for fold, found in paths.items()},
+        "recipes": recipe_figures(paths),
         "prompts": [prompt_figures(player, fold, config.prompt_levels, tokenizer) for player, fold in players],
         "drift": drift_figures(config.errors, config.play_levels, config.levels),
     }

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shutil
 from functools import partial
 
@@ -21,7 +22,7 @@ from gym_text_policies.store import EpisodeStore
 from gym_text_policies.training import sequences
 from gym_text_policies.training.collect import CollectConfig, collect
 from gym_text_policies.training.lora import add_lora, as_it_plays, load_base, merge_adapter, set_precision
-from gym_text_policies.training.rows import Asked, Row, read_rows, rows_of, write_rows
+from gym_text_policies.training.rows import Asked, Row, exchange_names, read_rows, rows_of, write_rows
 from gym_text_policies.training.sequences import Reading, answer_losses, pack
 from gym_text_policies.training.sft import SFTConfig, asked_in, last_checkpoint, play_dev_fold, sft
 
@@ -136,6 +137,40 @@ def test_whether_the_reward_is_said_is_kept_with_the_rows(tmp_path, noisy_rows):
     assert asked_in(read_rows(tmp_path / "rows")) == Asked(with_reward=True)
     with pytest.raises(UsageError, match="expected rows with the prompt"):
         read_rows(tmp_path / "rows", Asked())
+
+
+def test_names_are_exchanged_in_prompts_and_labels_alike(tiny_model, tmp_path, noisy_rows):
+    names = ("key", "ball", "box", "grey")
+
+    def stripped(row, pattern=re.compile(r"\b(key|ball|box|grey)\b")):
+        """Return the row without the names, and the names in the order in which they stand there."""
+        texts = [*(message["content"] for message in row.messages), *row.labels]
+        return [pattern.sub("", text) for text in texts], [name for text in texts for name in pattern.findall(text)]
+
+    exchanged = exchange_names(noisy_rows, names, 0)
+    maps = []
+    for before, after in zip(noisy_rows, exchanged, strict=True):
+        (plain, old), (others, new) = stripped(before), stripped(after)
+        assert plain == others
+        pairs = set(zip(old, new, strict=True))
+        assert len({name for name, _ in pairs}) == len({name for _, name in pairs}) == len(pairs), "one for one"
+        maps.append(frozenset(pairs))
+    assert len(set(maps)) > 1, "each row has its own"
+    assert exchanged == exchange_names(noisy_rows, names, 0) != exchange_names(noisy_rows, names, 1)
+    for wrong in (("key",), ("key", "key"), ("key", "banana")):
+        with pytest.raises(UsageError, match="two or more different names that stand in the data"):
+            exchange_names(noisy_rows, wrong, 0)
+
+    def first_loss(folder, rows, **options):
+        config = settings(tiny_model, tmp_path / folder, max_steps=1, **options)
+        return json.loads((sft(config, rows) / "training.json").read_text())["curve"][0]["loss"]
+
+    asked, by_hand, plain = (
+        first_loss("a", noisy_rows, interchangeable=names),
+        first_loss("b", exchanged),
+        first_loss("c", noisy_rows),
+    )
+    assert asked == by_hand != plain
 
 
 def test_a_dataset_of_another_prompt_version_is_refused(tmp_path, noisy_rows):

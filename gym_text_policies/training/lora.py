@@ -198,6 +198,11 @@ def push_adapter(folder: str | Path, repository: str) -> None:
     hub.upload_folder(repo_id=repository, folder_path=str(folder))
 
 
+def process_count() -> int:
+    """Return how many processes train one model together, as ``torchrun`` tells each of them."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
 def environment_record() -> dict[str, Any]:
     """Return what a training run ran on, for its record."""
     torch = import_extra("torch", "train")
@@ -205,7 +210,7 @@ def environment_record() -> dict[str, Any]:
     return {
         "python": platform.python_version(),
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {torch.get_num_threads()} threads",
-        "processes": int(os.environ.get("WORLD_SIZE", "1")),
+        "processes": process_count(),
         **{package: version(package) for package in packages},
         "command": shlex.join(["gym-text", *sys.argv[1:]]) if Path(sys.argv[0]).stem in ("gym-text", "cli") else "",
     }

@@ -9,7 +9,10 @@ answer is learnt, and the conversation goes on as it was played.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
+import random
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,6 +123,31 @@ def rows_of(episode: Episode, spec: TextSpec, asked: Asked, labels: Labels, prom
         learnt.append(answer)
     rows.append(Row(tuple(messages), tuple(learnt), **origin))
     return [_shown(row) for row in rows if row.decisions]
+
+
+def exchange_names(rows: Sequence[Row], names: Sequence[str], seed: int) -> list[Row]:
+    """Return rows in each of which some names stand for one another, drawn at random: all else that it tells stays as it was.
+
+    So what a thing's name has always meant in the data (a chicken leg is grilled) cannot be learnt in place of what the text says.
+
+    Raises:
+        UsageError: If there is only one name, one stands twice, or one is nowhere in the rows.
+    """
+    words = re.compile(r"\b(" + "|".join(map(re.escape, sorted(names, key=len, reverse=True))) + r")\b")
+    seen = {name for row in rows for message in row.messages for name in words.findall(message["content"])}
+    if len(names) < 2 or len(set(names)) < len(names) or set(names) - seen:
+        raise UsageError(
+            f"interchangeable: expected two or more different names that stand in the data; got {list(names)}, "
+            f"of which these do not stand there: {sorted(set(names) - seen)}."
+        )
+    rng = random.Random(seed)
+    exchanged = []
+    for row in rows:
+        new = dict(zip(names, rng.sample(names, len(names)), strict=True))
+        rename = functools.partial(words.sub, lambda found, new=new: new[found[0]])
+        messages = tuple({**message, "content": rename(message["content"])} for message in row.messages)
+        exchanged.append(dataclasses.replace(row, messages=messages, labels=tuple(map(rename, row.labels))))
+    return exchanged
 
 
 def _shown(row: Row) -> Row:

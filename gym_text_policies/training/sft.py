@@ -26,7 +26,7 @@ from gym_text_policies.backends.base import Backend
 from gym_text_policies.environments import check_no_fold, environment_maker
 from gym_text_policies.store import EpisodeStore
 from gym_text_policies.training.collect import asked_of
-from gym_text_policies.training.rows import Asked, Row, check_prompts, read_rows
+from gym_text_policies.training.rows import Asked, Row, check_prompts, exchange_names, read_rows
 
 _logger = logging.getLogger(__name__)
 SCHEDULES = ("cosine", "constant", "linear")
@@ -41,6 +41,9 @@ class SFTConfig:
 
     data: tuple[str, ...] = ("runs/data/rows",)
     """Datasets of gym-text collect: folders, or hf:OWNER/NAME of the hub."""
+    interchangeable: tuple[str, ...] = ()
+    """Names that stand in the data, such as those of foods: each row has them exchanged among each other at random, so that what
+    the text says of a thing is learnt, not what its name meant in other episodes."""
     folder: str = "runs/sft"
     """Run folder: checkpoints, log, and at the end the adapter. A run that was stopped goes on from its last checkpoint."""
     model: str = "smollm2"
@@ -122,6 +125,8 @@ def sft(config: SFTConfig, rows: Sequence[Row] | None = None) -> Path:
         raise UsageError(f"{config.folder}: expected a run that is not done; {result} is there already. Name another folder.")
     rows = list(rows) if rows is not None else [row for source in config.data for row in read_rows(source)]
     asked = asked_in(rows)
+    if config.interchangeable:
+        rows = exchange_names(rows, config.interchangeable, config.seed)
     store = _claim(config)
     from gym_text_policies.training.lora import (
         add_lora,
@@ -209,6 +214,8 @@ def _claim(config: SFTConfig) -> EpisodeStore | None:
     settings = {name: value for name, value in dataclasses.asdict(config).items() if name not in free}
     if config.precision == "float32":  # a folder of before there was a choice goes on
         settings.pop("precision")
+    if not config.interchangeable:
+        settings.pop("interchangeable")
     return EpisodeStore(config.folder, {"run": "sft", **settings})
 
 
@@ -275,7 +282,9 @@ def _trainer(config: SFTConfig, model: Any, tokenizer: Any, rows: Sequence[Row],
 def _arguments(config: SFTConfig) -> Any:
     """Return the settings in transformers' own words."""
     torch, transformers = import_extra("torch", "train"), import_extra("transformers", "train")
-    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    from gym_text_policies.training.lora import process_count
+
+    processes = process_count()
     if config.rows_per_step % (config.rows_per_pass * processes):
         raise UsageError(
             f"rows_per_step: expected a multiple of {processes} processes x rows_per_pass={config.rows_per_pass}; "
