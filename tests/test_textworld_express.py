@@ -59,6 +59,20 @@ def test_replanning_expert_wins_most_games_after_random_actions(distance, make, 
     assert won >= 17
 
 
+def test_replanning_expert_puts_things_down_where_hands_are_full_of_others(make, follow_gold_action):
+    env = make(ID, expert="replan", num_distractor_items=8, max_episode_steps=200)
+    for seed in range(10):
+        _, info = env.reset(seed=seed)
+        path = info["gold_path"]
+        for action in ("look around", "take cookbook", "read cookbook", "open fridge", "open cutlery drawer"):
+            obs, *_ = env.step(action)
+        for action in obs["valid_actions"]:
+            if action.startswith("take ") and action not in path:
+                obs, *_, info = env.step(action)
+        assert info["gold_action"].startswith("put ")
+        assert follow_gold_action(env, obs, info)[1]["success"]
+
+
 def test_replanning_expert_says_nothing_where_the_game_is_lost(make):
     env = make(ID, expert="replan")
     env.reset(seed=0)

@@ -319,15 +319,22 @@ class TextWorldExpressEnv(TextEnv):
             yield twin.plan(self.gold_agent, len(self._history), seed)
 
     def _ways_back(self) -> Iterator[tuple[str, ...]]:
-        """Yield ways to the gold path's end, its latest entry first: from here, and after what was done is undone."""
+        """Yield ways to the gold path's end, latest entry first: from here, with what was done undone, or a thing put down."""
         path = self._path or ()
         moves = tuple(action for action in self._undo if action.startswith("move "))
-        for undoing in dict.fromkeys(((), moves, tuple(self._undo))):
+        lighter = self._lighter(path)
+        for first in dict.fromkeys(((), moves, tuple(self._undo), *lighter, *(puts + moves for puts in lighter))):
             for entry in reversed(range(len(path))):
-                if undoing or path[entry] in self._valid:
+                if first or path[entry] in self._valid:
                     while entry and _is_news(path[entry - 1]):
                         entry -= 1
-                    yield undoing + path[entry:]
+                    yield first + path[entry:]
+
+    def _lighter(self, path: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+        """Return ways to carry less: without one thing, the one carried longest first, or without all that `path` does not take."""
+        taken = dict.fromkeys(action.removeprefix("take ") for action in self._history if action.startswith("take "))
+        puts = {thing: action for thing in taken for action in reversed(self._valid) if action.startswith(f"put {thing} in ")}
+        return (*((put,) for put in puts.values()), tuple(put for thing, put in puts.items() if f"take {thing}" not in path))
 
     def _tried(self, twin: Game, path: tuple[str, ...]) -> tuple[str, ...] | None:
         """Return what of `path` wins from here, without reading again what is known and without walking in circles."""
