@@ -41,9 +41,6 @@ class SFTConfig:
 
     data: tuple[str, ...] = ("runs/data/rows",)
     """Datasets of gym-text collect: folders, or hf:OWNER/NAME of the hub."""
-    interchangeable: tuple[str, ...] = ()
-    """Names that stand in the data, such as those of foods: each row has them exchanged among each other at random, so that what
-    the text says of a thing is learnt, not what its name meant in other episodes."""
     folder: str = "runs/sft"
     """Run folder: checkpoints, log, and at the end the adapter. A run that was stopped goes on from its last checkpoint."""
     model: str = "smollm2"
@@ -72,6 +69,9 @@ class SFTConfig:
     """Decay of the adapter's weights."""
     max_norm: float = 1.0
     """Gradients longer than this are shortened to it."""
+    interchangeable: tuple[str, ...] = ()
+    """Names that stand in the data, such as those of foods: each row has them exchanged among each other at random, so that what
+    the text says of a thing is learnt, not what its name meant in other episodes."""
     dev_environments: tuple[str, ...] = ()
     """Environments whose dev fold is played at every checkpoint; that with the highest success is kept. None: the last is."""
     dev_episodes: int = 20
