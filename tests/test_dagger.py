@@ -74,13 +74,17 @@ def test_a_round_plays_the_learners_own_episodes_and_learns_the_experts_words_an
         return learn(config, rows)
 
     monkeypatch.setattr(module, "sft", noted)
-    assert dagger(dataclasses.replace(begun, rounds=2)) == round_1.with_name("round-2") / "sft" / "adapter"
+    how = {"interchangeable": ("left", "right"), "precision": "bfloat16"}
+    second = dagger(dataclasses.replace(begun, rounds=2, **how))
+    assert second == round_1.with_name("round-2") / "sft" / "adapter"
+    made_by = json.loads((second / "training.json").read_text())["made_by"]["sft"]
+    assert {name: made_by[name] for name in how} == {"interchangeable": ["left", "right"], "precision": "bfloat16"}
     assert learnt == [(str(adapter), 8)], "only the second round, from the first one's adapter"
-    second = EpisodeStore(round_1.with_name("round-2") / "data")
-    assert [episode.seed for episode in second.episodes()] == [502, 503], "on new levels"
+    levels = [episode.seed for episode in EpisodeStore(second.parents[1] / "data").episodes()]
+    assert levels == [502, 503], "new ones"
 
 
-@pytest.mark.parametrize("option", [{"expert_share": 1.5}, {"rounds": 0}])
+@pytest.mark.parametrize("option", [{"expert_share": 1.5}, {"rounds": 0}, {"precision": "float8"}])
 def test_what_cannot_be_meant_is_said(option):
     with pytest.raises(UsageError, match=f"{next(iter(option))}: expected"):
         DAggerConfig(**option)

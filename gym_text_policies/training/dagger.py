@@ -12,11 +12,11 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
-from gym_text.errors import UsageError, check_int
+from gym_text.errors import UsageError, check_choice, check_int
 from gym_text_policies.backends.loading import read_adapter
 from gym_text_policies.training.collect import CollectConfig, collect
 from gym_text_policies.training.rows import Row, read_rows
-from gym_text_policies.training.sft import SFTConfig, asked_in, sft
+from gym_text_policies.training.sft import PRECISIONS, SFTConfig, asked_in, sft
 
 _logger = logging.getLogger(__name__)
 
@@ -61,10 +61,17 @@ class DAggerConfig:
     """Where else metrics go; see gym-text sft."""
     seed: int = 0
     """Of all that is drawn at random."""
+    interchangeable: tuple[str, ...] = ()
+    """Names that are exchanged among each other in each row; see gym-text sft."""
+    precision: str = "float32"
+    """Of the products and the base's weights as it learns: float32 or bfloat16; see gym-text sft."""
+    compiled: bool = False
+    """Compile the model's layers as it learns; see gym-text sft."""
 
     def __post_init__(self) -> None:
         check_int("rounds", self.rounds, 1, 1000)
         check_int("episodes", self.episodes, 1, 1_000_000)
+        check_choice("precision", self.precision, PRECISIONS)
         if not 0 <= self.expert_share <= 1:
             raise UsageError(f"expert_share: expected a probability; got {self.expert_share!r}.")
 

@@ -211,11 +211,9 @@ def _claim(config: SFTConfig) -> EpisodeStore | None:
     if os.environ.get("RANK", "0") != "0":
         return None
     free = ("folder", "log_steps", "report_to", "merge_to", "push_to", "rows_per_pass", "compiled")
-    settings = {name: value for name, value in dataclasses.asdict(config).items() if name not in free}
-    if config.precision == "float32":  # a folder of before there was a choice goes on
-        settings.pop("precision")
-    if not config.interchangeable:
-        settings.pop("interchangeable")
+    later = {"precision": "float32", "interchangeable": ()}  # left out at these values: an older folder goes on
+    noted = {name: value for name, value in dataclasses.asdict(config).items() if name not in free}
+    settings = {name: value for name, value in noted.items() if name not in later or value != later[name]}
     return EpisodeStore(config.folder, {"run": "sft", **settings})
 
 
