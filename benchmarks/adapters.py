@@ -16,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from scipy.stats import binomtest
+from scipy.stats import binomtest, wilcoxon
 
 from gym_text.babyai.levels import TASKS
 from gym_text.errors import check_choice
@@ -25,7 +25,7 @@ from gym_text_policies.bench import BenchConfig, run
 from gym_text_policies.options import add_fields
 from gym_text_policies.report.runs import Variant, read_runs
 from gym_text_policies.store import write_atomically
-from gym_text_policies.table import interval, number
+from gym_text_policies.table import Summary, interval, number
 from gym_text_policies.variants import Variants
 
 RESULTS = Path(__file__).parent / "results"
@@ -83,18 +83,28 @@ def summary(table: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def paired(variants: Sequence[Variant], names: Iterable[str]) -> Iterator[str]:
-    """Yield in words how an adapter differs from the one before it on the same seeds: McNemar's exact test, all environments."""
-    won: dict[str, dict[tuple[str, int], bool]] = {name: {} for name in names}
+    """Yield in words how an adapter differs from the one before it on the same seeds, all environments.
+
+    Who wins: McNemar's exact test. How many steps a win takes, where both win: Wilcoxon's signed-rank test.
+    """
+    played: dict[str, dict[tuple[str, int], Summary]] = {name: {} for name in names}
     for variant in variants:
-        if variant.policy in won:
-            won[variant.policy] |= {(variant.environment, e.seed): e.outcome == "won" for e in variant.episodes if e.error is None}
+        if variant.policy in played:
+            played[variant.policy] |= {(variant.environment, e.seed): e for e in variant.episodes if e.error is None}
     for kind in ("greedy", "drawn"):
-        for before, name in pairwise(name for name in won if name.endswith(kind) and won[name]):
-            shared = won[name].keys() & won[before].keys()
-            gained = sum(won[name][key] and not won[before][key] for key in shared)
-            lost = sum(won[before][key] and not won[name][key] for key in shared)
+        for before, name in pairwise(name for name in played if name.endswith(kind) and played[name]):
+            pairs = [(played[name][key], played[before][key]) for key in played[name].keys() & played[before].keys()]
+            wins = [(a.outcome == "won", b.outcome == "won") for a, b in pairs]
+            gained, lost = wins.count((True, False)), wins.count((False, True))
             p = binomtest(gained, gained + lost).pvalue if gained + lost else 1.0
-            yield f"{name} alone wins {gained} of {len(shared)} episodes, {before} alone {lost}; p = {p:.2g}, McNemar's exact test."
+            yield f"{name} alone wins {gained} of {len(pairs)} episodes, {before} alone {lost}; p = {p:.2g}, McNemar's exact test."
+            more = [a.length - b.length for (a, b), won in zip(pairs, wins, strict=True) if all(won)]
+            if any(more):
+                p = wilcoxon(more).pvalue
+                yield (
+                    f"In the {len(more)} that both win, {name} takes {sum(more) / len(more):+.2f} steps on the mean; "
+                    f"p = {p:.2g}, Wilcoxon's signed-rank test."
+                )
 
 
 def main() -> None:
