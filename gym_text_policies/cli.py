@@ -48,6 +48,7 @@ COMMANDS = {
         "let a tuned model play, and teach it what its expert says", "gym_text_policies.training.dagger", "DAggerConfig"
     ),
     "search": Command("search for a policy's parameters", "gym_text_policies.search", "SearchConfig", "command"),
+    "average": Command("take the mean of adapters", "gym_text_policies.training.average", "AverageConfig"),
     "ppo": Command("let a language model learn from its own episodes, by PPO", "gym_text_policies.training.ppo", "PPOConfig"),
     "export": Command("write training data in OpenAI's format, and submit it", "gym_text_policies.training.export", "ExportConfig"),
     "completion": Command("print what makes a shell complete commands", "gym_text_policies.cli", "CompletionConfig", "complete"),

@@ -8,11 +8,13 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from gym_text import UsageError
 from gym_text_policies import load_policy
 from gym_text_policies.backends import Request, load_backend, loading, smollm2
 from gym_text_policies.backends.tokens import prompt_tokens, text_tokens
+from gym_text_policies.training.average import AverageConfig, average
 
 REQUEST = Request(({"role": "user", "content": "A red ball."},), ("turn left", "go forward", "pick up"))
 
@@ -112,6 +114,45 @@ def test_an_adapter_that_ships_is_named_and_asked_as_it_has_learnt(adapter, embe
         load_policy("adapters/adapter", env)
 
 
+def asked(folder, **how):
+    (folder / "training.json").write_text(
+        json.dumps({"asked": {"strategy": "chat", "history": "all", "with_reward": False, **how}})
+    )
+
+
+@pytest.fixture
+def pair(adapter, tmp_path):
+    """Return two adapters, the second with three times the weights of the first."""
+    other = shutil.copytree(adapter, tmp_path / "other")
+    weights = load_file(other / "adapter_model.safetensors")
+    save_file({name: 3 * weight for name, weight in weights.items()}, other / "adapter_model.safetensors")
+    for folder in (adapter, other):
+        asked(folder)
+    return str(adapter), str(other)
+
+
+def test_a_mean_of_adapters_plays_with_the_mean_of_their_weights(pair, adapter, tmp_path, embedded):
+    mean = average(AverageConfig(pair, str(tmp_path / "mean")))
+    record = json.loads((mean / "training.json").read_text())
+    assert record["asked"] == {"strategy": "chat", "history": "all", "with_reward": False}
+    assert record["made_by"]["digests"] == {name: loading.read_adapter(name)[1] for name in pair}
+    with pytest.raises(UsageError, match="expected a new folder"):
+        average(AverageConfig(pair, str(mean)))
+    found = load_backend(str(mean)).answer([REQUEST])[0].probabilities
+    change(adapter, lora_alpha=4 * json.loads((adapter / "adapter_config.json").read_text())["lora_alpha"])  # 2 A x 2 B
+    assert found == pytest.approx(load_backend(str(adapter)).answer([REQUEST])[0].probabilities, abs=1e-4)
+
+
+@pytest.mark.parametrize("spoil", [lambda folder: change(folder, lora_alpha=3), lambda folder: asked(folder, history="0")])
+def test_adapters_that_did_not_go_on_from_one_another_have_no_mean(spoil, pair, tmp_path):
+    spoil(tmp_path / "other")
+    with pytest.raises(UsageError, match=r"other': expected the base, rank, alpha and prompt of .*adapter'"):
+        average(AverageConfig(pair, str(tmp_path / "mean")))
+    assert not (tmp_path / "mean").exists()
+    with pytest.raises(UsageError, match="adapters: expected two or more"):
+        AverageConfig(pair[:1])
+
+
 def spoil_by_cutting(folder):
     weights = folder / "adapter_model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
@@ -122,8 +163,6 @@ def spoil_by_pickle(folder):
 
 
 def spoil_by_names(folder):
-    from safetensors.torch import load_file, save_file
-
     tensors = load_file(folder / "adapter_model.safetensors")
     save_file(
         {key.replace("layers.1.", "layers.7."): value for key, value in tensors.items()}, folder / "adapter_model.safetensors"

@@ -157,6 +157,20 @@ def save_adapter(model: Any, folder: str | Path, record: dict[str, Any], *, name
         UsageError: If there is something in the folder.
     """
     peft, torch = import_extra("peft", "train"), import_extra("torch", "train")
+    weights = peft.get_peft_model_state_dict(model, adapter_name=name)
+    config = model.peft_config[name].to_dict() | {"inference_mode": True, "base_model_name_or_path": model.base_name}
+    config["target_modules"] = sorted(config["target_modules"])
+    config = {key: value for key, value in config.items() if isinstance(value, (str, int, float, bool, list, dict, type(None)))}
+    write_adapter(folder, {key: tensor.to(torch.float16) for key, tensor in weights.items()}, config, record)
+
+
+def write_adapter(folder: str | Path, weights: dict[str, Any], config: dict[str, Any], record: dict[str, Any]) -> None:
+    """Write the three files of an adapter; no folder is left half written.
+
+    Raises:
+        UsageError: If there is something in the folder.
+    """
+    import_extra("torch", "train")
     from safetensors.torch import save_file
 
     folder = Path(folder)
@@ -164,11 +178,7 @@ def save_adapter(model: Any, folder: str | Path, record: dict[str, Any], *, name
         raise UsageError(f"{folder}: expected a new folder; there is something in it. Name another one, or remove it.")
     partial = folder.with_name(folder.name + ".partial")
     partial.mkdir(parents=True, exist_ok=True)
-    weights = peft.get_peft_model_state_dict(model, adapter_name=name)
-    save_file({key: tensor.to(torch.float16).contiguous().cpu() for key, tensor in weights.items()}, partial / WEIGHTS)
-    config = model.peft_config[name].to_dict() | {"inference_mode": True, "base_model_name_or_path": model.base_name}
-    config["target_modules"] = sorted(config["target_modules"])
-    config = {key: value for key, value in config.items() if isinstance(value, (str, int, float, bool, list, dict, type(None)))}
+    save_file({key: tensor.contiguous().cpu() for key, tensor in weights.items()}, partial / WEIGHTS)
     write_atomically(partial / CONFIG, json.dumps(config, indent=2, sort_keys=True, default=str) + "\n")
     write_atomically(partial / RECORD, json.dumps(record, indent=2) + "\n")
     if folder.exists():

@@ -1,0 +1,70 @@
+"""The mean of adapters that were trained on from one another: each of its weights is the mean of theirs.
+
+Every stage of training ends at another place around a good one, and wins and loses other episodes; their mean lies nearer to it
+(Izmailov et al. 2018, https://arxiv.org/abs/1803.05407), and costs nothing to train or to play.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gym_text.errors import UsageError, import_extra
+from gym_text_policies.backends.loading import CONFIG, WEIGHTS, adapter_folder, read_adapter, settings_of
+from gym_text_policies.training.lora import environment_record, write_adapter
+
+
+@dataclass(frozen=True)
+class AverageConfig:
+    """Of which adapters, and where to."""
+
+    adapters: tuple[str, ...] = ()
+    """Two or more adapters that were trained on from one another: folders, or adapters/NAME."""
+    folder: str = "runs/average/adapter"
+    """Folder of their mean."""
+
+    def __post_init__(self) -> None:
+        if len(self.adapters) < 2:
+            raise UsageError(f"adapters: expected two or more; got {list(self.adapters)}.")
+
+
+def average(config: AverageConfig) -> Path:
+    """Write the mean of adapters, and return its folder.
+
+    Raises:
+        UsageError: If an adapter is not whole or does not fit the first one, or there is something in the folder.
+    """
+    torch = import_extra("torch", "train")
+    from safetensors.torch import load_file
+
+    digests = {name: read_adapter(name)[1] for name in config.adapters}
+    folders = [adapter_folder(name) or Path(name) for name in config.adapters]
+    weights = [load_file(folder / WEIGHTS) for folder in folders]
+    settings = [json.loads((folder / CONFIG).read_text("utf-8")) for folder in folders]
+    asked = [settings_of(name) for name in config.adapters]
+    for name, *own in zip(config.adapters, map(_shapes, weights), map(_scale, settings), asked, strict=True):
+        if own != [_shapes(weights[0]), _scale(settings[0]), asked[0]]:
+            raise UsageError(
+                f"adapter {name!r}: expected the base, rank, alpha and prompt of {config.adapters[0]!r}; one of them is another. "
+                "Only adapters that were trained on from one another have a mean."
+            )
+    mean = {key: torch.stack([own[key].float() for own in weights]).mean(0).to(first.dtype) for key, first in weights[0].items()}
+    made_by = {"average": dataclasses.asdict(config), "digests": digests, "ran_on": environment_record()}
+    write_adapter(config.folder, mean, settings[0], {"asked": asked[0], "made_by": made_by})
+    return Path(config.folder)
+
+
+def run(config: AverageConfig) -> str:
+    """Write the mean, and return in words where it is."""
+    return f"The adapter: {average(config)}; load_policy takes this folder as a model."
+
+
+def _shapes(weights: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    return {key: tuple(tensor.shape) for key, tensor in weights.items()}
+
+
+def _scale(settings: dict[str, Any]) -> list[Any]:
+    return [settings.get(key) for key in ("base_model_name_or_path", "r", "lora_alpha")]
