@@ -157,7 +157,7 @@ def test_names_are_exchanged_in_prompts_and_labels_alike(tiny_model, tmp_path, n
         maps.append(frozenset(pairs))
     assert len(set(maps)) > 1, "each row has its own"
     assert exchanged == exchange_names(noisy_rows, names, 0) != exchange_names(noisy_rows, names, 1)
-    for wrong in (("key",), ("key", "key"), ("key", "banana")):
+    for wrong in (("key",), ("key", "key"), ("key", "banana"), ("key=ball", "box")):
         with pytest.raises(UsageError, match="two or more different names that stand in the data"):
             exchange_names(noisy_rows, wrong, 0)
 
@@ -171,6 +171,16 @@ def test_names_are_exchanged_in_prompts_and_labels_alike(tiny_model, tmp_path, n
         first_loss("c", noisy_rows),
     )
     assert asked == by_hand != plain
+
+
+def test_names_of_one_thing_are_exchanged_together(noisy_rows):
+    asked, answer = {"role": "user", "content": "fry apple: stove, roast carrot: oven"}, {"role": "assistant", "content": "stove"}
+    row = dataclasses.replace(noisy_rows[0], messages=(asked, answer), labels=("", "stove"))
+    exchanged = exchange_names([row] * 40, ("apple", "carrot", "fry=stove", "roast=oven"), 0)
+    assert {(row.messages[0]["content"], row.labels[1]) for row in exchanged} == {
+        ("fry apple: stove, roast carrot: oven", "stove"), ("fry carrot: stove, roast apple: oven", "stove"),
+        ("roast apple: oven, fry carrot: stove", "oven"), ("roast carrot: oven, fry apple: stove", "oven"),
+    }  # fmt: skip
 
 
 def test_a_dataset_of_another_prompt_version_is_refused(tmp_path, noisy_rows):

@@ -130,20 +130,31 @@ def exchange_names(rows: Sequence[Row], names: Sequence[str], seed: int) -> list
 
     So what a thing's name has always meant in the data (a chicken leg is grilled) cannot be learnt in place of what the text says.
 
+    Args:
+        rows: What is learnt.
+        names: Of things. One that has several is written with ``=`` between them, as fry=stove and roast=oven: they are exchanged
+            together, for those of a thing with as many.
+        seed: Of what is drawn.
+
     Raises:
-        UsageError: If there is only one name, one stands twice, or one is nowhere in the rows.
+        UsageError: If no other thing has as many names, one stands twice, or one is nowhere in the rows.
     """
-    words = re.compile(r"\b(" + "|".join(map(re.escape, sorted(names, key=len, reverse=True))) + r")\b")
+    groups: dict[int, list[list[str]]] = {}
+    for name in names:
+        groups.setdefault(name.count("="), []).append(name.split("="))
+    single = [one for group in groups.values() for thing in group for one in thing]
+    words = re.compile(r"\b(" + "|".join(map(re.escape, sorted(single, key=len, reverse=True))) + r")\b")
     seen = {name for row in rows for message in row.messages for name in words.findall(message["content"])}
-    if len(names) < 2 or len(set(names)) < len(names) or set(names) - seen:
+    if min(map(len, groups.values())) < 2 or len(set(single)) < len(single) or set(single) - seen:
         raise UsageError(
-            f"interchangeable: expected two or more different names that stand in the data; got {list(names)}, "
-            f"of which these do not stand there: {sorted(set(names) - seen)}."
+            f"interchangeable: expected two or more different names that stand in the data, each beside others with as many ='s; "
+            f"got {list(names)}, of which these do not stand there: {sorted(set(single) - seen)}."
         )
     rng = random.Random(seed)
     exchanged = []
     for row in rows:
-        new = dict(zip(names, rng.sample(names, len(names)), strict=True))
+        pairs = [pair for group in groups.values() for pair in zip(group, rng.sample(group, len(group)), strict=True)]
+        new = {old: other for thing, another in pairs for old, other in zip(thing, another, strict=True)}
         rename = functools.partial(words.sub, lambda found, new=new: new[found[0]])
         messages = tuple({**message, "content": rename(message["content"])} for message in row.messages)
         exchanged.append(dataclasses.replace(row, messages=messages, labels=tuple(map(rename, row.labels))))

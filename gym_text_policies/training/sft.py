@@ -71,7 +71,8 @@ class SFTConfig:
     """Gradients longer than this are shortened to it."""
     interchangeable: tuple[str, ...] = ()
     """Names that stand in the data, such as those of foods: each row has them exchanged among each other at random, so that what
-    the text says of a thing is learnt, not what its name meant in other episodes."""
+    the text says of a thing is learnt, not what its name meant in other episodes. With = between them (fry=stove roast=oven) they
+    are exchanged together."""
     dev_environments: tuple[str, ...] = ()
     """Environments whose dev fold is played at every checkpoint; that with the highest success is kept. None: the last is."""
     dev_episodes: int = 20
