@@ -1,7 +1,7 @@
 """The mean of adapters that were trained on from one another: each of its weights is the mean of theirs.
 
-Every stage of training ends at another place around a good one, and wins and loses other episodes; their mean lies nearer to it
-(Izmailov et al. 2018, https://arxiv.org/abs/1803.05407), and costs nothing to train or to play.
+Every stage of training ends at another place around a good one, and wins and loses other episodes; their mean often lies nearer to
+it (Izmailov et al. 2018, https://arxiv.org/abs/1803.05407), and costs nothing to train or to play.
 """
 
 from __future__ import annotations

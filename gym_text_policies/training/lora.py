@@ -167,6 +167,12 @@ def save_adapter(model: Any, folder: str | Path, record: dict[str, Any], *, name
 def write_adapter(folder: str | Path, weights: dict[str, Any], config: dict[str, Any], record: dict[str, Any]) -> None:
     """Write the three files of an adapter; no folder is left half written.
 
+    Args:
+        folder: Where to.
+        weights: By the names that peft gives them.
+        config: Peft's, with ``base_model_name_or_path``, the base by its name here.
+        record: How it is asked, and what made it.
+
     Raises:
         UsageError: If there is something in the folder.
     """
