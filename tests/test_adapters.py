@@ -64,6 +64,12 @@ def change(folder, **values):
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
+def asked(folder, **how):
+    (folder / "training.json").write_text(
+        json.dumps({"asked": {"strategy": "chat", "history": "all", "with_reward": False, **how}})
+    )
+
+
 def test_an_adapter_is_merged_into_its_base_and_scores_as_peft_does(made, adapter, embedded):
     backend = load_backend(str(adapter))
     found = backend.answer([REQUEST])[0].probabilities
@@ -96,7 +102,7 @@ def test_the_record_of_an_adapter_names_its_base_and_its_weights(adapter, embedd
 
 def test_an_adapter_that_ships_is_named_and_asked_as_it_has_learnt(adapter, embedded, monkeypatch):
     monkeypatch.setattr(loading, "ADAPTERS", adapter.parent)
-    (adapter / "training.json").write_text(json.dumps({"asked": {"strategy": "chat", "history": "all", "with_reward": False}}))
+    asked(adapter)
     env = gym.make("BabyAIText-v0", expert="off")
     policy = load_policy("adapters/adapter", env, mode="choose")
     assert {key: policy.config[key] for key in ("model", "base", "strategy", "history", "mode")} == {
@@ -112,12 +118,6 @@ def test_an_adapter_that_ships_is_named_and_asked_as_it_has_learnt(adapter, embe
     (adapter / "training.json").write_text("{")
     with pytest.raises(UsageError, match=r"expected JSON in training\.json"):
         load_policy("adapters/adapter", env)
-
-
-def asked(folder, **how):
-    (folder / "training.json").write_text(
-        json.dumps({"asked": {"strategy": "chat", "history": "all", "with_reward": False, **how}})
-    )
 
 
 @pytest.fixture

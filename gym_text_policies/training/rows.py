@@ -144,8 +144,8 @@ def exchange_names(rows: Sequence[Row], names: Sequence[str], seed: int) -> list
         groups.setdefault(name.count("="), []).append(name.split("="))
     single = [one for group in groups.values() for thing in group for one in thing]
     words = re.compile(r"\b(" + "|".join(map(re.escape, sorted(single, key=len, reverse=True))) + r")\b")
-    seen = {name for row in rows for message in row.messages for name in words.findall(message["content"])}
-    if min(map(len, groups.values())) < 2 or len(set(single)) < len(single) or set(single) - seen:
+    seen = {name for row in rows for message in row.messages for name in words.findall(message["content"])} - {""}
+    if min(map(len, groups.values()), default=0) < 2 or len(set(single)) < len(single) or set(single) - seen:
         raise UsageError(
             f"interchangeable: expected two or more different names that stand in the data, each beside others with as many ='s; "
             f"got {list(names)}, of which these do not stand there: {sorted(set(single) - seen)}."
