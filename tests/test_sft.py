@@ -336,14 +336,14 @@ def test_an_adapter_of_another_base_or_without_weights_is_refused(tiny_model, tm
 def test_the_checkpoint_that_plays_best_is_kept(tiny_model, tmp_path, monkeypatch):
     from gym_text_policies.training import sft as module
 
-    successes = iter([0.1, 0.9, 0.5])
+    successes = iter([[True, False], [True, True], [False, False]])
     monkeypatch.setattr(module, "play_dev_fold", lambda *_: next(successes))
     folder = sft(settings(tiny_model, tmp_path / "run", max_steps=3, epochs=9, save_steps=1, dev_environments=(GOTO,)), examples())
     best = load_file(tmp_path / "run/checkpoint-2/adapter_model.safetensors")
     saved = load_file(folder / "adapter_model.safetensors")
     assert all(torch.equal(best[name].half(), saved[name]) for name in saved)
     curve = json.loads((folder / "training.json").read_text())["curve"]
-    assert [line["eval_success"] for line in curve if "eval_success" in line] == [0.1, 0.9, 0.5]
+    assert [line["eval_success"] for line in curve if "eval_success" in line] == [0.5, 1.0, 0.0]
 
 
 def test_logits_are_in_float32_where_the_last_layer_has_a_bias_as_well(tiny_model):
@@ -367,4 +367,5 @@ def test_the_dev_fold_is_played_by_the_model_as_it_is(tiny_model):
     question = Request(messages=({"role": "user", "content": "Which way?"},), choices=("left", "right", "on"))
     (answer,), (expected,) = player.answer([question]), plain.answer([question])
     assert answer.probabilities == pytest.approx(expected.probabilities, abs=1e-4)
-    assert 0 <= play_dev_fold(player, (f"{GOTO}&max_episode_steps=3",), 2, Asked()) <= 1
+    won = play_dev_fold(player, (f"{GOTO}&max_episode_steps=3",), range(2), Asked())
+    assert len(won) == 2 and 0 <= sum(won) / len(won) <= 1

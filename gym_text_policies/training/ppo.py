@@ -232,8 +232,8 @@ def iterate(config: PPOConfig, learner: ActorCritic, optimizer: torch.optim.Opti
         "seconds_learn": round(time.perf_counter() - played, 2),
     }
     if config.dev_every and state.iteration % config.dev_every == 0:
-        success = play_dev_fold(learner.player(), config.environments, config.dev_episodes, Asked(**_asked(config)))
-        metrics["dev_success"] = success
+        won = play_dev_fold(learner.player(), config.environments, range(config.dev_episodes), Asked(**_asked(config)))
+        metrics["dev_success"] = success = sum(won) / len(won)
         if success > state.best_success:
             state.best_success = success
             best = Path(config.folder) / "best"

@@ -235,13 +235,14 @@ def _curve(trainer: Any) -> list[dict[str, float]]:
     lines = [line for line in trainer.state.log_history if "loss" in line]
     every = -(-len(lines) // 200)
     kept = [{key: line[key] for key in ("step", "loss", "learning_rate")} for line in lines[:: every or 1]]
-    keys = ("step", "eval_success", "eval_loss")
+    keys = ("step", "eval_success", "eval_episodes")
     return kept + [{key: line[key] for key in keys if key in line} for line in trainer.state.log_history if "eval_success" in line]
 
 
 def _trainer(config: SFTConfig, model: Any, tokenizer: Any, rows: Sequence[Row], asked: Asked) -> Any:
     """Return a `Trainer` of transformers that reads conversations."""
     torch, transformers = import_extra("torch", "train"), import_extra("transformers", "train")
+    accelerate = import_extra("accelerate", "train")
     from gym_text_policies.training.lora import as_it_plays
     from gym_text_policies.training.sequences import Reading, answer_losses
 
@@ -262,7 +263,9 @@ def _trainer(config: SFTConfig, model: Any, tokenizer: Any, rows: Sequence[Row],
 
         def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
             player = as_it_plays(self.model, tokenizer)
-            metrics = {"eval_success": play_dev_fold(player, config.dev_environments, config.dev_episodes, asked)}
+            own = range(self.accelerator.process_index, config.dev_episodes, self.accelerator.num_processes)
+            won = accelerate.utils.gather_object(play_dev_fold(player, config.dev_environments, own, asked))
+            metrics = {"eval_success": sum(won) / len(won), "eval_episodes": len(won)}
             self.log(metrics)
             control: Any = self.control  # type: ignore[has-type]
             self.control = self.callback_handler.on_evaluate(self.args, self.state, control, metrics)
@@ -319,16 +322,16 @@ def _arguments(config: SFTConfig) -> Any:
     )
 
 
-def play_dev_fold(player: Backend, environments: Sequence[str], episodes: int, asked: Asked) -> float:
-    """Return a model's mean success, greedy in ``choose``, on the first episodes of each environment's dev fold."""
+def play_dev_fold(player: Backend, environments: Sequence[str], seeds: Sequence[int], asked: Asked) -> list[bool]:
+    """Return which episodes of each environment's dev fold a model wins, greedy in ``choose``."""
     from gym_text_policies.load import load_policy
     from gym_text_policies.rollout import rollout
 
-    won = []
+    won: list[bool] = []
     for environment in environments:
         make_env = environment_maker(environment, **{"fold": "dev", "expert": "off"})
         env = make_env()
         policy = load_policy(player, env, mode="choose", **dataclasses.asdict(asked))
-        won += [episode.outcome == "won" for episode in rollout(make_env, policy, range(episodes), batch=_BATCH)]
+        won += [episode.outcome == "won" for episode in rollout(make_env, policy, seeds, batch=_BATCH)]
         env.close()
-    return sum(won) / len(won)
+    return won
