@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from gym_text import Action, Field, TextSpec, UsageError
 from gym_text.spaces import FreeText
 from gym_text.text_env import Outcome, TextEnv
+from gym_text_policies.training import sequences
 from gym_text_policies.training.actor_critic import ActorCritic, advantages
 from gym_text_policies.training.checkpoints import State, load_checkpoint
 from gym_text_policies.training.ppo import PPOConfig, learn, losses, play, prepare, train
@@ -79,6 +80,20 @@ def test_the_ratio_is_1_at_first_and_play_and_learning_agree_and_the_untouched_m
     assert float(sums["kl"].detach()) == pytest.approx(0, abs=1e-4)
     assert float(sums["policy_loss"].detach()) == pytest.approx(-float(batch.advantages.sum()), abs=1e-3)
     assert batch.advantages.mean() == pytest.approx(0, abs=1e-5)
+
+
+def test_answers_of_earlier_decisions_are_not_seen_in_blocks_of_any_size(played, monkeypatch):
+    _, learner, batch = played
+    found = []
+    for block in (10_000, 16):
+        monkeypatch.setattr(sequences, "_BLOCK", block)
+        learner.model.zero_grad()
+        logs = learner.judge(batch.trajectories[:3]).logs
+        logs[logs > float("-inf")].sum().backward()
+        found.append((logs.detach(), torch.cat([weight.grad.flatten() for weight in learner.weights])))
+    (whole, whole_gradient), (blocks, blocks_gradient) = found
+    torch.testing.assert_close(blocks, whole, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(blocks_gradient, whole_gradient, atol=1e-3, rtol=1e-3)
 
 
 def test_kl_is_measured_to_the_adapter_that_training_began_with(tiny_model, tmp_path):

@@ -19,7 +19,7 @@ from gym_text_policies.backends.packing import Parts, Tree, attention_mask, dept
 from gym_text_policies.backends.tokens import prompt_tokens, text_tokens
 from gym_text_policies.records import Message
 
-_BLOCK = 384
+_BLOCK = 192
 """Tokens of a conversation whose attention is computed at once."""
 
 
@@ -81,13 +81,17 @@ class _Part:
     mask: torch.Tensor | None
     stem: _Part | None = None
     """What it goes on from."""
+    columns: torch.Tensor | None = None
+    """Which of all nodes up to its own it sees; None: all."""
     _seen: tuple[torch.Tensor, torch.Tensor] | None = field(default=None, init=False, repr=False, compare=False)
 
     def extend(self, layer: int, layers: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the keys and values of its stem, which is asked before it, and its own."""
+        """Return what it sees of the keys and values of its stem, which is asked before it, and of its own."""
         stem = self.stem._seen if self.stem else None
         self._seen = (torch.cat([stem[0], keys], dim=1), torch.cat([stem[1], values], dim=1)) if stem else (keys, values)
-        return self._seen
+        if self.columns is None:
+            return self._seen
+        return self._seen[0].index_select(1, self.columns), self._seen[1].index_select(1, self.columns)
 
 
 @dataclass(frozen=True)
@@ -118,14 +122,16 @@ def pack(model: Any, readings: Sequence[Reading]) -> Packed:
 
 
 def _blocks(model: Any, parents: Sequence[int], stem: Sequence[_Part] = ()) -> list[_Part]:
-    """Return a tree's nodes in blocks that follow a stem and each other: what comes later is not multiplied by 0, but left out."""
+    """Return a tree's nodes in blocks that follow a stem and each other; what no node of a block sees is left out, not masked."""
     known = sum(part.size for part in stem)
     seen = visible(parents, known)
     blocks: list[_Part] = []
     last = stem[-1] if stem else None
     for start in range(0, len(parents), _BLOCK):
         rows = seen[start : start + _BLOCK, : known + start + _BLOCK]
-        last = _Part(len(rows), attention_mask(rows, model), last)
+        some = rows.any(dim=0)  # not the answers of earlier decisions
+        columns = None if some.all() else some.nonzero()[:, 0].to(model.device)
+        last = _Part(len(rows), attention_mask(rows[:, some], model), last, columns)
         blocks.append(last)
     return blocks
 
