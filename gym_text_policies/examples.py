@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 
 from gym_text.errors import UsageError, check_int, import_extra
 from gym_text_policies.baselines import GoldPolicy
@@ -73,14 +74,14 @@ class Retrieval(Examples):
         self._index = self._bm25s.BM25()
         self._index.index(self._tokens([f"{step.goal} {step.steps[0][0]}" for step in self._steps]), show_progress=False)
 
-    def _tokens(self, texts: list[str]) -> Any:
-        return self._bm25s.tokenize(texts, stopwords=None, show_progress=False)
+    def _tokens(self, texts: list[str]) -> list[list[str]]:
+        tokens: list[list[str]] = self._bm25s.tokenize(texts, stopwords=None, return_ids=False, show_progress=False)
+        return tokens
 
     def of(self, obs: Mapping[str, Any]) -> Sequence[Example]:
-        """Return the steps most like the observation."""
-        query = self._tokens([f"{obs['goal']} {obs['text']}"])
-        places, _ = self._index.retrieve(query, k=min(self._count, len(self._steps)), show_progress=False)
-        return [self._steps[place] for place in places[0]]
+        """Return the steps most like the observation; of equals the earlier one, on any machine."""
+        scores = self._index.get_scores(self._tokens([f"{obs['goal']} {obs['text']}"])[0])
+        return [self._steps[place] for place in np.argsort(-scores, kind="stable")[: self._count]]
 
 
 def gold_examples(env: gym.Env[Any, Any], count: int) -> list[Example]:

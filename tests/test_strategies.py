@@ -138,6 +138,12 @@ def test_retrieval_shows_the_nearest_situations_first():
     assert Retrieval(5, examples).config != FewShot(1, [*examples, *examples]).config
 
 
+def test_of_equally_near_situations_the_earliest_is_shown():
+    steps = tuple(("a wall 1 step left", f"action {number}") for number in range(100))
+    nearest = Retrieval(3, [Example("go to the red ball", steps)]).of({"goal": "go to the red ball", "text": "a wall 2 steps left"})
+    assert [example.steps for example in nearest] == [(step,) for step in steps[:3]]
+
+
 def test_examples_come_from_the_train_fold_and_keep_the_level():
     examples = gold_examples(gym.make(BABY, level="BabyAI-GoToRedBallGrey-v0", fold="test"), 3)
     assert len(examples) == 3 and {example.goal for example in examples} == {"go to the red ball"}
