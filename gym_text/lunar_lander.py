@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from gym_text.errors import UsageError, import_extra
+from gym_text.errors import UsageError, check_int, import_extra
 from gym_text.pictures import prepare_pygame
 from gym_text.spaces import FreeText
 from gym_text.spec import Action, Field, Observation, Quantity, TextSpec
@@ -172,6 +172,7 @@ class LunarLanderEnv(TextEnv):
     | `enable_wind` | bool | False | wind and turbulence |
     | `wind_power` | 0 to 20 | 15.0 | greatest wind, if there is any |
     | `turbulence_power` | 0 to 2 | 1.5 | greatest turning wind, if there is any |
+    | `decimals` | None, 0 to 6 | None | to how many decimals the observation's numbers are rounded, for the expert too |
     | `fold` | None, train, dev, test | None | None passes the seed on unchanged; the folds shift it to 1, 2, 3 million and up |
     | `expert` | off, path, replan | path | the hints in `info` |
     | `render_mode` | ansi, rgb_array | None | text, or LunarLander's picture |
@@ -195,6 +196,7 @@ class LunarLanderEnv(TextEnv):
         enable_wind: bool = False,
         wind_power: float = 15.0,
         turbulence_power: float = 1.5,
+        decimals: int | None = None,
         fold: Fold | None = None,
         expert: Expert = "path",
         render_mode: str | None = None,
@@ -214,6 +216,9 @@ class LunarLanderEnv(TextEnv):
                 raise UsageError(f"{name}: expected a number from {bounds}; got {value!r}.")
         if enable_wind not in (False, True):
             raise UsageError(f"enable_wind: expected True or False; got {enable_wind!r}.")
+        if decimals is not None:
+            check_int("decimals", decimals, 0, 6)
+        self._decimals = decimals
         dynamics: dict[str, Any] = {
             "gravity": float(gravity),
             "enable_wind": bool(enable_wind),
@@ -222,7 +227,7 @@ class LunarLanderEnv(TextEnv):
         }
         picture = "rgb_array" if render_mode == "rgb_array" else None
         self._game: Any = LunarLander(render_mode=picture, **dynamics)
-        self._twin = None if expert == "off" else LunarLanderEnv(**dynamics, expert="off")
+        self._twin = None if expert == "off" else LunarLanderEnv(**dynamics, decimals=decimals, expert="off")
         self.text_spec = LUNAR_LANDER_SPEC
         self.action_space = spaces.Discrete(len(LUNAR_LANDER_SPEC.actions))
         limits: Any = self._game.observation_space
@@ -259,6 +264,8 @@ class LunarLanderEnv(TextEnv):
 
     def _observation(self, state: np.ndarray) -> Observation:
         space = self._game.observation_space
+        if self._decimals is not None:
+            state = np.round(state, self._decimals) + np.float32(0)  # which makes -0 a 0
         state = np.clip(state, space.low, space.high)
         obs: Observation = {
             "text": "",

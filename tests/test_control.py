@@ -151,6 +151,23 @@ def test_lander_actions_do_what_their_meaning_says(make):
         assert turn == ("left" if spin > 0 else "right")
 
 
+def test_lander_rounds_what_player_and_expert_see(make):
+    env, exact = make(LANDER, decimals=1, expert="replan"), make(LANDER, expert="off")
+    (obs, info), (exact_obs, _) = env.reset(seed=0), exact.reset(seed=0)
+    disagreed = 0
+    for action in info["gold_path"]:
+        for key in ("lander_cartesian", "lander_angular"):
+            assert np.array_equal(obs[key], np.round(exact_obs[key], 1)) and not np.signbit(obs[key][obs[key] == 0]).any()
+        assert obs["text"] == lunar_lander.describe(obs) and obs in env.observation_space
+        assert info["gold_action"] == action == lunar_lander.controller(obs)
+        disagreed += action != lunar_lander.controller(exact_obs)
+        number = lunar_lander.LUNAR_LANDER_SPEC.encode(action, obs)
+        obs, reward, terminated, _, info = env.step(number)
+        exact_obs, exact_reward, *_ = exact.step(number)
+        assert reward == exact_reward
+    assert terminated and info["success"] and disagreed
+
+
 def test_lander_that_flies_away_stays_in_the_spaces(make):
     env = make(LANDER, expert="off", gravity=-0.5, max_episode_steps=400)
     env.reset(seed=0)
@@ -200,6 +217,7 @@ def test_car_is_pushed_as_the_action_is_named(make):
         ("gravity", "-5", "gravity: expected a number from -12 to 0.*; got '-5'"),
         ("wind_power", 20.5, "wind_power: expected a number from 0 to 20; got 20.5"),
         ("wind_power", True, "wind_power: expected a number from 0 to 20; got True"),
+        ("decimals", 7, "decimals: expected an integer from 0 to 6; got 7"),
         ("turbulence_power", None, "turbulence_power: expected a number from 0 to 2; got None"),
         ("enable_wind", "no", "enable_wind: expected True or False; got 'no'"),
         ("enable_wind", None, "enable_wind: expected True or False; got None"),
