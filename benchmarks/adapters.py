@@ -32,8 +32,11 @@ RESULTS = Path(__file__).parent / "results"
 PLAYED = {
     "babyai": tuple(f"BabyAIText-v0?task={task}" for task in TASKS),
     "cookingworld": ("CookingWorldText-v0",),
+    "lunarlander": ("LunarLanderLLM-v2",),
 }
 """What the adapters whose names begin so play."""
+FIGURE = {"babyai": "success", "cookingworld": "success", "lunarlander": "return"}
+"""What is asked of them."""
 BASE = "the base, asked alike"
 
 
@@ -42,7 +45,7 @@ class Config:
     """Which adapters play how much."""
 
     family: str = field(default="babyai", metadata={"positional": True})
-    """With what the adapters' names begin: babyai or cookingworld."""
+    """With what the adapters' names begin: babyai, cookingworld or lunarlander."""
     seeds: int = 100
     """Episodes of each environment and adapter, greedy; and of chance and the expert."""
     drawn_seeds: int = 20
@@ -69,17 +72,17 @@ def rows(config: Config) -> Variants:
     return {BASE: {"model": "smollm2", "seeds": config.base_seeds, **asked}, **found}
 
 
-def summary(table: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a table in Markdown: each policy's success in each environment, and the means of success and of steps."""
+def summary(table: Sequence[Mapping[str, Any]], figure: str) -> Iterator[str]:
+    """Yield a table in Markdown: each policy's success or return in each environment, and the means of that and of steps."""
     found = {(row["policy"], row["environment"]): row for row in table}
     policies, environments = (list(dict.fromkeys(row[name] for row in table)) for name in ("policy", "environment"))
-    yield f"| success | episodes | {' | '.join(name.partition('task=')[2] or name for name in environments)} | mean | steps |"
+    yield f"| {figure} | episodes | {' | '.join(name.partition('task=')[2] or name for name in environments)} | mean | steps |"
     yield "|---" * (4 + len(environments)) + "|"
     for policy in policies:
         own = [found[policy, environment] for environment in environments]
-        won, steps = (sum(row[name] for row in own) / len(own) for name in ("success", "length"))
-        cells = [number(row["success"], ".2f") + interval(row["success_interval"], ".2f") for row in own]
-        yield f"| {policy} | {own[0]['episodes']} | {' | '.join(cells)} | {won:.2f} | {steps:.1f} |"
+        mean, steps = (sum(row[name] for row in own) / len(own) for name in (figure, "length"))
+        cells = [number(row[figure], ".2f") + interval(row[f"{figure}_interval"], ".2f") for row in own]
+        yield f"| {policy} | {own[0]['episodes']} | {' | '.join(cells)} | {mean:.2f} | {steps:.1f} |"
 
 
 def paired(variants: Sequence[Variant], names: Iterable[str]) -> Iterator[str]:
@@ -123,7 +126,8 @@ def main() -> None:
     record["command"] = shlex.join(["python", "benchmarks/adapters.py", *sys.argv[1:]])
     record["config"] = {key: value for key, value in record["config"].items() if key not in ("variants", "folder")}
     record["tests"] = list(paired(read_runs([store.folder]).variants, models))
-    text = "\n".join([*summary(record["rows"]), "", *record["tests"], "", table, "", f"Made by `{record['command']}`."])
+    head = summary(record["rows"], FIGURE[config.family])
+    text = "\n".join([*head, "", *record["tests"], "", table, "", f"Made by `{record['command']}`."])
     write_atomically(RESULTS / f"adapters_{config.family}.md", text + "\n")
     write_atomically(RESULTS / f"adapters_{config.family}.json", json.dumps(record, indent=2) + "\n")
     print(text)

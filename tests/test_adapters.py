@@ -15,6 +15,7 @@ from gym_text_policies import load_policy
 from gym_text_policies.backends import Request, load_backend, loading, smollm2
 from gym_text_policies.backends.tokens import prompt_tokens, text_tokens
 from gym_text_policies.training.average import AverageConfig, average
+from gym_text_policies.training.rows import Asked
 
 REQUEST = Request(({"role": "user", "content": "A red ball."},), ("turn left", "go forward", "pick up"))
 
@@ -214,3 +215,10 @@ def test_four_bits_without_cuda_are_a_clear_error(embedded):
         load_backend("smollm2", load_in_4bit=4)
     with pytest.raises(UsageError, match="Did you mean 'load_in_4bit'"):
         load_backend("smollm2", load_in_4bits=True)
+
+
+@pytest.mark.parametrize("name", ["babyai-sft", "lunarlander-sft"])
+def test_an_adapter_that_ships_is_asked_in_the_words_that_it_has_learnt(name):
+    record = json.loads((loading.ADAPTERS / name / loading.RECORD).read_text())
+    asked = Asked(**{key: value for key, value in record["asked"].items() if key != "mode"})
+    assert asked.prompt().config["template"] == record["template"]
