@@ -80,7 +80,8 @@ class Retrieval(Examples):
 
     def of(self, obs: Mapping[str, Any]) -> Sequence[Example]:
         """Return the steps most like the observation; of equals the earlier one, on any machine."""
-        scores = self._index.get_scores(self._tokens([f"{obs['goal']} {obs['text']}"])[0])
+        words = self._tokens([f"{obs['goal']} {obs['text']}"])[0]
+        scores = self._index.get_scores(words) if words else np.zeros(len(self._steps))
         return [self._steps[place] for place in np.argsort(-scores, kind="stable")[: self._count]]
 
 

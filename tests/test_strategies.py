@@ -140,8 +140,9 @@ def test_retrieval_shows_the_nearest_situations_first():
 
 def test_of_equally_near_situations_the_earliest_is_shown():
     steps = tuple(("a wall 1 step left", f"action {number}") for number in range(100))
-    nearest = Retrieval(3, [Example("go to the red ball", steps)]).of({"goal": "go to the red ball", "text": "a wall 2 steps left"})
-    assert [example.steps for example in nearest] == [(step,) for step in steps[:3]]
+    retrieval = Retrieval(3, [Example("go to the red ball", steps)])
+    for obs in ({"goal": "go to the red ball", "text": "a wall 2 steps left"}, {"goal": "", "text": ""}):
+        assert [example.steps for example in retrieval.of(obs)] == [(step,) for step in steps[:3]]
 
 
 def test_examples_come_from_the_train_fold_and_keep_the_level():
