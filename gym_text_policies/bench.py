@@ -13,10 +13,10 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from gym_text.errors import UsageError, check_choice, check_int, import_extra
-from gym_text_policies.engines import ENGINE_OPTIONS, Engine, EngineOptions, Job
+from gym_text_policies.engines import Engine, EngineOptions, Job
 from gym_text_policies.environments import environment_maker, parse_environment
 from gym_text_policies.store import EpisodeStore, write_atomically
-from gym_text_policies.table import NOTES, markdown, mean, row
+from gym_text_policies.table import NOTES, labels, markdown, mean, row
 from gym_text_policies.variants import Variants, policy_options, read_variants
 
 CONTROL = ("LunarLanderLLM-v2", "MountainCarContinuousLLM-v0")
@@ -76,12 +76,8 @@ class BenchConfig(EngineOptions):
             raise UsageError(f"history: expected a number of steps, or all; got {self.history!r}.")
 
     def identity(self) -> dict[str, Any]:
-        """Return what all runs into one folder must share: everything but how many seeds, how fast, and where to."""
-        free = ("folder", "first_seed", "seeds", "llm_seeds", "batch", "max_concurrency", "retry_errors", "variants")
-        settings = {key: value for key, value in dataclasses.asdict(self).items() if key not in (*free, *ENGINE_OPTIONS)}
-        if self.variants:
-            settings["variants"] = {name: policy_options(one) for name, one in self.rows().items()}
-        return {"benchmark": "policies", **settings}
+        """Return what all runs into one folder must share; further rows and seeds can be added."""
+        return {"benchmark": "policies", "fold": self.fold, "strategy": self.strategy, "history": self.history}
 
     def rows(self) -> Variants:
         """Return the rows of language models: name -> options of `load_policy`."""
@@ -131,7 +127,8 @@ def command(config: BenchConfig) -> str:
 def tabulate(config: BenchConfig, contests: Sequence[Contest], store: EpisodeStore) -> str:
     """Make the table of stored episodes, write it as ``table.md`` and ``table.json``, and return the Markdown.
 
-    In the JSON file there are also the versions of packages, and each row's label by the key of its first episode.
+    In the JSON file there are also the versions of packages, and each row's label by the key of its first episode; also of the rows
+    that earlier runs into the folder had.
     """
     rows = [row(contest.environment, contest.label, store.episodes(contest.keys.values())) for contest in contests]
     table = markdown(rows)
@@ -140,7 +137,7 @@ def tabulate(config: BenchConfig, contests: Sequence[Contest], store: EpisodeSto
         "config": dataclasses.asdict(config),
         "versions": versions(),
         "rows": rows,
-        "labels": {next(iter(contest.keys.values()), ""): contest.label for contest in contests},
+        "labels": labels(store.folder) | {next(iter(contest.keys.values()), ""): contest.label for contest in contests},
     }
     write_atomically(store.folder / "table.json", json.dumps(record, indent=2) + "\n")
     write_atomically(store.folder / "table.md", f"{table}\n{NOTES}")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,6 +36,15 @@ class Summary:
     def of(cls, episode: Episode) -> Summary:
         """Return the summary of an episode."""
         return cls(**{field.name: getattr(episode, field.name) for field in dataclasses.fields(cls)})
+
+
+def labels(folder: Path) -> dict[str, str]:
+    """Return the names of a benchmark's rows, as its folder has them, each by the key of one of its episodes."""
+    try:
+        found = json.loads((folder / "table.json").read_text("utf-8"))["labels"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return {str(key): str(label) for key, label in found.items()} if isinstance(found, dict) else {}
 
 
 def row(environment: str, policy: str, episodes: Iterable[Episode | Summary]) -> dict[str, Any]:

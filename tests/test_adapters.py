@@ -66,9 +66,8 @@ def change(folder, **values):
 
 
 def asked(folder, **how):
-    (folder / "training.json").write_text(
-        json.dumps({"asked": {"strategy": "chat", "history": "all", "with_reward": False, **how}})
-    )
+    learnt = {"strategy": "chat", "history": "all", "with_reward": False, **how}
+    (folder / "training.json").write_text(json.dumps({"asked": learnt, "template": "0123"}))
 
 
 def test_an_adapter_is_merged_into_its_base_and_scores_as_peft_does(made, adapter, embedded):
@@ -135,7 +134,7 @@ def pair(adapter, tmp_path):
 def test_a_mean_of_adapters_plays_with_the_mean_of_their_weights(pair, adapter, tmp_path, embedded):
     mean = average(AverageConfig(pair, str(tmp_path / "mean")))
     record = json.loads((mean / "training.json").read_text())
-    assert record["asked"] == {"strategy": "chat", "history": "all", "with_reward": False}
+    assert record["asked"] == {"strategy": "chat", "history": "all", "with_reward": False} and record["template"] == "0123"
     assert record["made_by"]["digests"] == {name: loading.read_adapter(name)[1] for name in pair}
     with pytest.raises(UsageError, match="expected a new folder"):
         average(AverageConfig(pair, str(mean)))
@@ -217,7 +216,7 @@ def test_four_bits_without_cuda_are_a_clear_error(embedded):
         load_backend("smollm2", load_in_4bits=True)
 
 
-@pytest.mark.parametrize("name", ["babyai-sft", "lunarlander-sft"])
+@pytest.mark.parametrize("name", sorted(path.parent.name for path in loading.ADAPTERS.glob(f"*/{loading.RECORD}")))
 def test_an_adapter_that_ships_is_asked_in_the_words_that_it_has_learnt(name):
     record = json.loads((loading.ADAPTERS / name / loading.RECORD).read_text())
     asked = Asked(**{key: value for key, value in record["asked"].items() if key != "mode"})

@@ -8,6 +8,7 @@ from gym_text import UsageError
 from gym_text_policies import bench, cli
 from gym_text_policies.environments import environment_maker, parse_environment
 from gym_text_policies.policy import environment_config
+from gym_text_policies.report.runs import read_runs
 
 
 def test_a_name_holds_an_id_and_its_arguments():
@@ -60,9 +61,15 @@ def test_each_variant_is_a_row_beside_random_and_expert(tmp_path, capsys):
     records = [json.loads(line) for line in (tmp_path / "run/episodes.jsonl").read_text().splitlines()]
     assert {record["seed"] for record in records} == {200, 201}
     assert all(record["environment"]["kwargs"] == {"task": "goto"} for record in records)
-    variants.write_text("left: {model: 'scripted:turn left', history: 3}\n")
-    assert cli.main([*words.split(), "--llm-seeds", "2"]) == 2
-    assert "variants: stored" in capsys.readouterr().err
+    variants.write_text("left: {model: 'scripted:turn left', history: 3}\nright: {model: 'scripted:turn right'}\n")
+    assert cli.main([*words.split(), "--llm-seeds", "2"]) == 0
+    rows = json.loads((tmp_path / "run/table.json").read_text())["rows"]
+    assert [row["policy"] for row in rows] == ["random", "left", "right", "gold (expert)"]
+    added = (tmp_path / "run/episodes.jsonl").read_text().splitlines()[len(records) :]
+    assert len(added) == 4, "only the new rows are played"
+    assert {variant.policy for variant in read_runs([tmp_path / "run"]).variants} == {
+        *("random", "left, history=2", "left, history=3", "choose", "right", "gold (expert)")
+    }
 
 
 @pytest.mark.parametrize(

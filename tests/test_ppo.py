@@ -17,6 +17,7 @@ from gym_text_policies.training import sequences
 from gym_text_policies.training.actor_critic import ActorCritic, advantages
 from gym_text_policies.training.checkpoints import State, load_checkpoint
 from gym_text_policies.training.ppo import PPOConfig, learn, losses, play, prepare, train
+from gym_text_policies.training.rows import Asked
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),
@@ -62,19 +63,19 @@ def settings(tiny_model, folder, **options):
     )
 
 
-@pytest.fixture
-def played(tiny_model, tmp_path):
+@pytest.fixture(params=[1.0, 2.0], ids="temperature {}".format)
+def played(tiny_model, tmp_path, request):
     """Return a configuration, a learner, and the batch of an iteration."""
-    config = settings(tiny_model, tmp_path, episodes_per_pass=4, value_iterations=0)
+    config = settings(tiny_model, tmp_path, value_iterations=0, temperature=request.param)
     torch.manual_seed(0)
-    learner = ActorCritic(tiny_model)
+    learner = ActorCritic(tiny_model, temperature=request.param)
     episodes, trajectories = play(config, learner, State())
     return config, learner, prepare(config, learner, episodes, trajectories)
 
 
 def test_the_ratio_is_1_at_first_and_play_and_learning_agree_and_the_untouched_model_has_kl_0(played):
     config, learner, batch = played
-    sums = losses(config, learner, batch, range(8), 0.1)
+    sums = losses(config, learner, batch, batch.parts(range(8)))
     assert batch.rollout_gap < 1e-3, "the probabilities are those of play"
     assert float(sums["old_kl"].detach()) == pytest.approx(0, abs=1e-4) and float(sums["clipped"]) == 0
     assert float(sums["kl"].detach()) == pytest.approx(0, abs=1e-4)
@@ -88,7 +89,7 @@ def test_answers_of_earlier_decisions_are_not_seen_in_blocks_of_any_size(played,
     for block in (10_000, 16):
         monkeypatch.setattr(sequences, "_BLOCK", block)
         learner.model.zero_grad()
-        logs = learner.judge(batch.trajectories[:3]).logs
+        logs = learner.judge([part.reading for part in batch.parts(range(3))]).logs
         logs[logs > float("-inf")].sum().backward()
         found.append((logs.detach(), torch.cat([weight.grad.flatten() for weight in learner.weights])))
     (whole, whole_gradient), (blocks, blocks_gradient) = found
@@ -98,16 +99,18 @@ def test_answers_of_earlier_decisions_are_not_seen_in_blocks_of_any_size(played,
 
 def test_kl_is_measured_to_the_adapter_that_training_began_with(tiny_model, tmp_path):
     folder = train(settings(tiny_model, tmp_path / "first", iterations=1, episodes=2, value_iterations=0, learning_rate=1e-2))
+    record = json.loads((folder / "training.json").read_text())
+    assert record.items() >= Asked(**{"strategy": "chat", "history": "all"}).record().items()
     config = settings(tiny_model, tmp_path / "second", adapter=str(folder), value_iterations=0, learning_rate=1e-2, episodes=4)
     learner = ActorCritic(tiny_model, folder)
     with learner.reference():
         pass
     assert all(parameter.requires_grad for parameter in learner.weights)
     batch = prepare(config, learner, *play(config, learner, State()))
-    assert float(losses(config, learner, batch, [0, 1], 0.1)["kl"].detach()) == pytest.approx(0, abs=1e-4)
+    assert float(losses(config, learner, batch, batch.parts([0, 1]))["kl"].detach()) == pytest.approx(0, abs=1e-4)
     optimizer = torch.optim.AdamW(learner.weights, lr=1e-2)
     learn(dataclasses.replace(config, entropy_weight=1.0), learner, optimizer, batch, State())  # for want of rewards
-    assert float(losses(config, learner, batch, [0, 1], 0.1)["kl"].detach()) > 1e-4
+    assert float(losses(config, learner, batch, batch.parts([0, 1]))["kl"].detach()) > 1e-4
     with pytest.raises(UsageError, match="expected one for"):
         ActorCritic("smollm2", folder)
 
@@ -117,7 +120,7 @@ def test_in_bfloat16_the_ratio_is_1_at_first_and_play_is_near(tiny_model, tmp_pa
     torch.manual_seed(0)
     learner = ActorCritic(tiny_model, precision="bfloat16")
     batch = prepare(config, learner, *play(config, learner, State()))
-    sums = losses(config, learner, batch, range(4), 0.1)
+    sums = losses(config, learner, batch, batch.parts(range(4)))
     assert 0 < batch.rollout_gap < 0.1
     assert float(sums["old_kl"].detach()) == pytest.approx(0, abs=1e-3)
     assert {weight.dtype for weight in learner.weights} == {torch.float32}
@@ -125,19 +128,26 @@ def test_in_bfloat16_the_ratio_is_1_at_first_and_play_is_near(tiny_model, tmp_pa
         dataclasses.replace(config, precision="float16")
 
 
-def test_one_pass_of_eight_equals_eight_passes_of_one(tiny_model, tmp_path):
+@pytest.mark.parametrize("history", ["all", "0"])
+def test_one_pass_of_all_episodes_equals_one_of_each_decision(tiny_model, tmp_path, history):
     found = []
-    for size in (1, 8):
-        config = settings(tiny_model, tmp_path, episodes_per_pass=size, value_iterations=0, epochs=1, entropy_weight=0.01)
+    for size in (1, 300, 100_000):
+        config = settings(
+            tiny_model, tmp_path, tokens_per_pass=size, history=history, value_iterations=0, epochs=1, entropy_weight=0.01
+        )
         torch.manual_seed(0)
         learner = ActorCritic(tiny_model)
+        torch.nn.init.normal_(learner.head.weight)  # for values that are not 0 after the last step
         batch = prepare(config, learner, *play(config, learner, State()))
         optimizer = torch.optim.SGD([*learner.weights, *learner.head.parameters()], lr=1.0)
         metrics = learn(config, learner, optimizer, batch, State(kl_weight=0.1))
-        found.append((metrics, [parameter.detach().clone() for parameter in learner.weights]))
-    (one, ones), (eight, eights) = found
-    assert one == pytest.approx(eight, abs=1e-3)
-    assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(ones, eights, strict=True))
+        found.append((len(batch.parts(range(8))), metrics, batch, [parameter.detach().clone() for parameter in learner.weights]))
+    (most, *one), (_, *some), (least, *eight) = found
+    assert most == len(batch.actions) > least == 8
+    for metrics, read, weights in (one, some):
+        assert metrics == pytest.approx(eight[0], abs=1e-3)
+        torch.testing.assert_close(read.returns, batch.returns, atol=1e-4, rtol=1e-4)
+        assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(weights, eight[2], strict=True))
 
 
 def test_while_the_values_alone_are_learnt_play_stays_as_it_is(played):
@@ -153,17 +163,29 @@ def test_while_the_values_alone_are_learnt_play_stays_as_it_is(played):
 
 
 def test_truncated_is_not_terminated(played):
-    _, _, batch = played
-    cut = [trajectory for trajectory in batch.trajectories if trajectory.truncated]
-    assert cut and all(len(trajectory.reading.decided) == len(trajectory.actions) + 1 for trajectory in cut)
-    assert all(len(t.reading.decided) == len(t.actions) for t in batch.trajectories if not t.truncated)
+    config, learner, batch = played
+    _, trajectories = play(config, learner, State())
+    decided = [[decided for reading in trajectory.readings for decided in reading.decided] for trajectory in trajectories]
+    assert any(trajectory.truncated for trajectory in trajectories)
+    for trajectory, some in zip(trajectories, decided, strict=True):
+        assert len(some) == len(trajectory.actions) + trajectory.truncated
+    ends = learner.judge([part.reading for part in batch.parts(range(8))]).last_values
+    assert len(ends) == sum(trajectory.truncated for trajectory in trajectories)
     assert advantages([0.0], [0.0], 0.0, 0.9, 1.0) == ([0.0], [0.0])
     assert advantages([0.0], [0.0], 1.0, 0.9, 1.0) == ([0.9], [0.9]), "the value of the last observation is used"
 
 
+def test_returns_are_of_rewards_times_their_scale(tiny_model, tmp_path):
+    config = settings(tiny_model, tmp_path, environments=("Corridor-v0?length=1",), reward_scale=0.25)
+    learner = ActorCritic(tiny_model)
+    episodes, trajectories = play(config, learner, State())
+    rewards = [0.25 * episode.total_reward for episode in episodes]
+    assert prepare(config, learner, episodes, trajectories).returns.tolist() == rewards and 0.25 in rewards
+
+
 @pytest.mark.parametrize(("length", "iterations"), [(1, 8), (3, 10)])
 def test_a_bandit_and_a_corridor_whose_reward_comes_at_the_end_are_solved(tiny_model, tmp_path, length, iterations):
-    options = {"learning_rate": 5e-3, "episodes": 16, "episodes_per_step": 16, "episodes_per_pass": 16, "batch": 16}
+    options = {"learning_rate": 5e-3, "episodes": 16, "episodes_per_step": 16, "batch": 16}
     config = settings(
         tiny_model, tmp_path / "run", environments=(f"Corridor-v0?length={length}",), iterations=iterations, **options
     )

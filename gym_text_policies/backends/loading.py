@@ -79,16 +79,19 @@ def adapter_folder(name: str | Path) -> Path | None:
     return Path(name) if (Path(name) / CONFIG).is_file() else None
 
 
-def settings_of(name: str) -> dict[str, Any]:
-    """Return how an adapter has learnt to be asked (strategy, history …), as its record says; empty for any other model.
+def record_of(name: str) -> dict[str, Any]:
+    """Return an adapter's record: how it has learnt to be asked, and what made it; empty for any other model, or if it has none.
 
     Raises:
         UsageError: If the record is damaged.
     """
     folder = adapter_folder(name)
-    if folder is None or not (folder / RECORD).is_file():
-        return {}
-    asked: dict[str, Any] = _json(folder / RECORD, name).get("asked", {})
+    return _json(folder / RECORD, name) if folder and (folder / RECORD).is_file() else {}
+
+
+def settings_of(name: str) -> dict[str, Any]:
+    """Return how an adapter has learnt to be asked (strategy, history …), as its record says; empty for any other model."""
+    asked: dict[str, Any] = record_of(name).get("asked", {})
     return asked
 
 

@@ -14,7 +14,7 @@ from gym_text.errors import UsageError
 from gym_text_policies.records import Episode
 from gym_text_policies.report.curves import Curve, read_curves
 from gym_text_policies.store import EpisodeStore
-from gym_text_policies.table import Summary, row
+from gym_text_policies.table import Summary, labels, row
 
 _OF_THE_POLICY = ("GoldAction", "History", "LastAction")
 """Wrappers that a policy puts on: the game behind them is the same."""
@@ -92,16 +92,16 @@ def _variants(folders: Iterable[Path]) -> Iterator[Variant]:
     summaries: dict[str, dict[str, Summary]] = defaultdict(dict)  # group -> key -> summary
     stores: dict[str, EpisodeStore] = {}
     groups_of: dict[Path, set[str]] = defaultdict(set)
-    labels: dict[str, str] = {}  # group -> what the benchmark calls it
+    called: dict[str, str] = {}  # group -> what the benchmark calls it
     kinds: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}  # group -> the game, and all that tells rows apart
     for folder in folders:
-        store, labelled = EpisodeStore(folder), _labels(folder)
+        store, labelled = EpisodeStore(folder), labels(folder)
         for episode in store.episodes():
             group = json.dumps([episode.environment, episode.policy], sort_keys=True)
             kinds.setdefault(group, (_game(episode), {**episode.policy, "environment": episode.environment}))
             groups_of[folder].add(group)
             if episode.key in labelled:
-                labels[group] = labelled[episode.key]
+                called[group] = labelled[episode.key]
             summaries[group][episode.key] = Summary.of(episode)
             stores[episode.key] = store
     gifs = {next(iter(groups)): _gifs(folder) for folder, groups in groups_of.items() if len(groups) == 1}
@@ -112,20 +112,11 @@ def _variants(folders: Iterable[Path]) -> Iterator[Variant]:
     names = distinct([game_name(game) for game in games], games)
     for name, groups in zip(names, by_game.values(), strict=True):
         settings = [kinds[group][1] for group in groups]
-        plain = [labels.get(group) or policy_name(kinds[group][1]) for group in groups]
+        plain = [called.get(group) or policy_name(kinds[group][1]) for group in groups]
         for group, policy in zip(groups, distinct(plain, settings), strict=True):
             episodes = tuple(sorted(summaries[group].values(), key=lambda summary: summary.seed))
             places = {one.key: stores[one.key] for one in episodes}
             yield Variant(name, policy, kinds[group][0], episodes, places, gifs.get(group, ()))
-
-
-def _labels(folder: Path) -> dict[str, str]:
-    """Return the names of a benchmark's rows, each by the key of one of its episodes."""
-    try:
-        labels = json.loads((folder / "table.json").read_text("utf-8"))["labels"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
-    return {str(key): str(label) for key, label in labels.items()} if isinstance(labels, dict) else {}
 
 
 def _gifs(folder: Path) -> tuple[Path, ...]:

@@ -1,8 +1,8 @@
 """A language model as actor and critic: the probability of each action that can be said, and the value of what is seen.
 
 The actor is ``choose``: log P(action + end of turn | prompt), softmax over the actions that can be said now; the same numbers by
-which `LLMPolicy` plays at temperature 1. The critic is a linear head on the last hidden state of the prompt's last token. One pass
-reads whole episodes, each with all its decisions and all their candidates as one tree; see `gym_text_policies.training.sequences`.
+which `LLMPolicy` plays. The critic is a linear head on the last hidden state of the prompt's last token. One pass reads decisions
+of an episode, with all their candidates, as one tree, or several such trees; see `gym_text_policies.training.sequences`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _REFERENCE = "reference"
 class Trajectory:
     """An episode, ready to be learnt from."""
 
-    reading: Reading
+    readings: tuple[Reading, ...]
     """Its decisions with all their candidates; after them, if the episode was truncated, the last observation without any."""
     actions: tuple[int, ...]
     """Place of the action that was taken among the candidates, for each decision."""
@@ -39,30 +39,41 @@ class Trajectory:
     """Whether it was cut off: then what would still have come is the value of the last observation."""
 
     @classmethod
-    def of(cls, episode: Episode, spec: TextSpec, asked: Asked, prompt: Prompt, tokenizer: Any) -> Trajectory:
-        """Return an episode that a policy played in ``choose``."""
-        reading, actions = Reading(), []
+    def of(cls, episode: Episode, spec: TextSpec, asked: Asked, prompt: Prompt, tokenizer: Any, most: int) -> Trajectory:
+        """Return an episode that a policy played in ``choose``.
+
+        Args:
+            episode: What was played.
+            spec: Of its environment.
+            asked: How the model was asked.
+            prompt: The template by which it was.
+            tokenizer: The model's.
+            most: After so many tokens, those of the first prompt not counted, another reading begins.
+        """
+        readings, actions = [Reading()], []
         truncated = not episode.steps[-1].terminated
         for place, messages in enumerate(prompts_of(episode, spec, asked, prompt)):
             if place < episode.length:
+                if readings[-1].grown > most:
+                    readings.append(Reading())
                 names = spec.names(dict(episode.steps[place].observation))
-                reading.add(tokenizer, messages, names)
+                readings[-1].add(tokenizer, messages, names)
                 actions.append(names.index(episode.steps[place].decision.action))
             elif truncated:
-                reading.add(tokenizer, messages, ())
-        return cls(reading, tuple(actions), tuple(step.reward for step in episode.steps), truncated)
+                readings[-1].add(tokenizer, messages, ())
+        return cls(tuple(readings), tuple(actions), tuple(step.reward for step in episode.steps), truncated)
 
 
 @dataclass(frozen=True)
 class Judged:
-    """What a model says of trajectories; a row for each decision, one trajectory after the other."""
+    """What a model says of decisions; a row for each, in the order of what was read."""
 
     logs: torch.Tensor
     """Log-probability of each candidate, float32 of shape (decisions, most candidates); minus infinity where there is none."""
     values: torch.Tensor
     """Value of what was seen at each decision, float32 of shape (decisions,)."""
     last_values: torch.Tensor
-    """Value of the last observation of each trajectory, 0 unless it was truncated; float32 of shape (trajectories,)."""
+    """Value of each last observation of a truncated episode, without gradients; float32 of shape (last observations,)."""
 
 
 class ActorCritic:
@@ -73,6 +84,7 @@ class ActorCritic:
         adapter: Folder of the adapter to begin with; empty: a new one.
         rank: Of a new adapter.
         alpha: Of a new adapter.
+        temperature: By which the actions' scores are divided.
         precision: Of the products and the base's weights: ``float32`` or ``bfloat16``.
         compiled: Whether to compile the model's layers.
     """
@@ -84,11 +96,13 @@ class ActorCritic:
         *,
         rank: int = 16,
         alpha: float = 32.0,
+        temperature: float = 1.0,
         precision: str = "float32",
         compiled: bool = False,
     ) -> None:
         base, self.tokenizer = load_base(model)
         self.model = add_lora(base, rank=rank, alpha=alpha, adapter=adapter)
+        self._temperature = temperature
         self._adapted = bool(adapter)
         if adapter:
             add_lora(self.model, adapter=adapter, name=_REFERENCE)
@@ -124,21 +138,19 @@ class ActorCritic:
         finally:
             self.model.set_adapter("default")
 
-    def judge(self, trajectories: Sequence[Trajectory]) -> Judged:
+    def judge(self, readings: Sequence[Reading]) -> Judged:
         """Return log-probabilities and values of all decisions, from one pass, with gradients where they are on."""
-        packed = pack(self.model, [trajectory.reading for trajectory in trajectories])
+        packed = pack(self.model, readings)
         tokens: list[tuple[int, int, int]] = []  # (row that predicts, token, candidate)
         candidates: list[tuple[int, int]] = []  # (decision, place among its candidates)
         seen: list[int] = []  # row of each prompt's last token
-        ends: list[tuple[int, int]] = []  # (trajectory, row of the last observation's last token)
-        for number, (trajectory, places) in enumerate(zip(trajectories, packed.places, strict=True)):
-            for decided in trajectory.reading.decided[: len(trajectory.actions)]:
+        ends: list[int] = []  # likewise of the last observations
+        for reading, places in zip(readings, packed.places, strict=True):
+            for decided in reading.decided:
                 for place, answer in enumerate(decided.answers):
                     tokens += [(places[node], token, len(candidates)) for node, token in answer]
                     candidates.append((len(seen), place))
-                seen.append(places[decided.last])
-            if trajectory.truncated:
-                ends.append((number, places[trajectory.reading.decided[-1].last]))
+                (seen if decided.answers else ends).append(places[decided.last])
         rows = sorted({row for row, _, _ in tokens})
         index = {row: place for place, row in enumerate(rows)}
         with torch.autocast(self.model.device.type, torch.bfloat16, enabled=self._rounded):
@@ -153,10 +165,7 @@ class ActorCritic:
         scores = torch.full((len(seen), width), float("-inf"), device=device)
         places_of = tuple(torch.tensor(column, device=device) for column in zip(*candidates, strict=True))
         values = self.head(hidden)[:, 0]
-        last = torch.zeros(len(trajectories), device=device)
-        for number, row in ends:
-            last[number] = values[row].detach()
-        return Judged(scores.index_put(places_of, sums).log_softmax(-1), values[torch.tensor(seen)], last)
+        return Judged(scores.index_put(places_of, sums / self._temperature).log_softmax(-1), values[seen], values[ends].detach())
 
 
 def advantages(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gym_text.errors import UsageError, import_extra
-from gym_text_policies.backends.loading import CONFIG, WEIGHTS, adapter_folder, read_adapter, settings_of
+from gym_text_policies.backends.loading import CONFIG, WEIGHTS, adapter_folder, read_adapter, record_of
 from gym_text_policies.training.lora import environment_record, write_adapter
 
 
@@ -44,7 +44,7 @@ def average(config: AverageConfig) -> Path:
     folders = [adapter_folder(name) or Path(name) for name in config.adapters]
     weights = [load_file(folder / WEIGHTS) for folder in folders]
     settings = [json.loads((folder / CONFIG).read_text("utf-8")) for folder in folders]
-    asked = [settings_of(name) for name in config.adapters]
+    asked = [_asked(name) for name in config.adapters]
     for name, *own in zip(config.adapters, map(_shapes, weights), map(_scale, settings), asked, strict=True):
         if own != [_shapes(weights[0]), _scale(settings[0]), asked[0]]:
             raise UsageError(
@@ -53,13 +53,19 @@ def average(config: AverageConfig) -> Path:
             )
     mean = {key: torch.stack([own[key].float() for own in weights]).mean(0).to(first.dtype) for key, first in weights[0].items()}
     made_by = {"average": dataclasses.asdict(config), "digests": digests, "ran_on": environment_record()}
-    write_adapter(config.folder, mean, settings[0], {"asked": asked[0], "made_by": made_by})
+    write_adapter(config.folder, mean, settings[0], {**asked[0], "made_by": made_by})
     return Path(config.folder)
 
 
 def run(config: AverageConfig) -> str:
     """Write the mean, and return in words where it is."""
     return f"The adapter: {average(config)}; load_policy takes this folder as a model."
+
+
+def _asked(name: str) -> dict[str, Any]:
+    """Return how an adapter has learnt to be asked, and the hash of its template if it is known, as its record has them."""
+    record = record_of(name)
+    return {key: record[key] for key in ("asked", "template") if key in record}
 
 
 def _shapes(weights: dict[str, Any]) -> dict[str, tuple[int, ...]]:

@@ -1,8 +1,8 @@
 """PPO (Schulman et al. 2017, https://arxiv.org/abs/1707.06347) for a language model that plays in ``choose``, from top to bottom.
 
 What is learnt is the probability with which the model plays: over the actions that can be said now. (Over generated tokens, most
-probability would first have to move onto words that are actions at all.) Each iteration plays episodes of the train fold at
-temperature 1, then learns from them for some epochs. A run that was killed goes on from its last checkpoint.
+probability would first have to move onto words that are actions at all.) Each iteration plays episodes of the train fold by
+drawing, then learns from them for some epochs. A run that was killed goes on from its last checkpoint.
 
 Metrics, one line of ``metrics.jsonl`` for each iteration:
 
@@ -29,16 +29,16 @@ import logging
 import math
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gym_text.errors import UsageError, check_choice, check_int, import_extra
 from gym_text_policies.environments import check_no_fold, environment_maker
 from gym_text_policies.load import load_policy
 from gym_text_policies.policy import text_spec
-from gym_text_policies.records import Episode
+from gym_text_policies.records import Decision, Episode
 from gym_text_policies.rollout import rollout
 from gym_text_policies.store import EpisodeStore
 from gym_text_policies.training.checkpoints import State, load_checkpoint, replace_folder, save_checkpoint, save_weights
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     import torch
 
     from gym_text_policies.training.actor_critic import ActorCritic, Trajectory
+    from gym_text_policies.training.sequences import Reading
 
 _logger = logging.getLogger(__name__)
 
@@ -78,18 +79,23 @@ class PPOConfig:
     """Episodes that run at once."""
     first_seed: int = 0
     """Seed of the first episode; each iteration takes new ones."""
+    temperature: float = 1.0
+    """Scores of the actions are divided by it, in play and in learning; above 1 more is tried. The dev fold is played greedily."""
     epochs: int = 2
     """How often the episodes of an iteration are learnt from."""
     episodes_per_step: int = 8
     """Episodes of one step of the optimiser."""
-    episodes_per_pass: int = 1
-    """Episodes that go through the model at once; the result does not depend on it."""
+    tokens_per_pass: int = 4096
+    """Tokens that go through the model at once, with gradients: of several episodes, or of a part of one that is longer. The result
+    does not depend on it; 1,000 tokens of SmolLM2-135M take 2.5 GB."""
     learning_rate: float = 3e-5
     """Of the adapter."""
     value_learning_rate: float = 1e-3
     """Of the head that says the values."""
     value_iterations: int = 2
     """Iterations at the start in which the values alone are learnt."""
+    reward_scale: float = 1.0
+    """Rewards are multiplied by it before they are learnt from: so that returns are of about 1, as value_clip expects."""
     discount: float = 0.99
     """Worth of a reward one step later."""
     decay: float = 0.95
@@ -122,11 +128,11 @@ class PPOConfig:
     def __post_init__(self) -> None:
         check_no_fold("environments", self.environments, "train")
         check_choice("precision", self.precision, PRECISIONS)
-        for name in ("iterations", "episodes", "batch", "epochs", "episodes_per_step", "episodes_per_pass", "dev_episodes"):
+        for name in ("iterations", "episodes", "batch", "epochs", "episodes_per_step", "tokens_per_pass", "dev_episodes"):
             check_int(name, getattr(self, name), 1, 1_000_000)
         for name in ("first_seed", "dev_every", "value_iterations", "seed"):
             check_int(name, getattr(self, name), 0, 2**31 - 1)
-        for name in ("learning_rate", "value_learning_rate", "clip", "value_clip", "max_norm"):
+        for name in ("learning_rate", "value_learning_rate", "reward_scale", "temperature", "clip", "value_clip", "max_norm"):
             if not getattr(self, name) > 0:
                 raise UsageError(f"{name}: expected a number above 0; got {getattr(self, name)!r}.")
         if not (0 <= self.discount <= 1 and 0 <= self.decay <= 1):
@@ -134,12 +140,19 @@ class PPOConfig:
 
 
 @dataclass(frozen=True)
+class Part:
+    """Decisions of an episode that are read together."""
+
+    reading: Reading
+    places: range
+    """Where these decisions are in the batch."""
+
+
+@dataclass(frozen=True)
 class Batch:
     """The decisions of an iteration, as they were when they were played; tensors of shape (decisions,) on the CPU."""
 
-    trajectories: list[Trajectory]
-    starts: list[int]
-    """Place of each trajectory's first decision."""
+    episodes: list[list[Part]]
     actions: torch.Tensor
     logs: torch.Tensor
     """Log-probability of the action that was taken."""
@@ -151,11 +164,9 @@ class Batch:
     returns: torch.Tensor
     rollout_gap: float
 
-    def of(self, numbers: Sequence[int]) -> torch.Tensor:
-        """Return the places of the decisions of some trajectories."""
-        import torch
-
-        return torch.cat([torch.arange(len(self.trajectories[n].actions)) + self.starts[n] for n in numbers])
+    def parts(self, numbers: Iterable[int]) -> list[Part]:
+        """Return what some episodes consist of."""
+        return [part for number in numbers for part in self.episodes[number]]
 
 
 def train(config: PPOConfig) -> Path:
@@ -169,10 +180,12 @@ def train(config: PPOConfig) -> Path:
     from gym_text_policies.training.actor_critic import ActorCritic
     from gym_text_policies.training.lora import environment_record, save_adapter
 
-    free = ("folder", "iterations", "episodes_per_pass", "compiled")
+    free = ("folder", "iterations", "tokens_per_pass", "compiled")
     store = EpisodeStore(config.folder, {"run": "ppo"} | {k: v for k, v in dataclasses.asdict(config).items() if k not in free})
     torch.manual_seed(config.seed)
-    learner = ActorCritic(config.model, config.adapter, precision=config.precision, compiled=config.compiled)
+    learner = ActorCritic(
+        config.model, config.adapter, temperature=config.temperature, precision=config.precision, compiled=config.compiled
+    )
     groups = [
         {"params": learner.weights, "lr": config.learning_rate},
         {"params": list(learner.head.parameters()), "lr": config.value_learning_rate},
@@ -191,20 +204,19 @@ def train(config: PPOConfig) -> Path:
         load_weights(learner.model, best)
     shutil.rmtree(result, ignore_errors=True)  # of this run, with fewer iterations
     lines = [json.loads(line) for line in (Path(config.folder) / "metrics.jsonl").read_text("utf-8").splitlines()]
-    asked = {"mode": "choose", **_asked(config)}
     made = {"ppo": dataclasses.asdict(config), "ran_on": environment_record()}
-    save_adapter(learner.model, result, {"asked": asked, "made_by": made, "curve": lines})
+    save_adapter(learner.model, result, {**_asked(config).record(), "made_by": made, "curve": lines})
     store.close()
     return result
 
 
-def _asked(config: PPOConfig) -> dict[str, Any]:
+def _asked(config: PPOConfig) -> Asked:
     """Return how the model is asked: as its adapter has learnt, if there is one."""
     from gym_text_policies.backends.loading import settings_of
 
     learnt = settings_of(config.adapter) if config.adapter else {}
     learnt.pop("mode", None)
-    return learnt or dataclasses.asdict(asked_of(config.strategy, config.history))
+    return Asked(**learnt) if learnt else asked_of(config.strategy, config.history)
 
 
 def iterate(config: PPOConfig, learner: ActorCritic, optimizer: torch.optim.Optimizer, state: State) -> dict[str, float]:
@@ -232,7 +244,7 @@ def iterate(config: PPOConfig, learner: ActorCritic, optimizer: torch.optim.Opti
         "seconds_learn": round(time.perf_counter() - played, 2),
     }
     if config.dev_every and state.iteration % config.dev_every == 0:
-        won = play_dev_fold(learner.player(), config.environments, range(config.dev_episodes), Asked(**_asked(config)))
+        won = play_dev_fold(learner.player(), config.environments, range(config.dev_episodes), _asked(config))
         metrics["dev_success"] = success = sum(won) / len(won)
         if success > state.best_success:
             state.best_success = success
@@ -243,11 +255,10 @@ def iterate(config: PPOConfig, learner: ActorCritic, optimizer: torch.optim.Opti
 
 def play(config: PPOConfig, learner: ActorCritic, state: State) -> tuple[list[Episode], list[Trajectory]]:
     """Play an iteration's episodes by drawing; return them, and what is learnt from them."""
-    from gym_text_policies.prompts import Prompt
     from gym_text_policies.training.actor_critic import Trajectory
 
-    asked = Asked(**_asked(config))
-    prompt = Prompt(asked.strategy, with_reward=asked.with_reward)
+    asked = _asked(config)
+    prompt = asked.prompt()
     player = learner.player()
     episodes: list[Episode] = []
     trajectories = []
@@ -255,18 +266,21 @@ def play(config: PPOConfig, learner: ActorCritic, state: State) -> tuple[list[Ep
         count = len(range(place, config.episodes, len(config.environments)))
         make_env = environment_maker(name, **{"fold": "train", "expert": "off"})
         env = make_env()
-        policy = load_policy(player, env, seed=config.seed, mode="choose", temperature=1.0, **dataclasses.asdict(asked))
+        policy = load_policy(
+            player, env, seed=config.seed, mode="choose", temperature=config.temperature, **dataclasses.asdict(asked)
+        )
         seeds = range(state.seed, state.seed + count)
         played = sorted(rollout(make_env, policy, seeds, batch=config.batch), key=lambda episode: episode.seed)
         whole = [episode for episode in played if episode.error is None]
         episodes += whole
-        trajectories += [Trajectory.of(episode, text_spec(env), asked, prompt, learner.tokenizer) for episode in whole]
+        spec = text_spec(env)
+        trajectories += [Trajectory.of(each, spec, asked, prompt, learner.tokenizer, config.tokens_per_pass) for each in whole]
         env.close()
     if not episodes:
         raise UsageError(f"environments: expected episodes that can be played; all {config.episodes} ended in an error.")
     state.seed += -(-config.episodes // len(config.environments))
-    for trajectory in trajectories:
-        trajectory.reading.check_window(learner.model.config.max_position_embeddings)
+    for reading in (reading for trajectory in trajectories for reading in trajectory.readings):
+        reading.check_window(learner.model.config.max_position_embeddings)
     return episodes, trajectories
 
 
@@ -276,33 +290,59 @@ def prepare(config: PPOConfig, learner: ActorCritic, episodes: Sequence[Episode]
 
     from gym_text_policies.training.actor_critic import advantages
 
-    passes = [trajectories[i : i + config.episodes_per_pass] for i in range(0, len(trajectories), config.episodes_per_pass)]
+    parts: list[list[Part]] = []
+    start = 0
+    for trajectory in trajectories:
+        parts.append([])
+        for reading in trajectory.readings:
+            stop = start + sum(bool(decided.answers) for decided in reading.decided)
+            parts[-1].append(Part(reading, range(start, stop)))
+            start = stop
+    passes = _passes([part for some in parts for part in some], config.tokens_per_pass)
     with torch.no_grad():
-        judged = [learner.judge(some) for some in passes]
+        judged = [learner.judge([part.reading for part in some]) for some in passes]
         with learner.reference():
-            reference = [learner.judge(some).logs.cpu() for some in passes]
+            reference = [learner.judge([part.reading for part in some]).logs.cpu() for some in passes]
     values = torch.cat([some.values for some in judged]).cpu()
-    last_values = torch.cat([some.last_values for some in judged]).tolist()
+    last_values = iter(torch.cat([some.last_values for some in judged]).tolist())
     logs = _stacked([some.logs.cpu() for some in judged])
     actions = torch.tensor([action for trajectory in trajectories for action in trajectory.actions])
-    starts: list[int] = []
     gains: list[float] = []
     returns: list[float] = []
-    for trajectory, last_value in zip(trajectories, last_values, strict=True):
-        starts.append(len(gains))
+    for trajectory in trajectories:
         own = values[len(gains) : len(gains) + len(trajectory.actions)].tolist()
-        gained, returned = advantages(trajectory.rewards, own, last_value, config.discount, config.decay)
+        last_value = next(last_values) if trajectory.truncated else 0.0
+        rewards = [config.reward_scale * reward for reward in trajectory.rewards]
+        gained, returned = advantages(rewards, own, last_value, config.discount, config.decay)
         gains += gained
         returns += returned
     gain = torch.tensor(gains)
     whitened = (gain - gain.mean()) / (gain.std(correction=0) + 1e-8)
     taken = logs.gather(1, actions[:, None])[:, 0]
     decisions = [step.decision for episode in episodes for step in episode.steps]
-    told = torch.tensor(
-        [math.log(decision.probabilities[decision.action]) if decision.probabilities else 0.0 for decision in decisions]
-    )
+    told = torch.tensor([_log_probability(decision, config.temperature) for decision in decisions])
     gap = float((taken - told).abs().max())
-    return Batch(trajectories, starts, actions, taken, _stacked(reference), values, whitened, torch.tensor(returns), gap)
+    return Batch(parts, actions, taken, _stacked(reference), values, whitened, torch.tensor(returns), gap)
+
+
+def _log_probability(decision: Decision, temperature: float) -> float:
+    """Return the log-probability with which an action was drawn; 0 where there was no other."""
+    powers = {name: probability ** (1 / temperature) for name, probability in (decision.probabilities or {}).items()}
+    return math.log(powers[decision.action] / sum(powers.values())) if powers else 0.0
+
+
+def _passes(parts: Iterable[Part], tokens: int) -> list[list[Part]]:
+    """Return parts that follow each other, so many together as have at most this number of tokens, or else one."""
+    passes: list[list[Part]] = []
+    room = 0
+    for part in parts:
+        size = len(part.reading.tree.tokens)
+        if room < size:
+            passes.append([])
+            room = tokens
+        passes[-1].append(part)
+        room -= size
+    return passes
 
 
 def _stacked(parts: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -320,25 +360,23 @@ def learn(
     """Go over the batch in steps of the optimiser; return the means of the last epoch's metrics."""
     import torch
 
-    policy_weight = 0.0 if state.iteration < config.value_iterations else 1.0
+    for parameter in learner.weights:
+        parameter.requires_grad_(state.iteration >= config.value_iterations)
     generator = torch.Generator().manual_seed(config.seed * 1_000_003 + state.iteration)
     totals: dict[str, float] = {}
     for _ in range(config.epochs):
         totals, norms = {}, []
-        order = torch.randperm(len(batch.trajectories), generator=generator).tolist()
+        order = torch.randperm(len(batch.episodes), generator=generator).tolist()
         for start in range(0, len(order), config.episodes_per_step):
             step = order[start : start + config.episodes_per_step]
-            decisions = len(batch.of(step))
-            for first in range(0, len(step), config.episodes_per_pass):
-                sums = losses(config, learner, batch, step[first : first + config.episodes_per_pass], state.kl_weight)
+            decisions = sum(len(part.places) for part in batch.parts(step))
+            for parts in _passes(batch.parts(step), config.tokens_per_pass):
+                sums = losses(config, learner, batch, parts)
                 surrogate = sums["policy_loss"] + state.kl_weight * sums["kl"] - config.entropy_weight * sums["entropy"]
-                loss = policy_weight * surrogate + config.value_weight * sums["value_loss"]
+                loss = surrogate + config.value_weight * sums["value_loss"]
                 (loss / decisions).backward()  # type: ignore[no-untyped-call]
                 for name, value in sums.items():
                     totals[name] = totals.get(name, 0.0) + float(value.detach())
-            if not policy_weight:  # what the values' loss would have the adapter learn
-                for parameter in learner.weights:
-                    parameter.grad = None
             parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
             norms.append(float(torch.nn.utils.clip_grad_norm_(parameters, config.max_norm)))
             optimizer.step()
@@ -347,14 +385,12 @@ def learn(
     return means | {"grad_norm": sum(norms) / len(norms), "kl_weight": state.kl_weight}
 
 
-def losses(
-    config: PPOConfig, learner: ActorCritic, batch: Batch, numbers: Sequence[int], kl_weight: float
-) -> dict[str, torch.Tensor]:
-    """Return the sums over the decisions of some trajectories, with gradients."""
+def losses(config: PPOConfig, learner: ActorCritic, batch: Batch, parts: Sequence[Part]) -> dict[str, torch.Tensor]:
+    """Return the sums over the decisions of some parts, read in one pass, with gradients."""
     import torch
 
-    places = batch.of(numbers)
-    judged = learner.judge([batch.trajectories[number] for number in numbers])
+    places = [place for part in parts for place in part.places]
+    judged = learner.judge([part.reading for part in parts])
     device = judged.logs.device
     actions, old, gains, values, returns = (
         tensor[places].to(device) for tensor in (batch.actions, batch.logs, batch.advantages, batch.values, batch.returns)

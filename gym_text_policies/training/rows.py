@@ -53,6 +53,10 @@ class Asked:
             raise UsageError(f"strategy {self.strategy!r}: expected one without examples, as in 'chat' or 'zero_shot'.")
         return prompt
 
+    def record(self) -> dict[str, Any]:
+        """Return what the record of an adapter that has learnt so says of it; ``template`` is a hash of the template's text."""
+        return {"asked": {"mode": "choose", **dataclasses.asdict(self)}, "template": str(self.prompt().config["template"])}
+
 
 @dataclass(frozen=True)
 class Row:

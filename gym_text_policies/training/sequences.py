@@ -67,6 +67,11 @@ class Reading:
             )
 
     @property
+    def grown(self) -> int:
+        """Number of its tokens after the first prompt."""
+        return len(self.tree.tokens) - self.decided[0].last - 1 if self.decided else 0
+
+    @property
     def stem(self) -> int:
         """Number of its first nodes that form a line on which no later node hangs but at its end."""
         turns = [parent for node, parent in enumerate(self.tree.parents) if parent != node - 1]

@@ -150,13 +150,7 @@ def sft(config: SFTConfig, rows: Sequence[Row] | None = None) -> Path:
     trainer.train(resume_from_checkpoint=last_checkpoint(config.folder))
     if trainer.is_world_process_zero():
         made = {"sft": dataclasses.asdict(config), "data": _origin(rows), "ran_on": environment_record()}
-        record = {
-            "asked": {"mode": "choose", **dataclasses.asdict(asked)},
-            "template": rows[0].template,
-            "made_by": made,
-            "curve": _curve(trainer),
-        }
-        save_adapter(model, result, record)
+        save_adapter(model, result, {**asked.record(), "made_by": made, "curve": _curve(trainer)})
         if config.merge_to:
             merge_adapter(result, config.merge_to)
         if config.push_to:
