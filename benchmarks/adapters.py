@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from scipy.stats import binomtest, wilcoxon
 
@@ -29,15 +29,23 @@ from gym_text_policies.table import Summary, interval, number
 from gym_text_policies.variants import Variants
 
 RESULTS = Path(__file__).parent / "results"
-PLAYED = {
-    "babyai": tuple(f"BabyAIText-v0?task={task}" for task in TASKS),
-    "cookingworld": ("CookingWorldText-v0",),
-    "lunarlander": ("LunarLanderLLM-v2",),
-}
-"""What the adapters whose names begin so play."""
-FIGURE = {"babyai": "success", "cookingworld": "success", "lunarlander": "return"}
-"""What is asked of them."""
 BASE = "the base, asked alike"
+
+
+class Family(NamedTuple):
+    """Adapters for the same environments."""
+
+    environments: tuple[str, ...]
+    figure: str
+    """What is asked of them: success or return."""
+
+
+FAMILIES = {
+    "babyai": Family(tuple(f"BabyAIText-v0?task={task}" for task in TASKS), "success"),
+    "cookingworld": Family(("CookingWorldText-v0",), "success"),
+    "lunarlander": Family(("LunarLanderLLM-v2",), "return"),
+}
+"""By what the names of the adapters begin with."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +66,7 @@ class Config:
     """Folder of each family's run folder; a second run goes on."""
 
     def __post_init__(self) -> None:
-        check_choice("family", self.family, tuple(PLAYED))
+        check_choice("family", self.family, tuple(FAMILIES))
 
 
 def rows(config: Config) -> Variants:
@@ -85,15 +93,17 @@ def summary(table: Sequence[Mapping[str, Any]], figure: str) -> Iterator[str]:
         yield f"| {policy} | {own[0]['episodes']} | {' | '.join(cells)} | {mean:.2f} | {steps:.1f} |"
 
 
-def paired(variants: Sequence[Variant], names: Iterable[str]) -> Iterator[str]:
-    """Yield in words how an adapter differs from the one before it on the same seeds, all environments.
+def paired(variants: Sequence[Variant], table: Sequence[Mapping[str, Any]], names: Iterable[str]) -> Iterator[str]:
+    """Yield in words how an adapter of the table differs from the one before it on the same seeds, all environments.
 
-    Who wins: McNemar's exact test. How many steps a win takes, where both win: Wilcoxon's signed-rank test.
+    Who wins: McNemar's exact test. What is returned, and how many steps those wins take that both win: Wilcoxon's signed-rank test.
     """
     played: dict[str, dict[tuple[str, int], Summary]] = {name: {} for name in names}
+    labels = {row["key"]: row["policy"] for row in table}
     for variant in variants:
-        if variant.policy in played:
-            played[variant.policy] |= {(variant.environment, e.seed): e for e in variant.episodes if e.error is None}
+        name = next((labels[episode.key] for episode in variant.episodes if episode.key in labels), "")
+        if name in played:
+            played[name] |= {(variant.environment, e.seed): e for e in variant.episodes if e.error is None}
     for kind in ("greedy", "drawn"):
         for before, name in pairwise(name for name in played if name.endswith(kind) and played[name]):
             pairs = [(played[name][key], played[before][key]) for key in played[name].keys() & played[before].keys()]
@@ -101,13 +111,17 @@ def paired(variants: Sequence[Variant], names: Iterable[str]) -> Iterator[str]:
             gained, lost = wins.count((True, False)), wins.count((False, True))
             p = binomtest(gained, gained + lost).pvalue if gained + lost else 1.0
             yield f"{name} alone wins {gained} of {len(pairs)} episodes, {before} alone {lost}; p = {p:.2g}, McNemar's exact test."
-            more = [a.length - b.length for (a, b), won in zip(pairs, wins, strict=True) if all(won)]
-            if any(more):
-                p = wilcoxon(more).pvalue
-                yield (
-                    f"In the {len(more)} that both win, {name} takes {sum(more) / len(more):+.2f} steps on the mean; "
-                    f"p = {p:.2g}, Wilcoxon's signed-rank test."
-                )
+            returns = _difference([a.total_reward - b.total_reward for a, b in pairs])
+            both = [a.length - b.length for (a, b), won in zip(pairs, wins, strict=True) if all(won)]
+            steps = f", steps of the {len(both)} that both win {_difference(both)}" if both else ""
+            yield f"{name} less {before}, on the mean: return {returns}{steps}; Wilcoxon's signed-rank test."
+
+
+def _difference(differences: Sequence[float]) -> str:
+    """Return the mean of differences, and how probable such ones are by chance."""
+    if not any(differences):
+        return "0"
+    return f"{sum(differences) / len(differences):+.2g} (p = {wilcoxon(differences).pvalue:.2g})"
 
 
 def main() -> None:
@@ -115,18 +129,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_fields(parser, Config)
     config = Config(**vars(parser.parse_args()))
-    models = rows(config)
+    models, family = rows(config), FAMILIES[config.family]
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         json.dump(models, file)  # JSON is YAML
         file.flush()
         folder = f"{config.folder}/{config.family}"
-        played = {"folder": folder, "environments": PLAYED[config.family], "variants": file.name, "batch": config.batch}
+        played = {"folder": folder, "environments": family.environments, "variants": file.name, "batch": config.batch}
         table, store = run(BenchConfig(**played, llm_seeds=config.seeds, seeds=config.seeds))
     record = json.loads((store.folder / "table.json").read_text("utf-8"))
     record["command"] = shlex.join(["python", "benchmarks/adapters.py", *sys.argv[1:]])
     record["config"] = {key: value for key, value in record["config"].items() if key not in ("variants", "folder")}
-    record["tests"] = list(paired(read_runs([store.folder]).variants, models))
-    head = summary(record["rows"], FIGURE[config.family])
+    record["tests"] = list(paired(read_runs([store.folder]).variants, record["rows"], models))
+    head = summary(record["rows"], family.figure)
     text = "\n".join([*head, "", *record["tests"], "", table, "", f"Made by `{record['command']}`."])
     write_atomically(RESULTS / f"adapters_{config.family}.md", text + "\n")
     write_atomically(RESULTS / f"adapters_{config.family}.json", json.dumps(record, indent=2) + "\n")

@@ -77,7 +77,7 @@ class BenchConfig(EngineOptions):
 
     def identity(self) -> dict[str, Any]:
         """Return what all runs into one folder must share; further rows and seeds can be added."""
-        return {"benchmark": "policies", "fold": self.fold, "strategy": self.strategy, "history": self.history}
+        return {"benchmark": "policies", "fold": self.fold}
 
     def rows(self) -> Variants:
         """Return the rows of language models: name -> options of `load_policy`."""
@@ -127,17 +127,20 @@ def command(config: BenchConfig) -> str:
 def tabulate(config: BenchConfig, contests: Sequence[Contest], store: EpisodeStore) -> str:
     """Make the table of stored episodes, write it as ``table.md`` and ``table.json``, and return the Markdown.
 
-    In the JSON file there are also the versions of packages, and each row's label by the key of its first episode; also of the rows
-    that earlier runs into the folder had.
+    In the JSON file there are also the versions of packages, the key of each row's first episode, and by these keys the labels,
+    also those of rows that earlier runs into the folder had.
     """
-    rows = [row(contest.environment, contest.label, store.episodes(contest.keys.values())) for contest in contests]
+    rows = []
+    for contest in contests:
+        keys = contest.keys.values()
+        rows.append({"key": next(iter(keys), ""), **row(contest.environment, contest.label, store.episodes(keys))})
     table = markdown(rows)
     record = {
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
         "config": dataclasses.asdict(config),
         "versions": versions(),
         "rows": rows,
-        "labels": labels(store.folder) | {next(iter(contest.keys.values()), ""): contest.label for contest in contests},
+        "labels": labels(store.folder) | {row["key"]: row["policy"] for row in rows},
     }
     write_atomically(store.folder / "table.json", json.dumps(record, indent=2) + "\n")
     write_atomically(store.folder / "table.md", f"{table}\n{NOTES}")

@@ -154,7 +154,7 @@ class EpisodeStore:
             return
         try:
             stored = json.loads(path.read_bytes())
-            differing = sorted(key for key in stored.keys() | config.keys() if stored.get(key) != config.get(key))
+            differing = sorted(key for key in config if stored.get(key) != config[key])
         except (ValueError, AttributeError, RecursionError) as error:
             raise UsageError(f"{path}: expected a JSON object ({error}). Restore the file, or name another folder.") from None
         if differing:

@@ -1,8 +1,10 @@
 """Models and adapters out of folders, on a base small enough to be made here; the tokenizer is the embedded model's."""
 
 import json
+import runpy
 import shutil
 import warnings
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -14,6 +16,8 @@ from gym_text import UsageError
 from gym_text_policies import load_policy
 from gym_text_policies.backends import Request, load_backend, loading, smollm2
 from gym_text_policies.backends.tokens import prompt_tokens, text_tokens
+from gym_text_policies.report.runs import Variant
+from gym_text_policies.table import Summary
 from gym_text_policies.training.average import AverageConfig, average
 from gym_text_policies.training.rows import Asked
 
@@ -221,3 +225,22 @@ def test_an_adapter_that_ships_is_asked_in_the_words_that_it_has_learnt(name):
     record = json.loads((loading.ADAPTERS / name / loading.RECORD).read_text())
     asked = Asked(**{key: value for key, value in record["asked"].items() if key != "mode"})
     assert asked.prompt().config["template"] == record["template"]
+
+
+def test_two_adapters_are_compared_on_the_same_seeds_by_the_keys_of_the_table():
+    paired = runpy.run_path(str(Path(__file__).parent.parent / "benchmarks" / "adapters.py"))["paired"]
+    lost, won = ("lost", 0.0), ("won", 1.0)
+    played = {"old": [lost] * 6, "x-sft, greedy": [won] * 4 + [lost] * 2, "x-ppo, greedy": [won] * 3 + [lost] + [won] * 2}
+    variants = []
+    for name, outcomes in played.items():
+        steps = 9 if "ppo" in name else 10
+        some = tuple(
+            Summary(f"{name}{seed}", seed, outcome, None, reward, steps, 0, 0, 0, 0.0, 0.0)
+            for seed, (outcome, reward) in enumerate(outcomes)
+        )
+        variants.append(Variant("E", "x-sft, greedy" if name == "old" else f"{name}, adapter=1", {}, some, {}))
+    table = [{"key": f"{name}0", "policy": name} for name in played if name != "old"]
+    wins, differences = paired(variants, table, [name for name in played if name != "old"])
+    assert wins == "x-ppo, greedy alone wins 2 of 6 episodes, x-sft, greedy alone 1; p = 1, McNemar's exact test."
+    assert differences.startswith("x-ppo, greedy less x-sft, greedy, on the mean: return +0.17 (p = ")
+    assert "steps of the 3 that both win -1 (p = " in differences

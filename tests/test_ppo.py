@@ -63,12 +63,12 @@ def settings(tiny_model, folder, **options):
     )
 
 
-@pytest.fixture(params=[1.0, 2.0], ids="temperature {}".format)
-def played(tiny_model, tmp_path, request):
+@pytest.fixture
+def played(tiny_model, tmp_path):
     """Return a configuration, a learner, and the batch of an iteration."""
-    config = settings(tiny_model, tmp_path, value_iterations=0, temperature=request.param)
+    config = settings(tiny_model, tmp_path, value_iterations=0)
     torch.manual_seed(0)
-    learner = ActorCritic(tiny_model, temperature=request.param)
+    learner = ActorCritic(tiny_model)
     episodes, trajectories = play(config, learner, State())
     return config, learner, prepare(config, learner, episodes, trajectories)
 
@@ -100,7 +100,7 @@ def test_answers_of_earlier_decisions_are_not_seen_in_blocks_of_any_size(played,
 def test_kl_is_measured_to_the_adapter_that_training_began_with(tiny_model, tmp_path):
     folder = train(settings(tiny_model, tmp_path / "first", iterations=1, episodes=2, value_iterations=0, learning_rate=1e-2))
     record = json.loads((folder / "training.json").read_text())
-    assert record.items() >= Asked(**{"strategy": "chat", "history": "all"}).record().items()
+    assert record["template"] == Asked().prompt().config["template"] and record["asked"]["mode"] == "choose"
     config = settings(tiny_model, tmp_path / "second", adapter=str(folder), value_iterations=0, learning_rate=1e-2, episodes=4)
     learner = ActorCritic(tiny_model, folder)
     with learner.reference():
@@ -121,6 +121,8 @@ def test_in_bfloat16_the_ratio_is_1_at_first_and_play_is_near(tiny_model, tmp_pa
     learner = ActorCritic(tiny_model, precision="bfloat16")
     batch = prepare(config, learner, *play(config, learner, State()))
     sums = losses(config, learner, batch, batch.parts(range(4)))
+    others = losses(config, learner, batch, batch.parts(reversed(range(3))))  # another packing
+    assert float(others["old_kl"].detach()) == pytest.approx(0, abs=1e-2) and float(others["clipped"]) == 0
     assert 0 < batch.rollout_gap < 0.1
     assert float(sums["old_kl"].detach()) == pytest.approx(0, abs=1e-3)
     assert {weight.dtype for weight in learner.weights} == {torch.float32}
@@ -131,19 +133,20 @@ def test_in_bfloat16_the_ratio_is_1_at_first_and_play_is_near(tiny_model, tmp_pa
 @pytest.mark.parametrize("history", ["all", "0"])
 def test_one_pass_of_all_episodes_equals_one_of_each_decision(tiny_model, tmp_path, history):
     found = []
-    for size in (1, 300, 100_000):
-        config = settings(
-            tiny_model, tmp_path, tokens_per_pass=size, history=history, value_iterations=0, epochs=1, entropy_weight=0.01
-        )
+    for size in (1, 40, 100_000):
+        options = {"tokens_per_pass": size, "history": history, "temperature": 20.0}  # at which all actions are tried
+        config = settings(tiny_model, tmp_path, **options, value_iterations=0, epochs=1, entropy_weight=0.01)
         torch.manual_seed(0)
-        learner = ActorCritic(tiny_model)
+        learner = ActorCritic(tiny_model, temperature=20.0)
         torch.nn.init.normal_(learner.head.weight)  # for values that are not 0 after the last step
         batch = prepare(config, learner, *play(config, learner, State()))
         optimizer = torch.optim.SGD([*learner.weights, *learner.head.parameters()], lr=1.0)
         metrics = learn(config, learner, optimizer, batch, State(kl_weight=0.1))
-        found.append((len(batch.parts(range(8))), metrics, batch, [parameter.detach().clone() for parameter in learner.weights]))
-    (most, *one), (_, *some), (least, *eight) = found
-    assert most == len(batch.actions) > least == 8
+        weights = [parameter.detach().clone() for parameter in (*learner.weights, *learner.head.parameters())]
+        found.append((len(batch.parts(range(8))), metrics, batch, weights))
+    (most, *one), (middle, *some), (least, *eight) = found
+    assert most == len(batch.actions) >= middle >= least == 8 and most > least
+    assert history == "all" or most > middle > least
     for metrics, read, weights in (one, some):
         assert metrics == pytest.approx(eight[0], abs=1e-3)
         torch.testing.assert_close(read.returns, batch.returns, atol=1e-4, rtol=1e-4)
@@ -173,6 +176,17 @@ def test_truncated_is_not_terminated(played):
     assert len(ends) == sum(trajectory.truncated for trajectory in trajectories)
     assert advantages([0.0], [0.0], 0.0, 0.9, 1.0) == ([0.0], [0.0])
     assert advantages([0.0], [0.0], 1.0, 0.9, 1.0) == ([0.9], [0.9]), "the value of the last observation is used"
+
+
+def test_it_plays_and_learns_at_its_temperature(tiny_model, tmp_path):
+    config = settings(tiny_model, tmp_path / "cold", temperature=0.01, episodes=2)
+    episodes, _ = play(config, ActorCritic(tiny_model), State())
+    decisions = [step.decision for episode in episodes for step in episode.steps]
+    assert all(decision.probabilities[decision.action] == max(decision.probabilities.values()) for decision in decisions)
+    train(dataclasses.replace(config, folder=str(tmp_path / "warm"), temperature=2.0, iterations=1))
+    assert json.loads((tmp_path / "warm/metrics.jsonl").read_text())["rollout_gap"] < 1e-3
+    with pytest.raises(UsageError, match=r"temperature: expected a number from 0\.01 to 100; got 200"):
+        dataclasses.replace(config, temperature=200)
 
 
 def test_returns_are_of_rewards_times_their_scale(tiny_model, tmp_path):

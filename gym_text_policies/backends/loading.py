@@ -90,7 +90,11 @@ def record_of(name: str) -> dict[str, Any]:
 
 
 def settings_of(name: str) -> dict[str, Any]:
-    """Return how an adapter has learnt to be asked (strategy, history …), as its record says; empty for any other model."""
+    """Return how an adapter has learnt to be asked (strategy, history …), as its record says; empty for any other model.
+
+    Raises:
+        UsageError: If the record is damaged.
+    """
     asked: dict[str, Any] = record_of(name).get("asked", {})
     return asked
 

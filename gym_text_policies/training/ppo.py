@@ -19,6 +19,8 @@ Metrics, one line of ``metrics.jsonl`` for each iteration:
 * ``grad_norm``: mean norm of the gradients, before clipping.
 * ``rollout_gap``: greatest difference of log-probabilities between play and learning; rounding, or a bug.
 * ``steps``, ``seconds_play``, ``seconds_learn``: decisions learnt from, and where the time went.
+
+Probabilities, and so ``entropy`` and ``kl``, are those at the temperature; ``value_loss`` is of scaled rewards, ``return`` is not.
 """
 
 from __future__ import annotations
@@ -80,14 +82,14 @@ class PPOConfig:
     first_seed: int = 0
     """Seed of the first episode; each iteration takes new ones."""
     temperature: float = 1.0
-    """Scores of the actions are divided by it, in play and in learning; above 1 more is tried. The dev fold is played greedily."""
+    """Scores of the actions are divided by it, in play and in learning; above 1 more is tried. 0.01 to 100."""
     epochs: int = 2
     """How often the episodes of an iteration are learnt from."""
     episodes_per_step: int = 8
     """Episodes of one step of the optimiser."""
     tokens_per_pass: int = 4096
-    """Tokens that go through the model at once, with gradients: of several episodes, or of a part of one that is longer. The result
-    does not depend on it; 1,000 tokens of SmolLM2-135M take 2.5 GB."""
+    """Tokens that go through the model at once, with gradients: of several episodes, or of a part of one that is longer, the part's
+    first prompt not counted. The result does not depend on it; 1,000 tokens of SmolLM2-135M take 2.5 GB."""
     learning_rate: float = 3e-5
     """Of the adapter."""
     value_learning_rate: float = 1e-3
@@ -132,7 +134,9 @@ class PPOConfig:
             check_int(name, getattr(self, name), 1, 1_000_000)
         for name in ("first_seed", "dev_every", "value_iterations", "seed"):
             check_int(name, getattr(self, name), 0, 2**31 - 1)
-        for name in ("learning_rate", "value_learning_rate", "reward_scale", "temperature", "clip", "value_clip", "max_norm"):
+        if not 0.01 <= self.temperature <= 100:
+            raise UsageError(f"temperature: expected a number from 0.01 to 100; got {self.temperature!r}.")
+        for name in ("learning_rate", "value_learning_rate", "reward_scale", "clip", "value_clip", "max_norm"):
             if not getattr(self, name) > 0:
                 raise UsageError(f"{name}: expected a number above 0; got {getattr(self, name)!r}.")
         if not (0 <= self.discount <= 1 and 0 <= self.decay <= 1):
@@ -279,8 +283,9 @@ def play(config: PPOConfig, learner: ActorCritic, state: State) -> tuple[list[Ep
     if not episodes:
         raise UsageError(f"environments: expected episodes that can be played; all {config.episodes} ended in an error.")
     state.seed += -(-config.episodes // len(config.environments))
-    for reading in (reading for trajectory in trajectories for reading in trajectory.readings):
-        reading.check_window(learner.model.config.max_position_embeddings)
+    for trajectory in trajectories:
+        for reading in trajectory.readings:
+            reading.check_window(learner.model.config.max_position_embeddings)
     return episodes, trajectories
 
 
@@ -298,7 +303,7 @@ def prepare(config: PPOConfig, learner: ActorCritic, episodes: Sequence[Episode]
             stop = start + sum(bool(decided.answers) for decided in reading.decided)
             parts[-1].append(Part(reading, range(start, stop)))
             start = stop
-    passes = _passes([part for some in parts for part in some], config.tokens_per_pass)
+    passes = _passes((part for some in parts for part in some), config.tokens_per_pass)
     with torch.no_grad():
         judged = [learner.judge([part.reading for part in some]) for some in passes]
         with learner.reference():
@@ -368,9 +373,9 @@ def learn(
         totals, norms = {}, []
         order = torch.randperm(len(batch.episodes), generator=generator).tolist()
         for start in range(0, len(order), config.episodes_per_step):
-            step = order[start : start + config.episodes_per_step]
-            decisions = sum(len(part.places) for part in batch.parts(step))
-            for parts in _passes(batch.parts(step), config.tokens_per_pass):
+            step = batch.parts(order[start : start + config.episodes_per_step])
+            decisions = sum(len(part.places) for part in step)
+            for parts in _passes(step, config.tokens_per_pass):
                 sums = losses(config, learner, batch, parts)
                 surrogate = sums["policy_loss"] + state.kl_weight * sums["kl"] - config.entropy_weight * sums["entropy"]
                 loss = surrogate + config.value_weight * sums["value_loss"]

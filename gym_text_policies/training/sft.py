@@ -126,6 +126,7 @@ def sft(config: SFTConfig, rows: Sequence[Row] | None = None) -> Path:
         raise UsageError(f"{config.folder}: expected a run that is not done; {result} is there already. Name another folder.")
     rows = list(rows) if rows is not None else [row for source in config.data for row in read_rows(source)]
     asked = asked_in(rows)
+    record = asked.record()  # of the template as it is now
     if config.interchangeable:
         rows = exchange_names(rows, config.interchangeable, config.seed)
     store = _claim(config)
@@ -150,7 +151,7 @@ def sft(config: SFTConfig, rows: Sequence[Row] | None = None) -> Path:
     trainer.train(resume_from_checkpoint=last_checkpoint(config.folder))
     if trainer.is_world_process_zero():
         made = {"sft": dataclasses.asdict(config), "data": _origin(rows), "ran_on": environment_record()}
-        save_adapter(model, result, {**asked.record(), "made_by": made, "curve": _curve(trainer)})
+        save_adapter(model, result, {**record, "made_by": made, "curve": _curve(trainer)})
         if config.merge_to:
             merge_adapter(result, config.merge_to)
         if config.push_to:
