@@ -69,9 +69,9 @@ def change(folder, **values):
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
-def asked(folder, **how):
+def asked(folder, template="0123", **how):
     learnt = {"strategy": "chat", "history": "all", "with_reward": False, **how}
-    (folder / "training.json").write_text(json.dumps({"asked": learnt, "template": "0123"}))
+    (folder / "training.json").write_text(json.dumps({"asked": learnt, "template": template}))
 
 
 def test_an_adapter_is_merged_into_its_base_and_scores_as_peft_does(made, adapter, embedded):
@@ -147,7 +147,15 @@ def test_a_mean_of_adapters_plays_with_the_mean_of_their_weights(pair, adapter, 
     assert found == pytest.approx(load_backend(str(adapter)).answer([REQUEST])[0].probabilities, abs=1e-4)
 
 
-@pytest.mark.parametrize("spoil", [lambda folder: change(folder, lora_alpha=3), lambda folder: asked(folder, history="0")])
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda folder: change(folder, lora_alpha=3),
+        lambda folder: asked(folder, history="0"),
+        lambda folder: asked(folder, template="4567"),
+    ],
+    ids=["alpha", "history", "template"],
+)
 def test_adapters_that_did_not_go_on_from_one_another_have_no_mean(spoil, pair, tmp_path):
     spoil(tmp_path / "other")
     with pytest.raises(UsageError, match=r"other': expected the base, rank, alpha and prompt of .*adapter'"):

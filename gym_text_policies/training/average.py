@@ -45,18 +45,17 @@ def average(config: AverageConfig) -> Path:
     weights = [load_file(folder / WEIGHTS) for folder in folders]
     settings = [json.loads((folder / CONFIG).read_text("utf-8")) for folder in folders]
     records = [record_of(name) for name in config.adapters]
-    known = {record["template"] for record in records if "template" in record}
-    asked = [record.get("asked", {}) for record in records]
+    template = next((record["template"] for record in records if "template" in record), "")
+    asked = [{"asked": record.get("asked", {}), "template": record.get("template", template)} for record in records]
     for name, *own in zip(config.adapters, map(_shapes, weights), map(_scale, settings), asked, strict=True):
-        if own != [_shapes(weights[0]), _scale(settings[0]), asked[0]] or len(known) > 1:
+        if own != [_shapes(weights[0]), _scale(settings[0]), asked[0]]:
             raise UsageError(
                 f"adapter {name!r}: expected the base, rank, alpha and prompt of {config.adapters[0]!r}; one of them is another. "
                 "Only adapters that were trained on from one another have a mean."
             )
     mean = {key: torch.stack([own[key].float() for own in weights]).mean(0).to(first.dtype) for key, first in weights[0].items()}
     made_by = {"average": dataclasses.asdict(config), "digests": digests, "ran_on": environment_record()}
-    template = {"template": known.pop()} if known else {}
-    write_adapter(config.folder, mean, settings[0], {"asked": asked[0], **template, "made_by": made_by})
+    write_adapter(config.folder, mean, settings[0], {**asked[0], "made_by": made_by})
     return Path(config.folder)
 
 
