@@ -172,8 +172,8 @@ class LLMPolicy(Policy):
             if self._temperature == 0:
                 question.action = max(probabilities, key=probabilities.__getitem__)
             else:
-                weights = np.array([probabilities[name] for name in question.names]) ** (1 / self._temperature)
-                question.action = question.names[question.turn.rng.choice(len(weights), p=weights / weights.sum())]
+                weights = tempered([probabilities[name] for name in question.names], self._temperature)
+                question.action = question.names[question.turn.rng.choice(len(weights), p=weights)]
 
     def _let_say(self, questions: Sequence[_Question]) -> None:
         waiting = questions
@@ -206,6 +206,13 @@ class LLMPolicy(Policy):
             names = ", ".join(map(repr, question.names))
             raise PolicyError(f"answer: expected one of {names}; got {question.text!r}. Set on_invalid to play on.")
         return self._on_invalid
+
+
+def tempered(probabilities: Sequence[float], temperature: float) -> np.ndarray:
+    """Return what is drawn from at a temperature above 0: the probabilities to the power of 1 / temperature, with a sum of 1."""
+    weights: np.ndarray = np.array(probabilities) ** (1 / temperature)
+    shares: np.ndarray = weights / weights.sum()
+    return shares
 
 
 @dataclass

@@ -147,6 +147,15 @@ def test_a_mean_of_adapters_plays_with_the_mean_of_their_weights(pair, adapter, 
     assert found == pytest.approx(load_backend(str(adapter)).answer([REQUEST])[0].probabilities, abs=1e-4)
 
 
+def test_a_mean_has_the_template_that_is_known_of_any_or_none(pair, tmp_path):
+    first, second = (Path(folder) / "training.json" for folder in pair)
+    first.unlink()
+    second.write_text(json.dumps({"template": "0123"}))
+    assert json.loads((average(AverageConfig(pair, str(tmp_path / "one"))) / "training.json").read_text())["template"] == "0123"
+    second.unlink()
+    assert "template" not in json.loads((average(AverageConfig(pair, str(tmp_path / "none"))) / "training.json").read_text())
+
+
 @pytest.mark.parametrize(
     "spoil",
     [

@@ -45,8 +45,8 @@ def average(config: AverageConfig) -> Path:
     weights = [load_file(folder / WEIGHTS) for folder in folders]
     settings = [json.loads((folder / CONFIG).read_text("utf-8")) for folder in folders]
     records = [record_of(name) for name in config.adapters]
-    template = next((record["template"] for record in records if "template" in record), "")
-    asked = [{"asked": record.get("asked", {}), "template": record.get("template", template)} for record in records]
+    known = next(({"template": record["template"]} for record in records if "template" in record), {})
+    asked = [{"asked": {}, **known, **{key: record[key] for key in ("asked", "template") if key in record}} for record in records]
     for name, *own in zip(config.adapters, map(_shapes, weights), map(_scale, settings), asked, strict=True):
         if own != [_shapes(weights[0]), _scale(settings[0]), asked[0]]:
             raise UsageError(

@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING
 
 from gym_text.errors import UsageError, check_choice, check_int, import_extra
 from gym_text_policies.environments import check_no_fold, environment_maker
+from gym_text_policies.llm import tempered
 from gym_text_policies.load import load_policy
 from gym_text_policies.policy import text_spec
 from gym_text_policies.records import Decision, Episode
@@ -303,11 +304,12 @@ def prepare(config: PPOConfig, learner: ActorCritic, episodes: Sequence[Episode]
             stop = start + sum(bool(decided.answers) for decided in reading.decided)
             parts[-1].append(Part(reading, range(start, stop)))
             start = stop
-    passes = _passes((part for some in parts for part in some), config.tokens_per_pass)
+    together = _passes((part for some in parts for part in some), config.tokens_per_pass)
+    passes = [[part.reading for part in some] for some in together]
     with torch.no_grad():
-        judged = [learner.judge([part.reading for part in some]) for some in passes]
+        judged = [learner.judge(readings) for readings in passes]
         with learner.reference():
-            reference = [learner.judge([part.reading for part in some]).logs.cpu() for some in passes]
+            reference = [learner.judge(readings).logs.cpu() for readings in passes]
     values = torch.cat([some.values for some in judged]).cpu()
     last_values = iter(torch.cat([some.last_values for some in judged]).tolist())
     logs = _stacked([some.logs.cpu() for some in judged])
@@ -332,8 +334,11 @@ def prepare(config: PPOConfig, learner: ActorCritic, episodes: Sequence[Episode]
 
 def _log_probability(decision: Decision, temperature: float) -> float:
     """Return the log-probability with which an action was drawn; 0 where there was no other."""
-    powers = {name: probability ** (1 / temperature) for name, probability in (decision.probabilities or {}).items()}
-    return math.log(powers[decision.action] / sum(powers.values())) if powers else 0.0
+    probabilities = decision.probabilities or {}
+    if not probabilities:
+        return 0.0
+    drawn_from = tempered(list(probabilities.values()), temperature)
+    return math.log(drawn_from[list(probabilities).index(decision.action)])
 
 
 def _passes(parts: Iterable[Part], tokens: int) -> list[list[Part]]:
