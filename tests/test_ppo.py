@@ -135,7 +135,7 @@ def test_one_pass_of_all_episodes_equals_one_of_each_decision(tiny_model, tmp_pa
     found = []
     for size in (1, 40, 100_000):
         options = {"tokens_per_pass": size, "history": history, "temperature": 20.0}  # at which all actions are tried
-        config = settings(tiny_model, tmp_path, **options, value_iterations=0, epochs=1, entropy_weight=0.01)
+        config = settings(tiny_model, tmp_path, **options, value_iterations=0, epochs=1, value_epochs=2, entropy_weight=0.01)
         torch.manual_seed(0)
         learner = ActorCritic(tiny_model, temperature=20.0)
         torch.nn.init.normal_(learner.head.weight)  # for values that are not 0 after the last step
@@ -153,16 +153,49 @@ def test_one_pass_of_all_episodes_equals_one_of_each_decision(tiny_model, tmp_pa
         assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(weights, eight[2], strict=True))
 
 
-def test_while_the_values_alone_are_learnt_play_stays_as_it_is(played):
+def test_the_values_are_learnt_and_do_not_change_play(played):
     config, learner, batch = played
-    config = dataclasses.replace(config, value_iterations=1, entropy_weight=1.0, learning_rate=1e-2)
     before = [parameter.detach().clone() for parameter in learner.weights]
-    optimizer = torch.optim.AdamW([*learner.weights, *learner.head.parameters()], lr=1e-2, weight_decay=0.0)
-    learn(config, learner, optimizer, dataclasses.replace(batch, returns=batch.returns + 1), State())
-    assert all(torch.equal(old, new) for old, new in zip(before, learner.weights, strict=True))
-    assert float(learner.head.bias.detach()) != 0
+    far = dataclasses.replace(batch, returns=torch.full_like(batch.returns, 3.0), advantages=torch.zeros_like(batch.advantages))
+    optimizer = torch.optim.SGD([*learner.weights, *learner.head.parameters()], lr=1e-3)
+    for alone, least, most in ((0, 0.1, 0.5), (1, 2.5, 3.5)):  # about value_clip further, 0.2; alone, as far as it takes
+        config = dataclasses.replace(config, value_iterations=alone, kl_weight=0.0, value_epochs=200)
+        metrics = learn(config, learner, optimizer, far, State())
+        assert least < float(learner.values(batch.seen).detach().mean()) < most
+        assert ("kl" in metrics) == (not alone)
+        assert all(torch.equal(old, new) for old, new in zip(before, learner.weights, strict=True))
     with pytest.raises(UsageError, match="train fold alone"):
         dataclasses.replace(config, environments=(f"{GOTO}&fold=train",))  # by which the dev fold would not be played
+
+
+def test_actions_that_play_seldom_draws_are_left_out(tiny_model, tmp_path):
+    counts, gaps = [], []
+    for least in (0.0, 0.1):
+        config = settings(tiny_model, tmp_path, temperature=0.2, least_probability=least, value_iterations=0)
+        learner = ActorCritic(tiny_model, temperature=0.2)
+        episodes, trajectories = play(config, learner, State())
+        batch = prepare(config, learner, episodes, trajectories)
+        counts.append(
+            [len(decided.answers) for part in batch.parts(range(8)) for decided in part.reading.decided if decided.answers]
+        )
+        gaps.append(batch.rollout_gap)
+        assert float(losses(config, learner, batch, batch.parts(range(8)))["old_kl"].detach()) == pytest.approx(0, abs=1e-4)
+    assert len(counts[0]) == len(counts[1]), "the same decisions"
+    assert all(1 <= some <= every for every, some in zip(*counts, strict=True)) and sum(counts[1]) < sum(counts[0])
+    assert max(gaps) < 1e-3, "the probabilities are those of play, among the actions that are left"
+    with pytest.raises(UsageError, match=r"least_probability: expected a number from 0 to 0\.1; got 1"):
+        dataclasses.replace(config, least_probability=1)
+
+
+def test_it_plays_with_names_exchanged(tiny_model, tmp_path):
+    plain = settings(tiny_model, tmp_path, episodes=4)
+    exchanged = dataclasses.replace(plain, interchangeable=("red", "green", "blue", "purple", "yellow", "grey"))
+    learner = ActorCritic(tiny_model)
+    (first, _), (second, _) = (play(config, learner, State()) for config in (plain, exchanged))
+    goals = [[episode.steps[0].observation["goal"] for episode in episodes] for episodes in (first, second)]
+    assert [goal.split()[-1] for goal in goals[0]] == [goal.split()[-1] for goal in goals[1]] and goals[0] != goals[1]
+    with pytest.raises(UsageError, match="expected two or more different names"):
+        dataclasses.replace(plain, interchangeable=("red",))
 
 
 def test_truncated_is_not_terminated(played):
@@ -172,7 +205,7 @@ def test_truncated_is_not_terminated(played):
     assert any(trajectory.truncated for trajectory in trajectories)
     for trajectory, some in zip(trajectories, decided, strict=True):
         assert len(some) == len(trajectory.actions) + trajectory.truncated
-    ends = learner.judge([part.reading for part in batch.parts(range(8))]).last_values
+    ends = learner.judge([part.reading for part in batch.parts(range(8))]).last_seen
     assert len(ends) == sum(trajectory.truncated for trajectory in trajectories)
     assert advantages([0.0], [0.0], 0.0, 0.9, 1.0) == ([0.0], [0.0])
     assert advantages([0.0], [0.0], 1.0, 0.9, 1.0) == ([0.9], [0.9]), "the value of the last observation is used"

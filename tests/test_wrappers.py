@@ -1,4 +1,4 @@
-"""`EncodeText` and `History` one by one; tests/test_training_loops.py has them on every environment."""
+"""`EncodeText`, `ExchangeNames` and `History` one by one; tests/test_training_loops.py has them on every environment."""
 
 import pickle
 import subprocess
@@ -12,7 +12,7 @@ from gymnasium.vector import AsyncVectorEnv
 
 from gym_text import UsageError
 from gym_text.spaces import ActionNames, FreeText, TextHistory
-from gym_text.wrappers import EncodeText, GoldAction, History
+from gym_text.wrappers import EncodeText, ExchangeNames, GoldAction, History
 
 
 class Saying(gym.Env):
@@ -194,3 +194,47 @@ def test_the_space_of_histories_knows_its_bounds():
     assert space == pickle.loads(pickle.dumps(space)) != TextHistory(10, 3)
     assert all(space.sample() in space for _ in range(20))
     assert repr(space) == "TextHistory(10, 2)"
+
+
+# ---------------------------------------------------------------- ExchangeNames
+
+FOODS = ("banana", "carrot", "cilantro", "red apple", "red onion", "red potato", "white onion", "block of cheese", "chicken leg")
+
+
+@pytest.mark.parametrize("actions", ["text", "index"])
+def test_the_expert_wins_under_other_names_and_the_plain_game_is_the_same(actions):
+    env, plain = (gym.make("CookingWorldText-v0", actions=actions, fold="train") for _ in range(2))
+    env = ExchangeNames(env, FOODS)
+    other = 0
+    for seed in range(6):
+        (obs, info), (seen, told) = env.reset(seed=seed), plain.reset(seed=seed)
+        assert obs in env.observation_space
+        other += info["gold_path"] != told["gold_path"]
+        terminated = False
+        while not terminated:
+            name = info["gold_action"]
+            assert (name != told["gold_action"]) <= any(food in name for food in FOODS)
+            obs, reward, terminated, _, info = env.step(env.get_wrapper_attr("text_spec").encode(name, obs))
+            spoken = plain.get_wrapper_attr("text_spec").encode(told["gold_action"], seen)
+            seen, same, *_, told = plain.step(spoken)
+            assert reward == same and len(obs["valid_actions"]) == len(seen["valid_actions"])
+            assert actions == "index" or list(obs["valid_actions"]) == sorted(obs["valid_actions"])
+        assert info["success"]
+    assert other > 2
+
+
+def test_the_seed_of_an_episode_is_that_of_its_names():
+    env = ExchangeNames(gym.make("CookingWorldText-v0"), FOODS)
+    first, again, third = (env.reset(seed=seed)[1]["gold_path"] for seed in (3, 3, 4))
+    assert first == again != third
+    env.reset(seed=3)
+    assert len({env.reset()[1]["gold_path"] for _ in range(3)}) > 1
+    assert env.spec.additional_wrappers[-1].kwargs == {"names": FOODS}
+
+
+@pytest.mark.parametrize("names", [(), ("carrot",), ("carrot", "carrot"), ("carrot", "banana", "fry=stove"), ("carrot", "")])
+def test_names_that_no_other_can_stand_for_are_refused(names):
+    with pytest.raises(UsageError, match="expected two or more different names, each beside others with as many"):
+        ExchangeNames(gym.make("CookingWorldText-v0"), names)
+    with pytest.raises(UsageError, match="Dict observations and a text_spec"):
+        ExchangeNames(gym.make("CartPole-v1"), FOODS)

@@ -1,8 +1,9 @@
 """A language model as actor and critic: the probability of each action that can be said, and the value of what is seen.
 
 The actor is ``choose``: log P(action + end of turn | prompt), softmax over the actions that can be said now; the same numbers by
-which `LLMPolicy` plays. The critic is a linear head on the last hidden state of the prompt's last token. One pass reads decisions
-of an episode, with all their candidates, as one tree, or several such trees; see `gym_text_policies.training.sequences`.
+which `LLMPolicy` plays. The critic is a linear head on the last hidden state of the prompt's last token; what it learns does not
+change the actor. One pass reads decisions of an episode, with their candidates, as one tree, or several such trees; see
+`gym_text_policies.training.sequences`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Trajectory:
     """An episode, ready to be learnt from."""
 
     readings: tuple[Reading, ...]
-    """Its decisions with all their candidates; after them, if the episode was truncated, the last observation without any."""
+    """Its decisions with their candidates; after them, if the episode was truncated, the last observation without any."""
     actions: tuple[int, ...]
     """Place of the action that was taken among the candidates, for each decision."""
     rewards: tuple[float, ...]
@@ -39,11 +40,21 @@ class Trajectory:
     """Whether it was cut off: then what would still have come is the value of the last observation."""
 
     @classmethod
-    def of(cls, episode: Episode, spec: TextSpec, asked: Asked, prompt: Prompt, tokenizer: Any, most: int) -> Trajectory:
+    def of(
+        cls,
+        episode: Episode,
+        candidates: Sequence[Sequence[str]],
+        spec: TextSpec,
+        asked: Asked,
+        prompt: Prompt,
+        tokenizer: Any,
+        most: int,
+    ) -> Trajectory:
         """Return an episode that a policy played in ``choose``.
 
         Args:
             episode: What was played.
+            candidates: For each of its decisions the actions that are learnt of, the one that was taken among them.
             spec: Of its environment.
             asked: How the model was asked.
             prompt: The template by which it was.
@@ -56,9 +67,8 @@ class Trajectory:
             if place < episode.length:
                 if readings[-1].grown > most:
                     readings.append(Reading())
-                names = spec.names(dict(episode.steps[place].observation))
-                readings[-1].add(tokenizer, messages, names)
-                actions.append(names.index(episode.steps[place].decision.action))
+                readings[-1].add(tokenizer, messages, candidates[place])
+                actions.append(candidates[place].index(episode.steps[place].decision.action))
             elif truncated:
                 readings[-1].add(tokenizer, messages, ())
         return cls(tuple(readings), tuple(actions), tuple(step.reward for step in episode.steps), truncated)
@@ -70,10 +80,10 @@ class Judged:
 
     logs: torch.Tensor
     """Log-probability of each candidate, float32 of shape (decisions, most candidates); minus infinity where there is none."""
-    values: torch.Tensor
-    """Value of what was seen at each decision, float32 of shape (decisions,)."""
-    last_values: torch.Tensor
-    """Value of each last observation of a truncated episode, without gradients; float32 of shape (last observations,)."""
+    seen: torch.Tensor
+    """What the head reads at each decision, without gradients; float32 of shape (decisions, width of the model)."""
+    last_seen: torch.Tensor
+    """Likewise for each last observation of a truncated episode; shape (last observations, width of the model)."""
 
 
 class ActorCritic:
@@ -138,8 +148,12 @@ class ActorCritic:
         finally:
             self.model.set_adapter("default")
 
+    def values(self, seen: torch.Tensor) -> torch.Tensor:
+        """Return the values of what `judge` says was seen, float32 of shape (decisions,)."""
+        return self.head(seen)[:, 0]  # type: ignore[no-any-return]
+
     def judge(self, readings: Sequence[Reading]) -> Judged:
-        """Return log-probabilities and values of all decisions, from one pass, with gradients where they are on."""
+        """Return log-probabilities of all decisions, with gradients where they are on, and what was seen, from one pass."""
         packed = pack(self.model, readings)
         tokens: list[tuple[int, int, int]] = []  # (row that predicts, token, candidate)
         candidates: list[tuple[int, int]] = []  # (decision, place among its candidates)
@@ -164,8 +178,8 @@ class ActorCritic:
         width = 1 + max(place for _, place in candidates)
         scores = torch.full((len(seen), width), float("-inf"), device=device)
         places_of = tuple(torch.tensor(column, device=device) for column in zip(*candidates, strict=True))
-        values = self.head(hidden)[:, 0]
-        return Judged(scores.index_put(places_of, sums / self._temperature).log_softmax(-1), values[seen], values[ends].detach())
+        hidden = hidden.detach()
+        return Judged(scores.index_put(places_of, sums / self._temperature).log_softmax(-1), hidden[seen], hidden[ends])
 
 
 def advantages(

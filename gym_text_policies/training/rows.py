@@ -12,7 +12,6 @@ import dataclasses
 import functools
 import json
 import random
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any, Literal
 
 from gym_text import TextSpec
 from gym_text.errors import UsageError, check_choice, check_int, import_extra
+from gym_text.wrappers.exchange_names import Names
 from gym_text_policies.prompts import Prompt
 from gym_text_policies.records import Episode, Message, Step
 
@@ -136,30 +136,20 @@ def exchange_names(rows: Sequence[Row], names: Sequence[str], seed: int) -> list
 
     Args:
         rows: What is learnt.
-        names: Of things. One that has several is written with ``=`` between them, as fry=stove and roast=oven: they are exchanged
-            together, for those of a thing with as many.
+        names: Of things; see `gym_text.wrappers.exchange_names.Names`.
         seed: Of what is drawn.
 
     Raises:
         UsageError: If no other thing has as many names, one stands twice, or one is nowhere in the rows.
     """
-    groups: dict[int, list[list[str]]] = {}
-    for name in names:
-        groups.setdefault(name.count("="), []).append(name.split("="))
-    single = [one for group in groups.values() for thing in group for one in thing]
-    words = re.compile(r"\b(" + "|".join(map(re.escape, sorted(single, key=len, reverse=True))) + r")\b")
-    seen = {name for row in rows for message in row.messages for name in words.findall(message["content"])} - {""}
-    if min(map(len, groups.values()), default=0) < 2 or len(set(single)) < len(single) or set(single) - seen:
-        raise UsageError(
-            f"interchangeable: expected two or more different names that stand in the data, each beside others with as many ='s; "
-            f"got {list(names)}, of which these do not stand there: {sorted(set(single) - seen)}."
-        )
+    things = Names(names)
+    seen = {name for row in rows for message in row.messages for name in things.found(message["content"])}
+    if things.single - seen:
+        raise UsageError(f"interchangeable: expected names that stand in the data; these do not: {sorted(things.single - seen)}.")
     rng = random.Random(seed)
     exchanged = []
     for row in rows:
-        pairs = [pair for group in groups.values() for pair in zip(group, rng.sample(group, len(group)), strict=True)]
-        new = {old: other for thing, another in pairs for old, other in zip(thing, another, strict=True)}
-        rename = functools.partial(words.sub, lambda found, new=new: new[found[0]])
+        rename = functools.partial(things.rename, new=things.draw(rng))
         messages = tuple({**message, "content": rename(message["content"])} for message in row.messages)
         exchanged.append(dataclasses.replace(row, messages=messages, labels=tuple(map(rename, row.labels))))
     return exchanged

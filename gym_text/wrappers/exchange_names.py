@@ -1,0 +1,109 @@
+"""`ExchangeNames`: things under each other's names, so that what is said of them has to be read."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium as gym
+from gymnasium import spaces
+from gymnasium.utils import RecordConstructorArgs
+
+from gym_text.errors import UsageError
+
+
+class Names:
+    """Names of things that can stand for one another.
+
+    Args:
+        names: Of things. One that has several is written with ``=`` between them, as fry=stove and roast=oven: they are exchanged
+            together, for those of a thing with as many.
+
+    Raises:
+        UsageError: If no other thing has as many names, or one stands twice.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._groups: dict[int, list[list[str]]] = {}
+        for name in names:
+            self._groups.setdefault(name.count("="), []).append(name.split("="))
+        single = [one for group in self._groups.values() for thing in group for one in thing]
+        self.single = set(single)
+        """All names, each by itself."""
+        if min(map(len, self._groups.values()), default=0) < 2 or len(self.single) < len(single) or "" in self.single:
+            raise UsageError(
+                f"interchangeable: expected two or more different names, each beside others with as many ='s; got {list(names)}."
+            )
+        self._words = re.compile(r"\b(" + "|".join(map(re.escape, sorted(single, key=len, reverse=True))) + r")\b")
+
+    def draw(self, rng: random.Random) -> dict[str, str]:
+        """Return for each name the one that stands for it."""
+        pairs = [pair for group in self._groups.values() for pair in zip(group, rng.sample(group, len(group)), strict=True)]
+        return {old: new for thing, another in pairs for old, new in zip(thing, another, strict=True)}
+
+    def found(self, text: str) -> set[str]:
+        """Return the names that stand in a text."""
+        return set(self._words.findall(text))
+
+    def rename(self, text: str, new: Mapping[str, str]) -> str:
+        """Return a text in which other names stand for those that are drawn."""
+        return self._words.sub(lambda found: new[found[0]], text)
+
+
+class ExchangeNames(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """Let things have one another's names, drawn anew for each episode: in what is seen, what the expert says, and what is done.
+
+    What a name has always meant in the train fold (a chicken leg is grilled) is then worth nothing; what the text says is. The seed
+    of an episode is also that of its names.
+
+    >>> env = gym.make("gym_text:CookingWorldText-v0")
+    >>> env.reset(seed=0)[1]["gold_path"][4:7]
+    ('take red apple', 'open fridge', 'take block of cheese')
+    >>> ExchangeNames(env, ("carrot", "red apple", "block of cheese")).reset(seed=0)[1]["gold_path"][4:7]
+    ('take block of cheese', 'open fridge', 'take carrot')
+
+    Args:
+        env: One of our environments.
+        names: See `Names`.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], names: Sequence[str]) -> None:
+        RecordConstructorArgs.__init__(self, names=tuple(names))
+        super().__init__(env)
+        if not isinstance(env.observation_space, spaces.Dict) or not env.has_wrapper_attr("text_spec"):
+            raise UsageError(f"ExchangeNames: expected an environment with Dict observations and a text_spec; got {env}.")
+        self._names = Names(names)
+        self._in_words = env.get_wrapper_attr("text_spec").encoding == "text"
+        self._rng = random.Random()
+        self._new: dict[str, str] = {}
+        self._old: dict[str, str] = {}
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Begin an episode, with other names."""
+        if seed is not None:
+            self._rng = random.Random(seed)
+        self._new = self._names.draw(self._rng)
+        self._old = {new: old for old, new in self._new.items()}
+        obs, info = self.env.reset(seed=seed, options=options)
+        return self._seen(obs), self._renamed(info)
+
+    def step(self, action: Any) -> tuple[dict[str, Any], Any, bool, bool, dict[str, Any]]:
+        """Play one action."""
+        played = self._names.rename(action, self._old) if self._in_words else action
+        obs, reward, terminated, truncated, info = self.env.step(played)
+        return self._seen(obs), reward, terminated, truncated, self._renamed(info)
+
+    def _seen(self, obs: dict[str, Any]) -> dict[str, Any]:
+        seen: dict[str, Any] = self._renamed(obs)
+        if self._in_words and "valid_actions" in seen:
+            seen["valid_actions"] = tuple(sorted(seen["valid_actions"]))
+        return seen
+
+    def _renamed(self, told: Any) -> Any:
+        if isinstance(told, str):
+            return self._names.rename(told, self._new)
+        if isinstance(told, (tuple, list)):
+            return type(told)(map(self._renamed, told))
+        return {key: self._renamed(value) for key, value in told.items()} if isinstance(told, dict) else told
