@@ -158,7 +158,7 @@ def test_names_are_exchanged_in_prompts_and_labels_alike(tiny_model, tmp_path, n
     assert len(set(maps)) > 1, "each row has its own"
     assert exchanged == exchange_names(noisy_rows, names, 0) != exchange_names(noisy_rows, names, 1)
     for wrong in ((), ("key",), ("key", "key"), ("key", "banana"), ("key=ball", "box"), ("key=ball", "box=")):
-        with pytest.raises(UsageError, match=r"two or more different names, each|names that stand in the data"):
+        with pytest.raises(UsageError, match=r"two or more different ones, each|names that stand in the data"):
             exchange_names(noisy_rows, wrong, 0)
 
     def first_loss(folder, rows, **options):
