@@ -33,9 +33,7 @@ class Names:
         self.single = set(single)
         """All names, each by itself."""
         if min(map(len, self._groups.values()), default=0) < 2 or len(self.single) < len(single) or "" in self.single:
-            raise UsageError(
-                f"names: expected two or more different ones, each beside others with as many ='s; got {list(names)}."
-            )
+            raise UsageError(f"names: expected two or more different ones, each beside others with as many ='s; got {list(names)}.")
         self._words = re.compile(r"\b(" + "|".join(map(re.escape, sorted(single, key=len, reverse=True))) + r")\b")
 
     def draw(self, rng: random.Random) -> dict[str, str]:
