@@ -194,7 +194,7 @@ def test_it_plays_with_names_exchanged(tiny_model, tmp_path):
     (first, _), (second, _) = (play(config, learner, State()) for config in (plain, exchanged))
     goals = [[episode.steps[0].observation["goal"] for episode in episodes] for episodes in (first, second)]
     assert [goal.split()[-1] for goal in goals[0]] == [goal.split()[-1] for goal in goals[1]] and goals[0] != goals[1]
-    with pytest.raises(UsageError, match="expected two or more different ones"):
+    with pytest.raises(UsageError, match=r"^interchangeable: expected two or more different names"):
         dataclasses.replace(plain, interchangeable=("red",))
 
 

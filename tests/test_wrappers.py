@@ -1,4 +1,4 @@
-"""`EncodeText`, `ExchangeNames` and `History` one by one; tests/test_training_loops.py has them on every environment."""
+"""The wrappers one by one; tests/test_training_loops.py has `EncodeText` and `History` on every environment."""
 
 import pickle
 import subprocess
@@ -229,12 +229,14 @@ def test_the_seed_of_an_episode_is_that_of_its_names():
     assert first == again != third
     env.reset(seed=3)
     assert len({env.reset()[1]["gold_path"] for _ in range(3)}) > 1
-    assert env.spec.additional_wrappers[-1].kwargs == {"names": FOODS}
+    assert env.spec.additional_wrappers[-1].kwargs == {"interchangeable": FOODS}
 
 
 @pytest.mark.parametrize("names", [(), ("carrot",), ("carrot", "carrot"), ("carrot", "banana", "fry=stove"), ("carrot", "")])
 def test_names_that_no_other_can_stand_for_are_refused(names):
-    with pytest.raises(UsageError, match="expected two or more different ones, each beside others with as many"):
+    with pytest.raises(
+        UsageError, match=r"^interchangeable: expected two or more different names, each beside others with as many"
+    ):
         ExchangeNames(gym.make("CookingWorldText-v0"), names)
     with pytest.raises(UsageError, match="Dict observations and a text_spec"):
         ExchangeNames(gym.make("CartPole-v1"), FOODS)

@@ -33,7 +33,9 @@ class Names:
         self.single = set(single)
         """All names, each by itself."""
         if min(map(len, self._groups.values()), default=0) < 2 or len(self.single) < len(single) or "" in self.single:
-            raise UsageError(f"names: expected two or more different ones, each beside others with as many ='s; got {list(names)}.")
+            raise UsageError(
+                f"interchangeable: expected two or more different names, each beside others with as many ='s; got {list(names)}."
+            )
         self._words = re.compile(r"\b(" + "|".join(map(re.escape, sorted(single, key=len, reverse=True))) + r")\b")
 
     def draw(self, rng: random.Random) -> dict[str, str]:
@@ -64,15 +66,15 @@ class ExchangeNames(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
     Args:
         env: One of our environments.
-        names: See `Names`.
+        interchangeable: Names of things; see `Names`.
     """
 
-    def __init__(self, env: gym.Env[Any, Any], names: Sequence[str]) -> None:
-        RecordConstructorArgs.__init__(self, names=tuple(names))
+    def __init__(self, env: gym.Env[Any, Any], interchangeable: Sequence[str]) -> None:
+        RecordConstructorArgs.__init__(self, interchangeable=tuple(interchangeable))
         super().__init__(env)
         if not isinstance(env.observation_space, spaces.Dict) or not env.has_wrapper_attr("text_spec"):
             raise UsageError(f"ExchangeNames: expected an environment with Dict observations and a text_spec; got {env}.")
-        self._names = Names(names)
+        self._names = Names(interchangeable)
         self._in_words = env.get_wrapper_attr("text_spec").encoding == "text"
         self._rng = random.Random()
         self._new: dict[str, str] = {}

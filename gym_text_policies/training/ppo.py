@@ -326,7 +326,8 @@ def drawn_from(config: PPOConfig, decision: Decision) -> dict[str, float]:
     told = decision.probabilities or {decision.action: 1.0}  # where there was no other
     shares = dict(zip(told, tempered(list(told.values()), config.temperature).tolist(), strict=True))
     kept = {name: share for name, share in shares.items() if share >= config.least_probability or name == decision.action}
-    return {name: share / sum(kept.values()) for name, share in kept.items()}
+    whole = sum(kept.values())
+    return {name: share / whole for name, share in kept.items()}
 
 
 def prepare(config: PPOConfig, learner: ActorCritic, episodes: Sequence[Episode], trajectories: list[Trajectory]) -> Batch:
