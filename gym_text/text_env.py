@@ -47,7 +47,8 @@ class TextEnv(gym.Env[Observation, Any]):
 
     * ``obs`` is a dict with at least ``text`` (what the agent perceives now) and ``goal`` (this episode's task).
     * ``info`` has ``score``, ``success`` and ``failure``; after a step ``action_was_valid``; unless the expert is off,
-      ``gold_path`` (at reset: the expert's action names) and ``gold_action`` (the name of the next of them).
+      ``gold_path`` (at reset: the expert's action names), ``gold_action`` (the name of the next of them) and, where the expert has
+      a whole plan, ``gold_steps`` (how many it has left).
       A key for which there is no value is left out.
     * Actions have the type of `action_space`; `text_spec` translates to and from their names.
 
@@ -284,6 +285,12 @@ class TextEnv(gym.Env[Observation, Any]):
             hint = self._path[self._turn]
         if hint is not None:
             info["gold_action"] = hint
+            if (left := self._steps_left()) is not None:
+                info["gold_steps"] = left
+
+    def _steps_left(self) -> int | None:
+        """Return the length of the plan that the expert's hint begins, or None where the expert decides step by step."""
+        return len(self._path) - self._turn if self.expert == "path" and self._path is not None else None
 
 
 def fold_seed(fold: Fold | None, seed: int) -> int:

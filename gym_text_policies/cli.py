@@ -15,6 +15,7 @@ from typing import Any, Literal, NoReturn
 
 from gym_text.errors import GymTextError, import_extra, unknown_choice
 from gym_text_policies.options import add_fields
+from gym_text_policies.training.processes import is_first
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         values = vars(make_parser([chosen]).parse_args(arguments))
         config, function = COMMANDS[values["command"]].load()
         result = function(config(**{field.name: values[field.name] for field in dataclasses.fields(config)}))
-        if result is not None:
+        if result is not None and is_first():
             print(result, flush=True)
     except KeyboardInterrupt:
         place = f" in {values['folder']}; the same command goes on from there" if values.get("folder") else ""

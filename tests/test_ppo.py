@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from gym_text import Action, Field, TextSpec, UsageError
 from gym_text.spaces import FreeText
 from gym_text.text_env import Outcome, TextEnv
+from gym_text.wrappers import PlanReward
 from gym_text_policies.training import sequences
 from gym_text_policies.training.actor_critic import ActorCritic, advantages
 from gym_text_policies.training.checkpoints import State, load_checkpoint
@@ -69,8 +70,7 @@ def played(tiny_model, tmp_path):
     config = settings(tiny_model, tmp_path, value_iterations=0)
     torch.manual_seed(0)
     learner = ActorCritic(tiny_model)
-    episodes, trajectories = play(config, learner, State())
-    return config, learner, prepare(config, learner, episodes, trajectories)
+    return config, learner, prepare(config, learner, play(config, learner, State())[1])
 
 
 def test_the_ratio_is_1_at_first_and_play_and_learning_agree_and_the_untouched_model_has_kl_0(played):
@@ -106,7 +106,7 @@ def test_kl_is_measured_to_the_adapter_that_training_began_with(tiny_model, tmp_
     with learner.reference():
         pass
     assert all(parameter.requires_grad for parameter in learner.weights)
-    batch = prepare(config, learner, *play(config, learner, State()))
+    batch = prepare(config, learner, play(config, learner, State())[1])
     assert float(losses(config, learner, batch, batch.parts([0, 1]))["kl"].detach()) == pytest.approx(0, abs=1e-4)
     optimizer = torch.optim.AdamW(learner.weights, lr=1e-2)
     learn(dataclasses.replace(config, entropy_weight=1.0), learner, optimizer, batch, State())  # for want of rewards
@@ -119,7 +119,7 @@ def test_in_bfloat16_the_ratio_is_1_at_first_and_play_is_near(tiny_model, tmp_pa
     config = settings(tiny_model, tmp_path, episodes=4)
     torch.manual_seed(0)
     learner = ActorCritic(tiny_model, precision="bfloat16")
-    batch = prepare(config, learner, *play(config, learner, State()))
+    batch = prepare(config, learner, play(config, learner, State())[1])
     sums = losses(config, learner, batch, batch.parts(range(4)))
     others = losses(config, learner, batch, batch.parts(reversed(range(3))))  # another packing
     assert float(others["old_kl"].detach()) == pytest.approx(0, abs=1e-2) and float(others["clipped"]) == 0
@@ -139,7 +139,7 @@ def test_one_pass_of_all_episodes_equals_one_of_each_decision(tiny_model, tmp_pa
         torch.manual_seed(0)
         learner = ActorCritic(tiny_model, temperature=20.0)
         torch.nn.init.normal_(learner.head.weight)  # for values that are not 0 after the last step
-        batch = prepare(config, learner, *play(config, learner, State()))
+        batch = prepare(config, learner, play(config, learner, State())[1])
         optimizer = torch.optim.SGD([*learner.weights, *learner.head.parameters()], lr=1.0)
         metrics = learn(config, learner, optimizer, batch, State(kl_weight=0.1))
         weights = [parameter.detach().clone() for parameter in (*learner.weights, *learner.head.parameters())]
@@ -173,8 +173,7 @@ def test_actions_that_play_seldom_draws_are_left_out(tiny_model, tmp_path):
     for least in (0.0, 0.1):
         config = settings(tiny_model, tmp_path, temperature=0.2, least_probability=least, value_iterations=0)
         learner = ActorCritic(tiny_model, temperature=0.2)
-        episodes, trajectories = play(config, learner, State())
-        batch = prepare(config, learner, episodes, trajectories)
+        batch = prepare(config, learner, play(config, learner, State())[1])
         counts.append(
             [len(decided.answers) for part in batch.parts(range(8)) for decided in part.reading.decided if decided.answers]
         )
@@ -185,6 +184,21 @@ def test_actions_that_play_seldom_draws_are_left_out(tiny_model, tmp_path):
     assert max(gaps) < 1e-3, "the probabilities are those of play, among the actions that are left"
     with pytest.raises(UsageError, match=r"least_probability: expected a number from 0 to 0\.1; got 1"):
         dataclasses.replace(config, least_probability=1)
+
+
+def test_it_is_paid_for_the_plan_and_a_model_that_counts_for_nothing_is_not_asked(tiny_model, tmp_path, monkeypatch):
+    game = "CookingWorldText-v0?num_locations=1&num_ingredients=1&max_episode_steps=3"
+    config = settings(tiny_model, tmp_path, environments=(game,), episodes=2, plan_reward=True, kl_weight=0.0, value_iterations=0)
+    learner = ActorCritic(tiny_model)
+    episodes, trajectories = play(config, learner, State())
+    env = PlanReward(gym.make("CookingWorldText-v0", num_locations=1, num_ingredients=1, expert="replan"), config.discount)
+    for episode, trajectory in zip(episodes, trajectories, strict=True):
+        env.reset(seed=episode.seed)
+        assert trajectory.rewards == tuple(env.step(step.decision.action)[1] for step in episode.steps) and any(trajectory.rewards)
+    monkeypatch.setattr(ActorCritic, "reference", None)
+    batch = prepare(config, learner, trajectories)
+    metrics = learn(config, learner, torch.optim.AdamW(learner.weights), batch, State())
+    assert metrics["grad_norm"] > 0 and "kl" not in metrics
 
 
 def test_it_plays_with_names_exchanged(tiny_model, tmp_path):
@@ -227,7 +241,7 @@ def test_returns_are_of_rewards_times_their_scale(tiny_model, tmp_path):
     learner = ActorCritic(tiny_model)
     episodes, trajectories = play(config, learner, State())
     rewards = [0.25 * episode.total_reward for episode in episodes]
-    assert prepare(config, learner, episodes, trajectories).returns.tolist() == rewards and 0.25 in rewards
+    assert prepare(config, learner, trajectories).returns.tolist() == rewards and 0.25 in rewards
 
 
 @pytest.mark.parametrize(("length", "iterations"), [(1, 8), (3, 10)])

@@ -12,7 +12,7 @@ from gymnasium.vector import AsyncVectorEnv
 
 from gym_text import UsageError
 from gym_text.spaces import ActionNames, FreeText, TextHistory
-from gym_text.wrappers import EncodeText, ExchangeNames, GoldAction, History
+from gym_text.wrappers import EncodeText, ExchangeNames, GoldAction, History, PlanReward
 
 
 class Saying(gym.Env):
@@ -240,3 +240,42 @@ def test_names_that_no_other_can_stand_for_are_refused(names):
         ExchangeNames(gym.make("CookingWorldText-v0"), names)
     with pytest.raises(UsageError, match="Dict observations and a text_spec"):
         ExchangeNames(gym.make("CartPole-v1"), FOODS)
+
+
+# ---------------------------------------------------------------- PlanReward
+
+
+def test_a_plan_earns_nothing_and_the_rewards_of_an_episode_are_those_of_winning_but_for_a_constant():
+    env = PlanReward(gym.make("CookingWorldText-v0", expert="replan", fold="dev", max_episode_steps=20), discount=0.9)
+    worths = set()
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        obs, info = env.reset(seed=seed)
+        first, left, total, step, over = info["gold_steps"], info["gold_steps"], 0.0, 0, False
+        while not over:
+            wanders = (seed > 1 and rng.random() < 0.3) or "gold_action" not in info
+            action = str(rng.choice(obs["valid_actions"])) if wanders else info["gold_action"]
+            obs, reward, terminated, truncated, info = env.step(action)
+            worths.add(np.sign(reward))
+            left = 0 if info["success"] else info.get("gold_steps", np.inf)
+            assert wanders or reward == 0
+            total += 0.9**step * reward
+            step += 1
+            over = terminated or truncated
+        assert total == pytest.approx(0.9 ** (step - 1 + left) - 0.9 ** (first - 1)), (
+            "a reward of 1 for winning, less what it began with"
+        )
+    assert worths == {-1, 0, 1}, "waste, plan and shortcut"
+
+
+@pytest.mark.parametrize(
+    ("env_id", "expert", "discount", "message"),
+    [
+        ("CookingWorldText-v0", "path", 0.9, "PlanReward: expected an environment made with expert='replan'"),
+        ("CookingWorldText-v0", "replan", 1.0, r"discount: expected a number above 0 and below 1; got 1\.0"),
+        ("BabyAIText-v0", "replan", 0.9, "PlanReward: expected an environment whose expert says how many steps are left"),
+    ],
+)
+def test_a_plan_whose_length_is_unknown_cannot_be_paid_for(env_id, expert, discount, message):
+    with pytest.raises(UsageError, match=message):
+        PlanReward(gym.make(env_id, expert=expert), discount).reset(seed=0)

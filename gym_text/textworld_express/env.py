@@ -72,7 +72,8 @@ to 20999. No level of one fold is a level of another.""",
     "info": """\
 `gold_path` is the solution of the engine's gold agent, replayed at reset: steps that are not valid when they are played
 are dropped, and it is left out should it not win. With ``expert="replan"`` a new plan is made on a copy of the game
-wherever the agent has left the path, and believed only if it wins when replayed.""",
+wherever the agent has left the path, and believed only if it wins when replayed. `gold_steps` is the length of the plan
+that `gold_action` begins.""",
 }
 """What the environments' docstring pages have in common; ``{action_space}`` and so on in a docstring stand for it."""
 
@@ -297,6 +298,9 @@ class TextWorldExpressEnv(TextEnv):
             else:
                 self._replanned = next((plan for path in self._ways_back() if (plan := self._tried(self._twin, path))), ())
         return self._replanned[0] if self._replanned else None
+
+    def _steps_left(self) -> int | None:
+        return len(self._replanned) if self.expert == "replan" else super()._steps_left()
 
     def _remember(self, action: str, was_valid: bool, reward: float) -> None:
         """Note what planning from the middle of an episode needs to know of the step."""

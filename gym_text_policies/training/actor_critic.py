@@ -9,7 +9,7 @@ change the actor. One pass reads decisions of an episode, with their candidates,
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,8 @@ class Trajectory:
     """Its decisions with their candidates; after them, if the episode was truncated, the last observation without any."""
     actions: tuple[int, ...]
     """Place of the action that was taken among the candidates, for each decision."""
+    shares: tuple[float, ...]
+    """Probability with which play took it."""
     rewards: tuple[float, ...]
     truncated: bool
     """Whether it was cut off: then what would still have come is the value of the last observation."""
@@ -43,7 +45,7 @@ class Trajectory:
     def of(
         cls,
         episode: Episode,
-        candidates: Sequence[Sequence[str]],
+        drawn: Sequence[Mapping[str, float]],
         spec: TextSpec,
         asked: Asked,
         prompt: Prompt,
@@ -54,7 +56,7 @@ class Trajectory:
 
         Args:
             episode: What was played.
-            candidates: For each of its decisions the actions that are learnt of, the one that was taken among them.
+            drawn: For each of its decisions the actions that are learnt of, the one that was taken among them, and how probable.
             spec: Of its environment.
             asked: How the model was asked.
             prompt: The template by which it was.
@@ -62,16 +64,18 @@ class Trajectory:
             most: After so many tokens, those of the first prompt not counted, another reading begins.
         """
         readings, actions = [Reading()], []
+        taken = [step.decision.action for step in episode.steps]
         truncated = not episode.steps[-1].terminated
         for place, messages in enumerate(prompts_of(episode, spec, asked, prompt)):
             if place < episode.length:
                 if readings[-1].grown > most:
                     readings.append(Reading())
-                readings[-1].add(tokenizer, messages, candidates[place])
-                actions.append(candidates[place].index(episode.steps[place].decision.action))
+                readings[-1].add(tokenizer, messages, list(drawn[place]))
+                actions.append(list(drawn[place]).index(taken[place]))
             elif truncated:
                 readings[-1].add(tokenizer, messages, ())
-        return cls(tuple(readings), tuple(actions), tuple(step.reward for step in episode.steps), truncated)
+        shares = tuple(shares[action] for shares, action in zip(drawn, taken, strict=True))
+        return cls(tuple(readings), tuple(actions), shares, tuple(step.reward for step in episode.steps), truncated)
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,10 @@ class Judged:
     """What the head reads at each decision, without gradients; float32 of shape (decisions, width of the model)."""
     last_seen: torch.Tensor
     """Likewise for each last observation of a truncated episode; shape (last observations, width of the model)."""
+
+    def cpu(self) -> Judged:
+        """Return the same on the CPU."""
+        return Judged(self.logs.cpu(), self.seen.cpu(), self.last_seen.cpu())
 
 
 class ActorCritic:
@@ -149,8 +157,8 @@ class ActorCritic:
             self.model.set_adapter("default")
 
     def values(self, seen: torch.Tensor) -> torch.Tensor:
-        """Return the values of what `judge` says was seen, float32 of shape (decisions,)."""
-        return self.head(seen)[:, 0]  # type: ignore[no-any-return]
+        """Return the values of what `judge` says was seen, float32 of shape (decisions,), on the CPU."""
+        return self.head(seen.to(self.head.weight.device))[:, 0].cpu()  # type: ignore[no-any-return]
 
     def judge(self, readings: Sequence[Reading]) -> Judged:
         """Return log-probabilities of all decisions, with gradients where they are on, and what was seen, from one pass."""

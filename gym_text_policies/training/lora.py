@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import platform
 import shlex
 import sys
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from gym_text.errors import UsageError, import_extra
 from gym_text_policies.backends.loading import CONFIG, RECORD, WEIGHTS, Source, adapter_folder, load_model, read_adapter
 from gym_text_policies.store import write_atomically
+from gym_text_policies.training.processes import process_count
 
 if TYPE_CHECKING:
     from gym_text_policies.backends.transformers import TransformersBackend
@@ -212,11 +212,6 @@ def push_adapter(folder: str | Path, repository: str) -> None:
     hub = import_extra("huggingface_hub", "train").HfApi()
     hub.create_repo(repository, private=True, exist_ok=True)
     hub.upload_folder(repo_id=repository, folder_path=str(folder))
-
-
-def process_count() -> int:
-    """Return how many processes train one model together, as ``torchrun`` tells each of them."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def environment_record() -> dict[str, Any]:

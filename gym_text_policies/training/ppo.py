@@ -13,7 +13,8 @@ Metrics, one line of ``metrics.jsonl`` for each iteration:
 * ``value_loss``: half the mean squared error of the values, the greater one with and without clipping.
 * ``explained_variance``: 1 - Var(return - value) / Var(return), before learning; 0: no better than a constant, 1: perfect.
 * ``entropy``: mean entropy over the actions, in nats; where it falls to 0, nothing is tried any more.
-* ``kl``: mean divergence from the model that training began with, of the whole distribution over the actions, in nats.
+* ``kl``: mean divergence from the model that training began with, of the whole distribution over the actions, in nats; if it has a
+  weight.
 * ``kl_weight``: weight of ``kl`` in the loss.
 * ``old_kl``: mean of ratio - 1 - log ratio over the last epoch: how far the iteration moved.
 * ``clipped``: share of decisions whose ratio is outside the clip range, in the last epoch.
@@ -36,10 +37,13 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
 
 from gym_text.errors import UsageError, check_choice, check_int, import_extra
 from gym_text.wrappers.exchange_names import ExchangeNames, Names
+from gym_text.wrappers.plan_reward import PlanReward
 from gym_text_policies.environments import check_no_fold, environment_maker
 from gym_text_policies.llm import tempered
 from gym_text_policies.load import load_policy
@@ -49,6 +53,7 @@ from gym_text_policies.rollout import MakeEnv, rollout
 from gym_text_policies.store import EpisodeStore
 from gym_text_policies.training.checkpoints import State, load_checkpoint, replace_folder, save_checkpoint, save_weights
 from gym_text_policies.training.collect import asked_of
+from gym_text_policies.training.processes import add_gradients, gather, is_first, join, share
 from gym_text_policies.training.rows import Asked
 from gym_text_policies.training.sft import PRECISIONS, play_dev_fold
 
@@ -80,12 +85,15 @@ class PPOConfig:
     """How the model is asked, where no adapter says so: a template's name or path."""
     history: str = "all"
     """Steps that it is shown, or all."""
+    plan_reward: bool = False
+    """Learn from what each step does to the expert's plan, in place of the environment's rewards, with this discount: see
+    gym_text.wrappers.PlanReward. For TextWorldExpress's games."""
     iterations: int = 50
     """How often it plays and learns; a run that is done goes on if this is raised."""
     episodes: int = 16
     """Episodes of each iteration, of all environments in turn."""
     batch: int = 8
-    """Episodes that run at once."""
+    """Episodes that run at once, in each process."""
     first_seed: int = 0
     """Seed of the first episode; each iteration takes new ones."""
     temperature: float = 1.0
@@ -121,7 +129,7 @@ class PPOConfig:
     entropy_weight: float = 0.0
     """Weight of the entropy."""
     kl_weight: float = 0.05
-    """Weight of the divergence from the model that training began with."""
+    """Weight of the divergence from the model that training began with; at 0, without a kl_target, that model is not asked."""
     kl_target: float = 0.0
     """If above 0, the weight doubles when kl is more than 1.5 times this, and halves when it is less than 1 / 1.5."""
     max_norm: float = 1.0
@@ -183,8 +191,9 @@ class Batch:
     actions: torch.Tensor
     logs: torch.Tensor
     """Log-probability of the action that was taken."""
-    reference: torch.Tensor
-    """Log-probability of each candidate by the model that training began with; shape (decisions, most candidates)."""
+    reference: torch.Tensor | None
+    """Log-probability of each candidate by the model that training began with; shape (decisions, most candidates).
+    None where kl has no weight."""
     seen: torch.Tensor
     """What the values are read from; shape (decisions, width of the model)."""
     values: torch.Tensor
@@ -210,7 +219,9 @@ def train(config: PPOConfig) -> Path:
     from gym_text_policies.training.lora import environment_record, save_adapter
 
     free = ("folder", "iterations", "tokens_per_pass", "compiled")
-    store = EpisodeStore(config.folder, {"run": "ppo"} | {k: v for k, v in dataclasses.asdict(config).items() if k not in free})
+    settings = {"run": "ppo"} | {k: v for k, v in dataclasses.asdict(config).items() if k not in free}
+    store = EpisodeStore(config.folder, settings) if is_first() else None
+    join()
     torch.manual_seed(config.seed)
     learner = ActorCritic(
         config.model, config.adapter, temperature=config.temperature, precision=config.precision, compiled=config.compiled
@@ -221,12 +232,16 @@ def train(config: PPOConfig) -> Path:
     ]
     optimizer = torch.optim.AdamW(groups, weight_decay=0.0)
     state = load_checkpoint(Path(config.folder), learner, optimizer) or State(0, config.first_seed, config.kl_weight)
+    todo = range(state.iteration, config.iterations)
     tqdm = import_extra("tqdm", "bench").tqdm
-    for _ in tqdm(range(state.iteration, config.iterations), initial=state.iteration, total=config.iterations, desc="PPO"):
+    for _ in tqdm(todo, initial=state.iteration, total=config.iterations, desc="PPO", disable=not is_first()):
         metrics = iterate(config, learner, optimizer, state)
-        save_checkpoint(Path(config.folder), learner, optimizer, state, metrics)
-        _logger.info("%s", json.dumps(metrics))
+        if is_first():
+            save_checkpoint(Path(config.folder), learner, optimizer, state, metrics)
+            _logger.info("%s", json.dumps(metrics))
     result, best = Path(config.folder) / "adapter", Path(config.folder) / "best"
+    if store is None:
+        return result
     if best.exists():
         from gym_text_policies.training.lora import load_weights
 
@@ -253,7 +268,7 @@ def iterate(config: PPOConfig, learner: ActorCritic, optimizer: torch.optim.Opti
     began = time.perf_counter()
     episodes, trajectories = play(config, learner, state)
     played = time.perf_counter()
-    batch = prepare(config, learner, episodes, trajectories)
+    batch = prepare(config, learner, trajectories)
     learnt = learn(config, learner, optimizer, batch, state)
     state.iteration += 1
     if config.kl_target > 0 and state.iteration > config.value_iterations:
@@ -273,12 +288,13 @@ def iterate(config: PPOConfig, learner: ActorCritic, optimizer: torch.optim.Opti
         "seconds_learn": round(time.perf_counter() - played, 2),
     }
     if config.dev_every and state.iteration % config.dev_every == 0:
-        won = play_dev_fold(learner.player(), config.environments, range(config.dev_episodes), _asked(config))
+        won = gather(play_dev_fold(learner.player(), config.environments, share(range(config.dev_episodes)), _asked(config)))
         metrics["dev_success"] = success = sum(won) / len(won)
         if success > state.best_success:
             state.best_success = success
             best = Path(config.folder) / "best"
-            replace_folder(best, lambda folder: save_weights(learner, folder))
+            if is_first():
+                replace_folder(best, lambda folder: save_weights(learner, folder))
     return metrics
 
 
@@ -293,19 +309,19 @@ def play(config: PPOConfig, learner: ActorCritic, state: State) -> tuple[list[Ep
     trajectories = []
     for place, name in enumerate(config.environments):
         count = len(range(place, config.episodes, len(config.environments)))
-        make_env = _named_anew(environment_maker(name, **{"fold": "train", "expert": "off"}), config.interchangeable)
+        make_env = _maker(config, name)
         env = make_env()
         policy = load_policy(
             player, env, seed=config.seed, mode="choose", temperature=config.temperature, **dataclasses.asdict(asked)
         )
-        seeds = range(state.seed, state.seed + count)
+        seeds = share(range(state.seed, state.seed + count))
         played = sorted(rollout(make_env, policy, seeds, batch=config.batch), key=lambda episode: episode.seed)
-        whole = [episode for episode in played if episode.error is None]
+        whole = [episode for episode in gather(played) if episode.error is None]
         episodes += whole
         spec = text_spec(env)
         for episode in whole:
-            candidates = [list(drawn_from(config, step.decision)) for step in episode.steps]
-            trajectories.append(Trajectory.of(episode, candidates, spec, asked, prompt, learner.tokenizer, config.tokens_per_pass))
+            drawn = [drawn_from(config, step.decision) for step in episode.steps]
+            trajectories.append(Trajectory.of(episode, drawn, spec, asked, prompt, learner.tokenizer, config.tokens_per_pass))
         env.close()
     if not episodes:
         raise UsageError(f"environments: expected episodes that can be played; all {config.episodes} ended in an error.")
@@ -316,9 +332,16 @@ def play(config: PPOConfig, learner: ActorCritic, state: State) -> tuple[list[Ep
     return episodes, trajectories
 
 
-def _named_anew(make_env: MakeEnv, names: tuple[str, ...]) -> MakeEnv:
-    """Return what makes the same environment, with names exchanged if there are any."""
-    return (lambda: ExchangeNames(make_env(), names)) if names else make_env
+def _maker(config: PPOConfig, name: str) -> MakeEnv:
+    """Return what makes an environment as it is played."""
+    make_env = environment_maker(name, **{"fold": "train", "expert": "replan" if config.plan_reward else "off"})
+
+    def make() -> gym.Env[Any, Any]:
+        env = make_env()
+        env = ExchangeNames(env, config.interchangeable) if config.interchangeable else env
+        return PlanReward(env, config.discount) if config.plan_reward else env
+
+    return make
 
 
 def drawn_from(config: PPOConfig, decision: Decision) -> dict[str, float]:
@@ -330,7 +353,7 @@ def drawn_from(config: PPOConfig, decision: Decision) -> dict[str, float]:
     return {name: share / whole for name, share in kept.items()}
 
 
-def prepare(config: PPOConfig, learner: ActorCritic, episodes: Sequence[Episode], trajectories: list[Trajectory]) -> Batch:
+def prepare(config: PPOConfig, learner: ActorCritic, trajectories: Sequence[Trajectory]) -> Batch:
     """Return what learning has to know of the moment of play: probabilities, values, advantages."""
     import torch
 
@@ -347,13 +370,15 @@ def prepare(config: PPOConfig, learner: ActorCritic, episodes: Sequence[Episode]
     together = _passes((part for some in parts for part in some), config.tokens_per_pass)
     passes = [[part.reading for part in some] for some in together]
     with torch.no_grad():
-        judged = [learner.judge(readings) for readings in passes]
-        with learner.reference():
-            reference = [learner.judge(readings).logs.cpu() for readings in passes]
+        judged = gather([learner.judge(readings).cpu() for readings in share(passes)])
+        reference = None
+        if config.kl_weight > 0 or config.kl_target > 0:
+            with learner.reference():
+                reference = _stacked(gather([learner.judge(readings).logs.cpu() for readings in share(passes)]))
         seen = torch.cat([some.seen for some in judged])
-        values = learner.values(seen).cpu()
+        values = learner.values(seen)
         last_values = iter(learner.values(torch.cat([some.last_seen for some in judged])).tolist())
-    logs = _stacked([some.logs.cpu() for some in judged])
+    logs = _stacked([some.logs for some in judged])
     actions = torch.tensor([action for trajectory in trajectories for action in trajectory.actions])
     gains: list[float] = []
     returns: list[float] = []
@@ -367,10 +392,9 @@ def prepare(config: PPOConfig, learner: ActorCritic, episodes: Sequence[Episode]
     gain = torch.tensor(gains)
     whitened = (gain - gain.mean()) / (gain.std(correction=0) + 1e-8)
     taken = logs.gather(1, actions[:, None])[:, 0]
-    decisions = [step.decision for episode in episodes for step in episode.steps]
-    told = torch.tensor([drawn_from(config, decision)[decision.action] for decision in decisions]).log()
-    gap = float((taken - told).abs().max())
-    return Batch(parts, actions, taken, _stacked(reference), seen.cpu(), values, whitened, torch.tensor(returns), gap)
+    shares = torch.tensor([share for trajectory in trajectories for share in trajectory.shares])
+    gap = float((taken - shares.log()).abs().max())
+    return Batch(parts, actions, taken, reference, seen, values, whitened, torch.tensor(returns), gap)
 
 
 def _passes(parts: Iterable[Part], tokens: int) -> list[list[Part]]:
@@ -414,33 +438,33 @@ def _learn_probabilities(
     import torch
 
     generator = torch.Generator().manual_seed(config.seed * 1_000_003 + state.iteration)
-    totals: dict[str, float] = {}
+    said: list[dict[str, float]] = []
     for _ in range(config.epochs):
-        totals, norms = {}, []
+        said, norms = [], []
         order = torch.randperm(len(batch.episodes), generator=generator).tolist()
         for start in range(0, len(order), config.episodes_per_step):
             step = batch.parts(order[start : start + config.episodes_per_step])
             decisions = sum(len(part.places) for part in step)
-            for parts in _passes(step, config.tokens_per_pass):
+            for parts in share(_passes(step, config.tokens_per_pass)):
                 sums = losses(config, learner, batch, parts)
-                loss = sums["policy_loss"] + state.kl_weight * sums["kl"] - config.entropy_weight * sums["entropy"]
+                loss = sums["policy_loss"] + state.kl_weight * sums.get("kl", 0.0) - config.entropy_weight * sums["entropy"]
                 (loss / decisions).backward()  # type: ignore[no-untyped-call]
-                for name, value in sums.items():
-                    totals[name] = totals.get(name, 0.0) + float(value.detach())
+                said.append({name: float(value.detach()) for name, value in sums.items()})
+            add_gradients(learner.weights)
             norms.append(float(torch.nn.utils.clip_grad_norm_(learner.weights, config.max_norm)))
             optimizer.step()
             optimizer.zero_grad()
-    means = {name: total / len(batch.actions) for name, total in totals.items()}
+    said = gather(said)
+    means = {name: sum(sums[name] for sums in said) / len(batch.actions) for name in said[0]}
     return means | {"grad_norm": sum(norms) / len(norms)}
 
 
 def _learn_values(config: PPOConfig, learner: ActorCritic, optimizer: torch.optim.Optimizer, batch: Batch, reach: float) -> float:
     import torch
 
-    device = learner.head.weight.device
-    seen, old, returns = (tensor.to(device) for tensor in (batch.seen, batch.values, batch.returns))
+    old, returns = batch.values, batch.returns
     for _ in range(config.value_epochs):
-        values = learner.values(seen)
+        values = learner.values(batch.seen)
         near = old + (values - old).clamp(-reach, reach)
         loss = 0.5 * torch.maximum((values - returns) ** 2, (near - returns) ** 2).mean()
         loss.backward()  # type: ignore[no-untyped-call]
@@ -457,22 +481,24 @@ def losses(config: PPOConfig, learner: ActorCritic, batch: Batch, parts: Sequenc
     judged = learner.judge([part.reading for part in parts])
     device = judged.logs.device
     actions, old, gains = (tensor[places].to(device) for tensor in (batch.actions, batch.logs, batch.advantages))
-    reference = batch.reference[places, : judged.logs.shape[1]].to(device)
     logs = judged.logs
     ratio_log = logs.gather(1, actions[:, None])[:, 0] - old
     ratio = ratio_log.exp()
     clipped = ratio.clamp(1 - config.clip, 1 + config.clip)
     said = logs > float("-inf")
     safe = logs.masked_fill(~said, 0.0)
-    distance = (safe - reference.masked_fill(~said, 0.0)) * said  # log p - log q, 0 where there is no candidate
     probabilities = logs.exp()
-    return {
+    sums = {
         "policy_loss": -torch.minimum(ratio * gains, clipped * gains).sum(),
         "entropy": -(probabilities * safe).sum(),
-        "kl": (probabilities * distance).sum(),
         "old_kl": (ratio - 1 - ratio_log).detach().sum(),
         "clipped": ((ratio - 1).abs() > config.clip).float().sum(),
     }
+    if batch.reference is not None:
+        reference = batch.reference[places, : logs.shape[1]].to(device)
+        distance = (safe - reference.masked_fill(~said, 0.0)) * said  # log p - log q, 0 where there is no candidate
+        sums["kl"] = (probabilities * distance).sum()
+    return sums
 
 
 def run(config: PPOConfig) -> str:

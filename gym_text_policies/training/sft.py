@@ -14,7 +14,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from gym_text_policies.backends.base import Backend
 from gym_text_policies.environments import check_no_fold, environment_maker
 from gym_text_policies.store import EpisodeStore
 from gym_text_policies.training.collect import asked_of
+from gym_text_policies.training.processes import is_first, process_count
 from gym_text_policies.training.rows import Asked, Row, check_prompts, exchange_names, read_rows
 
 _logger = logging.getLogger(__name__)
@@ -204,7 +204,7 @@ def last_checkpoint(folder: str | Path) -> str | None:
 
 def _claim(config: SFTConfig) -> EpisodeStore | None:
     """Note whose run folder it is, or compare, and keep other runs out; of several processes of one run the first does so."""
-    if os.environ.get("RANK", "0") != "0":
+    if not is_first():
         return None
     free = ("folder", "log_steps", "report_to", "merge_to", "push_to", "rows_per_pass", "compiled")
     later = {"precision": "float32", "interchangeable": ()}  # left out at these values: an older folder goes on
@@ -279,8 +279,6 @@ def _trainer(config: SFTConfig, model: Any, tokenizer: Any, rows: Sequence[Row],
 def _arguments(config: SFTConfig) -> Any:
     """Return the settings in transformers' own words."""
     torch, transformers = import_extra("torch", "train"), import_extra("transformers", "train")
-    from gym_text_policies.training.lora import process_count
-
     processes = process_count()
     if config.rows_per_step % (config.rows_per_pass * processes):
         raise UsageError(
