@@ -173,14 +173,11 @@ class TextEnv(gym.Env[Observation, Any]):
 
     def _accept(self, action: Any) -> Any:
         """Return the checked action of the running episode; the first half of `step`."""
-        if self._obs is None:
-            raise StepOrderError("step: expected a running episode; there is none. Call reset() first.")
-        if self._over:
-            raise StepOrderError("step: expected a running episode; this one has ended. Call reset() for the next.")
+        obs = self._running("step")
         action = self._checked(action)
         if self._on_path:
             assert self._path is not None
-            self._on_path = self._path[self._turn] == self._name(action, self._obs)
+            self._on_path = self._path[self._turn] == self._name(action, obs)
         return action
 
     def _conclude(self, outcome: Outcome) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
@@ -228,6 +225,14 @@ class TextEnv(gym.Env[Observation, Any]):
         return self.text_spec.goal
 
     # ---------------------------------------------------------------- details
+
+    def _running(self, caller: str) -> Observation:
+        """Return the observation of the running episode, or raise `StepOrderError`."""
+        if self._obs is None:
+            raise StepOrderError(f"{caller}: expected a running episode; there is none. Call reset() first.")
+        if self._over:
+            raise StepOrderError(f"{caller}: expected a running episode; this one has ended. Call reset() for the next.")
+        return self._obs
 
     def _checked(self, action: Any) -> Any:
         """Return the action in its plainest type (str, int or float32 array), or raise `InvalidActionError`."""

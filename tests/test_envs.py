@@ -233,8 +233,11 @@ def test_docstring_names_every_observation_field_and_the_version(env_id, make):
 def test_info_has_the_documented_keys_and_never_none(env_id):
     first, *rest = play(env_id, seed=0, expert="path")
     always = ALWAYS | MORE.get(env_id, set())
-    assert set(first[1]) == always | {"gold_path", "gold_action"}
-    assert all(always | {"action_was_valid"} <= set(step[4]) <= always | {"action_was_valid", "gold_action"} for step in rest)
+    assert set(first[1]) == always | {"gold_path", "gold_action", "gold_steps"}
+    assert first[1]["gold_steps"] == len(first[1]["gold_path"])
+    for step in rest:
+        assert set(step[4]) - {"gold_action", "gold_steps"} == always | {"action_was_valid"}
+        assert ("gold_action" in step[4]) == ("gold_steps" in step[4])
     assert all(None not in (said[-1]).values() for said in (first, *rest))
 
 

@@ -79,8 +79,8 @@ def test_the_ratio_is_1_at_first_and_play_and_learning_agree_and_the_untouched_m
     assert batch.rollout_gap < 1e-3, "the probabilities are those of play"
     assert float(sums["old_kl"].detach()) == pytest.approx(0, abs=1e-4) and float(sums["clipped"]) == 0
     assert float(sums["kl"].detach()) == pytest.approx(0, abs=1e-4)
-    assert float(sums["policy_loss"].detach()) == pytest.approx(-float(batch.advantages.sum()), abs=1e-3)
-    assert batch.advantages.mean() == pytest.approx(0, abs=1e-5)
+    assert float(sums["policy_loss"].detach()) == pytest.approx(-float((batch.counts * batch.advantages).sum()), abs=1e-3)
+    assert (batch.counts * batch.advantages).mean() == pytest.approx(0, abs=1e-5)
 
 
 def test_answers_of_earlier_decisions_are_not_seen_in_blocks_of_any_size(played, monkeypatch):
@@ -145,7 +145,7 @@ def test_one_pass_of_all_episodes_equals_one_of_each_decision(tiny_model, tmp_pa
         weights = [parameter.detach().clone() for parameter in (*learner.weights, *learner.head.parameters())]
         found.append((len(batch.parts(range(8))), metrics, batch, weights))
     (most, *one), (middle, *some), (least, *eight) = found
-    assert most == len(batch.actions) >= middle >= least == 8 and most > least
+    assert most == len(batch.logs) >= middle >= least == 8 and most > least
     assert history == "all" or most > middle > least
     for metrics, read, weights in (one, some):
         assert metrics == pytest.approx(eight[0], abs=1e-3)
@@ -186,19 +186,30 @@ def test_actions_that_play_seldom_draws_are_left_out(tiny_model, tmp_path):
         dataclasses.replace(config, least_probability=1)
 
 
-def test_it_is_paid_for_the_plan_and_a_model_that_counts_for_nothing_is_not_asked(tiny_model, tmp_path, monkeypatch):
+def test_it_learns_what_each_candidate_would_do_to_the_plan_and_a_model_that_counts_for_nothing_is_not_asked(
+    tiny_model, tmp_path, monkeypatch
+):
     game = "CookingWorldText-v0?num_locations=1&num_ingredients=1&max_episode_steps=3"
-    config = settings(tiny_model, tmp_path, environments=(game,), episodes=2, plan_reward=True, kl_weight=0.0, value_iterations=0)
-    learner = ActorCritic(tiny_model)
+    options = {"plan_advantages": True, "kl_weight": 0.0, "temperature": 20.0, "learning_rate": 1e-2}
+    config = settings(tiny_model, tmp_path, environments=(game,), episodes=2, episodes_per_step=2, epochs=6, **options)
+    learner = ActorCritic(tiny_model, temperature=20.0)
     episodes, trajectories = play(config, learner, State())
     env = PlanReward(gym.make("CookingWorldText-v0", num_locations=1, num_ingredients=1, expert="replan"), config.discount)
     for episode, trajectory in zip(episodes, trajectories, strict=True):
         env.reset(seed=episode.seed)
-        assert trajectory.rewards == tuple(env.step(step.decision.action)[1] for step in episode.steps) and any(trajectory.rewards)
+        for step, place, plans in zip(episode.steps, trajectory.actions, trajectory.plans, strict=True):
+            assert env.step(step.decision.action)[1] == plans[place]
+            assert max(plans) >= 0 > min(plans), "steps of the plan, and others"
     monkeypatch.setattr(ActorCritic, "reference", None)
     batch = prepare(config, learner, trajectories)
+    assert torch.allclose((batch.counts * batch.advantages).sum(1), torch.zeros(len(batch.logs)), atol=1e-4)
+    assert torch.allclose(batch.counts.sum(1), torch.ones(len(batch.logs)))
     metrics = learn(config, learner, torch.optim.AdamW(learner.weights), batch, State())
-    assert metrics["grad_norm"] > 0 and "kl" not in metrics
+    assert not metrics.keys() & {"kl", "value_loss", "explained_variance"}
+    with torch.no_grad():
+        after = learner.judge([reading for trajectory in trajectories for reading in trajectory.readings]).logs.exp()
+    worth = [(shares * batch.advantages).nan_to_num().sum() for shares in (batch.counts, after)]
+    assert worth[1] > worth[0] + 0.1, "more of what the plan wants"
 
 
 def test_it_plays_with_names_exchanged(tiny_model, tmp_path):

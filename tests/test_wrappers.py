@@ -11,6 +11,7 @@ from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AsyncVectorEnv
 
 from gym_text import UsageError
+from gym_text.errors import StepOrderError
 from gym_text.spaces import ActionNames, FreeText, TextHistory
 from gym_text.wrappers import EncodeText, ExchangeNames, GoldAction, History, PlanReward
 
@@ -246,7 +247,8 @@ def test_names_that_no_other_can_stand_for_are_refused(names):
 
 
 def test_a_plan_earns_nothing_and_the_rewards_of_an_episode_are_those_of_winning_but_for_a_constant():
-    env = PlanReward(gym.make("CookingWorldText-v0", expert="replan", fold="dev", max_episode_steps=20), discount=0.9)
+    game = gym.make("CookingWorldText-v0", expert="replan", fold="dev", max_episode_steps=20)
+    env = PlanReward(ExchangeNames(game, ("carrot", "red apple", "chicken leg", "red onion")), discount=0.9)
     worths = set()
     for seed in range(6):
         rng = np.random.default_rng(seed)
@@ -255,7 +257,9 @@ def test_a_plan_earns_nothing_and_the_rewards_of_an_episode_are_those_of_winning
         while not over:
             wanders = (seed > 1 and rng.random() < 0.3) or "gold_action" not in info
             action = str(rng.choice(obs["valid_actions"])) if wanders else info["gold_action"]
+            foretold = env.reward_of(action)
             obs, reward, terminated, truncated, info = env.step(action)
+            assert reward == foretold
             worths.add(np.sign(reward))
             left = 0 if info["success"] else info.get("gold_steps", np.inf)
             assert wanders or reward == 0
@@ -279,3 +283,23 @@ def test_a_plan_earns_nothing_and_the_rewards_of_an_episode_are_those_of_winning
 def test_a_plan_whose_length_is_unknown_cannot_be_paid_for(env_id, expert, discount, message):
     with pytest.raises(UsageError, match=message):
         PlanReward(gym.make(env_id, expert=expert), discount).reset(seed=0)
+
+
+def test_plans_are_asked_of_a_running_episode_with_an_expert_that_makes_them_anew():
+    env = gym.make("CookingWorldText-v0")
+    env.reset(seed=0)
+    with pytest.raises(UsageError, match="plan_steps: expected an environment made with expert='replan'; this one has 'path'"):
+        env.unwrapped.plan_steps("inventory")
+    env = gym.make("CookingWorldText-v0", num_locations=1, num_ingredients=1, expert="replan")
+    with pytest.raises(StepOrderError, match="plan_steps: expected a running episode; there is none"):
+        env.unwrapped.plan_steps("inventory")
+    _, info = env.reset(seed=2)
+    assert info["gold_steps"] == len(info["gold_path"])
+    assert env.unwrapped.plan_steps("take salt") == 4, "there, the engine's agent itself fails"
+    *_, info = env.step("take salt")
+    assert info["gold_steps"] == 4
+    plan = []
+    while "gold_action" in info:
+        plan.append(info["gold_action"])
+        *_, info = env.step(info["gold_action"])
+    assert plan == ["take cookbook", "read cookbook", "prepare meal", "eat meal"] and info["success"]

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
 from collections.abc import Iterator
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from gymnasium import logger, spaces
 
-from gym_text.errors import StepOrderError, UsageError, check_choice, check_int
+from gym_text.errors import EngineError, StepOrderError, UsageError, check_choice, check_int
 from gym_text.spaces import ActionNames, FreeText
 from gym_text.spec import Action, Field, Observation, TextSpec
 from gym_text.text_env import FOLDS, Expert, Fold, Outcome, TextEnv
@@ -288,15 +289,47 @@ class TextWorldExpressEnv(TextEnv):
                 return plan
         return None
 
+    def plan_steps(self, action: Any) -> float:
+        """Return how many steps the expert would need to win after an action, which is not played; infinite where it has no plan.
+
+        Raises:
+            UsageError: If the environment was not made with ``expert="replan"``.
+            StepOrderError: Without a running episode.
+            InvalidActionError: As `step`.
+        """
+        if self.expert != "replan":
+            raise UsageError(f"plan_steps: expected an environment made with expert='replan'; this one has {self.expert!r}.")
+        self._running("plan_steps")
+        spoken = self._spoken(self._checked(action))
+        if self._replanned[:1] == (spoken,):
+            return len(self._replanned) - 1
+        self._replay(self._other())
+        state = self._other().step(spoken)
+        if state.success or state.failure or state.score >= 1.0:
+            return 0 if state.success else math.inf
+        present = self._history, self._undo, self._known, self._replanned, self._valid
+        try:
+            self._history, self._undo, self._known = self._history.copy(), self._undo.copy(), self._known.copy()
+            self._remember(spoken, spoken.strip() in self._valid, state.score - self._engine_score)
+            self._valid = state.valid_actions
+            return len(self._replanned) if self._hint() else math.inf
+        finally:
+            self._history, self._undo, self._known, self._replanned, self._valid = present
+
+    def _other(self) -> Game:
+        """Return the game on which plans are made."""
+        if self._twin is None:
+            self._twin = Game(self.game, self.game_parameters)
+        return self._twin
+
     def _hint(self) -> str | None:
         if not self._replanned:
-            if self._twin is None:
-                self._twin = Game(self.game, self.game_parameters)
-            plans = [plan for path in self._agent_paths(self._twin) if (plan := self._tried(self._twin, path))]
+            twin = self._other()
+            plans = [plan for path in self._agent_paths(twin) if (plan := self._tried(twin, path))]
             if plans:
                 self._replanned = min(plans, key=len)
             else:
-                self._replanned = next((plan for path in self._ways_back() if (plan := self._tried(self._twin, path))), ())
+                self._replanned = next((plan for path in self._ways_back() if (plan := self._tried(twin, path))), ())
         return self._replanned[0] if self._replanned else None
 
     def _steps_left(self) -> int | None:
@@ -320,7 +353,10 @@ class TextWorldExpressEnv(TextEnv):
         """Yield what the engine's gold agent would do from here; some agents walk at random, so each plan is another."""
         for seed in range(self.agent_plans):
             self._replay(twin)
-            yield twin.plan(self.gold_agent, len(self._history), seed)
+            try:
+                yield twin.plan(self.gold_agent, len(self._history), seed)
+            except EngineError:  # the agent of CookingWorld, where it has all that it could look for
+                return
 
     def _ways_back(self) -> Iterator[tuple[str, ...]]:
         """Yield ways to the gold path's end, latest entry first: from here, with what was done undone, or a thing put down."""
@@ -341,7 +377,14 @@ class TextWorldExpressEnv(TextEnv):
         return (*((put,) for put in puts.values()), tuple(put for thing, put in puts.items() if f"take {thing}" not in path))
 
     def _tried(self, twin: Game, path: tuple[str, ...]) -> tuple[str, ...] | None:
-        """Return what of `path` wins from here, without reading again what is known and without walking in circles."""
+        """Return what of `path` wins from here: after what is still to be read, if it can be, and without walking in circles."""
+        own = self._path or ()
+        unread = [n for n, action in enumerate(own) if _is_news(action) and action not in self._known and action not in path]
+        if unread and not self.news_changes and (plan := self._shortest(twin, own[: unread[-1] + 1] + path)):
+            return plan
+        return self._shortest(twin, path)
+
+    def _shortest(self, twin: Game, path: tuple[str, ...]) -> tuple[str, ...] | None:
         while path and (path[0] in self._known or path[0] == "look around"):
             path = path[1:]
         if not self.news_changes:

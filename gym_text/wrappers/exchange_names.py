@@ -91,9 +91,15 @@ class ExchangeNames(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
     def step(self, action: Any) -> tuple[dict[str, Any], Any, bool, bool, dict[str, Any]]:
         """Play one action."""
-        played = self._names.rename(action, self._old) if self._in_words else action
-        obs, reward, terminated, truncated, info = self.env.step(played)
+        obs, reward, terminated, truncated, info = self.env.step(self._old_names(action))
         return self._seen(obs), reward, terminated, truncated, self._renamed(info)
+
+    def plan_steps(self, action: Any) -> float:
+        """Return what the environment's `plan_steps` does."""
+        return self.env.get_wrapper_attr("plan_steps")(self._old_names(action))  # type: ignore[no-any-return]
+
+    def _old_names(self, action: Any) -> Any:
+        return self._names.rename(action, self._old) if self._in_words else action
 
     def _seen(self, obs: dict[str, Any]) -> dict[str, Any]:
         seen: dict[str, Any] = self._renamed(obs)

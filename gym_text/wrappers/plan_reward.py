@@ -18,7 +18,8 @@ class PlanReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     discount^m - discount^(n - 1): 0 for a step of a plan, less for one that wastes, more for a shortcut, and what a win was still
     worth for one that spoils it. The discounted sum over an episode is that of a reward of 1 for winning, but for a constant:
     this is shaping by a potential, which changes no best policy (Ng, Harada and Russell 1999, "Policy invariance under reward
-    transformations"). The potential is what the expert's plan is worth, so that a single step tells what it has done.
+    transformations"). The potential is what the expert's plan is worth, so that a single step tells what it has done. The expert
+    reads what is to be read, but knows where things are: whether it was right to look for one there depends on what turns up.
 
     >>> env = PlanReward(gym.make("gym_text:CookingWorldText-v0", expert="replan"), discount=0.95)
     >>> path = env.reset(seed=0)[1]["gold_path"]
@@ -49,8 +50,16 @@ class PlanReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Play one action."""
         obs, _, terminated, truncated, info = self.env.step(action)
-        before, self._left = self._left, self._steps_left(info)
-        return obs, self._discount**self._left - self._discount ** (before - 1), terminated, truncated, info
+        left = self._steps_left(info)
+        reward, self._left = self._worth(left), left
+        return obs, reward, terminated, truncated, info
+
+    def reward_of(self, action: Any) -> float:
+        """Return the reward that an action would have now; it is not played."""
+        return self._worth(self.env.get_wrapper_attr("plan_steps")(action))
+
+    def _worth(self, left: float) -> float:
+        return float(self._discount**left - self._discount ** (self._left - 1))
 
     def _steps_left(self, info: dict[str, Any]) -> float:
         if info["success"]:

@@ -9,10 +9,10 @@ change the actor. One pass reads decisions of an episode, with their candidates,
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -27,6 +27,16 @@ from gym_text_policies.training.sequences import Reading, pack, read
 _REFERENCE = "reference"
 
 
+class Candidate(NamedTuple):
+    """An action that could have been taken."""
+
+    action: str
+    share: float
+    """Probability with which play drew it."""
+    plan: float = 0.0
+    """What it would do to the expert's plan, where that is learnt from; see `PlanReward`."""
+
+
 @dataclass(frozen=True)
 class Trajectory:
     """An episode, ready to be learnt from."""
@@ -37,6 +47,8 @@ class Trajectory:
     """Place of the action that was taken among the candidates, for each decision."""
     shares: tuple[float, ...]
     """Probability with which play took it."""
+    plans: tuple[tuple[float, ...], ...]
+    """What each candidate would do to the expert's plan."""
     rewards: tuple[float, ...]
     truncated: bool
     """Whether it was cut off: then what would still have come is the value of the last observation."""
@@ -45,7 +57,7 @@ class Trajectory:
     def of(
         cls,
         episode: Episode,
-        drawn: Sequence[Mapping[str, float]],
+        candidates: Sequence[Sequence[Candidate]],
         spec: TextSpec,
         asked: Asked,
         prompt: Prompt,
@@ -56,26 +68,27 @@ class Trajectory:
 
         Args:
             episode: What was played.
-            drawn: For each of its decisions the actions that are learnt of, the one that was taken among them, and how probable.
+            candidates: For each of its decisions the actions that are learnt of, the one that was taken among them.
             spec: Of its environment.
             asked: How the model was asked.
             prompt: The template by which it was.
             tokenizer: The model's.
             most: After so many tokens, those of the first prompt not counted, another reading begins.
         """
-        readings, actions = [Reading()], []
-        taken = [step.decision.action for step in episode.steps]
+        readings, taken = [Reading()], []
         truncated = not episode.steps[-1].terminated
         for place, messages in enumerate(prompts_of(episode, spec, asked, prompt)):
             if place < episode.length:
                 if readings[-1].grown > most:
                     readings.append(Reading())
-                readings[-1].add(tokenizer, messages, list(drawn[place]))
-                actions.append(list(drawn[place]).index(taken[place]))
+                actions = [candidate.action for candidate in candidates[place]]
+                readings[-1].add(tokenizer, messages, actions)
+                taken.append(actions.index(episode.steps[place].decision.action))
             elif truncated:
                 readings[-1].add(tokenizer, messages, ())
-        shares = tuple(shares[action] for shares, action in zip(drawn, taken, strict=True))
-        return cls(tuple(readings), tuple(actions), shares, tuple(step.reward for step in episode.steps), truncated)
+        shares = tuple(some[place].share for some, place in zip(candidates, taken, strict=True))
+        plans = tuple(tuple(candidate.plan for candidate in some) for some in candidates)
+        return cls(tuple(readings), tuple(taken), shares, plans, tuple(step.reward for step in episode.steps), truncated)
 
 
 @dataclass(frozen=True)

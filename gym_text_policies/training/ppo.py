@@ -37,11 +37,10 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import gymnasium as gym
+from typing import TYPE_CHECKING
 
 from gym_text.errors import UsageError, check_choice, check_int, import_extra
+from gym_text.text_env import Expert
 from gym_text.wrappers.exchange_names import ExchangeNames, Names
 from gym_text.wrappers.plan_reward import PlanReward
 from gym_text_policies.environments import check_no_fold, environment_maker
@@ -60,7 +59,7 @@ from gym_text_policies.training.sft import PRECISIONS, play_dev_fold
 if TYPE_CHECKING:
     import torch
 
-    from gym_text_policies.training.actor_critic import ActorCritic, Trajectory
+    from gym_text_policies.training.actor_critic import ActorCritic, Candidate, Trajectory
     from gym_text_policies.training.sequences import Reading
 
 _logger = logging.getLogger(__name__)
@@ -85,9 +84,10 @@ class PPOConfig:
     """How the model is asked, where no adapter says so: a template's name or path."""
     history: str = "all"
     """Steps that it is shown, or all."""
-    plan_reward: bool = False
-    """Learn from what each step does to the expert's plan, in place of the environment's rewards, with this discount: see
-    gym_text.wrappers.PlanReward. For TextWorldExpress's games."""
+    plan_advantages: bool = False
+    """Learn from what each candidate, played or not, would do to the expert's plan (gym_text.wrappers.PlanReward, with this
+    discount): the clipped objective is then the mean over what could have been drawn, and there are no values. For
+    TextWorldExpress's games."""
     iterations: int = 50
     """How often it plays and learns; a run that is done goes on if this is raised."""
     episodes: int = 16
@@ -185,20 +185,21 @@ class Part:
 
 @dataclass(frozen=True)
 class Batch:
-    """The decisions of an iteration, as they were when they were played; tensors of shape (decisions,) on the CPU."""
+    """The decisions of an iteration as they were when played; tensors on the CPU, of shape (decisions, most candidates)."""
 
     episodes: list[list[Part]]
-    actions: torch.Tensor
     logs: torch.Tensor
-    """Log-probability of the action that was taken."""
+    """Log-probability of each candidate."""
     reference: torch.Tensor | None
-    """Log-probability of each candidate by the model that training began with; shape (decisions, most candidates).
-    None where kl has no weight."""
+    """Likewise by the model that training began with; None where kl has no weight."""
+    counts: torch.Tensor
+    """How much each candidate counts: 1 the one that was taken; or, where the others' advantages are known, their probabilities."""
+    advantages: torch.Tensor
+    """Of each candidate that counts, whitened over the batch."""
     seen: torch.Tensor
     """What the values are read from; shape (decisions, width of the model)."""
     values: torch.Tensor
-    advantages: torch.Tensor
-    """Whitened over the batch."""
+    """Of shape (decisions,), as the returns."""
     returns: torch.Tensor
     rollout_gap: float
 
@@ -271,19 +272,17 @@ def iterate(config: PPOConfig, learner: ActorCritic, optimizer: torch.optim.Opti
     batch = prepare(config, learner, trajectories)
     learnt = learn(config, learner, optimizer, batch, state)
     state.iteration += 1
-    if config.kl_target > 0 and state.iteration > config.value_iterations:
+    if config.kl_target > 0 and "kl" in learnt:
         factor = 2.0 if learnt["kl"] > 1.5 * config.kl_target else 0.5 if learnt["kl"] < config.kl_target / 1.5 else 1.0
         state.kl_weight = min(max(state.kl_weight * factor, 1e-4), 100.0)
-    residual = batch.returns - batch.values
     metrics = {
         "iteration": state.iteration,
         "return": sum(episode.total_reward for episode in episodes) / len(episodes),
         "success": sum(episode.outcome == "won" for episode in episodes) / len(episodes),
         "length": sum(episode.length for episode in episodes) / len(episodes),
         **learnt,
-        "explained_variance": 1 - float(residual.var(correction=0)) / max(float(batch.returns.var(correction=0)), 1e-8),
         "rollout_gap": batch.rollout_gap,
-        "steps": len(batch.actions),
+        "steps": len(batch.logs),
         "seconds_play": round(played - began, 2),
         "seconds_learn": round(time.perf_counter() - played, 2),
     }
@@ -309,18 +308,17 @@ def play(config: PPOConfig, learner: ActorCritic, state: State) -> tuple[list[Ep
     trajectories = []
     for place, name in enumerate(config.environments):
         count = len(range(place, config.episodes, len(config.environments)))
-        make_env = _maker(config, name)
+        make_env = _maker(config, name, "off")
         env = make_env()
         policy = load_policy(
             player, env, seed=config.seed, mode="choose", temperature=config.temperature, **dataclasses.asdict(asked)
         )
         seeds = share(range(state.seed, state.seed + count))
-        played = sorted(rollout(make_env, policy, seeds, batch=config.batch), key=lambda episode: episode.seed)
-        whole = [episode for episode in gather(played) if episode.error is None]
-        episodes += whole
+        whole = [episode for episode in rollout(make_env, policy, seeds, batch=config.batch) if episode.error is None]
+        found = gather([(episode, candidates(config, name, episode)) for episode in whole])
         spec = text_spec(env)
-        for episode in whole:
-            drawn = [drawn_from(config, step.decision) for step in episode.steps]
+        for episode, drawn in sorted(found, key=lambda one: one[0].seed):
+            episodes.append(episode)
             trajectories.append(Trajectory.of(episode, drawn, spec, asked, prompt, learner.tokenizer, config.tokens_per_pass))
         env.close()
     if not episodes:
@@ -332,16 +330,28 @@ def play(config: PPOConfig, learner: ActorCritic, state: State) -> tuple[list[Ep
     return episodes, trajectories
 
 
-def _maker(config: PPOConfig, name: str) -> MakeEnv:
-    """Return what makes an environment as it is played."""
-    make_env = environment_maker(name, **{"fold": "train", "expert": "replan" if config.plan_reward else "off"})
+def _maker(config: PPOConfig, name: str, expert: Expert) -> MakeEnv:
+    """Return what makes an environment, with names exchanged if there are any."""
+    make_env = environment_maker(name, **{"fold": "train", "expert": expert})
+    return (lambda: ExchangeNames(make_env(), config.interchangeable)) if config.interchangeable else make_env
 
-    def make() -> gym.Env[Any, Any]:
-        env = make_env()
-        env = ExchangeNames(env, config.interchangeable) if config.interchangeable else env
-        return PlanReward(env, config.discount) if config.plan_reward else env
 
-    return make
+def candidates(config: PPOConfig, name: str, episode: Episode) -> list[list[Candidate]]:
+    """Return what is learnt of at each decision of an episode of an environment."""
+    from gym_text_policies.training.actor_critic import Candidate
+
+    drawn = [drawn_from(config, step.decision) for step in episode.steps]
+    if not config.plan_advantages:
+        return [[Candidate(action, share) for action, share in shares.items()] for shares in drawn]
+    env = PlanReward(_maker(config, name, "replan")(), config.discount)
+    spec = text_spec(env)
+    obs, _ = env.reset(seed=episode.seed)
+    found = []
+    for step, shares in zip(episode.steps, drawn, strict=True):
+        found.append([Candidate(action, share, env.reward_of(spec.encode(action, obs))) for action, share in shares.items()])
+        obs = env.step(spec.encode(step.decision.action, obs))[0]
+    env.close()
+    return found
 
 
 def drawn_from(config: PPOConfig, decision: Decision) -> dict[str, float]:
@@ -389,12 +399,18 @@ def prepare(config: PPOConfig, learner: ActorCritic, trajectories: Sequence[Traj
         gained, returned = advantages(rewards, own, last_value, config.discount, config.decay)
         gains += gained
         returns += returned
-    gain = torch.tensor(gains)
-    whitened = (gain - gain.mean()) / (gain.std(correction=0) + 1e-8)
-    taken = logs.gather(1, actions[:, None])[:, 0]
     shares = torch.tensor([share for trajectory in trajectories for share in trajectory.shares])
-    gap = float((taken - shares.log()).abs().max())
-    return Batch(parts, actions, taken, reference, seen, values, whitened, torch.tensor(returns), gap)
+    gap = float((logs.gather(1, actions[:, None])[:, 0] - shares.log()).abs().max())
+    if config.plan_advantages:
+        counts = logs.exp()
+        gain = _stacked([torch.tensor([plan]) for trajectory in trajectories for plan in trajectory.plans], 0.0)
+        gain = gain - (counts * gain).sum(1, keepdim=True)
+    else:
+        counts = torch.nn.functional.one_hot(actions, logs.shape[1]).float()
+        gain = torch.tensor(gains)[:, None]
+    mean = (counts * gain).sum() / len(counts)
+    spread = ((counts * (gain - mean) ** 2).sum() / len(counts)).sqrt()
+    return Batch(parts, logs, reference, counts, (gain - mean) / (spread + 1e-8), seen, values, torch.tensor(returns), gap)
 
 
 def _passes(parts: Iterable[Part], tokens: int) -> list[list[Part]]:
@@ -411,12 +427,11 @@ def _passes(parts: Iterable[Part], tokens: int) -> list[list[Part]]:
     return passes
 
 
-def _stacked(parts: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return rows of unequal width as one tensor, filled up with minus infinity."""
+def _stacked(parts: Sequence[torch.Tensor], fill: float = -math.inf) -> torch.Tensor:
+    """Return rows of unequal width as one tensor, filled up."""
     import torch
 
     width = max(part.shape[1] for part in parts)
-    fill = float("-inf")
     return torch.cat([torch.nn.functional.pad(part, (0, width - part.shape[1]), value=fill) for part in parts])
 
 
@@ -424,12 +439,12 @@ def learn(
     config: PPOConfig, learner: ActorCritic, optimizer: torch.optim.Optimizer, batch: Batch, state: State
 ) -> dict[str, float]:
     """Learn the probabilities, once it is their time, and the values; return the means of the last epoch's metrics."""
+    weight = {"kl_weight": state.kl_weight}
+    if config.plan_advantages:
+        return weight | _learn_probabilities(config, learner, optimizer, batch, state)
     alone = state.iteration < config.value_iterations
     learnt = {} if alone else _learn_probabilities(config, learner, optimizer, batch, state)
-    return learnt | {
-        "value_loss": _learn_values(config, learner, optimizer, batch, math.inf if alone else config.value_clip),
-        "kl_weight": state.kl_weight,
-    }
+    return weight | learnt | _learn_values(config, learner, optimizer, batch, math.inf if alone else config.value_clip)
 
 
 def _learn_probabilities(
@@ -455,14 +470,17 @@ def _learn_probabilities(
             optimizer.step()
             optimizer.zero_grad()
     said = gather(said)
-    means = {name: sum(sums[name] for sums in said) / len(batch.actions) for name in said[0]}
+    means = {name: sum(sums[name] for sums in said) / len(batch.logs) for name in said[0]}
     return means | {"grad_norm": sum(norms) / len(norms)}
 
 
-def _learn_values(config: PPOConfig, learner: ActorCritic, optimizer: torch.optim.Optimizer, batch: Batch, reach: float) -> float:
+def _learn_values(
+    config: PPOConfig, learner: ActorCritic, optimizer: torch.optim.Optimizer, batch: Batch, reach: float
+) -> dict[str, float]:
     import torch
 
     old, returns = batch.values, batch.returns
+    unexplained = float((returns - old).var(correction=0)) / max(float(returns.var(correction=0)), 1e-8)
     for _ in range(config.value_epochs):
         values = learner.values(batch.seen)
         near = old + (values - old).clamp(-reach, reach)
@@ -470,7 +488,7 @@ def _learn_values(config: PPOConfig, learner: ActorCritic, optimizer: torch.opti
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         optimizer.zero_grad()
-    return float(loss.detach())
+    return {"value_loss": float(loss.detach()), "explained_variance": 1 - unexplained}
 
 
 def losses(config: PPOConfig, learner: ActorCritic, batch: Batch, parts: Sequence[Part]) -> dict[str, torch.Tensor]:
@@ -478,26 +496,26 @@ def losses(config: PPOConfig, learner: ActorCritic, batch: Batch, parts: Sequenc
     import torch
 
     places = [place for part in parts for place in part.places]
-    judged = learner.judge([part.reading for part in parts])
-    device = judged.logs.device
-    actions, old, gains = (tensor[places].to(device) for tensor in (batch.actions, batch.logs, batch.advantages))
-    logs = judged.logs
-    ratio_log = logs.gather(1, actions[:, None])[:, 0] - old
-    ratio = ratio_log.exp()
-    clipped = ratio.clamp(1 - config.clip, 1 + config.clip)
+    logs = learner.judge([part.reading for part in parts]).logs
     said = logs > float("-inf")
     safe = logs.masked_fill(~said, 0.0)
+
+    def own(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor[places, : logs.shape[1]].to(logs.device).masked_fill(~said, 0.0)
+
+    counts, gains = own(batch.counts), own(batch.advantages)
+    ratio_log = safe - own(batch.logs)
+    ratio = ratio_log.exp()
+    clipped = ratio.clamp(1 - config.clip, 1 + config.clip)
     probabilities = logs.exp()
     sums = {
-        "policy_loss": -torch.minimum(ratio * gains, clipped * gains).sum(),
+        "policy_loss": -(counts * torch.minimum(ratio * gains, clipped * gains)).sum(),
         "entropy": -(probabilities * safe).sum(),
-        "old_kl": (ratio - 1 - ratio_log).detach().sum(),
-        "clipped": ((ratio - 1).abs() > config.clip).float().sum(),
+        "old_kl": (counts * (ratio - 1 - ratio_log)).detach().sum(),
+        "clipped": (counts * ((ratio - 1).abs() > config.clip)).sum(),
     }
     if batch.reference is not None:
-        reference = batch.reference[places, : logs.shape[1]].to(device)
-        distance = (safe - reference.masked_fill(~said, 0.0)) * said  # log p - log q, 0 where there is no candidate
-        sums["kl"] = (probabilities * distance).sum()
+        sums["kl"] = (probabilities * (safe - own(batch.reference))).sum()
     return sums
 
 
