@@ -210,6 +210,8 @@ def test_it_learns_what_each_candidate_would_do_to_the_plan_and_a_model_that_cou
         after = learner.judge([reading for trajectory in trajectories for reading in trajectory.readings]).logs.exp()
     worth = [(shares * batch.advantages).nan_to_num().sum() for shares in (batch.counts, after)]
     assert worth[1] > worth[0] + 0.1, "more of what the plan wants"
+    with pytest.raises(UsageError, match="PlanReward: expected an environment whose expert says how many steps are left"):
+        play(dataclasses.replace(config, environments=(GOTO,)), learner, State())
 
 
 def test_it_plays_with_names_exchanged(tiny_model, tmp_path):

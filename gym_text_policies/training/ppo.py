@@ -310,12 +310,15 @@ def play(config: PPOConfig, learner: ActorCritic, state: State) -> tuple[list[Ep
         count = len(range(place, config.episodes, len(config.environments)))
         make_env = _maker(config, name, "off")
         env = make_env()
+        plans = PlanReward(_maker(config, name, "replan")(), config.discount) if config.plan_advantages else None
+        if plans is not None:
+            plans.reset(seed=state.seed)  # where nothing is known of plans, that is said before anything is played
         policy = load_policy(
             player, env, seed=config.seed, mode="choose", temperature=config.temperature, **dataclasses.asdict(asked)
         )
         seeds = share(range(state.seed, state.seed + count))
         whole = [episode for episode in rollout(make_env, policy, seeds, batch=config.batch) if episode.error is None]
-        found = gather([(episode, candidates(config, name, episode)) for episode in whole])
+        found = gather([(episode, candidates(config, plans, episode)) for episode in whole])
         spec = text_spec(env)
         for episode, drawn in sorted(found, key=lambda one: one[0].seed):
             episodes.append(episode)
@@ -336,21 +339,19 @@ def _maker(config: PPOConfig, name: str, expert: Expert) -> MakeEnv:
     return (lambda: ExchangeNames(make_env(), config.interchangeable)) if config.interchangeable else make_env
 
 
-def candidates(config: PPOConfig, name: str, episode: Episode) -> list[list[Candidate]]:
-    """Return what is learnt of at each decision of an episode of an environment."""
+def candidates(config: PPOConfig, plans: PlanReward | None, episode: Episode) -> list[list[Candidate]]:
+    """Return what is learnt of at each decision of an episode, and where its environment is at hand, what that does to plans."""
     from gym_text_policies.training.actor_critic import Candidate
 
     drawn = [drawn_from(config, step.decision) for step in episode.steps]
-    if not config.plan_advantages:
+    if plans is None:
         return [[Candidate(action, share) for action, share in shares.items()] for shares in drawn]
-    env = PlanReward(_maker(config, name, "replan")(), config.discount)
-    spec = text_spec(env)
-    obs, _ = env.reset(seed=episode.seed)
+    spec = text_spec(plans)
+    obs, _ = plans.reset(seed=episode.seed)
     found = []
     for step, shares in zip(episode.steps, drawn, strict=True):
-        found.append([Candidate(action, share, env.reward_of(spec.encode(action, obs))) for action, share in shares.items()])
-        obs = env.step(spec.encode(step.decision.action, obs))[0]
-    env.close()
+        found.append([Candidate(action, share, plans.reward_of(spec.encode(action, obs))) for action, share in shares.items()])
+        obs = plans.step(spec.encode(step.decision.action, obs))[0]
     return found
 
 
