@@ -24,6 +24,7 @@ Metrics, one line of ``metrics.jsonl`` for each iteration:
 
 Probabilities, and so ``entropy`` and ``kl``, are those at the temperature; ``value_loss`` is of scaled rewards, ``return`` is not.
 While the values alone are learnt, a line has no ``policy_loss``, ``entropy``, ``kl``, ``old_kl``, ``clipped`` and ``grad_norm``.
+With ``plan_advantages`` it has no ``value_loss`` and ``explained_variance``.
 """
 
 from __future__ import annotations
@@ -400,7 +401,7 @@ def prepare(config: PPOConfig, learner: ActorCritic, trajectories: Sequence[Traj
         gained, returned = advantages(rewards, own, last_value, config.discount, config.decay)
         gains += gained
         returns += returned
-    shares = torch.tensor([share for trajectory in trajectories for share in trajectory.shares])
+    shares = torch.tensor([one for trajectory in trajectories for one in trajectory.shares])
     gap = float((logs.gather(1, actions[:, None])[:, 0] - shares.log()).abs().max())
     if config.plan_advantages:
         counts = logs.exp()
@@ -505,7 +506,7 @@ def losses(config: PPOConfig, learner: ActorCritic, batch: Batch, parts: Sequenc
         return tensor[places, : logs.shape[1]].to(logs.device).masked_fill(~said, 0.0)
 
     counts, gains = own(batch.counts), own(batch.advantages)
-    ratio_log = safe - own(batch.logs)
+    ratio_log = (safe - own(batch.logs)) * (counts > 0)
     ratio = ratio_log.exp()
     clipped = ratio.clamp(1 - config.clip, 1 + config.clip)
     probabilities = logs.exp()
