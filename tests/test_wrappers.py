@@ -246,23 +246,23 @@ def test_names_that_no_other_can_stand_for_are_refused(names):
 # ---------------------------------------------------------------- PlanReward
 
 
-def test_a_plan_earns_nothing_and_the_rewards_of_an_episode_are_those_of_winning_but_for_a_constant():
+def test_the_rewards_of_an_episode_are_those_of_winning_but_for_a_constant_and_known_before():
     game = gym.make("CookingWorldText-v0", expert="replan", fold="dev", max_episode_steps=20)
     env = PlanReward(ExchangeNames(game, ("carrot", "red apple", "chicken leg", "red onion")), discount=0.9)
     worths = set()
     for seed in range(6):
         rng = np.random.default_rng(seed)
         obs, info = env.reset(seed=seed)
+        assert env.reward_of("inventory") < env.reward_of("take cookbook"), "no step is measured by an older plan alone"
         first, left, total, step, over = info["gold_steps"], info["gold_steps"], 0.0, 0, False
         while not over:
             wanders = (seed > 1 and rng.random() < 0.3) or "gold_action" not in info
             action = str(rng.choice(obs["valid_actions"])) if wanders else info["gold_action"]
-            foretold = env.reward_of(action)
+            foretold, left = env.reward_of(action), env.env.plan_steps(action)
             obs, reward, terminated, truncated, info = env.step(action)
             assert reward == foretold
             worths.add(np.sign(reward))
-            left = 0 if info["success"] else info.get("gold_steps", np.inf)
-            assert wanders or reward == 0
+            assert left <= info.get("gold_steps", 0 if info["success"] else np.inf)
             total += 0.9**step * reward
             step += 1
             over = terminated or truncated
@@ -277,7 +277,7 @@ def test_a_plan_earns_nothing_and_the_rewards_of_an_episode_are_those_of_winning
     [
         ("CookingWorldText-v0", "path", 0.9, "PlanReward: expected an environment made with expert='replan'"),
         ("CookingWorldText-v0", "replan", 1.0, r"discount: expected a number above 0 and below 1; got 1\.0"),
-        ("BabyAIText-v0", "replan", 0.9, "PlanReward: expected an environment whose expert says how many steps are left"),
+        ("BabyAIText-v0", "replan", 0.9, "PlanReward: expected one of TextWorldExpress's games"),
     ],
 )
 def test_a_plan_whose_length_is_unknown_cannot_be_paid_for(env_id, expert, discount, message):

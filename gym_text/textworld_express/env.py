@@ -301,8 +301,6 @@ class TextWorldExpressEnv(TextEnv):
             raise UsageError(f"plan_steps: expected an environment made with expert='replan'; this one has {self.expert!r}.")
         self._running("plan_steps")
         spoken = self._spoken(self._checked(action))
-        if self._replanned[:1] == (spoken,):
-            return len(self._replanned) - 1
         self._replay(self._other())
         state = self._other().step(spoken)
         if state.success or state.failure or state.score >= 1.0:
@@ -312,7 +310,9 @@ class TextWorldExpressEnv(TextEnv):
             self._history, self._undo, self._known = self._history.copy(), self._undo.copy(), self._known.copy()
             self._remember(spoken, spoken.strip() in self._valid, state.score - self._engine_score)
             self._valid = state.valid_actions
-            return len(self._replanned) if self._hint() else math.inf
+            rest, self._replanned = self._replanned, ()
+            self._hint()  # anew after each action, so that none is measured by an older plan alone
+            return min((len(plan) for plan in (rest, self._replanned) if plan), default=math.inf)
         finally:
             self._history, self._undo, self._known, self._replanned, self._valid = present
 
@@ -355,8 +355,9 @@ class TextWorldExpressEnv(TextEnv):
             self._replay(twin)
             try:
                 yield twin.plan(self.gold_agent, len(self._history), seed)
-            except EngineError:  # the agent of CookingWorld, where it has all that it could look for
-                return
+            except EngineError as error:
+                if "IndexOutOfBounds" not in str(error):  # as of CookingWorld's agent, where it has all that it could look for
+                    raise
 
     def _ways_back(self) -> Iterator[tuple[str, ...]]:
         """Yield ways to the gold path's end, latest entry first: from here, with what was done undone, or a thing put down."""

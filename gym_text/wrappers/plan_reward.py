@@ -16,10 +16,11 @@ class PlanReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
     With n steps to a win before an action and m after it (0 once it is won; infinite where there is no plan), the reward is
     discount^m - discount^(n - 1): 0 for a step of a plan, less for one that wastes, more for a shortcut, and what a win was still
-    worth for one that spoils it. The discounted sum over an episode is that of a reward of 1 for winning, but for a constant:
-    this is shaping by a potential, which changes no best policy (Ng, Harada and Russell 1999, "Policy invariance under reward
-    transformations"). The potential is what the expert's plan is worth, so that a single step tells what it has done. The expert
-    reads what is to be read, but knows where things are: whether it was right to look for one there depends on what turns up.
+    worth for one that spoils it. The discounted sum over an episode that ends is that of a reward of 1 for winning, but for a
+    constant (one that is cut off keeps what its plan was worth, as a value would say): this is shaping by a potential, which
+    changes no best policy (Ng, Harada and Russell 1999, "Policy invariance under reward transformations"). The potential is what
+    the expert's plan is worth, so that a single step tells what it has done. The expert reads what is to be read, but knows where
+    things are: whether it was right to look for one there depends on what turns up.
 
     >>> env = PlanReward(gym.make("gym_text:CookingWorldText-v0", expert="replan"), discount=0.95)
     >>> path = env.reset(seed=0)[1]["gold_path"]
@@ -27,7 +28,7 @@ class PlanReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     (0.0, -0.027)
 
     Args:
-        env: One of our environments, with ``expert="replan"``, whose ``info`` has ``gold_steps``: TextWorldExpress's games.
+        env: One of TextWorldExpress's games, with ``expert="replan"``.
         discount: That of the learner, between 0 and 1.
     """
 
@@ -36,6 +37,8 @@ class PlanReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         super().__init__(env)
         if getattr(env.unwrapped, "expert", None) != "replan":
             raise UsageError(f"PlanReward: expected an environment made with expert='replan'; got {env}.")
+        if not env.unwrapped.has_wrapper_attr("plan_steps"):
+            raise UsageError(f"PlanReward: expected one of TextWorldExpress's games, whose expert counts its steps; got {env}.")
         if not 0 < discount < 1:
             raise UsageError(f"discount: expected a number above 0 and below 1; got {discount!r}.")
         self._discount = discount
@@ -44,26 +47,22 @@ class PlanReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode."""
         obs, info = self.env.reset(seed=seed, options=options)
-        self._left = self._steps_left(info)
+        self._left = info.get("gold_steps", math.inf)
         return obs, info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Play one action."""
-        obs, _, terminated, truncated, info = self.env.step(action)
-        left = self._steps_left(info)
+        left = self._steps_left(action)
         reward, self._left = self._worth(left), left
+        obs, _, terminated, truncated, info = self.env.step(action)
         return obs, reward, terminated, truncated, info
 
     def reward_of(self, action: Any) -> float:
         """Return the reward that an action would have now; it is not played."""
-        return self._worth(self.env.get_wrapper_attr("plan_steps")(action))
+        return self._worth(self._steps_left(action))
 
     def _worth(self, left: float) -> float:
         return float(self._discount**left - self._discount ** (self._left - 1))
 
-    def _steps_left(self, info: dict[str, Any]) -> float:
-        if info["success"]:
-            return 0
-        if "gold_action" in info and "gold_steps" not in info:
-            raise UsageError(f"PlanReward: expected an environment whose expert says how many steps are left; got {self.env}.")
-        return float(info.get("gold_steps", math.inf))
+    def _steps_left(self, action: Any) -> float:
+        return self.env.get_wrapper_attr("plan_steps")(action)  # type: ignore[no-any-return]

@@ -24,7 +24,7 @@ Metrics, one line of ``metrics.jsonl`` for each iteration:
 
 Probabilities, and so ``entropy`` and ``kl``, are those at the temperature; ``value_loss`` is of scaled rewards, ``return`` is not.
 While the values alone are learnt, a line has no ``policy_loss``, ``entropy``, ``kl``, ``old_kl``, ``clipped`` and ``grad_norm``.
-With ``plan_advantages`` it has no ``value_loss`` and ``explained_variance``.
+With ``plan_advantages`` it has no ``value_loss`` and ``explained_variance``; ``clipped`` and ``old_kl`` are of all candidates.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ class PPOConfig:
     """Steps that it is shown, or all."""
     plan_advantages: bool = False
     """Learn from what each candidate, played or not, would do to the expert's plan (gym_text.wrappers.PlanReward, with this
-    discount): the clipped objective is then the mean over what could have been drawn, and there are no values. For
-    TextWorldExpress's games."""
+    discount), if the expert played on: the clipped objective is then the mean over what could have been drawn, there are no values,
+    and what is set for them does nothing. For TextWorldExpress's games."""
     iterations: int = 50
     """How often it plays and learns; a run that is done goes on if this is raised."""
     episodes: int = 16
@@ -168,6 +168,10 @@ class PPOConfig:
             raise UsageError(f"temperature: expected a number from 0.01 to 100; got {self.temperature!r}.")
         if not 0 <= self.least_probability <= 0.1:
             raise UsageError(f"least_probability: expected a number from 0 to 0.1; got {self.least_probability!r}.")
+        if self.plan_advantages and self.discount == 1:
+            raise UsageError("discount: expected a number below 1 with plan_advantages; got 1.")
+        if not (self.kl_weight >= 0 and self.kl_target >= 0):
+            raise UsageError(f"kl_weight, kl_target: expected numbers of at least 0; got {self.kl_weight!r}, {self.kl_target!r}.")
         for name in ("learning_rate", "value_learning_rate", "reward_scale", "clip", "value_clip", "max_norm"):
             if not getattr(self, name) > 0:
                 raise UsageError(f"{name}: expected a number above 0; got {getattr(self, name)!r}.")
@@ -222,6 +226,8 @@ def train(config: PPOConfig) -> Path:
 
     free = ("folder", "iterations", "tokens_per_pass", "compiled")
     settings = {"run": "ppo"} | {k: v for k, v in dataclasses.asdict(config).items() if k not in free}
+    if not config.plan_advantages:
+        del settings["plan_advantages"]  # so that an older folder goes on
     store = EpisodeStore(config.folder, settings) if is_first() else None
     join()
     torch.manual_seed(config.seed)
@@ -234,6 +240,8 @@ def train(config: PPOConfig) -> Path:
     ]
     optimizer = torch.optim.AdamW(groups, weight_decay=0.0)
     state = load_checkpoint(Path(config.folder), learner, optimizer) or State(0, config.first_seed, config.kl_weight)
+    if len(set(gather([state.iteration]))) > 1:
+        raise UsageError(f"folder: expected one that all processes see; {config.folder} has other checkpoints for some.")
     todo = range(state.iteration, config.iterations)
     tqdm = import_extra("tqdm", "bench").tqdm
     for _ in tqdm(todo, initial=state.iteration, total=config.iterations, desc="PPO", disable=not is_first()):
@@ -312,8 +320,6 @@ def play(config: PPOConfig, learner: ActorCritic, state: State) -> tuple[list[Ep
         make_env = _maker(config, name, "off")
         env = make_env()
         plans = PlanReward(_maker(config, name, "replan")(), config.discount) if config.plan_advantages else None
-        if plans is not None:
-            plans.reset(seed=state.seed)  # where nothing is known of plans, that is said before anything is played
         policy = load_policy(
             player, env, seed=config.seed, mode="choose", temperature=config.temperature, **dataclasses.asdict(asked)
         )
@@ -325,6 +331,8 @@ def play(config: PPOConfig, learner: ActorCritic, state: State) -> tuple[list[Ep
             episodes.append(episode)
             trajectories.append(Trajectory.of(episode, drawn, spec, asked, prompt, learner.tokenizer, config.tokens_per_pass))
         env.close()
+        if plans is not None:
+            plans.close()
     if not episodes:
         raise UsageError(f"environments: expected episodes that can be played; all {config.episodes} ended in an error.")
     state.seed += -(-config.episodes // len(config.environments))
