@@ -204,6 +204,8 @@ def test_it_learns_what_each_candidate_would_do_to_the_plan_and_a_model_that_cou
     batch = prepare(config, learner, trajectories)
     assert torch.allclose((batch.counts * batch.advantages).sum(1), torch.zeros(len(batch.logs)), atol=1e-4)
     assert torch.allclose(batch.counts.sum(1), torch.ones(len(batch.logs)))
+    spreads = (batch.counts * batch.advantages**2).sum(1).sqrt()
+    assert torch.allclose(spreads, torch.ones(len(batch.logs)), atol=1e-2), "each decision counts alike, whatever is at stake"
     metrics = learn(config, learner, torch.optim.AdamW(learner.weights), batch, State())
     assert not metrics.keys() & {"kl", "value_loss", "explained_variance"}
     with torch.no_grad():

@@ -50,10 +50,9 @@ from gym_text_policies.load import load_policy
 from gym_text_policies.policy import text_spec
 from gym_text_policies.records import Decision, Episode
 from gym_text_policies.rollout import MakeEnv, rollout
-from gym_text_policies.store import EpisodeStore
 from gym_text_policies.training.checkpoints import State, load_checkpoint, replace_folder, save_checkpoint, save_weights
 from gym_text_policies.training.collect import asked_of
-from gym_text_policies.training.processes import add_gradients, gather, is_first, join, share
+from gym_text_policies.training.processes import add_gradients, claim, gather, is_first, join, share
 from gym_text_policies.training.rows import Asked
 from gym_text_policies.training.sft import PRECISIONS, play_dev_fold
 
@@ -88,7 +87,9 @@ class PPOConfig:
     plan_advantages: bool = False
     """Learn from what each candidate, played or not, would do to the expert's plan (gym_text.wrappers.PlanReward, with this
     discount), if the expert played on: the clipped objective is then the mean over what could have been drawn, there are no values,
-    and what is set for them does nothing. For TextWorldExpress's games."""
+    and what is set for them does nothing. Advantages are standardised in each decision, not over all (as among the answers to one
+    prompt in Shao et al. 2024, https://arxiv.org/abs/2402.03300): else what spoils a game hides what wastes a step of it. For
+    TextWorldExpress's games."""
     iterations: int = 50
     """How often it plays and learns; a run that is done goes on if this is raised."""
     episodes: int = 16
@@ -225,10 +226,7 @@ def train(config: PPOConfig) -> Path:
     from gym_text_policies.training.lora import environment_record, save_adapter
 
     free = ("folder", "iterations", "tokens_per_pass", "compiled")
-    settings = {"run": "ppo"} | {k: v for k, v in dataclasses.asdict(config).items() if k not in free}
-    if not config.plan_advantages:
-        del settings["plan_advantages"]  # so that an older folder goes on
-    store = EpisodeStore(config.folder, settings) if is_first() else None
+    store = claim("ppo", config, free, {"plan_advantages": False})
     join()
     torch.manual_seed(config.seed)
     learner = ActorCritic(
@@ -415,12 +413,13 @@ def prepare(config: PPOConfig, learner: ActorCritic, trajectories: Sequence[Traj
         counts = logs.exp()
         gain = _stacked([torch.tensor([plan]) for trajectory in trajectories for plan in trajectory.plans], 0.0)
         gain = gain - (counts * gain).sum(1, keepdim=True)
+        spread = (counts * gain**2).sum(1, keepdim=True).sqrt()  # of each decision, not of all: see plan_advantages
     else:
         counts = torch.nn.functional.one_hot(actions, logs.shape[1]).float()
         gain = torch.tensor(gains)[:, None]
-    mean = (counts * gain).sum() / len(counts)
-    spread = ((counts * (gain - mean) ** 2).sum() / len(counts)).sqrt()
-    return Batch(parts, logs, reference, counts, (gain - mean) / (spread + 1e-8), seen, values, torch.tensor(returns), gap)
+        gain = gain - gain.mean()
+        spread = gain.std(correction=0)
+    return Batch(parts, logs, reference, counts, gain / (spread + 1e-6), seen, values, torch.tensor(returns), gap)
 
 
 def _passes(parts: Iterable[Part], tokens: int) -> list[list[Part]]:

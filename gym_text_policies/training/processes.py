@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gym_text.errors import import_extra
+from gym_text_policies.store import EpisodeStore
 
 if TYPE_CHECKING:
     import torch
+
+    from gym_text_policies.training.ppo import PPOConfig
+    from gym_text_policies.training.sft import SFTConfig
 
 T = TypeVar("T")
 _NOTHING = object()
@@ -24,6 +29,22 @@ def process_count() -> int:
 def is_first() -> bool:
     """Return whether this process is the one that writes."""
     return os.environ.get("RANK", "0") == "0"
+
+
+def claim(run: str, config: PPOConfig | SFTConfig, free: Sequence[str], later: Mapping[str, Any]) -> EpisodeStore | None:
+    """Note whose run folder it is, or compare, and keep other runs out; of several processes of one run the first does so.
+
+    Args:
+        run: Kind of the run.
+        config: Its settings.
+        free: Names of those that may change when it goes on.
+        later: Those that older runs do not have, with the values at which they are not noted: an older folder goes on.
+    """
+    if not is_first():
+        return None
+    noted = {name: value for name, value in dataclasses.asdict(config).items() if name not in free}
+    settings = {name: value for name, value in noted.items() if name not in later or value != later[name]}
+    return EpisodeStore(config.folder, {"run": run, **settings})
 
 
 def join() -> None:

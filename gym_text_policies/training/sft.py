@@ -23,9 +23,8 @@ from typing import Any
 from gym_text.errors import UsageError, check_choice, check_int, import_extra
 from gym_text_policies.backends.base import Backend
 from gym_text_policies.environments import check_no_fold, environment_maker
-from gym_text_policies.store import EpisodeStore
 from gym_text_policies.training.collect import asked_of
-from gym_text_policies.training.processes import is_first, process_count
+from gym_text_policies.training.processes import claim, gather, process_count, share
 from gym_text_policies.training.rows import Asked, Row, check_prompts, exchange_names, read_rows
 
 _logger = logging.getLogger(__name__)
@@ -129,7 +128,8 @@ def sft(config: SFTConfig, rows: Sequence[Row] | None = None) -> Path:
     record = asked.record()  # of the template as it is now
     if config.interchangeable:
         rows = exchange_names(rows, config.interchangeable, config.seed)
-    store = _claim(config)
+    free = ("folder", "log_steps", "report_to", "merge_to", "push_to", "rows_per_pass", "compiled")
+    store = claim("sft", config, free, {"precision": "float32", "interchangeable": ()})
     from gym_text_policies.training.lora import (
         add_lora,
         compile_layers,
@@ -202,17 +202,6 @@ def last_checkpoint(folder: str | Path) -> str | None:
     return None
 
 
-def _claim(config: SFTConfig) -> EpisodeStore | None:
-    """Note whose run folder it is, or compare, and keep other runs out; of several processes of one run the first does so."""
-    if not is_first():
-        return None
-    free = ("folder", "log_steps", "report_to", "merge_to", "push_to", "rows_per_pass", "compiled")
-    later = {"precision": "float32", "interchangeable": ()}  # left out at these values: an older folder goes on
-    noted = {name: value for name, value in dataclasses.asdict(config).items() if name not in free}
-    settings = {name: value for name, value in noted.items() if name not in later or value != later[name]}
-    return EpisodeStore(config.folder, {"run": "sft", **settings})
-
-
 def _origin(rows: Sequence[Row]) -> dict[str, Any]:
     """Return what the rows are of."""
     environments = Counter(_short(row.environment) for row in rows)
@@ -237,7 +226,6 @@ def _curve(trainer: Any) -> list[dict[str, float]]:
 def _trainer(config: SFTConfig, model: Any, tokenizer: Any, rows: Sequence[Row], asked: Asked) -> Any:
     """Return a `Trainer` of transformers that reads conversations."""
     torch, transformers = import_extra("torch", "train"), import_extra("transformers", "train")
-    accelerate = import_extra("accelerate", "train")
     from gym_text_policies.training.lora import as_it_plays
     from gym_text_policies.training.sequences import Reading, answer_losses
 
@@ -258,8 +246,7 @@ def _trainer(config: SFTConfig, model: Any, tokenizer: Any, rows: Sequence[Row],
 
         def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
             player = as_it_plays(self.model, tokenizer)
-            own = range(self.accelerator.process_index, config.dev_episodes, self.accelerator.num_processes)
-            won = accelerate.utils.gather_object(play_dev_fold(player, config.dev_environments, own, asked))
+            won = gather(play_dev_fold(player, config.dev_environments, share(range(config.dev_episodes)), asked))
             metrics = {"eval_success": sum(won) / len(won), "eval_episodes": len(won)}
             self.log(metrics)
             control: Any = self.control  # type: ignore[has-type]
