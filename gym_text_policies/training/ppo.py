@@ -223,7 +223,6 @@ def train(config: PPOConfig) -> Path:
     torch = import_extra("torch", "train")
     import_extra("peft", "train")
     from gym_text_policies.training.actor_critic import ActorCritic
-    from gym_text_policies.training.lora import environment_record, save_adapter
 
     free = ("folder", "iterations", "tokens_per_pass", "compiled")
     store = claim("ppo", config, free, {"plan_advantages": False})
@@ -247,19 +246,24 @@ def train(config: PPOConfig) -> Path:
         if is_first():
             save_checkpoint(Path(config.folder), learner, optimizer, state, metrics)
             _logger.info("%s", json.dumps(metrics))
-    result, best = Path(config.folder) / "adapter", Path(config.folder) / "best"
-    if store is None:
-        return result
-    if best.exists():
-        from gym_text_policies.training.lora import load_weights
+    if store is not None:
+        _save_adapter(config, learner)
+        store.close()
+    gather([None])  # no process returns before the adapter is there
+    return Path(config.folder) / "adapter"
 
+
+def _save_adapter(config: PPOConfig, learner: ActorCritic) -> None:
+    """Save the best adapter, or else the last, beside how it was made."""
+    from gym_text_policies.training.lora import environment_record, load_weights, save_adapter
+
+    result, best = Path(config.folder) / "adapter", Path(config.folder) / "best"
+    if best.exists():
         load_weights(learner.model, best)
     shutil.rmtree(result, ignore_errors=True)  # of this run, with fewer iterations
     lines = [json.loads(line) for line in (Path(config.folder) / "metrics.jsonl").read_text("utf-8").splitlines()]
     made = {"ppo": dataclasses.asdict(config), "ran_on": environment_record()}
     save_adapter(learner.model, result, {**_asked(config).record(), "made_by": made, "curve": lines})
-    store.close()
-    return result
 
 
 def _asked(config: PPOConfig) -> Asked:
