@@ -89,7 +89,8 @@ class PPOConfig:
     discount), if the expert played on: the clipped objective is then the mean over what could have been drawn, there are no values,
     and what is set for them does nothing. Advantages are standardised in each decision, not over all (as among the answers to one
     prompt in Shao et al. 2024, https://arxiv.org/abs/2402.03300): else what spoils a game hides what wastes a step of it. For
-    TextWorldExpress's games."""
+    those of TextWorldExpress's games that show all: the expert knows where things are; where these have to be searched for, as in
+    CookingWorld, waiting is learnt (docs/training.md)."""
     iterations: int = 50
     """How often it plays and learns; a run that is done goes on if this is raised."""
     episodes: int = 16
