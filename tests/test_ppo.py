@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import shutil
 
 import gymnasium as gym
@@ -13,11 +14,10 @@ from safetensors.torch import load_file
 from gym_text import Action, Field, TextSpec, UsageError
 from gym_text.spaces import FreeText
 from gym_text.text_env import Outcome, TextEnv
-from gym_text.wrappers import PlanReward
 from gym_text_policies.training import sequences
 from gym_text_policies.training.actor_critic import ActorCritic, advantages
 from gym_text_policies.training.checkpoints import State, load_checkpoint
-from gym_text_policies.training.ppo import PPOConfig, learn, losses, play, prepare, train
+from gym_text_policies.training.ppo import PPOConfig, improved, learn, losses, play, prepare, train
 from gym_text_policies.training.rows import Asked
 
 pytestmark = [
@@ -186,34 +186,44 @@ def test_actions_that_play_seldom_draws_are_left_out(tiny_model, tmp_path):
         dataclasses.replace(config, least_probability=1)
 
 
-def test_it_learns_what_each_candidate_would_do_to_the_plan_and_a_model_that_counts_for_nothing_is_not_asked(
-    tiny_model, tmp_path, monkeypatch
-):
+def test_it_learns_from_the_steps_that_a_win_would_take_after_each_candidate(tiny_model, tmp_path, monkeypatch):
     game = "CookingWorldText-v0?num_locations=1&num_ingredients=1&max_episode_steps=3"
-    options = {"plan_advantages": True, "kl_weight": 0.0, "temperature": 20.0, "learning_rate": 1e-2}
-    config = settings(tiny_model, tmp_path, environments=(game,), episodes=2, episodes_per_step=2, epochs=6, **options)
+    options = {"plan_advantages": True, "kl_weight": 0.0, "temperature": 20.0}
+    config = settings(tiny_model, tmp_path, environments=(game,), episodes=2, episodes_per_step=2, epochs=16, **options)
     learner = ActorCritic(tiny_model, temperature=20.0)
     episodes, trajectories = play(config, learner, State())
-    env = PlanReward(gym.make("CookingWorldText-v0", num_locations=1, num_ingredients=1, expert="replan"), config.discount)
+    env = gym.make("CookingWorldText-v0", num_locations=1, num_ingredients=1, expert="replan")
     for episode, trajectory in zip(episodes, trajectories, strict=True):
         env.reset(seed=episode.seed)
         for step, place, plans in zip(episode.steps, trajectory.actions, trajectory.plans, strict=True):
-            assert env.step(step.decision.action)[1] == plans[place]
+            action = step.decision.action
+            looks = env.unwrapped.looks_further(action)
+            assert plans[place] == (min(plans) if looks else env.unwrapped.plan_steps(action))
             assert max(plans) > min(plans), "steps of a plan, and others"
-    monkeypatch.setattr(ActorCritic, "reference", None)
+            env.step(action)
+    monkeypatch.setattr(ActorCritic, "reference", None)  # counts for nothing, and so is not asked
     batch = prepare(config, learner, trajectories)
-    assert torch.allclose((batch.counts * batch.advantages).sum(1), torch.zeros(len(batch.logs)), atol=1e-4)
-    assert torch.allclose(batch.counts.sum(1), torch.ones(len(batch.logs)))
-    spreads = (batch.counts * batch.advantages**2).sum(1).sqrt()
-    assert torch.allclose(spreads, torch.ones(len(batch.logs)), atol=1e-2), "each decision counts alike, whatever is at stake"
-    metrics = learn(config, learner, torch.optim.AdamW(learner.weights), batch, State())
-    assert not metrics.keys() & {"kl", "value_loss", "explained_variance"}
     with torch.no_grad():
-        after = learner.judge([reading for trajectory in trajectories for reading in trajectory.readings]).logs.exp()
-    worth = [(shares * batch.advantages).nan_to_num().sum() for shares in (batch.counts, after)]
-    assert worth[1] > worth[0] + 0.1, "more of what the plan wants"
-    with pytest.raises(UsageError, match="PlanReward: expected one of TextWorldExpress's games"):
+        before = losses(config, learner, batch, batch.parts(range(2)))["policy_loss"] / len(batch.logs)
+    metrics = learn(config, learner, torch.optim.AdamW(learner.weights, 1e-2), batch, State())
+    assert not metrics.keys() & {"kl", "value_loss", "explained_variance", "clipped"}
+    assert metrics["policy_loss"] < 0.9 * before, "nearer to what is to be learnt"
+    with pytest.raises(UsageError, match=r"plan_advantages: expected TextWorldExpress's games, .* got 'BabyAIText"):
         play(dataclasses.replace(config, environments=(GOTO,)), learner, State())
+
+
+def test_a_step_more_divides_the_odds_and_what_is_never_drawn_has_a_floor(tiny_model, tmp_path):
+    config = settings(tiny_model, tmp_path, plan_advantages=True, plan_temperature=0.5, plan_floor=0.0)
+    logs = torch.tensor([[0.9, 0.1, 0.0], [0.5, 0.3, 0.2], [0.5, 0.5, 0.0]]).log()
+    steps = torch.tensor([[4.0, 3.0, math.inf], [math.inf, 2.0, 2.0], [math.inf, math.inf, math.inf]])
+    new = improved(config, logs, steps)
+    assert float(new[0, 0] / new[0, 1]) == pytest.approx(9 * math.exp(-2))
+    assert new[1].tolist() == pytest.approx([0.0, 0.6, 0.4]) and new[2].tolist() == pytest.approx([0.5, 0.5, 0.0])
+    floored = improved(dataclasses.replace(config, plan_floor=0.1), logs, steps)
+    assert float(floored[0, 0] / floored[0, 1]) == pytest.approx((0.81 + 0.05) / (0.09 + 0.05) * math.exp(-2))
+    for name, value in (("plan_floor", 0.6), ("plan_temperature", 0)):
+        with pytest.raises(UsageError, match=f"{name}: expected a number .*; got {value}"):
+            dataclasses.replace(config, **{name: value})
 
 
 def test_it_plays_with_names_exchanged(tiny_model, tmp_path):

@@ -13,6 +13,7 @@ import gymnasium as gym
 import pytest
 
 from gym_text import EngineError, InvalidActionError, MissingDependencyError, UsageError
+from gym_text.errors import StepOrderError
 from gym_text.textworld_express import engine
 from gym_text.textworld_express.engine import Game
 from gym_text.wrappers import GoldAction, History
@@ -71,6 +72,61 @@ def test_replanning_expert_puts_things_down_where_hands_are_full_of_others(make,
                 obs, *_, info = env.step(action)
         assert info["gold_action"].startswith("put ")
         assert follow_gold_action(env, obs, info)[1]["success"]
+
+
+@pytest.mark.parametrize("method", ["plan_steps", "looks_further"])
+def test_plans_are_asked_of_a_running_episode_with_an_expert_that_makes_them_anew(method, make):
+    env = make(ID)
+    env.reset(seed=0)
+    with pytest.raises(UsageError, match=f"{method}: expected an environment made with expert='replan'; this one has 'path'"):
+        getattr(env.unwrapped, method)("inventory")
+    env = make(ID, expert="replan")
+    with pytest.raises(StepOrderError, match=f"{method}: expected a running episode; there is none"):
+        getattr(env.unwrapped, method)("inventory")
+
+
+def test_replanning_expert_goes_on_where_the_engines_agent_fails(make):
+    env = make(ID, num_locations=1, num_ingredients=1, expert="replan")
+    _, info = env.reset(seed=2)
+    assert info["gold_steps"] == len(info["gold_path"])
+    assert env.unwrapped.plan_steps("take salt") == 3, "without taking the cookbook"
+    *_, info = env.step("take salt")
+    assert info["gold_steps"] == 4
+    plan = []
+    while "gold_action" in info:
+        plan.append(info["gold_action"])
+        *_, info = env.step(info["gold_action"])
+    assert plan == ["take cookbook", "read cookbook", "prepare meal", "eat meal"] and info["success"]
+
+
+def test_steps_to_a_win_leave_out_what_the_expert_does_in_passing(make):
+    env = make(ID, expert="replan", fold="dev")
+    _, info = env.reset(seed=3)
+    assert env.unwrapped.plan_steps("eat cookbook") == env.unwrapped.plan_steps("look around") == 13
+    left, wasted = 13, []
+    for action in info["gold_path"]:
+        before, left = left, env.unwrapped.plan_steps(action)
+        assert before - 1 <= left <= before
+        if left == before:
+            wasted.append(action)
+        env.step(action)
+    closes = ["close fridge", "open kitchen cupboard", "close kitchen cupboard"]
+    assert wasted == ["look around", "take cookbook", *closes, "open door to north"] and left == 0
+
+
+def test_looking_further_is_to_enter_or_open_what_is_new_while_a_thing_is_missing(make):
+    env = make(ID, expert="replan", fold="dev")
+    obs, info = env.reset(seed=3)
+    new: dict[str, list[str]] = {}
+    for action in info["gold_path"]:
+        new[action] = [name for name in obs["valid_actions"] if env.unwrapped.looks_further(name)]
+        obs, *_ = env.step(action)
+    closed = ["open cutlery drawer", "open dishwasher", "open door to north", "open door to west", "open fridge"]
+    assert new["look around"] == [*closed, "open kitchen cupboard", "open trash can"], (
+        "nothing that is there to see, no closed door"
+    )
+    assert new["open door to west"] == ["move north", "open dishwasher", "open door to west", "open trash can"], "nothing twice"
+    assert new["take black pepper"] == new["move east"] == [], "that was the last thing missing"
 
 
 def test_replanning_expert_says_nothing_where_the_game_is_lost(make):

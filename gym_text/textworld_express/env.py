@@ -178,6 +178,8 @@ class TextWorldExpressEnv(TextEnv):
         self._history: list[str] = []
         self._undo: list[str] = []
         self._known: set[str] = set()
+        self._looks: set[str] = set()
+        self._done: set[tuple[str, str]] = set()
         self._replanned: tuple[str, ...] = ()
 
     def _set_parameters(self, **values: object) -> None:
@@ -202,6 +204,7 @@ class TextWorldExpressEnv(TextEnv):
         self._level, self._goal = seed, game.task()
         self._engine_score = 0.0
         self._history, self._undo, self._known, self._replanned = [], [], set(), self._path or ()
+        self._looks, self._done = {state.look}, set()
         return self._observation(state)
 
     def _play(self, action: Any) -> Outcome:
@@ -220,6 +223,8 @@ class TextWorldExpressEnv(TextEnv):
         reward, self._engine_score = state.score - self._engine_score, state.score
         if self.expert == "replan":
             self._remember(action, was_valid, reward)
+            self._looks.add(state.look)
+            self._done.add((_room(state.look), action.strip()))
         return Outcome(
             self._observation(state),
             reward,
@@ -290,21 +295,21 @@ class TextWorldExpressEnv(TextEnv):
         return None
 
     def plan_steps(self, action: Any) -> float:
-        """Return how many steps the expert would need to win after an action, which is not played; infinite where it has no plan.
+        """Return how many steps a win would take after an action, which is not played; infinite where the expert has no plan.
+
+        Those of the expert's plan, without what it would win without: it looks into what it passes, and closes what it has opened.
 
         Raises:
             UsageError: If the environment was not made with ``expert="replan"``.
             StepOrderError: Without a running episode.
             InvalidActionError: As `step`.
         """
-        if self.expert != "replan":
-            raise UsageError(f"plan_steps: expected an environment made with expert='replan'; this one has {self.expert!r}.")
-        self._running("plan_steps")
+        self._check_replans("plan_steps")
         spoken = self._spoken(self._checked(action))
         self._replay(self._other())
         state = self._other().step(spoken)
         if state.success or state.failure or state.score >= 1.0:
-            return 0 if state.success else math.inf
+            return 0.0 if state.success else math.inf
         present = self._history, self._undo, self._known, self._replanned, self._valid
         try:
             self._history, self._undo, self._known = self._history.copy(), self._undo.copy(), self._known.copy()
@@ -312,9 +317,42 @@ class TextWorldExpressEnv(TextEnv):
             self._valid = state.valid_actions
             rest, self._replanned = self._replanned, ()
             self._hint()  # anew after each action, so that none is measured by an older plan alone
-            return min((len(plan) for plan in (rest, self._replanned) if plan), default=math.inf)
+            plans = [plan for plan in (rest, self._replanned) if plan]
+            return float(len(self._without_detours(self._other(), min(plans, key=len)))) if plans else math.inf
         finally:
             self._history, self._undo, self._known, self._replanned, self._valid = present
+
+    def looks_further(self, action: Any) -> bool:
+        """Return whether an action, which is not played, looks where nobody has looked, for a thing that nobody has seen.
+
+        That is: the expert's plan goes for a thing that no room has shown in this episode, and the action enters a room for the
+        first time, or opens what it has not opened before. The expert knows where things are: that its plan takes another way
+        tells nothing against the action.
+
+        Raises:
+            UsageError: If the environment was not made with ``expert="replan"``.
+            StepOrderError: Without a running episode.
+            InvalidActionError: As `step`.
+        """
+        self._check_replans("looks_further")
+        spoken = self._spoken(self._checked(action)).strip()
+        assert self._obs is not None
+        if not spoken.startswith(("move ", "open ")) or all(self._has_seen(_aim(step)) for step in self._replanned):
+            return False
+        self._replay(self._other())
+        look = self._other().step(spoken).look
+        room = _room(look)
+        if room != _room(self._obs["look"]):
+            return all(room != _room(seen) for seen in self._looks)
+        return look != self._obs["look"] and (room, spoken) not in self._done
+
+    def _check_replans(self, caller: str) -> None:
+        if self.expert != "replan":
+            raise UsageError(f"{caller}: expected an environment made with expert='replan'; this one has {self.expert!r}.")
+        self._running(caller)
+
+    def _has_seen(self, thing: str) -> bool:
+        return any(thing in look for look in self._looks)
 
     def _other(self) -> Game:
         """Return the game on which plans are made."""
@@ -396,6 +434,13 @@ class TextWorldExpressEnv(TextEnv):
         shorter = _without_circles(twin, plan, self._replay(twin))
         return (twin.winning(shorter, self._replay(twin)) if len(shorter) < len(plan) else None) or plan
 
+    def _without_detours(self, twin: Game, plan: tuple[str, ...]) -> tuple[str, ...]:
+        """Return a plan without the steps that it wins without, those apart that tell what must be known."""
+        for place in reversed(range(len(plan) - 1)):
+            if not _is_news(plan[place]):
+                plan = twin.winning(plan[:place] + plan[place + 1 :], self._replay(twin)) or plan
+        return plan
+
     def _replay(self, game: Game) -> State:
         """Bring another game to the present state."""
         first = game.start(self._level, self._fold)
@@ -412,6 +457,16 @@ def _without_circles(game: Game, path: tuple[str, ...], state: State) -> tuple[s
         kept.append((action, state.look))
         state = game.step(action)
     return tuple(action for action, _ in kept)
+
+
+def _room(look: str) -> str:
+    """Return the sentence of a room's description that names it."""
+    return look.partition(".")[0]
+
+
+def _aim(action: str) -> str:
+    """Return the thing that an action takes, or that it puts, or cooks, something in; empty for others."""
+    return action.removeprefix("take ") if action.startswith("take ") else action.partition(" in ")[2]
 
 
 def _is_news(action: str) -> bool:

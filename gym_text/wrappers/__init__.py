@@ -5,6 +5,5 @@ from gym_text.wrappers.encode_text import EncodeText
 from gym_text.wrappers.exchange_names import ExchangeNames
 from gym_text.wrappers.gold_action import GoldAction
 from gym_text.wrappers.history import History
-from gym_text.wrappers.plan_reward import PlanReward
 
-__all__ = ["DescribeObservation", "EncodeText", "ExchangeNames", "GoldAction", "History", "PlanReward"]
+__all__ = ["DescribeObservation", "EncodeText", "ExchangeNames", "GoldAction", "History"]

@@ -34,7 +34,7 @@ class Candidate(NamedTuple):
     share: float
     """Probability with which play drew it."""
     plan: float = 0.0
-    """What it would do to the expert's plan, where that is learnt from; see `PlanReward`."""
+    """Steps to a win after it by the expert's plan, where that is learnt from; infinite: none."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Trajectory:
     shares: tuple[float, ...]
     """Probability with which play took it."""
     plans: tuple[tuple[float, ...], ...]
-    """What each candidate would do to the expert's plan."""
+    """Steps to a win after each candidate, where that is learnt from."""
     rewards: tuple[float, ...]
     truncated: bool
     """Whether it was cut off: then what would still have come is the value of the last observation."""

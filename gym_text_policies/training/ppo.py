@@ -24,7 +24,8 @@ Metrics, one line of ``metrics.jsonl`` for each iteration:
 
 Probabilities, and so ``entropy`` and ``kl``, are those at the temperature; ``value_loss`` is of scaled rewards, ``return`` is not.
 While the values alone are learnt, a line has no ``policy_loss``, ``entropy``, ``kl``, ``old_kl``, ``clipped`` and ``grad_norm``.
-With ``plan_advantages`` it has no ``value_loss`` and ``explained_variance``; ``clipped`` and ``old_kl`` are of all candidates.
+With ``plan_advantages`` ``policy_loss`` is the mean divergence from what is to be learnt, in nats, and there is no ``value_loss``,
+``explained_variance``, ``clipped`` and ``old_kl``.
 """
 
 from __future__ import annotations
@@ -38,12 +39,11 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gym_text.errors import UsageError, check_choice, check_int, import_extra
 from gym_text.text_env import Expert
 from gym_text.wrappers.exchange_names import ExchangeNames, Names
-from gym_text.wrappers.plan_reward import PlanReward
 from gym_text_policies.environments import check_no_fold, environment_maker
 from gym_text_policies.llm import tempered
 from gym_text_policies.load import load_policy
@@ -57,6 +57,7 @@ from gym_text_policies.training.rows import Asked
 from gym_text_policies.training.sft import PRECISIONS, play_dev_fold
 
 if TYPE_CHECKING:
+    import gymnasium as gym
     import torch
 
     from gym_text_policies.training.actor_critic import ActorCritic, Candidate, Trajectory
@@ -85,12 +86,18 @@ class PPOConfig:
     history: str = "all"
     """Steps that it is shown, or all."""
     plan_advantages: bool = False
-    """Learn from what each candidate, played or not, would do to the expert's plan (gym_text.wrappers.PlanReward, with this
-    discount), if the expert played on: the clipped objective is then the mean over what could have been drawn, there are no values,
-    and what is set for them does nothing. Advantages are standardised in each decision, not over all (as among the answers to one
-    prompt in Shao et al. 2024, https://arxiv.org/abs/2402.03300): else what spoils a game hides what wastes a step of it. For
-    those of TextWorldExpress's games that show all: the expert knows where things are; where these have to be searched for, as in
-    CookingWorld, waiting is learnt (docs/training.md)."""
+    """Learn from the steps that a win would take after each candidate, played or not, if the expert played on: there are no values,
+    no ratios that are clipped, and what is set for them does nothing. In each decision the objective with a penalty for leaving the
+    old policy (Schulman et al. 2017, section 4) has its best answer in closed form, as these advantages are exact: the old
+    probabilities times exp(-steps / plan_temperature) (Abdolmaleki et al. 2018, https://arxiv.org/abs/1806.06920); learning brings
+    the policy there. That an expert's cost to go teaches more than its actions: Ross and Bagnell 2014,
+    https://arxiv.org/abs/1406.5979. For TextWorldExpress's games. The expert knows where things are, so that where one has to be
+    searched for, looking where nobody has looked counts as the best candidate (looks_further)."""
+    plan_temperature: float = 0.25
+    """In steps: a candidate that needs so many more than another has its odds divided by e in an iteration."""
+    plan_floor: float = 0.02
+    """Share of the old probabilities, for plan_advantages, that is spread evenly over the candidates: else what play never draws is
+    hardly learnt. 0 to 0.5."""
     iterations: int = 50
     """How often it plays and learns; a run that is done goes on if this is raised."""
     episodes: int = 16
@@ -106,8 +113,8 @@ class PPOConfig:
     episodes_per_step: int = 8
     """Episodes of one step of the optimiser."""
     least_probability: float = 0.0
-    """Actions that play draws more seldom, and did not take, are left out in learning: 0.001 nearly halves the work where there are
-    forty. 0 to 0.1."""
+    """Actions that play draws more seldom, and did not take, are left out in learning, but for the four most probable: 0.001 nearly
+    halves the work where there are forty. 0 to 0.1."""
     tokens_per_pass: int = 4096
     """Tokens that go through the model at once, with gradients: of several episodes, or of a part of one that is longer, the part's
     first prompt not counted. The result does not depend on it; 1,000 tokens of SmolLM2-135M take 2.5 GB."""
@@ -170,11 +177,11 @@ class PPOConfig:
             raise UsageError(f"temperature: expected a number from 0.01 to 100; got {self.temperature!r}.")
         if not 0 <= self.least_probability <= 0.1:
             raise UsageError(f"least_probability: expected a number from 0 to 0.1; got {self.least_probability!r}.")
-        if self.plan_advantages and self.discount == 1:
-            raise UsageError("discount: expected a number below 1 with plan_advantages; got 1.")
+        if not 0 <= self.plan_floor <= 0.5:
+            raise UsageError(f"plan_floor: expected a number from 0 to 0.5; got {self.plan_floor!r}.")
         if not (self.kl_weight >= 0 and self.kl_target >= 0):
             raise UsageError(f"kl_weight, kl_target: expected numbers of at least 0; got {self.kl_weight!r}, {self.kl_target!r}.")
-        for name in ("learning_rate", "value_learning_rate", "reward_scale", "clip", "value_clip", "max_norm"):
+        for name in ("learning_rate", "value_learning_rate", "reward_scale", "clip", "value_clip", "max_norm", "plan_temperature"):
             if not getattr(self, name) > 0:
                 raise UsageError(f"{name}: expected a number above 0; got {getattr(self, name)!r}.")
         if not (0 <= self.discount <= 1 and 0 <= self.decay <= 1):
@@ -200,9 +207,9 @@ class Batch:
     reference: torch.Tensor | None
     """Likewise by the model that training began with; None where kl has no weight."""
     counts: torch.Tensor
-    """How much each candidate counts: 1 the one that was taken; or, where the others' advantages are known, their probabilities."""
+    """How much each candidate counts: 1 the one that was taken; or, with plan_advantages, the probability that it is to have."""
     advantages: torch.Tensor
-    """Of each candidate that counts, whitened over the batch."""
+    """Of the candidate that was taken, whitened over the batch; shape (decisions, 1)."""
     seen: torch.Tensor
     """What the values are read from; shape (decisions, width of the model)."""
     values: torch.Tensor
@@ -226,7 +233,7 @@ def train(config: PPOConfig) -> Path:
     from gym_text_policies.training.actor_critic import ActorCritic
 
     free = ("folder", "iterations", "tokens_per_pass", "compiled")
-    store = claim("ppo", config, free, {"plan_advantages": False})
+    store = claim("ppo", config, free, {"plan_advantages": False, "plan_temperature": 0.25, "plan_floor": 0.02})
     join()
     torch.manual_seed(config.seed)
     learner = ActorCritic(
@@ -322,7 +329,9 @@ def play(config: PPOConfig, learner: ActorCritic, state: State) -> tuple[list[Ep
         count = len(range(place, config.episodes, len(config.environments)))
         make_env = _maker(config, name, "off")
         env = make_env()
-        plans = PlanReward(_maker(config, name, "replan")(), config.discount) if config.plan_advantages else None
+        plans = _maker(config, name, "replan")() if config.plan_advantages else None
+        if plans is not None and not plans.has_wrapper_attr("plan_steps"):
+            raise UsageError(f"plan_advantages: expected TextWorldExpress's games, whose expert counts its steps; got {name!r}.")
         policy = load_policy(
             player, env, seed=config.seed, mode="choose", temperature=config.temperature, **dataclasses.asdict(asked)
         )
@@ -351,18 +360,23 @@ def _maker(config: PPOConfig, name: str, expert: Expert) -> MakeEnv:
     return (lambda: ExchangeNames(make_env(), config.interchangeable)) if config.interchangeable else make_env
 
 
-def candidates(config: PPOConfig, plans: PlanReward | None, episode: Episode) -> list[list[Candidate]]:
-    """Return what is learnt of at each decision of an episode, and where its environment is at hand, what that does to plans."""
+def candidates(config: PPOConfig, plans: gym.Env[Any, Any] | None, episode: Episode) -> list[list[Candidate]]:
+    """Return what is learnt of at each decision of an episode and, where its environment is at hand, steps to a win after it."""
     from gym_text_policies.training.actor_critic import Candidate
 
     drawn = [drawn_from(config, step.decision) for step in episode.steps]
     if plans is None:
         return [[Candidate(action, share) for action, share in shares.items()] for shares in drawn]
+    plan_steps, looks_further = plans.get_wrapper_attr("plan_steps"), plans.get_wrapper_attr("looks_further")
     spec = text_spec(plans)
     obs, _ = plans.reset(seed=episode.seed)
     found = []
     for step, shares in zip(episode.steps, drawn, strict=True):
-        found.append([Candidate(action, share, plans.reward_of(spec.encode(action, obs))) for action, share in shares.items()])
+        actions = [spec.encode(action, obs) for action in shares]
+        steps = [plan_steps(action) for action in actions]
+        best = min(steps)
+        steps = [best if looks_further(action) else count for action, count in zip(actions, steps, strict=True)]
+        found.append([Candidate(action, share, count) for (action, share), count in zip(shares.items(), steps, strict=True)])
         obs = plans.step(spec.encode(step.decision.action, obs))[0]
     return found
 
@@ -371,7 +385,8 @@ def drawn_from(config: PPOConfig, decision: Decision) -> dict[str, float]:
     """Return the actions that are learnt of at a decision, and with which probability play drew each from among these."""
     told = decision.probabilities or {decision.action: 1.0}  # where there was no other
     shares = dict(zip(told, tempered(list(told.values()), config.temperature).tolist(), strict=True))
-    kept = {name: share for name, share in shares.items() if share >= config.least_probability or name == decision.action}
+    least = min(config.least_probability, *sorted(shares.values())[-4:])
+    kept = {name: share for name, share in shares.items() if share >= least or name == decision.action}
     whole = sum(kept.values())
     return {name: share / whole for name, share in kept.items()}
 
@@ -414,17 +429,30 @@ def prepare(config: PPOConfig, learner: ActorCritic, trajectories: Sequence[Traj
         returns += returned
     shares = torch.tensor([one for trajectory in trajectories for one in trajectory.shares])
     gap = float((logs.gather(1, actions[:, None])[:, 0] - shares.log()).abs().max())
+    gain = torch.tensor(gains)[:, None]
+    gain = (gain - gain.mean()) / (gain.std(correction=0) + 1e-6)
     if config.plan_advantages:
-        counts = logs.exp()
-        gain = _stacked([torch.tensor([plan]) for trajectory in trajectories for plan in trajectory.plans], 0.0)
-        gain = gain - (counts * gain).sum(1, keepdim=True)
-        spread = (counts * gain**2).sum(1, keepdim=True).sqrt()  # of each decision, not of all: see plan_advantages
+        steps = _stacked([torch.tensor([plan]) for trajectory in trajectories for plan in trajectory.plans], math.inf)
+        counts = improved(config, logs, steps)
     else:
         counts = torch.nn.functional.one_hot(actions, logs.shape[1]).float()
-        gain = torch.tensor(gains)[:, None]
-        gain = gain - gain.mean()
-        spread = gain.std(correction=0)
-    return Batch(parts, logs, reference, counts, gain / (spread + 1e-6), seen, values, torch.tensor(returns), gap)
+    return Batch(parts, logs, reference, counts, gain, seen, values, torch.tensor(returns), gap)
+
+
+def improved(config: PPOConfig, logs: torch.Tensor, steps: torch.Tensor) -> torch.Tensor:
+    """Return the probabilities that candidates are to have, from those that they had and the steps to a win after them.
+
+    Args:
+        config: Of the run.
+        logs: Shape (decisions, most candidates); -inf where a decision has fewer.
+        steps: Likewise; inf where nothing wins any more.
+    """
+    said = logs > -math.inf
+    best = steps.min(1, keepdim=True).values
+    even = said / said.sum(1, keepdim=True)
+    old = (1 - config.plan_floor) * logs.exp() + config.plan_floor * even
+    new = (old.log() - (steps - best) / config.plan_temperature).softmax(1)
+    return new.where(best < math.inf, logs.exp())  # where all is lost, nothing is learnt
 
 
 def _passes(parts: Iterable[Part], tokens: int) -> list[list[Part]]:
@@ -517,20 +545,21 @@ def losses(config: PPOConfig, learner: ActorCritic, batch: Batch, parts: Sequenc
     def own(tensor: torch.Tensor) -> torch.Tensor:
         return tensor[places, : logs.shape[1]].to(logs.device).masked_fill(~said, 0.0)
 
-    counts, gains = own(batch.counts), own(batch.advantages)
+    probabilities, counts = logs.exp(), own(batch.counts)
+    sums = {"entropy": -(probabilities * safe).sum()}
+    if batch.reference is not None:
+        sums["kl"] = (probabilities * (safe - own(batch.reference))).sum()
+    if config.plan_advantages:
+        return {"policy_loss": (torch.special.xlogy(counts, counts) - counts * safe).sum()} | sums
+    gains = batch.advantages[places].to(logs.device)
     ratio_log = (safe - own(batch.logs)) * (counts > 0)
     ratio = ratio_log.exp()
     clipped = ratio.clamp(1 - config.clip, 1 + config.clip)
-    probabilities = logs.exp()
-    sums = {
+    return sums | {
         "policy_loss": -(counts * torch.minimum(ratio * gains, clipped * gains)).sum(),
-        "entropy": -(probabilities * safe).sum(),
         "old_kl": (counts * (ratio - 1 - ratio_log)).detach().sum(),
         "clipped": (counts * ((ratio - 1).abs() > config.clip)).sum(),
     }
-    if batch.reference is not None:
-        sums["kl"] = (probabilities * (safe - own(batch.reference))).sum()
-    return sums
 
 
 def run(config: PPOConfig) -> str:
