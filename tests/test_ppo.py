@@ -208,8 +208,9 @@ def test_it_learns_from_the_steps_that_a_win_would_take_after_each_candidate(tin
     metrics = learn(config, learner, torch.optim.AdamW(learner.weights, 1e-2), batch, State())
     assert not metrics.keys() & {"kl", "value_loss", "explained_variance", "clipped"}
     assert metrics["policy_loss"] < 0.9 * before, "nearer to what is to be learnt"
-    with pytest.raises(UsageError, match=r"plan_advantages: expected TextWorldExpress's games, .* got 'BabyAIText"):
-        play(dataclasses.replace(config, environments=(GOTO,)), learner, State())
+    for names in ((), ("red", "green")):
+        with pytest.raises(UsageError, match=r"plan_advantages: expected TextWorldExpress's games, .* got 'BabyAIText"):
+            play(dataclasses.replace(config, environments=(GOTO,), interchangeable=names), learner, State())
 
 
 def test_a_step_more_divides_the_odds_and_what_is_never_drawn_has_a_floor(tiny_model, tmp_path):

@@ -304,7 +304,7 @@ class TextWorldExpressEnv(TextEnv):
             StepOrderError: Without a running episode.
             InvalidActionError: As `step`.
         """
-        self._check_replans("plan_steps")
+        self._replanning("plan_steps")
         spoken = self._spoken(self._checked(action))
         self._replay(self._other())
         state = self._other().step(spoken)
@@ -334,22 +334,22 @@ class TextWorldExpressEnv(TextEnv):
             StepOrderError: Without a running episode.
             InvalidActionError: As `step`.
         """
-        self._check_replans("looks_further")
+        present = self._replanning("looks_further")["look"]
         spoken = self._spoken(self._checked(action)).strip()
-        assert self._obs is not None
         if not spoken.startswith(("move ", "open ")) or all(self._has_seen(_aim(step)) for step in self._replanned):
             return False
         self._replay(self._other())
         look = self._other().step(spoken).look
         room = _room(look)
-        if room != _room(self._obs["look"]):
+        if room != _room(present):
             return all(room != _room(seen) for seen in self._looks)
-        return look != self._obs["look"] and (room, spoken) not in self._done
+        return look != present and (room, spoken) not in self._done
 
-    def _check_replans(self, caller: str) -> None:
+    def _replanning(self, caller: str) -> Observation:
+        """Return the present observation, if there is an episode with an expert that plans anew."""
         if self.expert != "replan":
             raise UsageError(f"{caller}: expected an environment made with expert='replan'; this one has {self.expert!r}.")
-        self._running(caller)
+        return self._running(caller)
 
     def _has_seen(self, thing: str) -> bool:
         return any(thing in look for look in self._looks)

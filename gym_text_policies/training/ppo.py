@@ -330,7 +330,7 @@ def play(config: PPOConfig, learner: ActorCritic, state: State) -> tuple[list[Ep
         make_env = _maker(config, name, "off")
         env = make_env()
         plans = _maker(config, name, "replan")() if config.plan_advantages else None
-        if plans is not None and not plans.has_wrapper_attr("plan_steps"):
+        if plans is not None and not hasattr(plans.unwrapped, "plan_steps"):
             raise UsageError(f"plan_advantages: expected TextWorldExpress's games, whose expert counts its steps; got {name!r}.")
         policy = load_policy(
             player, env, seed=config.seed, mode="choose", temperature=config.temperature, **dataclasses.asdict(asked)
@@ -375,7 +375,7 @@ def candidates(config: PPOConfig, plans: gym.Env[Any, Any] | None, episode: Epis
         actions = [spec.encode(action, obs) for action in shares]
         steps = [plan_steps(action) for action in actions]
         best = min(steps)
-        steps = [best if looks_further(action) else count for action, count in zip(actions, steps, strict=True)]
+        steps = [best if count > best and looks_further(action) else count for action, count in zip(actions, steps, strict=True)]
         found.append([Candidate(action, share, count) for (action, share), count in zip(shares.items(), steps, strict=True)])
         obs = plans.step(spec.encode(step.decision.action, obs))[0]
     return found
