@@ -20,13 +20,13 @@ from scipy.stats import binomtest, wilcoxon
 
 from gym_text.babyai.levels import TASKS
 from gym_text.errors import check_choice
-from gym_text_policies.backends.loading import ADAPTERS, RECORD
-from gym_text_policies.bench import BenchConfig, run
-from gym_text_policies.options import add_fields
+from gym_text_policies.backends.local.models import ADAPTERS, RECORD
+from gym_text_policies.commands.options import add_fields
+from gym_text_policies.experiments.bench import BenchConfig, run
+from gym_text_policies.experiments.variants import Variants
 from gym_text_policies.report.runs import Variant, read_runs
+from gym_text_policies.report.table import Summary, interval, number
 from gym_text_policies.store import write_atomically
-from gym_text_policies.table import Summary, interval, number
-from gym_text_policies.variants import Variants
 
 RESULTS = Path(__file__).parent / "results"
 BASE = "the base, asked alike"

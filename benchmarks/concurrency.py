@@ -24,8 +24,8 @@ import psutil
 
 import gym_text  # noqa: F401  registers the environments
 from gym_text_policies import LLMPolicy, rollout
-from gym_text_policies.backends import load_backend
-from gym_text_policies.options import add_fields
+from gym_text_policies.backends.load import load_backend
+from gym_text_policies.commands.options import add_fields
 from gym_text_policies.policy import text_spec
 
 RESULTS = Path(__file__).parent / "results"

@@ -26,7 +26,7 @@ from tqdm import tqdm
 
 import gym_text
 from gym_text.errors import check_choice
-from gym_text_policies.options import add_fields
+from gym_text_policies.commands.options import add_fields
 
 ENV_ID = "CookingWorldText-v0"
 STOCK = "BabyAI-GoToLocal-v0"

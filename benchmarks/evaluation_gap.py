@@ -28,8 +28,8 @@ import gymnasium as gym
 import gym_text  # noqa: F401  registers the environments
 from gym_text.textworld_express.engine import Game
 from gym_text_policies import Episode, load_policy, rollout
-from gym_text_policies.bench import BenchConfig, run, versions
-from gym_text_policies.options import add_fields
+from gym_text_policies.commands.options import add_fields
+from gym_text_policies.experiments.bench import BenchConfig, run, versions
 from gym_text_policies.policy import text_spec
 from gym_text_policies.store import write_atomically
 from gym_text_policies.training.collect import MixedPolicy
@@ -165,7 +165,7 @@ def recipe_figures(paths: dict[str, list[GoldPath]]) -> dict[str, dict[str, Any]
 
 def prompt_figures(player: str, fold: str, levels: int, tokenizer: Any) -> dict[str, Any]:
     """Return how many prompts of the append-only chat are longer than each window, where a baseline plays."""
-    from gym_text_policies.backends.tokens import prompt_tokens
+    from gym_text_policies.backends.local.tokens import prompt_tokens
 
     make_env = partial(gym.make, ENV_ID, fold=fold, expert="path" if player == "gold" else "off")
     env, asked = make_env(), Asked()
@@ -318,7 +318,7 @@ def main() -> None:
     config = Config(**vars(parser.parse_args()))
     from transformers import AutoTokenizer
 
-    from gym_text_policies.backends.smollm2 import smollm2_folder
+    from gym_text_policies.backends.local.smollm2 import smollm2_folder
 
     tokenizer, began = AutoTokenizer.from_pretrained(smollm2_folder()), time.perf_counter()
     players = [("gold", fold) for fold in FOLDS] + [("random", "test")]

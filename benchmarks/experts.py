@@ -22,7 +22,7 @@ from tqdm import tqdm
 
 import gym_text  # noqa: F401  registers the environments
 from gym_text.errors import check_choice
-from gym_text_policies.options import add_fields
+from gym_text_policies.commands.options import add_fields
 
 FOLDS = ("train", "dev", "test")
 DISTANCES = (1, 3, 10)

@@ -29,8 +29,8 @@ import psutil
 
 from gym_text.mountain_car import MOUNTAIN_CAR_SPEC
 from gym_text_policies import EpisodeStore, LLMPolicy, rollout
-from gym_text_policies.backends import load_backend
-from gym_text_policies.options import add_fields
+from gym_text_policies.backends.load import load_backend
+from gym_text_policies.commands.options import add_fields
 from gym_text_policies.policy import text_spec
 
 RESULTS = Path(__file__).parent / "results"
@@ -121,8 +121,8 @@ def prepare_model(folder: Path, said: Sequence[str] = ()) -> tuple[str, ...]:
     import torch
     from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-    from gym_text_policies.backends.smollm2 import smollm2_folder
-    from gym_text_policies.backends.tokens import text_tokens
+    from gym_text_policies.backends.local.smollm2 import smollm2_folder
+    from gym_text_policies.backends.local.tokens import text_tokens
 
     tokenizer = AutoTokenizer.from_pretrained(smollm2_folder())
     torch.manual_seed(0)

@@ -64,7 +64,7 @@ class Tried:
 
 def main() -> None:
     """Try all properties, print what was found, and write it to the results."""
-    from gym_text_policies.options import add_fields
+    from gym_text_policies.commands.options import add_fields
 
     options = argparse.ArgumentParser(description=__doc__)
     add_fields(options, Config)

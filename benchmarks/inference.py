@@ -23,10 +23,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import gym_text  # noqa: F401  registers the environments
 from gym_text.wrappers import History
 from gym_text_policies.backends import Request
-from gym_text_policies.backends.packed import pack
-from gym_text_policies.backends.smollm2 import quiet, smollm2_folder
-from gym_text_policies.backends.transformers import TransformersBackend
-from gym_text_policies.options import add_fields
+from gym_text_policies.backends.local.packed import pack
+from gym_text_policies.backends.local.smollm2 import quiet, smollm2_folder
+from gym_text_policies.backends.local.transformers import TransformersBackend
+from gym_text_policies.commands.options import add_fields
 from gym_text_policies.policy import text_spec
 from gym_text_policies.prompts import Prompt
 

@@ -13,8 +13,9 @@ from typing import Any
 import psutil
 import ray
 
-from gym_text_policies.engines import Engine, EngineOptions, Job
-from gym_text_policies.options import add_fields
+from gym_text_policies.commands.options import add_fields
+from gym_text_policies.engines.base import Engine, Job
+from gym_text_policies.engines.options import EngineOptions
 
 RESULTS = Path(__file__).parent / "results"
 

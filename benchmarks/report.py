@@ -23,7 +23,7 @@ from tqdm import tqdm
 
 import gym_text  # noqa: F401  registers the environments
 from gym_text_policies import EpisodeStore, LLMPolicy, Policy, ScriptedBackend, load_policy, rollout
-from gym_text_policies.options import add_fields
+from gym_text_policies.commands.options import add_fields
 from gym_text_policies.policy import environment_config, episode_key, text_spec
 from gym_text_policies.report import write_report
 

@@ -23,11 +23,11 @@ from scipy import stats
 
 from gym_text.errors import GymTextError
 from gym_text.text_env import fold_seed
-from gym_text_policies.options import add_fields
+from gym_text_policies.commands.options import add_fields
+from gym_text_policies.report.table import interval, number
 from gym_text_policies.search import SearchConfig, search
 from gym_text_policies.search.evaluate import Evaluator
 from gym_text_policies.search.records import Evaluation, EvaluationStore, best
-from gym_text_policies.table import interval, number
 
 BUDGETS = (100, 400)
 PUBLISHED = (

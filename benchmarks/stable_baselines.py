@@ -29,7 +29,7 @@ from tqdm import tqdm
 import gym_text  # noqa: F401  registers the environments
 from gym_text.wrappers import EncodeText
 from gym_text_policies import Episode, Policy, as_policy, load_policy, rollout
-from gym_text_policies.options import add_fields
+from gym_text_policies.commands.options import add_fields
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ import psutil
 
 import gym_text  # noqa: F401  registers the environments
 from gym_text_policies import EpisodeStore, load_policy, rollout
-from gym_text_policies.options import add_fields
+from gym_text_policies.commands.options import add_fields
 
 RESULTS = Path(__file__).parent / "results"
 ROWS: dict[str, dict[str, Any]] = {

@@ -20,13 +20,13 @@ import gymnasium as gym
 
 from gym_text.babyai.levels import TASKS
 from gym_text.errors import GymTextError
-from gym_text_policies import bench
+from gym_text_policies.commands.options import add_fields
+from gym_text_policies.experiments import bench
+from gym_text_policies.experiments.variants import policy_options, read_variants
 from gym_text_policies.load import load_policy
-from gym_text_policies.options import add_fields
 from gym_text_policies.records import Episode
 from gym_text_policies.report.plots import mean_and_error
 from gym_text_policies.store import EpisodeStore, write_atomically
-from gym_text_policies.variants import policy_options, read_variants
 
 HERE = Path(__file__).parent
 MEASURES = {

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from gym_text_policies.backends.tokens import prompt_tokens, text_tokens
+from gym_text_policies.backends.local.tokens import prompt_tokens, text_tokens
 from gym_text_policies.store import write_atomically
 from gym_text_policies.training.collect import CollectConfig, collect
 from gym_text_policies.training.lora import add_lora, compile_layers, environment_record, load_base, set_precision

@@ -12,9 +12,9 @@ from pathlib import Path
 import gymnasium as gym
 
 from gym_text_policies.cli import COMMANDS, make_parser
+from gym_text_policies.commands.envs import EnvsConfig, describe_space, has_expert
+from gym_text_policies.commands.envs import run as list_environments
 from gym_text_policies.environments import make_environment, playable_ids
-from gym_text_policies.envs import EnvsConfig, describe_space, has_expert
-from gym_text_policies.envs import run as list_environments
 
 HERE = Path(__file__).parent
 PAGES = {

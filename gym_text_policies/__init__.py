@@ -4,12 +4,12 @@ Importing this package loads no model library.
 """
 
 from gym_text.errors import PolicyError
-from gym_text_policies.agent import Agent
 from gym_text_policies.backends import ScriptedBackend
-from gym_text_policies.experiment import run_experiment
-from gym_text_policies.experiment_config import parse_config
-from gym_text_policies.llm import LLMPolicy
+from gym_text_policies.experiments.agent import Agent
+from gym_text_policies.experiments.config import parse_config
+from gym_text_policies.experiments.run import run_experiment
 from gym_text_policies.load import load_policy
+from gym_text_policies.policies.llm import LLMPolicy
 from gym_text_policies.policy import Policy, as_policy
 from gym_text_policies.records import Decision, Episode, Step, Turn
 from gym_text_policies.rollout import rollout

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 
 from gym_text.errors import GymTextError, import_extra, unknown_choice
-from gym_text_policies.options import add_fields
+from gym_text_policies.commands.options import add_fields
 from gym_text_policies.training.processes import is_first
 
 
@@ -38,11 +38,13 @@ class Command:
 
 
 COMMANDS = {
-    "envs": Command("list the environments", "gym_text_policies.envs", "EnvsConfig"),
-    "play": Command("play yourself, in the terminal", "gym_text_policies.play", "PlayConfig"),
-    "bench": Command("play policies in environments and print one table", "gym_text_policies.bench", "BenchConfig", "command"),
+    "envs": Command("list the environments", "gym_text_policies.commands.envs", "EnvsConfig"),
+    "play": Command("play yourself, in the terminal", "gym_text_policies.commands.play", "PlayConfig"),
+    "bench": Command(
+        "play policies in environments and print one table", "gym_text_policies.experiments.bench", "BenchConfig", "command"
+    ),
     "report": Command("make one HTML page of run folders", "gym_text_policies.report", "ReportConfig"),
-    "run": Command("run the experiment of a YAML file into one folder", "gym_text_policies.experiment", "RunConfig"),
+    "run": Command("run the experiment of a YAML file into one folder", "gym_text_policies.experiments.run", "RunConfig"),
     "collect": Command("play the train fold, and make training data of it", "gym_text_policies.training.collect", "CollectConfig"),
     "sft": Command("teach a language model what an expert or a good player did", "gym_text_policies.training.sft", "SFTConfig"),
     "dagger": Command(

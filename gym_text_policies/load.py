@@ -8,11 +8,13 @@ from typing import Any
 import gymnasium as gym
 
 from gym_text.errors import UsageError, check_options
-from gym_text_policies.backends import Backend, load_backend
-from gym_text_policies.backends.loading import settings_of
-from gym_text_policies.baselines import ControllerPolicy, GoldPolicy, RandomPolicy
-from gym_text_policies.examples import FewShot, Retrieval, gold_examples
-from gym_text_policies.llm import LLMPolicy
+from gym_text_policies.backends import Backend
+from gym_text_policies.backends.load import load_backend
+from gym_text_policies.backends.local.models import settings_of
+from gym_text_policies.policies.baselines import ControllerPolicy, GoldPolicy, RandomPolicy
+from gym_text_policies.policies.examples import FewShot, Retrieval, gold_examples
+from gym_text_policies.policies.llm import LLMPolicy
+from gym_text_policies.policies.searched import load_searched
 from gym_text_policies.policy import Policy, text_spec
 from gym_text_policies.prompts import Prompt
 
@@ -46,8 +48,6 @@ def load_policy(model: str | Backend, env: gym.Env[Any, Any], *, seed: int = 0, 
         return RandomPolicy(text_spec(env), seed=seed) if model == "random" else GoldPolicy(text_spec(env))
     if isinstance(model, str) and model.endswith(".json"):
         check_options(model, options, [])
-        from gym_text_policies.search.policy import load_searched  # a search has engines, and those load policies
-
         return load_searched(model, env)
     if isinstance(model, str):
         options = settings_of(model) | options

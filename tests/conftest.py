@@ -73,7 +73,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> str:
     import torch
     from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-    from gym_text_policies.backends.smollm2 import smollm2_folder
+    from gym_text_policies.backends.local.smollm2 import smollm2_folder
 
     folder = tmp_path_factory.mktemp("tiny")
     tokenizer = AutoTokenizer.from_pretrained(smollm2_folder())
@@ -101,7 +101,7 @@ def small_model() -> tuple[Any, Any]:
     import torch
     from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-    from gym_text_policies.backends.smollm2 import smollm2_folder
+    from gym_text_policies.backends.local.smollm2 import smollm2_folder
 
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
     ends = {"eos_token_id": 2, "bos_token_id": 1, "pad_token_id": 2}

@@ -14,10 +14,13 @@ from safetensors.torch import load_file, save_file
 
 from gym_text import UsageError
 from gym_text_policies import load_policy
-from gym_text_policies.backends import Request, load_backend, loading, smollm2
-from gym_text_policies.backends.tokens import prompt_tokens, text_tokens
+from gym_text_policies.backends import Request
+from gym_text_policies.backends.load import load_backend
+from gym_text_policies.backends.local import models as loading
+from gym_text_policies.backends.local import smollm2
+from gym_text_policies.backends.local.tokens import prompt_tokens, text_tokens
 from gym_text_policies.report.runs import Variant
-from gym_text_policies.table import Summary
+from gym_text_policies.report.table import Summary
 from gym_text_policies.training.average import AverageConfig, average
 from gym_text_policies.training.rows import Asked
 

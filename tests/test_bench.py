@@ -9,7 +9,11 @@ import numpy as np
 import pytest
 from test_experiment import interrupted, wait_for_lines
 
-from gym_text_policies import EpisodeStore, bench, cli, engines, options, table
+from gym_text_policies import EpisodeStore, cli
+from gym_text_policies.commands import options
+from gym_text_policies.engines import base as engines
+from gym_text_policies.experiments import bench
+from gym_text_policies.report import table
 
 SCRIPT = Path(__file__).parent.parent / "benchmarks" / "policies.py"
 

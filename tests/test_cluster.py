@@ -17,8 +17,11 @@ import pytest
 
 from gym_text import UsageError
 from gym_text.errors import ClusterError
-from gym_text_policies import EpisodeStore, cli, cluster
-from gym_text_policies.engines import EngineOptions, Job, LocalEngine
+from gym_text_policies import EpisodeStore, cli
+from gym_text_policies.engines import ray as cluster
+from gym_text_policies.engines.base import Job
+from gym_text_policies.engines.local import LocalEngine
+from gym_text_policies.engines.options import EngineOptions
 from gym_text_policies.search import SearchConfig, search
 from gym_text_policies.search.evaluate import Evaluator
 from gym_text_policies.training.collect import CollectConfig, collect

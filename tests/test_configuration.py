@@ -4,8 +4,8 @@ import pytest
 
 from gym_text import UsageError
 from gym_text_policies import parse_config
-from gym_text_policies.configuration import from_plain, read_yaml, variants
-from gym_text_policies.experiment_config import as_config, explain_keys
+from gym_text_policies.experiments.config import as_config, explain_keys
+from gym_text_policies.experiments.settings import from_plain, read_yaml, variants
 
 FILE = """\
 agent:

@@ -7,7 +7,7 @@ import gymnasium as gym
 import pytest
 
 from gym_text import UsageError
-from gym_text_policies import engines
+from gym_text_policies.engines import base as engines
 from gym_text_policies.policy import text_spec
 from gym_text_policies.store import EpisodeStore
 from gym_text_policies.training import dagger as module

@@ -465,7 +465,7 @@ def test_bench_plays_gymnasium_ids_and_says_what_was_meant(tmp_path, capsys):
 
 
 def test_several_numbers_are_read_out_of_an_answer(make):
-    from gym_text_policies.parsing import parse_action
+    from gym_text_policies.policies.parsing import parse_action
 
     spec = wrapped(make, "LunarLanderContinuous-v3").text_spec
     assert parse_action("I set 0.5 and then -1.", spec, {}) == "0.5, -1.0"

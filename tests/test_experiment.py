@@ -13,8 +13,8 @@ import pytest
 
 from gym_text import UsageError
 from gym_text_policies import Agent, EpisodeStore, ScriptedBackend, cli, load_policy, rollout, run_experiment
-from gym_text_policies.action_rate import ActionRate
-from gym_text_policies.redaction import without_secrets
+from gym_text_policies.experiments.redaction import without_secrets
+from gym_text_policies.policies.action_rate import ActionRate
 
 PLANTED = "sk-planted-0123456789"
 GYM_LLM_KEYS = """\

@@ -12,14 +12,15 @@ import gymnasium as gym
 import pytest
 from provider_server import ProviderServer, mischief, random_mischief, running
 
-from gym_text_policies import EpisodeStore, LLMPolicy, cli, rollout, table
-from gym_text_policies.backends import load_backend
+from gym_text_policies import EpisodeStore, LLMPolicy, cli, rollout
+from gym_text_policies.backends.load import load_backend
 from gym_text_policies.policy import text_spec
+from gym_text_policies.report import table
 
 
 @pytest.fixture(autouse=True)
 def short_backoff(monkeypatch):
-    monkeypatch.setattr("gym_text_policies.backends.remote._BACKOFF", 0.01)
+    monkeypatch.setattr("gym_text_policies.backends.providers.remote._BACKOFF", 0.01)
 
 
 def make_goto():

@@ -19,11 +19,11 @@ from gym_text.lunar_lander import LUNAR_LANDER_SPEC
 from gym_text.mountain_car import MOUNTAIN_CAR_SPEC
 from gym_text.textworld_express.cooking_world import COOKING_WORLD_SPEC
 from gym_text_policies import Decision, Episode, EpisodeStore, Step, parse_config
-from gym_text_policies.configuration import keys_of
 from gym_text_policies.environments import parse_environment
-from gym_text_policies.experiment_config import AgentConfig, EnvironmentConfig, RunsConfig
-from gym_text_policies.parsing import parse_action, parse_fields
-from gym_text_policies.variants import read_variants
+from gym_text_policies.experiments.config import AgentConfig, EnvironmentConfig, RunsConfig
+from gym_text_policies.experiments.settings import keys_of
+from gym_text_policies.experiments.variants import read_variants
+from gym_text_policies.policies.parsing import parse_action, parse_fields
 
 fuzz = settings(
     max_examples=int(os.environ.get("FUZZ_EXAMPLES", "30")),  # benchmarks/fuzz.py tries many more, and others each time

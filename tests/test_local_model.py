@@ -16,10 +16,12 @@ import torch
 from gym_text import MissingDependencyError, UsageError
 from gym_text.babyai.env import BABYAI_SPEC
 from gym_text_policies import PolicyError, load_policy, rollout
-from gym_text_policies.backends import Request, loading, smollm2
-from gym_text_policies.backends.loading import load_transformers
-from gym_text_policies.backends.prefixes import Branch, Prefixes
-from gym_text_policies.backends.transformers import TransformersBackend
+from gym_text_policies.backends import Request
+from gym_text_policies.backends.local import models as loading
+from gym_text_policies.backends.local import smollm2
+from gym_text_policies.backends.local.models import load_transformers
+from gym_text_policies.backends.local.prefixes import Branch, Prefixes
+from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.prompts import Prompt
 
 SYSTEM = {"role": "system", "content": "You play a game. Answer with one action."}
@@ -215,7 +217,7 @@ def test_episodes_of_the_model_do_not_depend_on_how_many_run_at_once(mode, monke
 
 def test_two_processes_may_convert_the_model_at_once(tmp_path):
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
-    script = "from gym_text_policies.backends.smollm2 import smollm2_folder; print(smollm2_folder())"
+    script = "from gym_text_policies.backends.local.smollm2 import smollm2_folder; print(smollm2_folder())"
     processes = [
         subprocess.Popen([sys.executable, "-c", script], env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         for _ in range(2)

@@ -5,8 +5,9 @@ import json
 import pytest
 
 from gym_text import UsageError
-from gym_text_policies import bench, cli
+from gym_text_policies import cli
 from gym_text_policies.environments import environment_maker, parse_environment
+from gym_text_policies.experiments import bench
 from gym_text_policies.policy import environment_config
 from gym_text_policies.report.runs import read_runs
 

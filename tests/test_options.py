@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pytest
 
 from gym_text_policies import cli
-from gym_text_policies.options import add_fields
+from gym_text_policies.commands.options import add_fields
 
 
 @dataclass(frozen=True)

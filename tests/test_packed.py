@@ -10,11 +10,11 @@ import transformers
 from torch import nn
 
 from gym_text_policies.backends import Request
-from gym_text_policies.backends.guesses import Guesser
-from gym_text_policies.backends.llama import PackedLlama
-from gym_text_policies.backends.packed import PackedLinear, pack
-from gym_text_policies.backends.prefixes import Branch, Prefixes
-from gym_text_policies.backends.transformers import TransformersBackend
+from gym_text_policies.backends.local.guesses import Guesser
+from gym_text_policies.backends.local.llama import PackedLlama
+from gym_text_policies.backends.local.packed import PackedLinear, pack
+from gym_text_policies.backends.local.prefixes import Branch, Prefixes
+from gym_text_policies.backends.local.transformers import TransformersBackend
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -98,7 +98,7 @@ def test_a_packed_model_answers_as_before(small_model):
 @pytest.mark.parametrize("room", [0, 3, 7])
 def test_guesses_change_no_answer(small_model, room, monkeypatch):
     network, tokenizer = small_model
-    monkeypatch.setattr("gym_text_policies.backends.transformers._GUESSED", room)
+    monkeypatch.setattr("gym_text_policies.backends.local.transformers._GUESSED", room)
     messages = ({"role": "user", "content": "A B C D A B C D A B"},)
     prompt = tokenizer.apply_chat_template(list(messages), add_generation_prompt=True, return_tensors="pt", return_dict=True)
     expected = network.generate(**prompt, max_new_tokens=30, do_sample=False, pad_token_id=2)[0, prompt["input_ids"].shape[1] :]
@@ -114,7 +114,7 @@ def test_what_a_schema_leaves_no_choice_about_is_read_in_few_passes(small_model,
     question = Request(({"role": "user", "content": "A red ball."},), schema=schema, max_tokens=60)
 
     def ask(room):
-        monkeypatch.setattr("gym_text_policies.backends.transformers._GUESSED", room)
+        monkeypatch.setattr("gym_text_policies.backends.local.transformers._GUESSED", room)
         backend, passes = TransformersBackend(network, tokenizer, "m"), []
         compute = backend._prefixes.compute
         monkeypatch.setattr(backend._prefixes, "compute", lambda branches: passes.append(1) or compute(branches))

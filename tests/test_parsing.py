@@ -5,7 +5,7 @@ import pytest
 from gym_text.babyai.env import BABYAI_SPEC
 from gym_text.mountain_car import MOUNTAIN_CAR_SPEC
 from gym_text.textworld_express.cooking_world import COOKING_WORLD_SPEC
-from gym_text_policies.parsing import parse_action, parse_fields
+from gym_text_policies.policies.parsing import parse_action, parse_fields
 
 KITCHEN = {"valid_actions": ("cook apple in oven", "look around", "take apple", "take apple from shelf", "take knife")}
 

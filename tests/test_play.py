@@ -5,7 +5,7 @@ import io
 import pytest
 
 from gym_text_policies import EpisodeStore, cli
-from gym_text_policies.play import Person
+from gym_text_policies.commands.play import Person
 
 
 def play(monkeypatch, lines, *words):

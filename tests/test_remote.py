@@ -16,8 +16,9 @@ from provider_server import Fault, ProviderServer, running
 from gym_text import UsageError
 from gym_text.errors import BudgetError
 from gym_text_policies import EpisodeStore, LLMPolicy, PolicyError, load_policy, rollout
-from gym_text_policies.backends import Request, load_backend
-from gym_text_policies.backends.remote import hide_keys
+from gym_text_policies.backends import Request
+from gym_text_policies.backends.load import load_backend
+from gym_text_policies.backends.providers.remote import hide_keys
 from gym_text_policies.policy import text_spec
 
 KEY = "sk-1234567890-very-secret"
@@ -35,7 +36,7 @@ def server(monkeypatch):
     """Return a provider that has answered nothing yet; keys and addresses of the environment do not count."""
     for name in ("OPENAI_BASE_URL", "OLLAMA_HOST"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("gym_text_policies.backends.remote._BACKOFF", 0.05)
+    monkeypatch.setattr("gym_text_policies.backends.providers.remote._BACKOFF", 0.05)
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setenv("OLLAMA_API_KEY", KEY)
     monkeypatch.setenv("TENSORZERO_API_KEY", KEY)

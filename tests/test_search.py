@@ -13,15 +13,15 @@ import pytest
 from gym_text import UsageError
 from gym_text_policies import PolicyError, ScriptedBackend, cli, load_policy, rollout
 from gym_text_policies.environments import make_environment
+from gym_text_policies.policies.forms import Parameter, form_of
 from gym_text_policies.search import SearchConfig, search
 from gym_text_policies.search.config import resolve
 from gym_text_policies.search.evaluate import Evaluator
-from gym_text_policies.search.forms import Parameter, form_of
 from gym_text_policies.search.model import Asking, ModelOptimiser
 from gym_text_policies.search.optimisers import CmaOptimiser
 from gym_text_policies.search.parse import RejectedError, check_new, parse_parameters, reason_of
 from gym_text_policies.search.records import Evaluation, EvaluationStore, Proposal
-from gym_text_policies.search.run import load_trajectories, trajectory_path
+from gym_text_policies.search.run import trajectory_path
 
 CAR = "MountainCarContinuous-v0"
 PAIR = [Parameter("w_x", "", -6, 6), Parameter("w_y", "", -6, 6)]
@@ -118,9 +118,10 @@ def test_the_value_is_the_return_of_the_policy_in_the_one_loop(env_id, tmp_path)
     policy = load_policy(str(tmp_path / "policy.json"), env)
     played = rollout(lambda: make_environment(env_id, max_episode_steps=200), policy, settings.task.seeds)
     assert [episode.total_reward for episode in sorted(played, key=lambda e: e.seed)] == list(found.best.returns)
-    (kept,) = [load_trajectories(trajectory_path(tmp_path, found.best.index))]
-    assert [len(one["actions"]) for one in kept] == list(found.best.lengths)
-    assert all(len(one["observations"]) == len(one["actions"]) + 1 for one in kept)
+    with np.load(trajectory_path(tmp_path, found.best.index)) as kept:  # all rollouts end to end
+        assert kept["lengths"].tolist() == list(found.best.lengths)
+        assert len(kept["actions"]) == sum(found.best.lengths)
+        assert len(kept["observations"]) == sum(length + 1 for length in found.best.lengths)
 
 
 def test_rollouts_in_processes_are_those_in_this_one():

@@ -9,11 +9,11 @@ import pytest
 
 from gym_text import UsageError
 from gym_text_policies import EpisodeStore, LLMPolicy, cli, rollout
-from gym_text_policies.backends import load_backend
+from gym_text_policies.backends.load import load_backend
 from gym_text_policies.environments import parse_environment
+from gym_text_policies.experiments.variants import read_variants
 from gym_text_policies.policy import text_spec
 from gym_text_policies.prompts import Prompt
-from gym_text_policies.variants import read_variants
 
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted(path for package in ("gym_text", "gym_text_policies") for path in (ROOT / package).rglob("*.py"))

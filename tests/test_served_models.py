@@ -16,7 +16,8 @@ from provider_server import Fault, ProviderServer, running
 
 from gym_text import UsageError
 from gym_text_policies import LLMPolicy, PolicyError, rollout
-from gym_text_policies.backends import Request, load_backend
+from gym_text_policies.backends import Request
+from gym_text_policies.backends.load import load_backend
 from gym_text_policies.policy import text_spec
 
 MESSAGES = ({"role": "system", "content": "You play a game."}, {"role": "user", "content": "You see a red ball. What do you do?"})
@@ -68,7 +69,7 @@ def serving(command, path, log, **environment):
 @pytest.fixture(scope="module")
 def folder():
     """Return the folder of the embedded model."""
-    from gym_text_policies.backends.smollm2 import smollm2_folder
+    from gym_text_policies.backends.local.smollm2 import smollm2_folder
 
     return str(smollm2_folder())
 

@@ -9,9 +9,10 @@ from provider_server import Fault, ProviderServer, running
 
 from gym_text import UsageError
 from gym_text_policies import LLMPolicy, PolicyError, rollout
-from gym_text_policies.backends import Request, load_backend
-from gym_text_policies.backends.remote import CallError
-from gym_text_policies.backends.servers import Servers
+from gym_text_policies.backends import Request
+from gym_text_policies.backends.load import load_backend
+from gym_text_policies.backends.providers.remote import CallError
+from gym_text_policies.backends.providers.servers import Servers
 from gym_text_policies.policy import text_spec
 
 QUESTION = Request(({"role": "user", "content": "A red ball."},))
@@ -20,7 +21,7 @@ QUESTION = Request(({"role": "user", "content": "A red ball."},))
 @pytest.fixture
 def two(monkeypatch):
     """Yield two servers, and a function that makes a backend of their addresses."""
-    monkeypatch.setattr("gym_text_policies.backends.remote._BACKOFF", 0.01)
+    monkeypatch.setattr("gym_text_policies.backends.providers.remote._BACKOFF", 0.01)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with running(ProviderServer()) as one, running(ProviderServer()) as other, contextlib.ExitStack() as stack:
 

@@ -12,11 +12,12 @@ import torch
 from safetensors.torch import load_file
 
 from gym_text import UsageError
-from gym_text_policies import engines, load_policy, rollout
+from gym_text_policies import load_policy, rollout
 from gym_text_policies.backends.base import Request
-from gym_text_policies.backends.loading import read_adapter
-from gym_text_policies.backends.tokens import prompt_tokens, text_tokens
-from gym_text_policies.backends.transformers import TransformersBackend
+from gym_text_policies.backends.local.models import read_adapter
+from gym_text_policies.backends.local.tokens import prompt_tokens, text_tokens
+from gym_text_policies.backends.local.transformers import TransformersBackend
+from gym_text_policies.engines import base as engines
 from gym_text_policies.policy import text_spec
 from gym_text_policies.store import EpisodeStore
 from gym_text_policies.training import sequences

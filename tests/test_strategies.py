@@ -9,8 +9,8 @@ import pytest
 
 from gym_text import UsageError
 from gym_text_policies import LLMPolicy, ScriptedBackend, load_policy, rollout
-from gym_text_policies.examples import Example, FewShot, Retrieval, gold_examples
-from gym_text_policies.parsing import parse_fields
+from gym_text_policies.policies.examples import Example, FewShot, Retrieval, gold_examples
+from gym_text_policies.policies.parsing import parse_fields
 from gym_text_policies.policy import text_spec
 from gym_text_policies.prompts import STRATEGIES, Prompt
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gym_text_policies import EpisodeStore
-from gym_text_policies.variants import read_variants
+from gym_text_policies.experiments.variants import read_variants
 
 SCRIPT = Path(__file__).parent.parent / "benchmarks" / "study.py"
 

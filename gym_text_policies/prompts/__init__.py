@@ -27,8 +27,8 @@ class Prompt:
     ``answer`` holds a JSON object: the fields of the answer with their meanings, of which ``action`` is one.
 
     A template sees ``spec`` (the `TextSpec`), ``obs`` (the fields that `spec` names, and no others: an expert's hint cannot reach a
-    prompt), ``names`` (the actions that can be said now), ``examples`` (see `gym_text_policies.examples`) and ``with_reward``;
-    ``past`` sees ``text``. It may include the files that begin with an underscore, and its own neighbours.
+    prompt), ``names`` (the actions that can be said now), ``examples`` (see `policies.examples`) and ``with_reward``; ``past`` sees
+    ``text``. It may include the files that begin with an underscore, and its own neighbours.
 
     Args:
         strategy: Name of a template that ships, or the path of one of your own (a ``.jinja`` file).

@@ -17,8 +17,8 @@ from gym_text_policies.report.baselines import baselines
 from gym_text_policies.report.compare import FEW, Comparison, compare
 from gym_text_policies.report.plots import Plot, plots
 from gym_text_policies.report.runs import Runs, Variant
+from gym_text_policies.report.table import HEADER, NOTES, cells
 from gym_text_policies.report.viewer import Shown, script_json
-from gym_text_policies.table import HEADER, NOTES, cells
 
 _HERE = Path(__file__).parent
 _COLOURS = 8

@@ -9,7 +9,7 @@ import numpy as np
 
 from gym_text_policies.report.baselines import Baseline
 from gym_text_policies.report.runs import Variant
-from gym_text_policies.table import Summary
+from gym_text_policies.report.table import Summary
 
 
 @dataclass(frozen=True)

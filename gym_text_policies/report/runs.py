@@ -13,8 +13,8 @@ from typing import Any
 from gym_text.errors import UsageError
 from gym_text_policies.records import Episode
 from gym_text_policies.report.curves import Curve, read_curves
+from gym_text_policies.report.table import Summary, labels, row
 from gym_text_policies.store import EpisodeStore
-from gym_text_policies.table import Summary, labels, row
 
 _OF_THE_POLICY = ("GoldAction", "History", "LastAction")
 """Wrappers that a policy puts on: the game behind them is the same."""

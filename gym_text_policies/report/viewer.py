@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 from markupsafe import Markup
 
 from gym_text.errors import import_extra
-from gym_text_policies.report.replay import Replay, replay
+from gym_text_policies.report.pictures import Replay, replay
 from gym_text_policies.report.runs import Variant
-from gym_text_policies.table import Summary
+from gym_text_policies.report.table import Summary
 
 MOST = 200
 """Episodes in the viewer."""

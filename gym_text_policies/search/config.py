@@ -9,9 +9,9 @@ from typing import Any
 
 from gym_text.errors import UsageError, check_choice, check_int
 from gym_text.text_env import fold_seed
-from gym_text_policies.configuration import Node, build, from_plain, keys_of, read_yaml
-from gym_text_policies.engines import ENGINE_OPTIONS, EngineOptions
+from gym_text_policies.engines.options import ENGINE_OPTIONS, EngineOptions
 from gym_text_policies.environments import parse_environment
+from gym_text_policies.experiments.settings import Node, build, from_plain, keys_of, read_yaml
 from gym_text_policies.search.evaluate import Task
 from gym_text_policies.search.model import Asking
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from gym_text.mountain_car_vector import LIMIT, drive
 from gym_text.wrappers import DescribeObservation
-from gym_text_policies.engines import Engine, Job
+from gym_text_policies.engines.base import Engine, Job
 from gym_text_policies.environments import environment_maker, parse_environment
-from gym_text_policies.search.forms import Form, form_of
+from gym_text_policies.policies.forms import Form, form_of
 
 _AT_ONCE = 64
 """Policies that are rolled out together where that is one computation."""

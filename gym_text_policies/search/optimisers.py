@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gym_text.errors import UsageError, import_extra
-from gym_text_policies.search.forms import Form
+from gym_text_policies.policies.forms import Form
 from gym_text_policies.search.records import Evaluation, Proposal, best
 
 _STREAMS = ("random", "cma", "gp", "model", "fallback")

@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from gym_text_policies.parsing import NUMBER
-from gym_text_policies.search.forms import Parameter
+from gym_text_policies.policies.forms import Parameter
+from gym_text_policies.policies.parsing import NUMBER
 from gym_text_policies.search.records import Evaluation
 
 _NUMBER = NUMBER.pattern

@@ -13,8 +13,7 @@ from gym_text.errors import import_extra
 from gym_text.pictures import prepare_pygame
 from gym_text_policies.search.config import SearchConfig
 from gym_text_policies.search.evaluate import Evaluator
-from gym_text_policies.search.records import Evaluation
-from gym_text_policies.search.run import Found
+from gym_text_policies.search.records import Evaluation, Found
 
 _COLOURS = {"model": "#1a5276", "cma": "#b9770e", "gp": "#117864", "random": "#7b7d7d", "random instead": "#c0392b"}
 _MOST_FRAMES = 200

@@ -104,6 +104,20 @@ class EvaluationStore(EpisodeStore):
         return sorted(cast(list[Evaluation], list(self.episodes())), key=lambda evaluation: evaluation.index)
 
 
+@dataclass(frozen=True)
+class Found:
+    """What a search has found."""
+
+    evaluations: tuple[Evaluation, ...]
+    policy: dict[str, Any]
+    """The best policy, as ``policy.json`` has it."""
+
+    @property
+    def best(self) -> Evaluation:
+        """The evaluation of greatest value."""
+        return best(self.evaluations)
+
+
 def load_evaluations(folder: str | Path, names: Sequence[str]) -> list[Evaluation]:
     """Return the evaluations of an earlier run.
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gym_text.errors import UsageError, import_extra
-from gym_text_policies.backends import Backend, load_backend
+from gym_text.errors import UsageError
+from gym_text_policies.backends import Backend
+from gym_text_policies.backends.load import load_backend
+from gym_text_policies.policies.searched import policy_record
 from gym_text_policies.search.config import SearchConfig, resolve
 from gym_text_policies.search.evaluate import Evaluator, Rollout
 from gym_text_policies.search.model import ModelOptimiser
@@ -27,26 +27,11 @@ from gym_text_policies.search.optimisers import (
     Then,
     ZeroOptimiser,
 )
-from gym_text_policies.search.policy import policy_record
-from gym_text_policies.search.records import Evaluation, EvaluationStore, Proposal, best, load_evaluations, summarise
+from gym_text_policies.search.records import Evaluation, EvaluationStore, Found, Proposal, best, load_evaluations, summarise
 from gym_text_policies.store import write_atomically
 
 Watch = Callable[[Evaluation, Evaluation], None]
 """Called after each evaluation, with it and the best so far."""
-
-
-@dataclass(frozen=True)
-class Found:
-    """What a search has found."""
-
-    evaluations: tuple[Evaluation, ...]
-    policy: dict[str, Any]
-    """The best policy, as ``policy.json`` has it."""
-
-    @property
-    def best(self) -> Evaluation:
-        """The evaluation of greatest value."""
-        return best(self.evaluations)
 
 
 def search(config: SearchConfig, *, backend: Backend | None = None, watch: Watch | None = None) -> Found:
@@ -179,15 +164,6 @@ def save_trajectories(path: Path, rollouts: Sequence[Rollout]) -> None:
     os.replace(partial, path)
 
 
-def load_trajectories(path: Path) -> list[dict[str, np.ndarray]]:
-    """Return the observations (length + 1, k) and actions (length, …) of each rollout of a file."""
-    with np.load(path) as data:
-        lengths = data["lengths"]
-        observations = np.split(data["observations"], np.cumsum(lengths + 1)[:-1])
-        actions = np.split(data["actions"], np.cumsum(lengths)[:-1])
-    return [{"observations": o, "actions": a} for o, a in zip(observations, actions, strict=True)]
-
-
 def _policy(config: SearchConfig, evaluator: Evaluator, found: Evaluation) -> dict[str, Any]:
     return policy_record(
         evaluator.form,
@@ -202,51 +178,3 @@ def _policy(config: SearchConfig, evaluator: Evaluator, found: Evaluation) -> di
 
 def _save_policy(folder: Path, config: SearchConfig, evaluator: Evaluator, found: Evaluation) -> None:
     write_atomically(folder / "policy.json", json.dumps(_policy(config, evaluator, found), indent=1) + "\n")
-
-
-def command(config: SearchConfig) -> str:
-    """Search with a progress bar, draw pictures, and say what was found."""
-    config = resolve(config)
-    tqdm = import_extra("tqdm", "bench").tqdm
-    if not config.folder:
-        raise UsageError("folder: expected a name; got none.")
-    interval = 0.2 if sys.stderr.isatty() else 15.0
-    bar: Any = None
-
-    def watch(evaluation: Evaluation, top: Evaluation) -> None:
-        nonlocal bar
-        if bar is None:  # not before a mistake in the settings would have come out
-            name = f"{config.environment} {config.optimiser}"
-            bar = tqdm(total=config.evaluations, desc=name, mininterval=interval, initial=evaluation.index)
-        bar.set_postfix_str(f"last {evaluation.value:.2f}, best {top.value:.2f}", refresh=False)
-        bar.update()
-
-    try:
-        found = search(config, watch=watch)
-    finally:
-        if bar is not None:
-            bar.close()
-    lines = [_report(config, found)]
-    if config.pictures:
-        from gym_text_policies.search.pictures import draw_all
-
-        drawn = draw_all(replace(config, pictures=False), found)
-        lines.append(f"Pictures: {', '.join(drawn)}.")
-    lines.append(f"All of it: {config.folder}. Play it: gym-text bench --models {Path(config.folder) / 'policy.json'}")
-    return "\n".join(lines)
-
-
-def _report(config: SearchConfig, found: Found) -> str:
-    top, sources = found.best, [evaluation.proposal.source for evaluation in found.evaluations]
-    counts = ", ".join(f"{sources.count(source)} {source}" for source in dict.fromkeys(sources))
-    asked = sum(len(evaluation.proposal.rejections) for evaluation in found.evaluations)
-    tokens = sum(e.proposal.tokens_in for e in found.evaluations), sum(e.proposal.tokens_out for e in found.evaluations)
-    shown = ", ".join(f"{name} = {value:.4g}" for name, value in list(found.policy["parameters"].items())[:12])
-    lines = [
-        f"Best of {len(found.evaluations)} evaluations on {config.environment}: {top.value:.2f} (mean return of {len(top.returns)} "
-        f"rollouts, {top.successes} of them successes), found as number {top.index + 1}.",
-        f"{shown}{', …' if len(top.parameters) > 12 else ''}",
-        f"Proposals: {counts}; {asked} answers could not be used. Tokens: {tokens[0]} in, {tokens[1]} out. "
-        f"Cost: {sum(e.proposal.cost for e in found.evaluations):.4f} US dollars.",
-    ]
-    return "\n".join(lines)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 
 from gym_text import TextSpec
-from gym_text_policies.backends.transformers import TransformersBackend
+from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.prompts import Prompt
 from gym_text_policies.records import Episode
 from gym_text_policies.training.lora import add_lora, as_it_plays, compile_layers, load_base, set_precision

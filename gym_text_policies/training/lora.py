@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gym_text.errors import UsageError, import_extra
-from gym_text_policies.backends.loading import CONFIG, RECORD, WEIGHTS, Source, adapter_folder, load_model, read_adapter
+from gym_text_policies.backends.local.models import CONFIG, RECORD, WEIGHTS, Source, adapter_folder, load_model, read_adapter
 from gym_text_policies.store import write_atomically
 from gym_text_policies.training.processes import process_count
 
 if TYPE_CHECKING:
-    from gym_text_policies.backends.transformers import TransformersBackend
+    from gym_text_policies.backends.local.transformers import TransformersBackend
 
 
 def load_base(name: str, *, four_bit: bool = False) -> tuple[Any, Any]:
@@ -125,8 +125,8 @@ def as_it_plays(model: Any, tokenizer: Any) -> TransformersBackend:
 
     A model in 4 bits plays as it is.
     """
-    from gym_text_policies.backends.packed import pack
-    from gym_text_policies.backends.transformers import TransformersBackend
+    from gym_text_policies.backends.local.packed import pack
+    from gym_text_policies.backends.local.transformers import TransformersBackend
 
     if not _is_quantised(model):
         model = pack(copy.deepcopy(model).float().merge_and_unload())

@@ -45,8 +45,8 @@ from gym_text.errors import UsageError, check_choice, check_int, import_extra
 from gym_text.text_env import Expert
 from gym_text.wrappers.exchange_names import ExchangeNames, Names
 from gym_text_policies.environments import check_no_fold, environment_maker
-from gym_text_policies.llm import tempered
 from gym_text_policies.load import load_policy
+from gym_text_policies.policies.llm import tempered
 from gym_text_policies.policy import text_spec
 from gym_text_policies.records import Decision, Episode
 from gym_text_policies.rollout import MakeEnv, rollout
@@ -276,7 +276,7 @@ def _save_adapter(config: PPOConfig, learner: ActorCritic) -> None:
 
 def _asked(config: PPOConfig) -> Asked:
     """Return how the model is asked: as its adapter has learnt, if there is one."""
-    from gym_text_policies.backends.loading import settings_of
+    from gym_text_policies.backends.local.models import settings_of
 
     learnt = settings_of(config.adapter) if config.adapter else {}
     learnt.pop("mode", None)

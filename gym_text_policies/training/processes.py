@@ -14,9 +14,6 @@ from gym_text_policies.store import EpisodeStore
 if TYPE_CHECKING:
     import torch
 
-    from gym_text_policies.training.ppo import PPOConfig
-    from gym_text_policies.training.sft import SFTConfig
-
 T = TypeVar("T")
 _NOTHING = object()
 
@@ -31,7 +28,7 @@ def is_first() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def claim(run: str, config: PPOConfig | SFTConfig, free: Sequence[str], later: Mapping[str, Any]) -> EpisodeStore | None:
+def claim(run: str, config: Any, free: Sequence[str], later: Mapping[str, Any]) -> EpisodeStore | None:
     """Note whose run folder it is, or compare, and keep other runs out; of several processes of one run the first does so.
 
     Args:

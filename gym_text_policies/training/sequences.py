@@ -15,8 +15,8 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from gym_text.errors import UsageError
-from gym_text_policies.backends.packing import Parts, Tree, attention_mask, depths, packed_attention, visible
-from gym_text_policies.backends.tokens import prompt_tokens, text_tokens
+from gym_text_policies.backends.local.packing import Parts, Tree, attention_mask, depths, packed_attention, visible
+from gym_text_policies.backends.local.tokens import prompt_tokens, text_tokens
 from gym_text_policies.records import Message
 
 _BLOCK = 192

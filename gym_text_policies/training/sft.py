@@ -185,7 +185,7 @@ def last_checkpoint(folder: str | Path) -> str | None:
     Raises:
         UsageError: If one is damaged.
     """
-    from gym_text_policies.backends.loading import read_adapter
+    from gym_text_policies.backends.local.models import read_adapter
 
     for path in sorted(Path(folder).glob("checkpoint-*"), key=lambda path: -int(path.name.partition("-")[2])):
         if not (path / "trainer_state.json").exists():  # it is written last

@@ -14,9 +14,9 @@ from typing import Any, Literal
 import gymnasium as gym
 
 from gym_text.errors import UsageError, check_int
-from gym_text_policies.configuration import Node, build, from_plain, read_yaml, variants
+from gym_text_policies.experiments.settings import Node, build, from_plain, read_yaml, variants
 from gym_text_policies.environments import environment_maker
-from gym_text_policies.options import field_docs
+from gym_text_policies.commands.options import field_docs
 from gym_text_policies.prompts import Prompt
 
 Backend = Literal["local", "transformers", "hf", "openai", "ollama", "tensorzero", "scripted"]

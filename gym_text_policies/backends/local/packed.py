@@ -54,7 +54,7 @@ def pack(model: Any) -> Any:
     """
     if not torch._C._has_mkldnn or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
         return model
-    from gym_text_policies.backends.llama import PackedLlama
+    from gym_text_policies.backends.local.llama import PackedLlama
 
     with torch.inference_mode():
         if PackedLlama.fits(model):

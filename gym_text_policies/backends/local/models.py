@@ -14,9 +14,9 @@ from weakref import WeakValueDictionary
 from gym_text.errors import UsageError, check_bool, import_extra, unknown_choice
 
 if TYPE_CHECKING:
-    from gym_text_policies.backends.transformers import TransformersBackend
+    from gym_text_policies.backends.local.transformers import TransformersBackend
 
-ADAPTERS = Path(__file__).parent.parent / "training" / "adapters"
+ADAPTERS = Path(__file__).parents[2] / "training" / "adapters"
 """The adapters that ship."""
 CONFIG, WEIGHTS, RECORD = "adapter_config.json", "adapter_model.safetensors", "training.json"
 """Files of an adapter: peft's configuration, which names the base; the update; how it is asked and what made it (ours)."""
@@ -122,8 +122,8 @@ _in_use: WeakValueDictionary[tuple[Source, int], TransformersBackend] = WeakValu
 def _kept(source: Source, max_cached_tokens: int) -> TransformersBackend:
     """Return the backend that someone still has, or a new one; the last two are kept even if nobody has them."""
     import_extra("torch", "local")
-    from gym_text_policies.backends.packed import pack
-    from gym_text_policies.backends.transformers import TransformersBackend
+    from gym_text_policies.backends.local.packed import pack
+    from gym_text_policies.backends.local.transformers import TransformersBackend
 
     backend = _in_use.get((source, max_cached_tokens))
     if backend is None:
@@ -143,7 +143,7 @@ def load_model(source: Source) -> tuple[Any, Any]:
     torch, transformers = import_extra("torch", "local"), import_extra("transformers", "local")
     from safetensors import SafetensorError
 
-    from gym_text_policies.backends.smollm2 import quiet, smollm2_folder
+    from gym_text_policies.backends.local.smollm2 import quiet, smollm2_folder
 
     options: dict[str, Any] = {"dtype": torch.float32, "use_safetensors": True, "trust_remote_code": False}
     if source.load_in_4bit:

@@ -12,7 +12,7 @@ from typing import Any
 from gym_text.errors import MissingDependencyError, PolicyError, UsageError, check_int, import_extra, unknown_choice
 from gym_text.spec import TextSpec
 from gym_text_policies.environments import environment_maker
-from gym_text_policies.parsing import parse_action
+from gym_text_policies.policies.parsing import parse_action
 from gym_text_policies.policy import Policy, text_spec
 from gym_text_policies.records import Decision, Turn
 from gym_text_policies.rollout import rollout

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 from gym_text.errors import UsageError, check_choice, import_extra
 from gym_text_policies.backends.base import Answer, Request
-from gym_text_policies.backends.remote import CallError, RemoteBackend, RemoteOptions, as_state, check_url, shares
-from gym_text_policies.backends.servers import Servers
+from gym_text_policies.backends.providers.remote import CallError, RemoteBackend, RemoteOptions, as_state, check_url, shares
+from gym_text_policies.backends.providers.servers import Servers
 
 INSTRUCTIONS = "Which action comes next?"
 """The question that a typed decision answers."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from gym_text_policies.backends.remote import CallError
+from gym_text_policies.backends.providers.remote import CallError
 
 _PAUSE = 30.0
 """Seconds for which a server that failed is left out, unless it says itself when to come back."""

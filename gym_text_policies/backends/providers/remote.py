@@ -20,8 +20,8 @@ from urllib.parse import urlsplit
 
 from gym_text.errors import PolicyError, UsageError, check_int, import_extra
 from gym_text_policies.backends.base import Answer, Backend, Request
-from gym_text_policies.backends.budget import Budget, Prices, Spending
-from gym_text_policies.backends.cache import AnswerCache
+from gym_text_policies.backends.providers.budget import Budget, Prices, Spending
+from gym_text_policies.backends.providers.cache import AnswerCache
 from gym_text_policies.records import Message
 
 _logger = logging.getLogger(__name__)

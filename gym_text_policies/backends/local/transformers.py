@@ -15,8 +15,8 @@ from typing import Any
 
 from gym_text.errors import check_int, import_extra
 from gym_text_policies.backends.base import Answer, Backend, Request
-from gym_text_policies.backends.guesses import Guesser
-from gym_text_policies.backends.tokens import fitting_tokens, text_tokens
+from gym_text_policies.backends.local.guesses import Guesser
+from gym_text_policies.backends.local.tokens import fitting_tokens, text_tokens
 
 _PASS_TOKENS = 512
 """New tokens of one forward pass, about: more in one pass would waste attention on other requests' tokens."""
@@ -60,7 +60,7 @@ class TransformersBackend(Backend):
     """
 
     def __init__(self, model: Any, tokenizer: Any, name: str | Mapping[str, Any], *, max_cached_tokens: int = 32_768) -> None:
-        from gym_text_policies.backends.prefixes import Prefixes
+        from gym_text_policies.backends.local.prefixes import Prefixes
 
         self._tokenizer = tokenizer
         self._identity: Mapping[str, Any] = {"model": name} if isinstance(name, str) else name
@@ -160,8 +160,8 @@ class TransformersBackend(Backend):
 
     def _choose(self, questions: list[_Question]) -> list[Answer]:
         """Score the candidates of several questions in one pass: what they have in common is one branch of a tree."""
-        from gym_text_policies.backends.packing import Tree
-        from gym_text_policies.backends.prefixes import Branch
+        from gym_text_policies.backends.local.packing import Tree
+        from gym_text_policies.backends.local.prefixes import Branch
 
         known = [self._prefixes.match(question.prompt) for question in questions]
         branches: list[Branch] = []
@@ -199,8 +199,8 @@ class TransformersBackend(Backend):
 
     def _generate(self, questions: list[_Question]) -> list[Answer]:
         """Generate for several questions, a token of each in a pass, and more where a guess at what comes next is right."""
-        from gym_text_policies.backends.prefixes import Branch
-        from gym_text_policies.backends.writer import Writer
+        from gym_text_policies.backends.local.prefixes import Branch
+        from gym_text_policies.backends.local.writer import Writer
 
         known = [self._prefixes.match(question.prompt) for question in questions]
         prefixes = self._prefixes.open([question.prompt for question in questions]) if questions else []

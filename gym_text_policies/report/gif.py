@@ -13,7 +13,7 @@ import numpy as np
 
 from gym_text.errors import import_extra
 from gym_text_policies.records import Episode, Step
-from gym_text_policies.replay import replayed
+from gym_text_policies.report.replay import replayed
 
 HEIGHT, PANEL, MARGIN = 420, 380, 14
 """Pixels: height of all, width and margin of the panel beside the picture."""

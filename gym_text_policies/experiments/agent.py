@@ -10,13 +10,13 @@ import gymnasium as gym
 import numpy as np
 
 from gym_text.errors import UsageError
-from gym_text_policies.action_rate import ActionRate
-from gym_text_policies.experiment_config import AgentConfig
+from gym_text_policies.policies.action_rate import ActionRate
+from gym_text_policies.experiments.config import AgentConfig
 from gym_text_policies.load import load_policy
-from gym_text_policies.parsing import parse_fields
+from gym_text_policies.policies.parsing import parse_fields
 from gym_text_policies.policy import Policy
 from gym_text_policies.records import Decision, Turn, plain
-from gym_text_policies.redaction import without_secrets
+from gym_text_policies.experiments.redaction import without_secrets
 
 _NO_MODELS = ("random", "gold", "controller")
 _OF_AGENT = ("backend", "model", "action_rate", "between", "options")

@@ -8,8 +8,8 @@ from typing import Any
 
 from gym_text.errors import import_extra
 from gym_text_policies.backends.base import Answer, Request
-from gym_text_policies.backends.openai import INSTRUCTIONS
-from gym_text_policies.backends.remote import CallError, RemoteBackend, RemoteOptions, as_state, check_url, shares
+from gym_text_policies.backends.providers.openai import INSTRUCTIONS
+from gym_text_policies.backends.providers.remote import CallError, RemoteBackend, RemoteOptions, as_state, check_url, shares
 
 
 class OllamaBackend(RemoteBackend):

@@ -13,11 +13,12 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from gym_text.errors import UsageError, check_choice, check_int, import_extra
-from gym_text_policies.engines import Engine, EngineOptions, Job
+from gym_text_policies.engines.base import Engine, Job
+from gym_text_policies.engines.options import EngineOptions
 from gym_text_policies.environments import environment_maker, parse_environment
 from gym_text_policies.store import EpisodeStore, write_atomically
-from gym_text_policies.table import NOTES, labels, markdown, mean, row
-from gym_text_policies.variants import Variants, policy_options, read_variants
+from gym_text_policies.report.table import NOTES, labels, markdown, mean, row
+from gym_text_policies.experiments.variants import Variants, policy_options, read_variants
 
 CONTROL = ("LunarLanderLLM-v2", "MountainCarContinuousLLM-v0")
 GAMES = ("CookingWorldText-v0", "BabyAIText-v0")

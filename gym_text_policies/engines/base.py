@@ -1,4 +1,4 @@
-"""Where episodes are played: in this process, or spread over a Ray cluster. Both play the same `rollout`."""
+"""What an engine plays: jobs, each a policy in an environment."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import gymnasium as gym
 
-from gym_text.errors import UsageError, check_choice, check_int
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.load import load_policy
 from gym_text_policies.policy import Policy, environment_config, episode_key
@@ -93,43 +92,6 @@ class Identity:
         return episode_key(self.environment, self.policy, seed)
 
 
-@dataclass(frozen=True, kw_only=True)
-class EngineOptions:
-    """Where episodes are played."""
-
-    engine: Literal["local", "ray"] = "local"
-    """In this process, or spread over a Ray cluster: the one at RAY_ADDRESS, or a new one on this machine."""
-    ray_workers: int = 0
-    """Ray: number of processes that play, each with the model in its memory; 0: as many as the cluster has room for."""
-    ray_cpus: int = 1
-    """Ray: CPU cores of each of them."""
-    ray_gpus: float = 0.0
-    """Ray: GPUs of each of them, or the share of one."""
-
-    def __post_init__(self) -> None:
-        check_choice("engine", self.engine, ("local", "ray"))
-        check_int("ray_workers", self.ray_workers, 0, 1_000_000)
-        check_int("ray_cpus", self.ray_cpus, 1, 10_000)
-        if not self.ray_gpus >= 0:
-            raise UsageError(f"ray_gpus: expected a number of at least 0; got {self.ray_gpus!r}.")
-
-    def make_engine(self) -> Engine:
-        """Return the engine; close it in the end.
-
-        Raises:
-            MissingDependencyError: If Ray is asked for and not installed.
-        """
-        if self.engine == "local":
-            return LocalEngine()
-        from gym_text_policies.cluster import RayEngine
-
-        return RayEngine(self.ray_workers, cpus=self.ray_cpus, gpus=self.ray_gpus)
-
-
-ENGINE_OPTIONS = tuple(field.name for field in dataclasses.fields(EngineOptions))
-"""Names of the options, on which no episode depends."""
-
-
 class Engine(ABC):
     """Plays jobs. What comes out does not depend on the engine, timings and the order aside."""
 
@@ -161,19 +123,3 @@ class Engine(ABC):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self.close()
-
-
-class LocalEngine(Engine):
-    """Plays in this process, one job after the other; each job's policy is made once."""
-
-    def __init__(self) -> None:
-        self._held: dict[str, Any] = {}
-
-    def identify(self, job: Job) -> Identity:
-        """Make the job's policy, if it has not been made, and return what identifies its episodes."""
-        return job.player(self._held)[2]
-
-    def play(self, work: Sequence[tuple[Job, Sequence[int]]], *, watch: Callable[[int], None] | None = None) -> Iterator[Episode]:
-        """Play one job after the other."""
-        for job, seeds in work:
-            yield from job.play(seeds, self._held, watch)

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gym_text.errors import ClusterError, import_extra
-from gym_text_policies.engines import Engine, Identity, Job, LocalEngine
+from gym_text_policies.engines.base import Engine, Identity, Job
+from gym_text_policies.engines.local import LocalEngine
 from gym_text_policies.records import Episode
 
 _logger = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from typing import Any
 
 from gym_text.errors import UsageError, import_extra
 from gym_text_policies.backends.base import Answer, Request
-from gym_text_policies.backends.remote import CallError, RemoteBackend, RemoteOptions, check_url
+from gym_text_policies.backends.providers.remote import CallError, RemoteBackend, RemoteOptions, check_url
 from gym_text_policies.records import Episode
 
 _REMEMBERED = 4096

@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from gym_text.errors import UsageError, import_extra
-from gym_text_policies.agent import agent_policy, raw_answer
-from gym_text_policies.bench import versions
-from gym_text_policies.configuration import parse_yaml
-from gym_text_policies.experiment_config import FILE, ExperimentConfig, as_config, explain_keys, parse_config
-from gym_text_policies.gif import write_gif
+from gym_text_policies.experiments.agent import agent_policy, raw_answer
+from gym_text_policies.experiments.bench import versions
+from gym_text_policies.experiments.settings import parse_yaml
+from gym_text_policies.experiments.config import FILE, ExperimentConfig, as_config, explain_keys, parse_config
+from gym_text_policies.report.gif import write_gif
 from gym_text_policies.policy import Policy, environment_config, episode_key
 from gym_text_policies.records import Episode
-from gym_text_policies.redaction import without_secrets
+from gym_text_policies.experiments.redaction import without_secrets
 from gym_text_policies.report import write_report
 from gym_text_policies.rollout import rollout
 from gym_text_policies.store import EpisodeStore, write_atomically
-from gym_text_policies.table import NOTES, Summary, markdown, row
+from gym_text_policies.report.table import NOTES, Summary, markdown, row
 
 _logger = logging.getLogger(__name__)
 _FREE_OPTIONS = ("timeout", "retries", "cache", "prices", "max_cost", "max_total_tokens")

@@ -13,8 +13,8 @@ from gym_text import TextSpec
 from gym_text.errors import PolicyError, UsageError, check_bool, check_choice, check_int
 from gym_text.wrappers import History
 from gym_text_policies.backends.base import Answer, Backend, Request
-from gym_text_policies.examples import Examples
-from gym_text_policies.parsing import parse_action, parse_fields
+from gym_text_policies.policies.examples import Examples
+from gym_text_policies.policies.parsing import parse_action, parse_fields
 from gym_text_policies.policy import Policy
 from gym_text_policies.prompts import Prompt
 from gym_text_policies.records import Decision, Message, Turn

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gym_text.errors import UsageError, check_int
-from gym_text_policies.configuration import read_yaml
+from gym_text_policies.experiments.settings import read_yaml
 
 Variants = dict[str, dict[str, Any]]
 """Name -> options of `load_policy`, and perhaps ``seeds``."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from gym_text_policies.backends.packing import Parts, attention_mask, depths, packed_attention, visible
+from gym_text_policies.backends.local.packing import Parts, attention_mask, depths, packed_attention, visible
 
 _BLOCK = 128
 """Tokens by which a sequence's store grows."""

@@ -16,8 +16,8 @@ from torch import nn
 from torch.nn.functional import embedding, pad, rms_norm, scaled_dot_product_attention
 from transformers import LlamaForCausalLM
 
-from gym_text_policies.backends.packed import PackedLinear
-from gym_text_policies.backends.packing import Part, Parts
+from gym_text_policies.backends.local.packed import PackedLinear
+from gym_text_policies.backends.local.packing import Part, Parts
 
 _WEIGHTS = ("embed_tokens", "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "lm_head")
 """Ends of the names of a Llama's matrices."""

@@ -1,0 +1,1 @@
+"""Language models behind a server: OpenAI and all that speak its protocol, Ollama, TensorZero."""

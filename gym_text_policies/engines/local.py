@@ -1,0 +1,25 @@
+"""`LocalEngine`: episodes are played in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from gym_text_policies.engines.base import Engine, Identity, Job
+from gym_text_policies.records import Episode
+
+
+class LocalEngine(Engine):
+    """Plays in this process, one job after the other; each job's policy is made once."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, Any] = {}
+
+    def identify(self, job: Job) -> Identity:
+        """Make the job's policy, if it has not been made, and return what identifies its episodes."""
+        return job.player(self._held)[2]
+
+    def play(self, work: Sequence[tuple[Job, Sequence[int]]], *, watch: Callable[[int], None] | None = None) -> Iterator[Episode]:
+        """Play one job after the other."""
+        for job, seeds in work:
+            yield from job.play(seeds, self._held, watch)

@@ -1,0 +1,47 @@
+"""`EngineOptions`: which engine plays, as the user says it."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Literal
+
+from gym_text.errors import UsageError, check_choice, check_int
+from gym_text_policies.engines.base import Engine
+from gym_text_policies.engines.local import LocalEngine
+from gym_text_policies.engines.ray import RayEngine
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """Where episodes are played."""
+
+    engine: Literal["local", "ray"] = "local"
+    """In this process, or spread over a Ray cluster: the one at RAY_ADDRESS, or a new one on this machine."""
+    ray_workers: int = 0
+    """Ray: number of processes that play, each with the model in its memory; 0: as many as the cluster has room for."""
+    ray_cpus: int = 1
+    """Ray: CPU cores of each of them."""
+    ray_gpus: float = 0.0
+    """Ray: GPUs of each of them, or the share of one."""
+
+    def __post_init__(self) -> None:
+        check_choice("engine", self.engine, ("local", "ray"))
+        check_int("ray_workers", self.ray_workers, 0, 1_000_000)
+        check_int("ray_cpus", self.ray_cpus, 1, 10_000)
+        if not self.ray_gpus >= 0:
+            raise UsageError(f"ray_gpus: expected a number of at least 0; got {self.ray_gpus!r}.")
+
+    def make_engine(self) -> Engine:
+        """Return the engine; close it in the end.
+
+        Raises:
+            MissingDependencyError: If Ray is asked for and not installed.
+        """
+        if self.engine == "local":
+            return LocalEngine()
+        return RayEngine(self.ray_workers, cpus=self.ray_cpus, gpus=self.ray_gpus)
+
+
+ENGINE_OPTIONS = tuple(field.name for field in dataclasses.fields(EngineOptions))
+"""Names of the options, on which no episode depends."""

@@ -1,0 +1,152 @@
+"""`PolicyConfig`: the one description of a policy, from a command line, a YAML file or Python, to `load_policy`.
+
+A setting that is None was not said. What is not said a model fills in by itself, where it has settings of its own (an adapter is
+asked as it was trained), and `DEFAULTS` the rest. What the user says always wins.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self
+
+from gym_text.errors import UsageError, check_choice, check_int, check_options
+from gym_text_policies.prompts import Prompt
+
+Mode = Literal["text", "json", "choose"]
+Depth = int | Literal["all"]
+MODES = ("text", "json", "choose")
+WITHOUT_MODEL = ("random", "gold", "controller")
+"""Policies that ask no language model."""
+_OF_ANY = ("action_rate", "between", "noise", "expert_share", "seed")
+"""Settings that any policy takes, not only a language model."""
+
+
+@dataclass(frozen=True)
+class PolicyConfig:
+    """Who plays, and how it is asked."""
+
+    model: str = "smollm2"
+    """Language model (smollm2, hf:OWNER/NAME, a folder, adapters/NAME, openai:MODEL, ollama:MODEL, tensorzero:FUNCTION,
+    scripted:A|B), or random, gold, controller, or the policy.json of a search."""
+    strategy: str | None = None
+    """What is asked: zero_shot, reasoning, reflection, few_shot, retrieval, chat, balrog, tenths, or a template's path."""
+    mode: Mode | None = None
+    """How it is answered: in words, as a JSON object, or by a probability for each action."""
+    history: Depth | None = None
+    """Steps before the present one that the model is shown, or all."""
+    with_reward: bool | None = None
+    """Whether the prompt says what is rewarded."""
+    own_words: bool | None = None
+    """Whether the history shows what the model itself said, not only its actions."""
+    temperature: float | None = None
+    """0 takes the most probable; else answers are drawn, from probabilities to the power of 1 / temperature."""
+    max_tokens: int | None = None
+    """Most tokens of an answer in words; by default 16, 60 in json, 200 for a strategy that thinks."""
+    on_invalid: str | None = None
+    """What is played when an answer cannot be used: random, retry, play, raise, or an action's name."""
+    length_normalised: bool | None = None
+    """In choose, score an action by the mean log-probability of its tokens, not by their sum."""
+    shots: int | None = None
+    """Examples that few_shot and retrieval show."""
+    demonstrations: int | None = None
+    """Expert episodes that these examples are taken from; by default as many as the strategy needs."""
+    action_rate: int | None = None
+    """The policy is asked every so many steps."""
+    between: str | None = None
+    """What is played in between: repeat (the last action), no-op (the action that does nothing), or an action's name."""
+    noise: float | None = None
+    """Probability that any action is played in place of the policy's."""
+    expert_share: float | None = None
+    """Probability that the expert's action is played in place of the policy's."""
+    seed: int | None = None
+    """Of all that the policy draws at random."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the model's backend: base_url, timeout, retries, cache, prices, max_cost, decide, load_in_4bit …"""
+
+    def __post_init__(self) -> None:
+        if not self.model or not isinstance(self.model, str):
+            raise UsageError(f"model: expected a model's name; got {self.model!r}.")
+        if self.mode is not None:
+            check_choice("mode", self.mode, MODES)
+        for name, least, most in (
+            *(("max_tokens", 1, 100_000), ("shots", 1, 1000), ("demonstrations", 1, 100_000)),
+            *(("action_rate", 1, 1_000_000), ("seed", 0, 2**31 - 1), ("history", 0, 1_000_000)),
+        ):
+            value = getattr(self, name)
+            if value is not None and not (name == "history" and value == "all"):
+                check_int(name, value, least, most)
+        for name, greatest in (("temperature", 100), ("noise", 1), ("expert_share", 1)):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, int | float) and 0 <= value <= greatest):
+                raise UsageError(f"{name}: expected a number from 0 to {greatest}; got {value!r}.")
+        for name in ("with_reward", "own_words", "length_normalised"):
+            if not isinstance(getattr(self, name), bool | None):
+                raise UsageError(f"{name}: expected True or False; got {getattr(self, name)!r}.")
+        if self.strategy is not None:
+            Prompt(self.strategy)
+
+    @classmethod
+    def of(cls, model: str, **settings: Any) -> Self:
+        """Return a description from one flat list of settings; those that are no field here are options of the backend."""
+        own = {name: value for name, value in settings.items() if name in FIELDS}
+        others = {name: value for name, value in settings.items() if name not in FIELDS}
+        return cls(model, **{**own, "options": {**own.get("options", {}), **others}})
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """What was said, by name; the model and its options apart."""
+        return {name: value for name in FIELDS[1:-1] if (value := getattr(self, name)) is not None}
+
+    @property
+    def asks_model(self) -> bool:
+        """Whether it is a language model."""
+        return self.model not in WITHOUT_MODEL and not self.model.endswith(".json")
+
+    def filled(self, others: PolicyConfig | Mapping[str, Any]) -> Self:
+        """Return this, with what was not said taken from others."""
+        known = others.said if isinstance(others, PolicyConfig) else others
+        check_options(f"settings of {self.model}", known, FIELDS)
+        return dataclasses.replace(self, **{name: value for name, value in known.items() if getattr(self, name) is None})
+
+    def for_any(self) -> Self:
+        """Return this without what only a language model is asked by, if it is none: one batch can name both kinds."""
+        if self.asks_model:
+            return self
+        return dataclasses.replace(self, options={}, **dict.fromkeys(set(FIELDS[1:-1]) - set(_OF_ANY)))
+
+    def check_used(self) -> None:
+        """Raise `UsageError` if something was said that only a language model understands, and this is none."""
+        unused = sorted((self.said.keys() | self.options.keys()) - set(_OF_ANY))
+        if unused and not self.asks_model:
+            raise UsageError(f"policy {self.model!r}: expected no options; got {', '.join(unused)}.")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain JSON data, without what was not said."""
+        return {"model": self.model, **self.said, **({"options": dict(self.options)} if self.options else {})}
+
+
+FIELDS = tuple(one.name for one in dataclasses.fields(PolicyConfig))
+"""Names of all settings: ``model`` first, ``options`` last."""
+
+DEFAULTS = PolicyConfig(
+    strategy="zero_shot",
+    mode="text",
+    history=0,
+    with_reward=False,
+    own_words=False,
+    temperature=0.0,
+    on_invalid="random",
+    length_normalised=False,
+    shots=3,
+    action_rate=1,
+    between="repeat",
+    noise=0.0,
+    expert_share=0.0,
+    seed=0,
+)
+"""What holds where neither the user nor the model says anything."""
+
+TRAINED = PolicyConfig(strategy="chat", mode="choose", history="all", with_reward=False)
+"""How a new adapter is trained, if nothing else is said: by one growing conversation, of which nothing is read twice."""

@@ -1,0 +1,58 @@
+"""`MixedPolicy`: a policy that now and then plays the expert's action, or any action."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium as gym
+
+from gym_text_policies.policies.baselines import GoldPolicy
+from gym_text_policies.policy import Policy
+from gym_text_policies.records import Decision, Turn
+
+
+class MixedPolicy(Policy):
+    """Play what another policy decides, but now and then the expert's action, and now and then any action.
+
+    Args:
+        player: The other policy.
+        noise: Probability of any action that can be said now.
+        expert_share: Probability of the expert's action.
+    """
+
+    def __init__(self, player: Policy, *, noise: float = 0.0, expert_share: float = 0.0) -> None:
+        super().__init__(player.spec, seed=player.seed)
+        self._player = player
+        self._noise = noise
+        self._expert_share = expert_share
+
+    @property
+    def remote(self) -> bool:
+        """Whether its player is."""
+        return self._player.remote
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The player's, and both probabilities."""
+        mixed = {"noise": self._noise, "expert_share": self._expert_share}
+        return {"kind": "mixed", "player": self._player.config, **mixed, "seed": self.seed}
+
+    def wrap(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+        """Put on the player's wrappers, and show the expert's action."""
+        if not self._expert_share:
+            return self._player.wrap(env)
+        return self._player.wrap(GoldPolicy(self.spec).wrap(env))
+
+    def decide(self, turns: Sequence[Turn]) -> list[Decision]:
+        """Let the player decide, then replace some of its decisions."""
+        return [self._mixed(turn, decision) for turn, decision in zip(turns, self._player.decide(turns), strict=True)]
+
+    def _mixed(self, turn: Turn, decision: Decision) -> Decision:
+        noisy, expert = turn.rng.random(2)
+        names = self.spec.names(dict(turn.obs))
+        if noisy < self._noise:
+            return Decision(names[turn.rng.integers(len(names))])
+        if expert < self._expert_share and turn.obs["gold_action"]:
+            return Decision(turn.obs["gold_action"])
+        return decision
