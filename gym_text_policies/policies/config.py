@@ -1,7 +1,7 @@
 """`PolicyConfig`: the one description of a policy, from a command line, a YAML file or Python, to `load_policy`.
 
-A setting that is None was not said. What is not said a model fills in by itself, where it has settings of its own (an adapter is
-asked as it was trained), and `DEFAULTS` the rest. What the user says always wins.
+None means that a setting was not given. A model with settings of its own (an adapter, whose record says how it was trained) fills in
+what was not given; `DEFAULTS` fills in the rest. What the user gives always wins.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ class PolicyConfig:
         return cls(model, **{**own, "options": {**own.get("options", {}), **others}})
 
     @property
-    def said(self) -> dict[str, Any]:
-        """What was said, by name; the model and its options apart."""
+    def given(self) -> dict[str, Any]:
+        """The settings that were given, by name, without the model and its options."""
         return {name: value for name in FIELDS[1:-1] if (value := getattr(self, name)) is not None}
 
     @property
@@ -104,27 +104,28 @@ class PolicyConfig:
         """Whether it is a language model."""
         return self.model not in WITHOUT_MODEL and not self.model.endswith(".json")
 
-    def filled(self, others: PolicyConfig | Mapping[str, Any]) -> Self:
-        """Return this, with what was not said taken from others."""
-        known = others.said if isinstance(others, PolicyConfig) else others
+    def with_defaults(self, others: PolicyConfig | Mapping[str, Any]) -> Self:
+        """Return this, with the settings of `others` where none was given."""
+        known = others.given if isinstance(others, PolicyConfig) else others
         check_options(f"settings of {self.model}", known, FIELDS)
         return dataclasses.replace(self, **{name: value for name, value in known.items() if getattr(self, name) is None})
 
     def for_any(self) -> Self:
-        """Return this without what only a language model is asked by, if it is none: one batch can name both kinds."""
+        """Return this without a language model's settings, if it is none: so one batch can name policies of both kinds."""
         if self.asks_model:
             return self
-        return dataclasses.replace(self, options={}, **dict.fromkeys(set(FIELDS[1:-1]) - set(_OF_ANY)))
+        nothing: dict[str, Any] = dict.fromkeys(set(FIELDS[1:-1]) - set(_OF_ANY))
+        return dataclasses.replace(self, options={}, **nothing)
 
     def check_used(self) -> None:
-        """Raise `UsageError` if something was said that only a language model understands, and this is none."""
-        unused = sorted((self.said.keys() | self.options.keys()) - set(_OF_ANY))
+        """Raise `UsageError` if a language model's settings were given, and this is none."""
+        unused = sorted((self.given.keys() | self.options.keys()) - set(_OF_ANY))
         if unused and not self.asks_model:
             raise UsageError(f"policy {self.model!r}: expected no options; got {', '.join(unused)}.")
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain JSON data, without what was not said."""
-        return {"model": self.model, **self.said, **({"options": dict(self.options)} if self.options else {})}
+        """Return it as plain JSON data, without the settings that were not given."""
+        return {"model": self.model, **self.given, **({"options": dict(self.options)} if self.options else {})}
 
 
 FIELDS = tuple(one.name for one in dataclasses.fields(PolicyConfig))
@@ -146,7 +147,7 @@ DEFAULTS = PolicyConfig(
     expert_share=0.0,
     seed=0,
 )
-"""What holds where neither the user nor the model says anything."""
+"""The settings that hold where neither the user nor the model gives any."""
 
 TRAINED = PolicyConfig(strategy="chat", mode="choose", history="all", with_reward=False)
-"""How a new adapter is trained, if nothing else is said: by one growing conversation, of which nothing is read twice."""
+"""How a new adapter is trained by default: one growing conversation an episode, so that no token is read twice."""
