@@ -23,7 +23,6 @@ from gym_text.errors import check_choice
 from gym_text_policies.backends.local.models import ADAPTERS, RECORD
 from gym_text_policies.commands.options import add_fields
 from gym_text_policies.experiments.bench import BenchConfig, run
-from gym_text_policies.experiments.variants import Variants
 from gym_text_policies.report.runs import Variant, read_runs
 from gym_text_policies.report.table import Summary, interval, number
 from gym_text_policies.store import write_atomically
@@ -69,10 +68,10 @@ class Config:
         check_choice("family", self.family, tuple(FAMILIES))
 
 
-def rows(config: Config) -> Variants:
-    """Return the language models of the table, as `load_policy` takes them; the base is asked as the adapters are."""
+def rows(config: Config) -> dict[str, dict[str, Any]]:
+    """Return the language models of the table, as a file of variants has them; the base is asked as the adapters are."""
     names = [path.parent.name for path in sorted(ADAPTERS.glob(f"{config.family}-*/{RECORD}"), reverse=True)]  # SFT before PPO
-    found: Variants = {}
+    found: dict[str, dict[str, Any]] = {}
     for name in names:
         found[f"{name}, greedy"] = {"model": f"adapters/{name}"}
         found[f"{name}, drawn"] = {"model": f"adapters/{name}", "temperature": 1.0, "seeds": config.drawn_seeds}

@@ -14,8 +14,9 @@ import psutil
 import ray
 
 from gym_text_policies.commands.options import add_fields
-from gym_text_policies.engines.base import Engine, Job
+from gym_text_policies.engines.base import Engine, EpisodeJob
 from gym_text_policies.engines.options import EngineOptions
+from gym_text_policies.policies.config import PolicyConfig
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -67,7 +68,7 @@ def main() -> None:
 
 def measure(config: Config, name: str, options: EngineOptions) -> dict[str, Any]:
     """Play all episodes once with an engine, after a warm-up."""
-    job = Job(config.environment, {"fold": "test"}, {"model": config.model})
+    job = EpisodeJob(config.environment, {"fold": "test"}, PolicyConfig(config.model))
     start = time.perf_counter()
     with options.make_engine() as engine:
         engine.identify(job)
@@ -78,7 +79,7 @@ def measure(config: Config, name: str, options: EngineOptions) -> dict[str, Any]
     return {"engine": name, "ready": ready, "seconds": seconds, "episodes_per_second": config.episodes / seconds, "load": load}
 
 
-def play(engine: Engine, job: Job, episodes: int) -> float:
+def play(engine: Engine, job: EpisodeJob, episodes: int) -> float:
     """Play, and return the seconds that it took."""
     start = time.perf_counter()
     assert sum(1 for _ in engine.play([(job, range(episodes))])) == episodes

@@ -21,9 +21,11 @@ import gymnasium as gym
 from gym_text.babyai.levels import TASKS
 from gym_text.errors import GymTextError
 from gym_text_policies.commands.options import add_fields
+from gym_text_policies.engines.options import PLAY_OPTIONS, PlayOptions
 from gym_text_policies.experiments import bench
-from gym_text_policies.experiments.variants import policy_options, read_variants
+from gym_text_policies.experiments.variants import read_variants
 from gym_text_policies.load import load_policy
+from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.records import Episode
 from gym_text_policies.report.plots import mean_and_error
 from gym_text_policies.store import EpisodeStore, write_atomically
@@ -41,7 +43,7 @@ Figures = dict[str, tuple[float | None, float | None]]
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(PlayOptions):
     """What to play."""
 
     seeds: int = 3
@@ -54,12 +56,6 @@ class Config:
     """The variants: a YAML file, name -> options of load_policy."""
     folder: str = "runs/study"
     """Run folder; a second run goes on from what is there."""
-    batch: int = 8
-    """Episodes that run at once, asking a model in this process together."""
-    max_concurrency: int = 50
-    """Requests to a provider that wait at once."""
-    retry_errors: bool = False
-    """Play episodes again that ended in an error."""
     results: str = str(HERE / "results")
     """Folder of study.md, study.json and study.png."""
 
@@ -80,9 +76,7 @@ def play(config: Config) -> EpisodeStore:
             first_seed=config.first_seed,
             seeds=config.seeds,
             llm_seeds=config.seeds,
-            batch=config.batch,
-            max_concurrency=config.max_concurrency,
-            retry_errors=config.retry_errors,
+            **{name: getattr(config, name) for name in PLAY_OPTIONS},
         )
     )
     return store
@@ -91,8 +85,9 @@ def play(config: Config) -> EpisodeStore:
 def labels(config: Config) -> dict[str, str]:
     """Return the name of each policy, by its configuration as JSON; random and expert stand beside the variants."""
     env = gym.make("BabyAIText-v0")
-    variants = {"random": {"model": "random"}, **read_variants(config.variants), "gold (expert)": {"model": "gold"}}
-    return {as_key(load_policy(env=env, **policy_options(row)).config): name for name, row in variants.items()}
+    rows = read_variants(config.variants)
+    variants = {"random": PolicyConfig("random"), **{n: r.policy for n, r in rows.items()}, "gold (expert)": PolicyConfig("gold")}
+    return {as_key(load_policy(policy, env).config): name for name, policy in variants.items()}
 
 
 def as_key(config: Mapping[str, Any]) -> str:
@@ -179,7 +174,12 @@ def write(config: Config, store: EpisodeStore) -> str:
     folder = Path(config.results)
     folder.mkdir(parents=True, exist_ok=True)
     settings = {key: value for key, value in dataclasses.asdict(config).items() if key not in ("folder", "results", "variants")}
-    record = {"config": settings, "variants": read_variants(config.variants), "versions": bench.versions(), **record}
+    record = {
+        "config": settings,
+        "variants": {name: row.policy.to_json() for name, row in read_variants(config.variants).items()},
+        "versions": bench.versions(),
+        **record,
+    }
     write_atomically(folder / "study.json", json.dumps(record, indent=1) + "\n")
     note = "Means ± standard errors over the episodes; `all`: the mean of the tasks' means."
     command = f"`python benchmarks/study.py --seeds {config.seeds}`"

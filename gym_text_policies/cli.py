@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import difflib
 import importlib
 import logging
@@ -15,7 +14,11 @@ from typing import Any, Literal, NoReturn
 
 from gym_text.errors import GymTextError, import_extra, unknown_choice
 from gym_text_policies.commands.options import add_fields
+from gym_text_policies.experiments.settings import read_settings
 from gym_text_policies.training.processes import is_first
+
+_FILE = "file of settings"
+"""Name of the parsed argument that is no field."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,8 @@ class Command:
     """Name of the dataclass; its docstring and the strings under its fields are the command's help."""
     function: str = "run"
     """Name of the function. What it returns is printed, unless it is None."""
+    file: str = ""
+    """What the YAML file is that the command may take before its options; empty if it takes none."""
 
     def load(self) -> tuple[type[Any], Callable[[Any], str | None]]:
         """Import and return both."""
@@ -50,7 +55,13 @@ COMMANDS = {
     "dagger": Command(
         "let a tuned model play, and teach it what its expert says", "gym_text_policies.training.dagger", "DAggerConfig"
     ),
-    "search": Command("search for a policy's parameters", "gym_text_policies.search", "SearchConfig", "command"),
+    "search": Command(
+        "search for a policy's parameters",
+        "gym_text_policies.search",
+        "SearchConfig",
+        "command",
+        file="A YAML file with these settings as keys; options beside it replace the file's.",
+    ),
     "average": Command("take the mean of adapters", "gym_text_policies.training.average", "AverageConfig"),
     "ppo": Command("let a language model learn from its own episodes, by PPO", "gym_text_policies.training.ppo", "PPOConfig"),
     "export": Command("write training data in OpenAI's format, and submit it", "gym_text_policies.training.export", "ExportConfig"),
@@ -108,6 +119,8 @@ def make_parser(loaded: Sequence[str] | dict[str, Command] = ()) -> argparse.Arg
         more = config.more_help() if hasattr(config, "more_help") else None
         form = argparse.RawDescriptionHelpFormatter if more else argparse.HelpFormatter
         own = commands.add_parser(name, help=command.help, description=text, epilog=more, formatter_class=form)
+        if command.file:
+            own.add_argument(_FILE, nargs="?", default=argparse.SUPPRESS, metavar="CONFIG", help=command.file)
         add_fields(own, config)
         parser.options += tuple(own._option_string_actions)
     return parser
@@ -121,16 +134,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    values: dict[str, Any] = {}
+    config: Any = None
     try:
         chosen = next((word for word in arguments if not word.startswith("-")), "")
-        values = vars(make_parser([chosen]).parse_args(arguments))
-        config, function = COMMANDS[values["command"]].load()
-        result = function(config(**{field.name: values[field.name] for field in dataclasses.fields(config)}))
+        given = vars(make_parser([chosen]).parse_args(arguments))  # what was given, and no defaults
+        kind, function = COMMANDS[given.pop("command")].load()
+        file = given.pop(_FILE, None)
+        config = read_settings(kind, file, given) if file is not None else kind(**given)
+        result = function(config)
         if result is not None and is_first():
             print(result, flush=True)
     except KeyboardInterrupt:
-        place = f" in {values['folder']}; the same command goes on from there" if values.get("folder") else ""
+        folder = getattr(config, "folder", None)
+        place = f" in {folder}; the same command goes on from there" if folder else ""
         print(f"\nStopped. What is done is kept{place}.", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader, such as head, has read enough

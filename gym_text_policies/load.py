@@ -1,72 +1,82 @@
-"""`load_policy`: from one string to a policy."""
+"""`load_policy`: from one string, or a `PolicyConfig`, to a policy."""
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import gymnasium as gym
 
-from gym_text.errors import UsageError, check_options
-from gym_text_policies.backends import Backend
+from gym_text_policies.backends.base import Backend
 from gym_text_policies.backends.load import load_backend
 from gym_text_policies.backends.local.models import settings_of
+from gym_text_policies.policies.action_rate import ActionRate
 from gym_text_policies.policies.baselines import ControllerPolicy, GoldPolicy, RandomPolicy
+from gym_text_policies.policies.config import DEFAULTS, FIELDS, PolicyConfig
 from gym_text_policies.policies.examples import FewShot, Retrieval, gold_examples
 from gym_text_policies.policies.llm import LLMPolicy
+from gym_text_policies.policies.mixed import MixedPolicy
 from gym_text_policies.policies.searched import load_searched
 from gym_text_policies.policy import Policy, text_spec
 from gym_text_policies.prompts import Prompt
 
 
-def load_policy(model: str | Backend, env: gym.Env[Any, Any], *, seed: int = 0, **options: Any) -> Policy:
+def load_policy(model: str | PolicyConfig | Backend, env: gym.Env[Any, Any], **settings: Any) -> Policy:
     """Return a policy for an environment.
 
     Args:
         model: ``random``, ``gold`` (the environment's expert) or ``controller`` (of a control task). Or a language model:
             ``smollm2`` (the embedded one), ``hf:OWNER/NAME``, a folder (of a model or an adapter), ``adapters/NAME`` (one that
             ships), ``openai:MODEL``, ``ollama:MODEL``, ``tensorzero:FUNCTION``, ``scripted:A|B``, or a `Backend`: see
-            `load_backend`. Or the ``policy.json`` of a search.
+            `load_backend`. Or the ``policy.json`` of a search. Or a `PolicyConfig`.
         env: The environment to play.
-        seed: Seed of all that the policy draws at random.
-        options: Of a language model; see `LLMPolicy`. For a strategy that shows examples also `shots`, how many (3), and
-            `demonstrations`, the number of expert episodes of the train fold to choose them from. An adapter has learnt to be asked
-            in one way, which is its default. All others are the backend's: `load_in_4bit`, `base_url`, `timeout`, `cache` …
+        settings: Fields of `PolicyConfig`, such as `mode`, `history` and `seed`; they replace those of `model`, if that is one.
+            What is not given is as an adapter was trained, else as `DEFAULTS` says. All other settings are options of the
+            backend: `load_in_4bit`, `base_url`, `timeout`, `cache` …
 
     Returns:
         The policy; play it in ``policy.wrap(env)``.
 
     Raises:
-        UsageError: If there is no such model, or the options are not its own.
+        UsageError: If there is no such model, or it does not take the settings.
         MissingDependencyError: If the model's package is not installed.
     """
-    if model in ("random", "gold", "controller"):
-        if options:
-            raise UsageError(f"policy {model!r}: expected no options; got {', '.join(sorted(options))}.")
-        if model == "controller":
-            return ControllerPolicy.of(env)
-        return RandomPolicy(text_spec(env), seed=seed) if model == "random" else GoldPolicy(text_spec(env))
-    if isinstance(model, str) and model.endswith(".json"):
-        check_options(model, options, [])
-        return load_searched(model, env)
-    if isinstance(model, str):
-        options = settings_of(model) | options
-    own = [name for name in inspect.signature(LLMPolicy).parameters if name not in ("backend", "spec", "seed")]
-    own += ["shots", "demonstrations"]
-    backend = load_backend(model, others=own, **{name: value for name, value in options.items() if name not in own})
-    settings = {name: value for name, value in options.items() if name in own}
-    try:
-        return LLMPolicy(backend, text_spec(env), seed=seed, **_with_examples(settings, env))
-    except TypeError as error:
-        raise UsageError(f"policy {model!r}: {error}. Options: {', '.join(own)}.") from error
+    backend = model if isinstance(model, Backend) else None
+    if isinstance(model, PolicyConfig):
+        config = PolicyConfig.of(model.model, **{**model.given, **model.options, **settings})
+    else:
+        config = PolicyConfig.of(model if isinstance(model, str) else "backend", **settings)
+    config.check_used()
+    config = resolved(config)
+    policy = _language_model(config, env, backend) if config.asks_model else _without_model(config, env)
+    given = config.settings
+    if given["noise"] or given["expert_share"]:
+        policy = MixedPolicy(policy, noise=given["noise"], expert_share=given["expert_share"])
+    return policy if given["action_rate"] == 1 else ActionRate(policy, given["action_rate"], given["between"])
 
 
-def _with_examples(options: dict[str, Any], env: gym.Env[Any, Any]) -> dict[str, Any]:
-    """Return the options with the examples that the strategy shows."""
-    strategy = options.get("strategy", "zero_shot")
-    if "examples" in options or not Prompt(strategy).uses_examples:
-        return options
-    nearest = strategy == "retrieval"
-    shots = options.pop("shots", 3)
-    demonstrations = gold_examples(env, options.pop("demonstrations", 50 if nearest else shots))
-    return options | {"examples": (Retrieval if nearest else FewShot)(shots, demonstrations)}
+def resolved(config: PolicyConfig) -> PolicyConfig:
+    """Return a description in which every setting that matters is given: by the user, by the model's own record, or by `DEFAULTS`.
+
+    Raises:
+        UsageError: If the model is an adapter that does not exist, or whose record is damaged.
+    """
+    return config.with_defaults(settings_of(config.model)).with_defaults(DEFAULTS).for_any()
+
+
+def _without_model(config: PolicyConfig, env: gym.Env[Any, Any]) -> Policy:
+    seed = config.settings["seed"]
+    if config.model == "random":
+        return RandomPolicy(text_spec(env), seed=seed)
+    if config.model == "gold":
+        return GoldPolicy(text_spec(env), seed=seed)
+    return ControllerPolicy.of(env) if config.model == "controller" else load_searched(config.model, env)
+
+
+def _language_model(config: PolicyConfig, env: gym.Env[Any, Any], backend: Backend | None) -> Policy:
+    backend = load_backend(backend or config.model, others=FIELDS, **config.options)
+    given = config.settings
+    if not Prompt(given["strategy"]).uses_examples:
+        return LLMPolicy(backend, text_spec(env), config)
+    nearest, shots = given["strategy"] == "retrieval", given["shots"]
+    demonstrations = gold_examples(env, given.get("demonstrations", 50 if nearest else shots))
+    return LLMPolicy(backend, text_spec(env), config, examples=(Retrieval if nearest else FewShot)(shots, demonstrations))

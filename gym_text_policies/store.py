@@ -1,4 +1,4 @@
-"""`EpisodeStore`: a folder of episodes that survives crashes and is found again."""
+"""`RunFolder` and `EpisodeStore`: folders that survive crashes, and whose episodes are found again by their keys."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import re
 import socket
 import sys
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from gym_text import UsageError
 from gym_text.errors import StoreError
@@ -26,56 +26,145 @@ if sys.platform != "win32":
 _logger = logging.getLogger(__name__)
 _PLAIN_BEGIN = re.compile(rb'\{"key": "([0-9a-f]{32})", ')
 _PLAIN_END = b', "error": null}\n'
-"""How a record of an episode without error begins and ends; within a text of JSON the quotes would be escaped."""
+"""First and last bytes of an episode's line without an error. Within a JSON string the quotes would be escaped."""
 
 
-class EpisodeStore:
-    """Episodes as JSON lines in ``FOLDER/episodes.jsonl``; the configuration they belong to in ``FOLDER/config.json``.
+class RunFolder:
+    """A folder that belongs to one configuration, and into which one process at a time writes.
 
-    A record is whole or absent: each is written by one call and synced to disk, and a last line that a crash tore is cut off
-    before the next is written. Where a key was written twice the last record counts.
-
-    One process at a time writes: a store with a configuration from when it is made, any other from its first `append`, until
-    `close`, the end of its ``with`` block, or the end of the process, however it ends. Reading is free, while another writes, too.
+    The configuration is ``FOLDER/config.json``; the lock is ``FOLDER/.lock``, which the system releases when the process ends,
+    however it ends. A folder with a configuration is locked from the start, any other by `lock`. The lock holds until `close`
+    or the end of the ``with`` block.
 
     Args:
         folder: Made if it does not exist.
-        config: What all episodes of the folder share; plain JSON.
+        config: What all runs into the folder share, as plain JSON. None reads, or writes without comparing.
 
     Raises:
-        UsageError: If the folder belongs to another configuration (the keys that differ are named), or a line within the
-            file is no record.
+        UsageError: If the folder belongs to another configuration; the error names the keys that differ.
         StoreError: If another process writes into the folder, or it cannot be written.
     """
 
-    file_name: ClassVar[str] = "episodes.jsonl"
-    record: ClassVar[type[Any]] = Episode
-    """What a line holds: anything with ``key``, ``error``, ``to_json`` and ``from_json``."""
-
     def __init__(self, folder: str | Path, config: Mapping[str, Any] | None = None) -> None:
-        self.folder = Path(folder)
-        self.path = self.folder / self.file_name
+        self.path = Path(folder)
         self._lock: weakref.finalize[Any, Any] | None = None
-        self._places: dict[str, tuple[int, bool]] = {}  # key -> (offset of its line, whether it ended in error)
+        with _writing(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+        if config is not None:
+            self.lock()
+            self._claim(json.loads(json.dumps(config)))
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether this process may write."""
+        return self._lock is not None
+
+    def lock(self) -> None:
+        """Keep other processes from writing into the folder.
+
+        Raises:
+            StoreError: If another process writes into it, or it cannot be written.
+        """
+        with _writing(self.path):
+            file = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            _flock(file, self.path)
+            os.ftruncate(file, 0)
+            os.pwrite(file, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+        except StoreError:
+            os.close(file)
+            raise
+        except OSError:  # a full disk: the lock holds, but its owner stays unnamed
+            pass
+        self._lock = weakref.finalize(self, os.close, file)
+
+    def close(self) -> None:
+        """Let other processes write into the folder."""
+        if self._lock is not None:
+            self._lock()
+            self._lock = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self.close()
+
+    def _claim(self, config: dict[str, Any]) -> None:
+        """Write the folder's configuration, or compare with it."""
+        path = self.path / "config.json"
+        if not path.exists():
+            write_atomically(path, json.dumps(config, indent=2, sort_keys=True) + "\n")
+            return
+        try:
+            stored = json.loads(path.read_bytes())
+            differing = sorted(key for key in config if stored.get(key) != config[key])
+        except (ValueError, AttributeError, RecursionError) as error:
+            raise UsageError(f"{path}: expected a JSON object ({error}). Restore the file, or name another folder.") from None
+        if differing:
+            shown = "; ".join(f"{key}: stored {stored.get(key)!r}, given {config.get(key)!r}" for key in differing)
+            raise UsageError(
+                f"{self.path}: expected the configuration stored there; these keys differ: {shown}. Name another folder."
+            )
+
+
+class Record(Protocol):
+    """What a store keeps."""
+
+    @property
+    def key(self) -> str:
+        """The name by which a stored record is found again."""
+
+    @property
+    def error(self) -> str | None:
+        """What went wrong, or None."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record as plain JSON data, ``key`` and ``error`` among it."""
+
+
+R = TypeVar("R", bound=Record)
+
+
+class RecordStore(Generic[R]):
+    """Records as JSON lines in one file of a run folder.
+
+    A record is whole or absent: each is written by one call and synced to disk, and a last line that a crash tore is cut off before
+    the next is written. Where a key was written twice the last record counts. Reading is free, also while another process writes.
+
+    Args:
+        run: The folder. One without a configuration is locked at the first `append`.
+        file_name: Name of the file in it.
+        from_json: Makes a record of the JSON data that its `to_json` returned.
+
+    Raises:
+        UsageError: If a line within the file is no record.
+    """
+
+    def __init__(self, run: RunFolder, file_name: str, from_json: Callable[[dict[str, Any]], R]) -> None:
+        self.run = run
+        self.path = run.path / file_name
+        self._from_json = from_json
+        self._places: dict[str, tuple[int, bool]] = {}  # key -> (offset of its line, whether it has an error)
         self._lines = 0
         self._end = 0  # bytes of the whole records that have been read or written
-        with _writing(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
-        if config is not None:
-            self._lock_folder()
-            self._claim(json.loads(json.dumps(config)))
         self._read_places()
 
-    def append(self, episode: Episode) -> None:
-        """Write an episode to disk.
+    @property
+    def folder(self) -> Path:
+        """The run folder."""
+        return self.run.path
+
+    def append(self, record: R) -> None:
+        """Write a record to disk.
 
         Raises:
             StoreError: If another process writes into the folder, or the disk is full; what was stored before stays whole.
         """
-        line = json.dumps(episode.to_json(), ensure_ascii=False, allow_nan=False) + "\n"
+        line = json.dumps(record.to_json(), ensure_ascii=False, allow_nan=False) + "\n"
         data = line.encode("utf-8", errors="backslashreplace")
-        if self._lock is None:
-            self._lock_folder()
+        if not self.run.is_locked:
+            self.run.lock()
             self._read_places()
         with _writing(self.path):
             file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
@@ -83,17 +172,17 @@ class EpisodeStore:
                 _write(file, data, self._end)
             finally:
                 os.close(file)
-        self._places[episode.key] = (self._end, episode.error is not None)
+        self._places[record.key] = (self._end, record.error is not None)
         self._end += len(data)
         self._lines += 1
 
     def has(self, key: str, *, retry_errors: bool = False) -> bool:
-        """Return whether the episode of `key` is stored; with `retry_errors`, one that ended in error does not count."""
+        """Return whether the record of `key` is stored; with `retry_errors`, one with an error does not count."""
         place = self._places.get(key)
         return place is not None and not (retry_errors and place[1])
 
-    def episodes(self, keys: Iterable[str] | None = None) -> Iterator[Episode]:
-        """Yield the stored episodes of `keys` (those not stored are passed over), or all, one at a time.
+    def records(self, keys: Iterable[str] | None = None) -> Iterator[R]:
+        """Yield the stored records of `keys`, or all, one at a time; keys that are not stored are skipped.
 
         Raises:
             UsageError: If a record is damaged.
@@ -107,10 +196,10 @@ class EpisodeStore:
                 file.seek(offset)
                 line = file.readline()
                 try:
-                    episode = self.record.from_json(json.loads(line))
+                    record = self._from_json(json.loads(line))
                 except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                     raise _damaged(f"{self.path}, at byte {offset}", line, error) from None
-                yield episode
+                yield record
 
     def __len__(self) -> int:
         return len(self._places)
@@ -120,9 +209,7 @@ class EpisodeStore:
 
     def close(self) -> None:
         """Let others write into the folder. What is stored can still be read."""
-        if self._lock is not None:
-            self._lock()
-            self._lock = None
+        self.run.close()
 
     def __enter__(self) -> Self:
         return self
@@ -130,41 +217,8 @@ class EpisodeStore:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self.close()
 
-    def _lock_folder(self) -> None:
-        """Take the lock of the folder, which the system gives back when this process ends, however it ends."""
-        path = self.folder / ".lock"
-        with _writing(self.folder):
-            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            _flock(file, self.folder)
-            os.ftruncate(file, 0)
-            os.pwrite(file, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
-        except StoreError:
-            os.close(file)
-            raise
-        except OSError:  # a full disk: who holds the lock goes unnamed
-            pass
-        self._lock = weakref.finalize(self, os.close, file)
-
-    def _claim(self, config: dict[str, Any]) -> None:
-        """Write the folder's configuration, or compare with it."""
-        path = self.folder / "config.json"
-        if not path.exists():
-            write_atomically(path, json.dumps(config, indent=2, sort_keys=True) + "\n")
-            return
-        try:
-            stored = json.loads(path.read_bytes())
-            differing = sorted(key for key in config if stored.get(key) != config[key])
-        except (ValueError, AttributeError, RecursionError) as error:
-            raise UsageError(f"{path}: expected a JSON object ({error}). Restore the file, or name another folder.") from None
-        if differing:
-            shown = "; ".join(f"{key}: stored {stored.get(key)!r}, given {config.get(key)!r}" for key in differing)
-            raise UsageError(
-                f"{self.folder}: expected the configuration stored there; these keys differ: {shown}. Name another folder."
-            )
-
     def _read_places(self) -> None:
-        """Read what has been written since the last time; cut off a torn record if this store may write."""
+        """Read what was written since the last time; cut off a torn record if this store may write."""
         if not self.path.exists():
             return
         with self.path.open("rb") as file:
@@ -173,7 +227,7 @@ class EpisodeStore:
                 key, failed = None, False
                 try:
                     if line.endswith(_PLAIN_END) and (begin := _PLAIN_BEGIN.match(line)):
-                        key = begin[1].decode()  # many times as fast as reading it all, which `episodes` does
+                        key = begin[1].decode()  # many times as fast as reading the whole line, which `records` does
                     elif line.endswith(b"\n"):
                         key, failed = _key_of(json.loads(line))
                 except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -185,12 +239,34 @@ class EpisodeStore:
                 self._end += len(line)
                 self._lines += 1
         torn = self.path.stat().st_size - self._end
-        if torn and self._lock is not None:
+        if torn and self.run.is_locked:
             _logger.warning(
                 "%s: cut off a record of %d bytes that was not written whole; its episode will be played again.", self.path, torn
             )
             with _writing(self.path):
                 os.truncate(self.path, self._end)
+
+
+class EpisodeStore(RecordStore[Episode]):
+    """The episodes of a run folder, in ``FOLDER/episodes.jsonl``.
+
+    Args:
+        folder: Made if it does not exist.
+        config: What all episodes of the folder share; see `RunFolder`.
+
+    Raises:
+        UsageError: If the folder belongs to another configuration, or a line within the file is no record.
+        StoreError: If another process writes into the folder, or it cannot be written.
+    """
+
+    file_name: ClassVar[str] = "episodes.jsonl"
+
+    def __init__(self, folder: str | Path, config: Mapping[str, Any] | None = None) -> None:
+        super().__init__(RunFolder(folder, config), self.file_name, Episode.from_json)
+
+    def episodes(self, keys: Iterable[str] | None = None) -> Iterator[Episode]:
+        """Yield the stored episodes of `keys`, or all; see `records`."""
+        return self.records(keys)
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -213,7 +289,7 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def _key_of(record: Any) -> tuple[str, bool]:
-    """Return a record's key and whether its episode ended in error; raise TypeError or KeyError if it is no record."""
+    """Return a record's key and whether it has an error; raise TypeError or KeyError if it is no record."""
     if not isinstance(record, dict):
         raise TypeError(f"a JSON {type(record).__name__}")
     key, error = record["key"], record["error"]

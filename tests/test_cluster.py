@@ -19,9 +19,10 @@ from gym_text import UsageError
 from gym_text.errors import ClusterError
 from gym_text_policies import EpisodeStore, cli
 from gym_text_policies.engines import ray as cluster
-from gym_text_policies.engines.base import Job
+from gym_text_policies.engines.base import EpisodeJob
 from gym_text_policies.engines.local import LocalEngine
 from gym_text_policies.engines.options import EngineOptions
+from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.search import SearchConfig, search
 from gym_text_policies.search.evaluate import Evaluator
 from gym_text_policies.training.collect import CollectConfig, collect
@@ -126,7 +127,7 @@ def test_the_table_equals_that_of_the_local_engine(two_nodes, tmp_path, capsys):
 
 def test_a_level_that_kills_every_worker_stops_the_run_in_one_sentence(two_nodes, monkeypatch):
     monkeypatch.setattr(cluster, "_MOST_DEATHS", 1)
-    job = Job("test_cluster:DeadlyText-v0", {}, {"model": "random"}, batch=1)
+    job = EpisodeJob("test_cluster:DeadlyText-v0", {}, PolicyConfig("random"), batch=1)
     played = []
     with (
         EngineOptions(engine="ray", ray_workers=1).make_engine() as engine,
@@ -171,11 +172,11 @@ def test_a_mistake_is_the_same_error_as_without_a_cluster(two_nodes):
     with EngineOptions(engine="ray", ray_workers=1).make_engine() as engine:
         for make in (engine.identify, LocalEngine().identify):
             with pytest.raises(UsageError, match="Did you mean 'strategy'"):
-                make(Job(GOTO, {}, {"model": "scripted:go", "stratgy": "chat"}))
+                make(EpisodeJob(GOTO, {}, PolicyConfig.of("scripted:go", stratgy="chat")))
 
 
 def test_seeds_are_handed_out_in_ever_smaller_parts():
-    job = Job(GOTO, {}, {"model": "random"}, batch=2)
+    job = EpisodeJob(GOTO, {}, PolicyConfig("random"), batch=2)
     work = cluster._Work([job, job], [deque(range(100)), deque(range(5))])
     parts = list(iter(lambda: work.take(3), None))
     assert [(place, seed) for place, seeds in parts for seed in seeds] == [(0, s) for s in range(100)] + [(1, s) for s in range(5)]
@@ -184,10 +185,10 @@ def test_seeds_are_handed_out_in_ever_smaller_parts():
 
 
 def test_each_process_gets_its_share_of_requests_and_limits():
-    job = Job(GOTO, {}, {"model": "openai:m", "max_cost": 6.0, "max_total_tokens": 100, "timeout": 5}, max_concurrency=50)
-    share = job.share(4)
-    assert share.policy == {"model": "openai:m", "max_cost": 1.5, "max_total_tokens": 25, "timeout": 5}
-    assert share.max_concurrency == 13
+    job = EpisodeJob(GOTO, {}, PolicyConfig.of("openai:m", max_cost=6.0, max_total_tokens=100, timeout=5), max_concurrency=50)
+    part = job.for_one_of(4)
+    assert part.policy.options == {"max_cost": 1.5, "max_total_tokens": 25, "timeout": 5}
+    assert part.max_concurrency == 13
 
 
 @pytest.mark.parametrize("options", [{"engine": "rya"}, {"ray_workers": -1}, {"ray_cpus": 0}, {"ray_gpus": -0.5}], ids=str)
@@ -197,7 +198,7 @@ def test_a_mistake_in_the_options_of_the_engine_is_named(options):
 
 
 def test_a_killed_worker_and_a_lost_node_cost_their_unfinished_episodes_a_retry(two_nodes, caplog):
-    job = Job(GOTO, {}, {"model": "random"}, batch=2)
+    job = EpisodeJob(GOTO, {}, PolicyConfig("random"), batch=2)
     (node,) = two_nodes.worker_nodes
     played = []
     with EngineOptions(engine="ray", ray_workers=2).make_engine() as engine:

@@ -5,7 +5,7 @@ import pytest
 from gym_text import UsageError
 from gym_text_policies import parse_config
 from gym_text_policies.experiments.config import as_config, explain_keys
-from gym_text_policies.experiments.settings import from_plain, read_yaml, variants
+from gym_text_policies.experiments.yaml_files import from_plain, read_yaml, variants
 
 FILE = """\
 agent:
@@ -35,7 +35,7 @@ def write(tmp_path):
 
 def test_a_file_becomes_typed_sections(write):
     config = parse_config(write(FILE))
-    assert (config.agent.policy, config.agent.temperature, config.agent.history) == ("scripted:go forward", 0.5, "all")
+    assert (config.player.model, config.player.temperature, config.player.history) == ("scripted:go forward", 0.5, "all")
     assert config.environment.kwargs == {"task": "goto", "expert": "off"}  # off is a word
     assert (config.experiment.num_runs, config.experiment.verbose, config.experiment.seed) == (3, False, 0)
     assert config.experiments == (config,)
@@ -46,9 +46,9 @@ def test_a_file_becomes_typed_sections(write):
     ("old", "new", "message"),
     [
         ("temperature: .5", "temprature: .5", "line 4: agent: got an unknown key 'temprature'. Did you mean 'temperature'?"),
-        ("temperature: .5", "temperature: hot", "line 4: agent.temperature: expected a number; got 'hot'"),
+        ("temperature: .5", "temperature: hot", "line 4: agent.temperature: expected a number or null; got 'hot'"),
         ("temperature: .5", "temperature: -1", "line 4: agent.temperature: expected a number from 0 to 100; got -1"),
-        ("temperature: .5", "temperature: true", "line 4: agent.temperature: expected a number; got True"),
+        ("temperature: .5", "temperature: true", "line 4: agent.temperature: expected a number or null; got True"),
         ("history: all", "history: few", "line 5: agent.history: expected an integer or 'all'"),
         ("backend: scripted", "backend: opnai", "line 2: agent.backend: expected one of 'local'"),
         ("backend: scripted", "backend: opnai", "did you mean 'openai'?"),

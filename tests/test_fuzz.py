@@ -141,7 +141,7 @@ def test_a_name_of_an_environment_is_read_or_an_error_of_ours(name):
 def test_a_file_of_variants_is_read_or_an_error_of_ours(content):
     with scratch("variants.yaml", content) as path:
         try:
-            assert all(isinstance(options["model"], str) for options in read_variants(path).values())
+            assert all(isinstance(row.policy.model, str) for row in read_variants(path).values())
         except UsageError as error:
             assert "expected" in str(error)
 

@@ -75,7 +75,7 @@ def test_wrong_settings_are_refused(options, message):
 
 
 def test_an_unknown_option_is_named():
-    with pytest.raises(UsageError, match=r"temprature.*Options: strategy, mode"):
+    with pytest.raises(UsageError, match=r"temprature.*Options: strategy, history"):
         load_policy(ScriptedBackend(["drop"]), short_baby(), temprature=1)
 
 

@@ -86,7 +86,7 @@ def test_each_variant_is_a_row_beside_random_and_expert(tmp_path, capsys):
         ("a: !!python/object/apply:os.getcwd []", "expected YAML"),
         ("a: {model: 'scripted:x', histroy: 3}", "variant 'a': .*Did you mean 'history'"),
         ("a: {model: 'scripted:x', seeds: many}", "a: seeds: expected an integer"),
-        ("a: {model: 'scripted:x', with_reward: no}", "variant 'a': with_reward: expected True or False; got 'no'"),
+        ("a: {model: 'scripted:x', with_reward: maybe}", "line 1: a: with_reward: expected true or false or null; got 'maybe'"),
     ],
 )
 def test_a_mistake_in_a_variants_file_is_named(tmp_path, text, message):

@@ -13,9 +13,9 @@ import pytest
 from gym_text import UsageError
 from gym_text_policies import PolicyError, ScriptedBackend, cli, load_policy, rollout
 from gym_text_policies.environments import make_environment
+from gym_text_policies.experiments.settings import read_settings
 from gym_text_policies.policies.forms import Parameter, form_of
 from gym_text_policies.search import SearchConfig, search
-from gym_text_policies.search.config import resolve
 from gym_text_policies.search.evaluate import Evaluator
 from gym_text_policies.search.model import Asking, ModelOptimiser
 from gym_text_policies.search.optimisers import CmaOptimiser
@@ -443,7 +443,7 @@ def test_unknown_keys_of_a_file_are_named_and_options_count_more(tmp_path):
     path = tmp_path / "search.yaml"
     path.write_text("evaluatons: 3\n")
     with pytest.raises(UsageError, match="Did you mean 'evaluations'"):
-        resolve(SearchConfig(config=str(path)))
+        read_settings(SearchConfig, path)
     for text, message in {
         "bias: maybe": "line 1: bias: expected true or false; got 'maybe'",
         "seed: 1\nbounds: [a, 6]": r"line 2: bounds: expected a number",
@@ -453,9 +453,9 @@ def test_unknown_keys_of_a_file_are_named_and_options_count_more(tmp_path):
     }.items():
         path.write_text(text)
         with pytest.raises(UsageError, match=message):
-            resolve(SearchConfig(config=str(path)))
+            read_settings(SearchConfig, path)
     path.write_text("evaluations: 3\nbias: no\nbounds: [-5, 5.5]\nsearch_std: 0.5\nbuffer_size: 7\nwarmup_episodes: 2\n")
-    resolved = resolve(SearchConfig(config=str(path), evaluations=9))
+    resolved = read_settings(SearchConfig, path, {"evaluations": 9})
     assert (resolved.bias, resolved.bounds) == (False, (-5.0, 5.5))
     assert (resolved.evaluations, resolved.search_std, resolved.buffer_size, resolved.warmup_episodes) == (9, 0.5, 7, 2)
 

@@ -29,7 +29,7 @@ def test_the_study_is_five_tasks_from_seed_200_and_the_published_variants_beside
     assert len(config.tasks) == 5 and config.first_seed == 200
     variants = read_variants(config.variants)
     assert list(variants) == ["baseline", "reasoning", "history", "history_and_reasoning", "choose"]
-    assert {options["max_tokens"] for name, options in variants.items() if name != "choose"} == {48}
+    assert {row.policy.max_tokens for name, row in variants.items() if name != "choose"} == {48}
     assert len(study.labels(config)) == 7, "random and the expert stand beside them, and no two are the same"
 
 

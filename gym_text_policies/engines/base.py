@@ -1,4 +1,4 @@
-"""What an engine plays: jobs, each a policy in an environment."""
+"""What an engine plays: jobs. An `EpisodeJob` is a policy in an environment, both by name."""
 
 from __future__ import annotations
 
@@ -8,74 +8,107 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import gymnasium as gym
 
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.load import load_policy
+from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.policy import Policy, environment_config, episode_key
 from gym_text_policies.records import Episode
 from gym_text_policies.rollout import MakeEnv, rollout
 
+Watch = Callable[[int], None]
+"""Called with the number of turns that have been decided."""
+
+
+class Seeded(Protocol):
+    """A result that knows the seed that it belongs to."""
+
+    @property
+    def seed(self) -> int:
+        """The seed."""
+
+
+R = TypeVar("R", bound=Seeded)
+
 
 @dataclass(frozen=True)
-class Job:
-    """A policy in an environment, both by name, so that any process can make them."""
+class Job(ABC, Generic[R]):
+    """Work that any process can do: a result for each seed."""
 
     environment: str
     """Its name, with keyword arguments as in ``BabyAIText-v0?task=goto``; see `environment_maker`."""
+    batch: int = dataclasses.field(default=8, kw_only=True)
+    """Seeds that are worked on at once, asking a model in this process together."""
+
+    @abstractmethod
+    def play(self, seeds: Sequence[int], held: dict[str, Any], watch: Watch | None = None) -> Iterator[R]:
+        """Yield the result of each seed as it is ready.
+
+        Args:
+            seeds: What to play.
+            held: What a process keeps from job to job, such as models.
+            watch: Called with the number of turns that have been decided.
+        """
+
+    @abstractmethod
+    def describe(self, seed: int) -> str:
+        """Name what is played for a seed, for errors."""
+
+    def for_one_of(self, processes: int) -> Self:
+        """Return the job of one of several processes; limits on requests and spending are divided among them."""
+        return self
+
+
+@dataclass(frozen=True)
+class EpisodeJob(Job[Episode]):
+    """A policy in an environment; each seed is an episode."""
+
     arguments: Mapping[str, Any]
-    """More keyword arguments, such as the fold."""
-    policy: Mapping[str, Any]
-    """Options of `load_policy`, ``model`` among them; plain JSON."""
-    batch: int = 8
-    """Episodes that run at once, asking a model in this process together."""
-    max_concurrency: int = 50
+    """More keyword arguments of the environment, such as the fold."""
+    policy: PolicyConfig
+    """Who plays."""
+    max_concurrency: int = dataclasses.field(default=50, kw_only=True)
     """Requests to a provider that wait at once, over all processes."""
 
     def make_policy(self, env: gym.Env[Any, Any]) -> Policy:
         """Make the policy."""
-        return load_policy(env=env, **self.policy)
+        return load_policy(self.policy, env)
 
-    def share(self, processes: int) -> Job:
-        """Return what one of so many processes does: with its part of the requests at once, and of the limits on spending."""
-        limits = {name: self.policy[name] / processes for name in ("max_cost",) if self.policy.get(name)}
-        limits |= {name: max(1, self.policy[name] // processes) for name in ("max_total_tokens",) if self.policy.get(name)}
-        at_once = -(-self.max_concurrency // processes)
-        return dataclasses.replace(self, policy={**self.policy, **limits}, max_concurrency=at_once)
+    def for_one_of(self, processes: int) -> Self:
+        """Return the job of one of several processes: its part of the requests at once, and of the limits on spending."""
+        options = dict(self.policy.options)
+        if options.get("max_cost"):
+            options["max_cost"] /= processes
+        if options.get("max_total_tokens"):
+            options["max_total_tokens"] = max(1, options["max_total_tokens"] // processes)
+        policy = dataclasses.replace(self.policy, options=options)
+        return dataclasses.replace(self, policy=policy, max_concurrency=-(-self.max_concurrency // processes))
 
-    def play(self, seeds: Sequence[int], held: dict[str, Any], watch: Callable[[int], None] | None = None) -> Iterator[Any]:
-        """Play its episodes, and yield each as it ends; whatever is yielded knows its `seed`.
-
-        Args:
-            seeds: Of the episodes.
-            held: What a process keeps from job to job.
-            watch: Called with the number of turns that have been decided.
-        """
+    def play(self, seeds: Sequence[int], held: dict[str, Any], watch: Watch | None = None) -> Iterator[Episode]:
+        """Play the episodes: with one worker and a batch where the model is here, with many workers where it is a provider's."""
         make_env, policy, _ = self.player(held)
-        at_once = {"workers": self.max_concurrency, "batch": 1} if policy.remote else {"batch": self.batch}
-        yield from rollout(make_env, policy, seeds, watch=watch, **at_once)
+        if policy.remote:
+            return rollout(make_env, policy, seeds, watch=watch, workers=self.max_concurrency, batch=1)
+        return rollout(make_env, policy, seeds, watch=watch, batch=self.batch)
 
     def player(self, held: dict[str, Any]) -> tuple[MakeEnv, Policy, Identity]:
-        """Return what plays; it is made once for each process."""
-        if self.name not in held:
+        """Return what plays; it is made once in each process."""
+        name = json.dumps(dataclasses.asdict(self), sort_keys=True, default=str)
+        if name not in held:
             make_env = environment_maker(self.environment, **self.arguments)
             env = make_env()
             policy = self.make_policy(env)
-            held[self.name] = make_env, policy, Identity(environment_config(policy.wrap(env)), policy.config)
+            held[name] = make_env, policy, Identity(environment_config(policy.wrap(env)), policy.config)
             env.close()
-        player: tuple[MakeEnv, Policy, Identity] = held[self.name]
+        player: tuple[MakeEnv, Policy, Identity] = held[name]
         return player
 
     def describe(self, seed: int) -> str:
-        """Say what an episode is."""
-        return f"{self.environment}, seed {seed}, policy {self.policy.get('model')}"
-
-    @property
-    def name(self) -> str:
-        """A text that no other job has."""
-        return json.dumps(dataclasses.asdict(self), sort_keys=True, default=str)
+        """Name an episode."""
+        return f"{self.environment}, seed {seed}, policy {self.policy.model}"
 
 
 @dataclass(frozen=True)
@@ -93,26 +126,26 @@ class Identity:
 
 
 class Engine(ABC):
-    """Plays jobs. What comes out does not depend on the engine, timings and the order aside."""
+    """Plays jobs. The results do not depend on the engine; their order and timings do."""
 
     spreads = False
     """Whether it plays several jobs at the same time."""
 
     @abstractmethod
-    def identify(self, job: Job) -> Identity:
+    def identify(self, job: EpisodeJob) -> Identity:
         """Return what identifies the job's episodes.
 
         Raises:
-            UsageError: If the job names an environment, a model or options that do not exist.
+            UsageError: If the job names an environment, a model or settings that do not exist.
         """
 
     @abstractmethod
-    def play(self, work: Sequence[tuple[Job, Sequence[int]]], *, watch: Callable[[int], None] | None = None) -> Iterator[Episode]:
-        """Play the episodes of these jobs and seeds, and yield each as it ends.
+    def play(self, work: Sequence[tuple[Job[R], Sequence[int]]], *, watch: Watch | None = None) -> Iterator[R]:
+        """Play jobs, and yield each result as it is ready.
 
         Args:
             work: Jobs, and the seeds of each.
-            watch: Called with the number of turns that have been decided, where the engine knows it before the episode's end.
+            watch: Called with the number of turns that have been decided, where the engine knows it before an episode ends.
         """
 
     def close(self) -> None:  # noqa: B027  most have nothing to close

@@ -1,12 +1,11 @@
-"""`LocalEngine`: episodes are played in this process."""
+"""`LocalEngine`: jobs are played in this process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from gym_text_policies.engines.base import Engine, Identity, Job
-from gym_text_policies.records import Episode
+from gym_text_policies.engines.base import Engine, EpisodeJob, Identity, Job, R, Watch
 
 
 class LocalEngine(Engine):
@@ -15,11 +14,11 @@ class LocalEngine(Engine):
     def __init__(self) -> None:
         self._held: dict[str, Any] = {}
 
-    def identify(self, job: Job) -> Identity:
+    def identify(self, job: EpisodeJob) -> Identity:
         """Make the job's policy, if it has not been made, and return what identifies its episodes."""
         return job.player(self._held)[2]
 
-    def play(self, work: Sequence[tuple[Job, Sequence[int]]], *, watch: Callable[[int], None] | None = None) -> Iterator[Episode]:
+    def play(self, work: Sequence[tuple[Job[R], Sequence[int]]], *, watch: Watch | None = None) -> Iterator[R]:
         """Play one job after the other."""
         for job, seeds in work:
             yield from job.play(seeds, self._held, watch)

@@ -1,4 +1,4 @@
-"""`EngineOptions`: which engine plays, as the user says it."""
+"""`EngineOptions` and `PlayOptions`: where and how episodes are played. No result depends on them."""
 
 from __future__ import annotations
 
@@ -43,5 +43,24 @@ class EngineOptions:
         return RayEngine(self.ray_workers, cpus=self.ray_cpus, gpus=self.ray_gpus)
 
 
+@dataclass(frozen=True, kw_only=True)
+class PlayOptions(EngineOptions):
+    """How episodes are played: where, how many at once, and whether failures are tried again."""
+
+    batch: int = 8
+    """Episodes that run at once, asking a model in this process together."""
+    max_concurrency: int = 50
+    """Requests to a provider that wait at once."""
+    retry_errors: bool = False
+    """Play episodes again that ended in an error."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_int("batch", self.batch, 1, 1_000_000)
+        check_int("max_concurrency", self.max_concurrency, 1, 1_000_000)
+
+
 ENGINE_OPTIONS = tuple(field.name for field in dataclasses.fields(EngineOptions))
-"""Names of the options, on which no episode depends."""
+"""Names of the options of the engine."""
+PLAY_OPTIONS = tuple(field.name for field in dataclasses.fields(PlayOptions))
+"""Names of all of them."""

@@ -16,9 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gym_text.errors import ClusterError, import_extra
-from gym_text_policies.engines.base import Engine, Identity, Job
+from gym_text_policies.engines.base import Engine, EpisodeJob, Identity, Job, R, Watch
 from gym_text_policies.engines.local import LocalEngine
-from gym_text_policies.records import Episode
 
 _logger = logging.getLogger(__name__)
 _MOST_DEATHS = 3
@@ -39,10 +38,10 @@ class _Worker:
         """Return the id of the process: a sign that it is ready."""
         return os.getpid()
 
-    def identify(self, job: Job) -> Identity:
+    def identify(self, job: EpisodeJob) -> Identity:
         return self._engine.identify(job)
 
-    def play(self, job: Job, seeds: Sequence[int]) -> Iterator[Episode]:
+    def play(self, job: Job[Any], seeds: Sequence[int]) -> Iterator[Any]:
         yield from self._engine.play([(job, seeds)])
 
 
@@ -61,7 +60,7 @@ class _Task:
 class _Work:
     """What is left to do, and what is being done."""
 
-    jobs: list[Job]
+    jobs: list[Job[Any]]
     left: list[deque[int]]
     """Of each job, the seeds in nobody's hands."""
     tasks: dict[Any, _Task] = field(default_factory=dict)
@@ -109,7 +108,7 @@ class RayEngine(Engine):
         self._idle: deque[Any] = deque()
         self._since = time.monotonic()  # when a worker could last play
 
-    def identify(self, job: Job) -> Identity:
+    def identify(self, job: EpisodeJob) -> Identity:
         """Let a worker make the job's policy, and return what identifies its episodes: no model is loaded in this process."""
         for _ in range(_MOST_DEATHS + 1):
             self._recruit(0)
@@ -117,28 +116,28 @@ class RayEngine(Engine):
                 self._wait({})
             worker = self._idle.popleft()
             try:
-                identity: Identity = self._get(worker.identify.remote(job.share(self._size)))
+                identity: Identity = self._get(worker.identify.remote(job.for_one_of(self._size)))
                 self._idle.append(worker)
                 return identity
             except self._ray.exceptions.RayError as error:
                 self._dismiss(worker, error)
-        raise ClusterError(f"Ray: {_MOST_DEATHS + 1} workers died while they loaded {job.policy.get('model')}. See Ray's logs.")
+        raise ClusterError(f"Ray: {_MOST_DEATHS + 1} workers died while they loaded {job.policy.model}. See Ray's logs.")
 
-    def play(self, work: Sequence[tuple[Job, Sequence[int]]], *, watch: Callable[[int], None] | None = None) -> Iterator[Episode]:
-        """Play all jobs at the same time; `watch` is not called: episodes are known when they have ended.
+    def play(self, work: Sequence[tuple[Job[R], Sequence[int]]], *, watch: Watch | None = None) -> Iterator[R]:
+        """Play all jobs at the same time; `watch` is not called, as episodes are known only when they have ended.
 
         Raises:
             ClusterError: If an episode has cost several workers their lives, or no worker can be started.
         """
-        state = _Work([job.share(self._size) for job, _ in work], [deque(seeds) for _, seeds in work])
+        state = _Work([job.for_one_of(self._size) for job, _ in work], [deque(seeds) for _, seeds in work])
         try:
             while state.tasks or any(state.left):
                 self._recruit(len(state.tasks))
                 self._hand_out(state)
                 for stream in self._wait(state.tasks):
-                    episode = self._receive(stream, state)
-                    if episode is not None:
-                        yield episode
+                    result = self._receive(stream, state)
+                    if result is not None:
+                        yield result
         finally:
             for task in state.tasks.values():  # the caller has left early: no worker is to play on
                 self._ray.kill(task.worker)
@@ -186,11 +185,11 @@ class RayEngine(Engine):
             )
         return [sign for sign in ready if sign in tasks]
 
-    def _receive(self, stream: Any, state: _Work) -> Episode | None:
-        """Return the stream's next episode, or None at its end."""
+    def _receive(self, stream: Any, state: _Work) -> Any | None:
+        """Return the stream's next result, or None at its end."""
         task = state.tasks[stream]
         try:
-            episode: Episode = self._get(next(stream))
+            result = self._get(next(stream))
         except StopIteration:
             del state.tasks[stream]
             self._idle.append(task.worker)
@@ -200,8 +199,8 @@ class RayEngine(Engine):
             self._dismiss(task.worker, error)
             self._retry(task, state, error)
             return None
-        task.seeds.discard(episode.seed)
-        return episode
+        task.seeds.discard(result.seed)
+        return result
 
     def _retry(self, task: _Task, state: _Work, error: Exception) -> None:
         """Put the seeds of a dead worker back."""

@@ -10,17 +10,11 @@ import gymnasium as gym
 import numpy as np
 
 from gym_text.errors import UsageError
-from gym_text_policies.policies.action_rate import ActionRate
 from gym_text_policies.experiments.config import AgentConfig
 from gym_text_policies.load import load_policy
 from gym_text_policies.policies.parsing import parse_fields
-from gym_text_policies.policy import Policy
 from gym_text_policies.records import Decision, Turn, plain
-from gym_text_policies.experiments.redaction import without_secrets
-
-_NO_MODELS = ("random", "gold", "controller")
-_OF_AGENT = ("backend", "model", "action_rate", "between", "options")
-
+from gym_text_policies.policies.config import Depth
 
 class Agent:
     """Decide in a loop of your own, whose environment has no wrappers of the policy.
@@ -43,14 +37,15 @@ class Agent:
     def __init__(self, config: AgentConfig | Mapping[str, Any] | str, env: gym.Env[Any, Any], **settings: Any) -> None:
         if isinstance(config, str):
             config = {"model": config}
-        given = dataclasses.asdict(config) if isinstance(config, AgentConfig) else dict(config)
+        given = {**config.to_json(), "backend": config.backend} if isinstance(config, AgentConfig) else dict(config)
         try:
             self.config = AgentConfig(**{**given, **settings})
         except TypeError as error:
             names = ", ".join(field.name for field in dataclasses.fields(AgentConfig))
             raise UsageError(f"agent: expected the keys {names}; {error}.") from error
-        self.policy = agent_policy(self.config, env)
-        self._depth = 0 if self.config.policy in _NO_MODELS else self.config.history
+        player = self.config.player()
+        self.policy = load_policy(player, env)
+        self._depth: Depth = player.settings["history"] if player.asks_model else 0
         self.reset()
 
     def reset(self, seed: int | None = None) -> None:
@@ -84,26 +79,6 @@ class Agent:
         if self._depth:
             self._pairs.append((obs["text"], self.decision.action))
         return raw_answer(self.decision, action), action
-
-
-def agent_policy(config: AgentConfig, env: gym.Env[Any, Any], *, seed: int = 0) -> Policy:
-    """Return the policy that a configuration means in an environment.
-
-    Raises:
-        UsageError: If there is no such model, or the environment has no such action.
-    """
-    if config.policy in _NO_MODELS:
-        policy = load_policy(config.policy, env, seed=seed)
-    else:
-        settings = {field.name: getattr(config, field.name) for field in dataclasses.fields(config) if field.name not in _OF_AGENT}
-        settings = {name: value for name, value in settings.items() if value is not None}
-        clash = sorted(settings.keys() & config.options.keys())
-        if clash:
-            raise UsageError(f"options: expected options of the backend; {clash[0]!r} is a key of the agent itself.")
-        if without_secrets(config.options) != config.options:
-            raise UsageError("options: expected no key and no password; keys come from the environment alone (OPENAI_API_KEY …).")
-        policy = load_policy(config.policy, env, seed=seed, **settings, **config.options)
-    return policy if config.action_rate == 1 else ActionRate(policy, config.action_rate, config.between)
 
 
 def raw_answer(decision: Decision, action: Any) -> dict[str, Any]:

@@ -14,10 +14,13 @@ from typing import Any, Literal
 import gymnasium as gym
 
 from gym_text.errors import UsageError, check_int
-from gym_text_policies.experiments.settings import Node, build, from_plain, read_yaml, variants
+from gym_text_policies.experiments.redaction import without_secrets
+from gym_text_policies.experiments.settings import build, field_docs
+from gym_text_policies.experiments.yaml_files import Node, from_plain, read_yaml, variants
+from gym_text_policies.load import resolved
+from gym_text_policies.policies.config import DEFAULTS, SETTINGS, PolicyConfig
+from gym_text_policies.engines.options import PlayOptions
 from gym_text_policies.environments import environment_maker
-from gym_text_policies.commands.options import field_docs
-from gym_text_policies.prompts import Prompt
 
 Backend = Literal["local", "transformers", "hf", "openai", "ollama", "tensorzero", "scripted"]
 _OF_GYMNASIUM = {"TaxiLLM-v3": "Taxi", "BlackjackLLM-v1": "Blackjack"}
@@ -27,67 +30,30 @@ FILE = "experiment.yaml"
 
 
 @dataclass(frozen=True)
-class AgentConfig:
-    """Who plays."""
+class AgentConfig(PolicyConfig):
+    """Who plays: a `PolicyConfig` whose model may be given in two parts, as in gym-llm's files."""
 
     backend: Backend | None = None
-    """Where the model runs: local (or transformers), hf, openai, ollama, tensorzero, scripted; left out, `model` says it all."""
-    model: str = "smollm2"
-    """The model's name at that backend; or smollm2, a folder, openai:MODEL …, random, gold, controller."""
-    temperature: float = 0.0
-    """0 takes the most probable; else answers are drawn."""
-    history: int | Literal["all"] = 0
-    """Steps before the present one that the model is shown, or all."""
-    action_rate: int = 1
-    """The model is asked every so many steps."""
-    between: str = "repeat"
-    """What is played in between: repeat (the last action), no-op (the action that does nothing), or an action's name."""
-    strategy: str = "reflection"
-    """What is asked: zero_shot, reasoning, reflection, few_shot, retrieval, chat, balrog, or a template's path."""
-    mode: Literal["text", "json", "choose"] = "text"
-    """How it is answered: in words, as a JSON object, or by a probability for each action."""
-    on_invalid: str = "random"
-    """What is played when an answer cannot be used: random, retry, play, raise, or an action's name."""
-    max_tokens: int | None = None
-    """Most tokens of an answer in words; null for the strategy's own."""
-    own_words: bool = False
-    """Whether the history shows what the model itself said."""
-    with_reward: bool = False
-    """Whether the prompt says what is rewarded."""
-    length_normalised: bool = False
-    """In choose, score an action by the mean log-probability of its tokens."""
-    shots: int | None = None
-    """Examples that few_shot and retrieval show; null for 3."""
-    demonstrations: int | None = None
-    """Expert episodes that these examples are taken from; null for as many as the strategy needs."""
-    options: Mapping[str, Any] = field(default_factory=dict)
-    """Options of the backend: base_url, timeout, retries, cache, prices, max_cost, decide, device …"""
+    """Where the model runs: local (or transformers), hf, openai, ollama, tensorzero, scripted; `model` alone can say it all."""
 
     def __post_init__(self) -> None:
-        if not self.model:
-            raise UsageError("model: expected a model's name; got ''.")
-        if not 0 <= self.temperature <= 100:
-            raise UsageError(f"temperature: expected a number from 0 to 100; got {self.temperature!r}.")
-        if self.history != "all":
-            check_int("history", self.history, 0, 1_000_000)
-        check_int("action_rate", self.action_rate, 1, 1_000_000)
-        Prompt(self.strategy)
+        super().__post_init__()
+        if without_secrets(self.options) != self.options:
+            raise UsageError("options: expected no key and no password; keys come from the environment alone (OPENAI_API_KEY …).")
+        clash = sorted(set(SETTINGS) & self.options.keys())
+        if clash:
+            raise UsageError(f"options: expected options of the backend; {clash[0]!r} is a key of the agent itself.")
 
-    @property
-    def policy(self) -> str:
-        """The string that `load_policy` takes."""
-        if self.backend in (None, "local", "transformers") or self.model.startswith(f"{self.backend}:"):
-            return self.model
-        return f"{self.backend}:{self.model}"
+    def player(self, seed: int = 0) -> PolicyConfig:
+        """Return the description with every setting given; see `resolved`.
 
-    @property
-    def label(self) -> str:
-        """Its name in tables."""
-        if self.policy in ("random", "gold", "controller"):
-            return self.policy
-        every = f", every {self.action_rate} steps" if self.action_rate > 1 else ""
-        name = self.policy if len(self.policy) <= 60 else f"{self.policy[:59]}…"
-        return f"{name}, {self.strategy}, {self.mode}{every}"
+        Args:
+            seed: Of what the policy draws, if the agent has no seed of its own.
+        """
+        prefixed = self.backend not in (None, "local", "transformers") and not self.model.startswith(f"{self.backend}:")
+        model = f"{self.backend}:{self.model}" if prefixed else self.model
+        config = PolicyConfig(model, **self.given, options=self.options).for_any()
+        return resolved(config.with_defaults({"seed": seed}))
 
 
 @dataclass(frozen=True)
@@ -126,8 +92,8 @@ class EnvironmentConfig:
 
 
 @dataclass(frozen=True)
-class RunsConfig:
-    """How often, and what is kept."""
+class RunsConfig(PlayOptions):
+    """How often, where, and what is kept."""
 
     parent: str = "experiments"
     """Folder of all experiments."""
@@ -145,18 +111,12 @@ class RunsConfig:
     """Number of episodes."""
     verbose: bool = True
     """Whether progress is shown."""
-    batch: int = 8
-    """Episodes that run at once, asking a model in this process together."""
-    max_concurrency: int = 50
-    """Requests to a provider that wait at once."""
-    retry_errors: bool = False
-    """Whether a run that goes on plays episodes again that ended in an error."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_int("seed", self.seed, 0, 2**31 - 1)
         check_int("gif_fps", self.gif_fps, 1, 50)
-        for name in ("num_runs", "batch", "max_concurrency"):
-            check_int(name, getattr(self, name), 1, 1_000_000)
+        check_int("num_runs", self.num_runs, 1, 1_000_000)
         if Path(self.name).name != self.name:
             raise UsageError(f"name: expected a folder's name without slashes (its place is `parent`); got {self.name!r}.")
 
@@ -179,6 +139,11 @@ class ExperimentConfig:
     def experiments(self) -> tuple[ExperimentConfig, ...]:
         """All experiments of the batch, this one first."""
         return (dataclasses.replace(self, others=()), *self.others)
+
+    @property
+    def player(self) -> PolicyConfig:
+        """Who plays, with every setting given."""
+        return self.agent.player(self.experiment.seed)
 
     @property
     def folder(self) -> Path:
@@ -213,14 +178,15 @@ def as_config(config: ExperimentConfig | Mapping[str, Any] | str | Path) -> Expe
 
 
 def explain_keys() -> str:
-    """Return all keys of a file with what they mean, a line each."""
+    """Return all keys of a file with what they mean, a line each, and the value that holds if a key is left out."""
     lines = []
     for section, kind in (("agent", AgentConfig), ("environment", EnvironmentConfig), ("experiment", RunsConfig)):
         lines.append(f"{section}:")
         docs = field_docs(kind)
-        for entry in dataclasses.fields(kind):
-            default = "" if entry.default in (dataclasses.MISSING, None, "") else f" [{_yaml_word(entry.default)}]"
-            lines.append(f"  {entry.name + ':':<19}{docs[entry.name]}{default}")
+        for entry in sorted(dataclasses.fields(kind), key=lambda entry: entry.name not in ("model", "backend")):
+            default = DEFAULTS.given.get(entry.name, entry.default) if kind is AgentConfig else entry.default
+            shown = "" if default in (dataclasses.MISSING, None, "") else f" [{_yaml_word(default)}]"
+            lines.append(f"  {entry.name + ':':<19}{docs[entry.name]}{shown}")
     return "\n".join(lines)
 
 

@@ -5,26 +5,27 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gym_text import TextSpec
 from gym_text.errors import UsageError, import_extra
-from gym_text_policies.experiments.agent import agent_policy, raw_answer
+from gym_text_policies.engines.base import EpisodeJob
+from gym_text_policies.experiments.agent import raw_answer
 from gym_text_policies.experiments.bench import versions
-from gym_text_policies.experiments.settings import parse_yaml
 from gym_text_policies.experiments.config import FILE, ExperimentConfig, as_config, explain_keys, parse_config
-from gym_text_policies.report.gif import write_gif
-from gym_text_policies.policy import Policy, environment_config, episode_key
-from gym_text_policies.records import Episode
+from gym_text_policies.experiments.play import ProgressBar, Series, Watch, play_missing, stored
 from gym_text_policies.experiments.redaction import without_secrets
+from gym_text_policies.experiments.yaml_files import parse_yaml
+from gym_text_policies.policies.config import SETTINGS
+from gym_text_policies.policy import text_spec
+from gym_text_policies.records import Episode
 from gym_text_policies.report import write_report
-from gym_text_policies.rollout import rollout
-from gym_text_policies.store import EpisodeStore, write_atomically
+from gym_text_policies.report.gif import write_gif
 from gym_text_policies.report.table import NOTES, Summary, markdown, row
+from gym_text_policies.store import EpisodeStore, write_atomically
 
 _logger = logging.getLogger(__name__)
 _FREE_OPTIONS = ("timeout", "retries", "cache", "prices", "max_cost", "max_total_tokens")
@@ -107,61 +108,55 @@ def run_experiment(config: ExperimentConfig | Mapping[str, Any] | str | Path, fo
 
 def _run(config: ExperimentConfig, folder: Path) -> dict[str, Any]:
     """Run one experiment; return its row of the table."""
-    live = config.environment.kwargs.get("render_mode") == "human"
-    make_env = config.environment.maker()
-    with config.environment.maker(render_mode=None)() as env:
-        policy = agent_policy(config.agent, env, seed=config.experiment.seed)
-        identity = environment_config(policy.wrap(env))
-    seeds = range(config.experiment.seed, config.experiment.seed + config.experiment.num_runs)
-    keys = {seed: episode_key(identity, policy.config, seed) for seed in seeds}
-    pace = dataclasses.replace(config.experiment, batch=1, max_concurrency=1) if live else config.experiment
-    with EpisodeStore(folder, _identity(config)) as store:
-        _write_yaml(folder / FILE, config.to_dict())
-        _write_json(folder / "versions.json", versions())
-        try:
-            missing = [seed for seed, key in keys.items() if not store.has(key, retry_errors=pace.retry_errors)]
-            at_once = {"workers": pace.max_concurrency, "batch": 1} if policy.remote else {"batch": pace.batch}
-            with _progress(config, identity["max_episode_steps"] or 100, len(missing)) as (watch, ended):
-                for episode in rollout(make_env, policy, missing, watch=watch, **at_once):
-                    store.append(episode)
-                    for name in _of_episode(episode):  # of an earlier attempt, which ended in an error
-                        (folder / name).unlink(missing_ok=True)
-                    ended(episode)
-        finally:  # what is done has its figures, whatever ends the run
-            figures = _write_results(config, folder, policy, store.episodes(keys.values()))
-        if config.experiment.save_gif:
-            _write_gifs(config, folder, store.episodes(keys.values()))
+    options, player = config.experiment, config.player
+    if config.environment.kwargs.get("render_mode") == "human":  # the game is shown as it is played: one at a time, here
+        options = dataclasses.replace(options, engine="local", batch=1, max_concurrency=1)
+    job = EpisodeJob(
+        config.environment.full_name,
+        config.environment.kwargs,
+        player,
+        batch=options.batch,
+        max_concurrency=options.max_concurrency,
+    )
+    with options.make_engine() as engine:
+        seeds = range(options.seed, options.seed + options.num_runs)
+        series = Series.of(f"{config.environment.name}, {player.label}", job, engine, seeds)
+        watch = _Files(folder, ProgressBar(lines=True) if options.verbose else Watch())
+        with EpisodeStore(folder, _identity(config)) as store:
+            _write_yaml(folder / FILE, config.to_dict())
+            _write_json(folder / "versions.json", versions())
+            try:
+                play_missing(store, [series], engine, watch, retry_errors=options.retry_errors)
+            finally:  # what is done has its figures, whatever ends the run
+                figures = _write_results(config, folder, stored(store, series))
+            if options.save_gif:
+                _write_gifs(config, folder, stored(store, series))
     return figures
 
 
-@contextmanager
-def _progress(
-    config: ExperimentConfig, limit: int, episodes: int
-) -> Iterator[tuple[Callable[[int], None], Callable[[Episode], None]]]:
-    """Yield what shows the number of steps that were played, and what shows how an episode ended."""
-    tqdm = import_extra("tqdm", "experiments").tqdm
-    interval = 0.2 if sys.stderr.isatty() else 15.0
-    name = f"{config.environment.name}, {config.agent.label}"
-    layout = "{desc}: {n_fmt} steps, at most {total_fmt}{postfix} [{elapsed}]"
-    quiet = not config.experiment.verbose or not episodes
-    with tqdm(total=episodes * limit, desc=name, mininterval=interval, bar_format=layout, disable=quiet) as bar:
+class _Files(Watch):
+    """Removes the files of an episode that is played again: those of its earlier attempt, which ended in an error."""
 
-        def ended(episode: Episode) -> None:
-            if not quiet:
-                reason = f" ({episode.error})" if episode.error else ""
-                line = f"seed {episode.seed}: {episode.outcome}{reason}, return {episode.total_reward:.4g}, {episode.length} steps"
-                bar.write(line, file=sys.stderr, nolock=True)  # Ctrl-C in tqdm's lock ends in an error of its own
+    def __init__(self, folder: Path, watch: Watch) -> None:
+        self._folder = folder
+        self._watch = watch
+        self.showing, self.turns = watch.showing, watch.turns  # type: ignore[method-assign]
 
-        yield bar.update, ended
+    def ended(self, episode: Episode) -> None:
+        for name in _of_episode(episode):
+            (self._folder / name).unlink(missing_ok=True)
+        self._watch.ended(episode)
 
 
-def _write_results(config: ExperimentConfig, folder: Path, policy: Policy, episodes: Iterable[Episode]) -> dict[str, Any]:
+def _write_results(config: ExperimentConfig, folder: Path, episodes: Iterable[Episode]) -> dict[str, Any]:
     """Write metrics and answers; return the row of the table."""
+    with config.environment.make(render_mode=None) as env:
+        spec = text_spec(env)
     summaries = []
     for episode in episodes:
-        _write_answers(folder / _of_episode(episode)[0], episode, policy)
+        _write_answers(folder / _of_episode(episode)[0], episode, spec)
         summaries.append(Summary.of(episode))
-    figures = row(config.environment.name, config.agent.label, summaries)
+    figures = row(config.environment.name, config.player.label, summaries)
     played = [summary for summary in summaries if summary.error is None]
     metrics = {
         "seeds": [episode.seed for episode in played],
@@ -191,7 +186,7 @@ def _write_gifs(config: ExperimentConfig, folder: Path, episodes: Iterable[Episo
             write_gif(path, episode, config.environment.maker(render_mode="rgb_array"), config.experiment.gif_fps)
 
 
-def _write_answers(path: Path, episode: Episode, policy: Policy) -> None:
+def _write_answers(path: Path, episode: Episode, spec: TextSpec) -> None:
     """Write what was answered, by the number of the step; the first is 1. Steps of which nobody was asked are left out."""
     if path.exists():
         return
@@ -199,7 +194,7 @@ def _write_answers(path: Path, episode: Episode, policy: Policy) -> None:
     for number, step in enumerate(episode.steps, start=1):
         decision = step.decision
         if decision.completion is not None or decision.probabilities is not None:
-            action = policy.spec.encode(decision.action, _with_tuples(step.observation))
+            action = spec.encode(decision.action, _with_tuples(step.observation))
             answers[str(number)] = raw_answer(decision, action)
     if answers:
         path.parent.mkdir(exist_ok=True)
@@ -212,14 +207,14 @@ def _with_tuples(observation: Mapping[str, Any]) -> dict[str, Any]:
 
 def _identity(config: ExperimentConfig) -> dict[str, Any]:
     """Return what all runs into a folder must share: all that the episodes depend on."""
-    options = {name: value for name, value in config.agent.options.items() if name not in _FREE_OPTIONS}
-    kwargs = {name: value for name, value in config.environment.kwargs.items() if name != "render_mode"}
-    agent = {**dataclasses.asdict(config.agent), "options": options}
+    player = config.player
+    options = {name: value for name, value in player.options.items() if name not in _FREE_OPTIONS}
+    agent = {"model": player.model, **dict.fromkeys(SETTINGS), **player.given, "options": options}
     data = {
         "experiment": "run",
         **{f"agent.{name}": value for name, value in agent.items()},
         "environment.name": config.environment.name,
-        "environment.kwargs": kwargs,
+        "environment.kwargs": {name: value for name, value in config.environment.kwargs.items() if name != "render_mode"},
         "experiment.seed": config.experiment.seed,
     }
     safe: dict[str, Any] = without_secrets(data)

@@ -1,51 +1,65 @@
-"""Policies by name out of a YAML file: a mapping from a row's name to the options of `load_policy`, ``model`` among them.
-
-A row may also say ``seeds``: how many episodes the benchmark plays of it, where it is not to be ``llm_seeds``.
-"""
+"""Policies by name, from a YAML file: each entry is a `PolicyConfig`, and perhaps how many episodes are played of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import get_type_hints
 
 from gym_text.errors import UsageError, check_int
-from gym_text_policies.experiments.settings import read_yaml
+from gym_text_policies.experiments.settings import read_value
+from gym_text_policies.experiments.yaml_files import Node, read_yaml
+from gym_text_policies.policies.config import SETTINGS, PolicyConfig
 
-Variants = dict[str, dict[str, Any]]
-"""Name -> options of `load_policy`, and perhaps ``seeds``."""
+
+@dataclass(frozen=True)
+class Variant:
+    """A row of a table to be."""
+
+    policy: PolicyConfig
+    seeds: int | None = None
+    """Number of episodes; None is the table's own number."""
 
 
-def read_variants(path: str | Path) -> Variants:
+def read_variants(path: str | Path) -> dict[str, Variant]:
     """Read a file of variants.
 
-    One of two rows::
+    Two rows::
 
         baseline: {model: smollm2, strategy: zero_shot}
-        history: {model: smollm2, strategy: zero_shot, history: 16}
+        history: {model: smollm2, strategy: zero_shot, history: 16, seeds: 20}
+
+    Keys are the fields of `PolicyConfig`, ``seeds``, and options of the model's backend.
 
     Raises:
-        UsageError: If it cannot be read, names a key twice, or is no such mapping; the options themselves are checked when a
+        UsageError: If the file cannot be read, names a key twice, or is no such mapping. Options of backends are checked when a
             policy is made of them.
         MissingDependencyError: If PyYAML is not installed.
     """
     root = read_yaml(path)
     if not isinstance(root.value, dict) or not root.value:
         raise UsageError(f"{path}: expected a mapping such as 'baseline: {{model: smollm2, mode: text}}'; got {root.plain()!r}.")
-    variants: Variants = {}
-    for name, node in root.value.items():
-        options, place = node.plain(), f"{node.place}{name}"
-        if not isinstance(options, dict):
-            raise UsageError(f"{place}: expected options such as {{model: smollm2, mode: text}}; got {options!r}.")
-        if not isinstance(options.get("model"), str):
-            raise UsageError(f"{place}: expected a model, such as 'model: smollm2'; got {options.get('model')!r}.")
-        if "env" in options:
-            raise UsageError(f"{place}: expected options of a policy; got 'env'. Name environments beside the variants.")
-        check_int(f"{place}: seeds", options.get("seeds", 0), 0, 1_000_000)
-        variants[name] = options
-    return variants
+    return {name: _variant(name, node) for name, node in root.value.items()}
 
 
-def policy_options(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what of a row `load_policy` takes: all but how many episodes are played of it."""
-    return {key: value for key, value in row.items() if key != "seeds"}
+def _variant(name: str, node: Node) -> Variant:
+    settings, place = node.plain(), f"{node.place}{name}"
+    if not isinstance(settings, dict):
+        raise UsageError(f"{place}: expected options such as {{model: smollm2, mode: text}}; got {settings!r}.")
+    model, seeds = settings.pop("model", None), settings.pop("seeds", None)
+    if not isinstance(model, str):
+        raise UsageError(f"{place}: expected a model, such as 'model: smollm2'; got {model!r}.")
+    if "env" in settings:
+        raise UsageError(f"{place}: expected options of a policy; got 'env'. Name environments beside the variants.")
+    if seeds is not None:
+        check_int(f"{place}: seeds", seeds, 0, 1_000_000)
+    hints = get_type_hints(PolicyConfig)
+    for key in settings.keys() & set(SETTINGS):
+        try:
+            settings[key] = read_value(settings[key], hints[key])
+        except ValueError as error:
+            raise UsageError(f"{place}: {key}: expected {error}; got {settings[key]!r}.") from error
+    try:
+        return Variant(PolicyConfig.of(model, **settings), seeds)
+    except UsageError as error:
+        raise UsageError(f"{place}: {error}") from error

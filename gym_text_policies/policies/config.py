@@ -1,7 +1,7 @@
 """`PolicyConfig`: the one description of a policy, from a command line, a YAML file or Python, to `load_policy`.
 
-None means that a setting was not given. A model with settings of its own (an adapter, whose record says how it was trained) fills in
-what was not given; `DEFAULTS` fills in the rest. What the user gives always wins.
+None means that a setting was not given. A model with settings of its own fills in what was not given (an adapter's record says
+how it was trained), and `DEFAULTS` the rest. What the user gives always wins.
 """
 
 from __future__ import annotations
@@ -23,21 +23,37 @@ _OF_ANY = ("action_rate", "between", "noise", "expert_share", "seed")
 """Settings that any policy takes, not only a language model."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class PromptOptions:
+    """What a language model is asked; the part of a `PolicyConfig` that training shares with play."""
+
+    strategy: str | None = None
+    """What is asked: zero_shot, reasoning, reflection, few_shot, retrieval, chat, balrog, tenths, or a template's path."""
+    history: Depth | None = None
+    """Steps before the present one that the model is shown, or all."""
+    with_reward: bool | None = None
+    """Whether the prompt says what is rewarded."""
+
+    def asking(self, model: str, **settings: Any) -> PolicyConfig:
+        """Return the description of a model that is asked so.
+
+        Args:
+            model: The model.
+            settings: More fields of `PolicyConfig`.
+        """
+        own = {one.name: getattr(self, one.name) for one in dataclasses.fields(PromptOptions)}
+        return PolicyConfig(model, **own, **settings)
+
+
 @dataclass(frozen=True)
-class PolicyConfig:
+class PolicyConfig(PromptOptions):
     """Who plays, and how it is asked."""
 
     model: str = "smollm2"
     """Language model (smollm2, hf:OWNER/NAME, a folder, adapters/NAME, openai:MODEL, ollama:MODEL, tensorzero:FUNCTION,
     scripted:A|B), or random, gold, controller, or the policy.json of a search."""
-    strategy: str | None = None
-    """What is asked: zero_shot, reasoning, reflection, few_shot, retrieval, chat, balrog, tenths, or a template's path."""
     mode: Mode | None = None
     """How it is answered: in words, as a JSON object, or by a probability for each action."""
-    history: Depth | None = None
-    """Steps before the present one that the model is shown, or all."""
-    with_reward: bool | None = None
-    """Whether the prompt says what is rewarded."""
     own_words: bool | None = None
     """Whether the history shows what the model itself said, not only its actions."""
     temperature: float | None = None
@@ -79,25 +95,44 @@ class PolicyConfig:
                 check_int(name, value, least, most)
         for name, greatest in (("temperature", 100), ("noise", 1), ("expert_share", 1)):
             value = getattr(self, name)
-            if value is not None and not (isinstance(value, int | float) and 0 <= value <= greatest):
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if value is not None and not (number and 0 <= value <= greatest):
                 raise UsageError(f"{name}: expected a number from 0 to {greatest}; got {value!r}.")
         for name in ("with_reward", "own_words", "length_normalised"):
             if not isinstance(getattr(self, name), bool | None):
                 raise UsageError(f"{name}: expected True or False; got {getattr(self, name)!r}.")
+        for name in ("strategy", "on_invalid", "between"):
+            if not isinstance(getattr(self, name), str | None):
+                raise UsageError(f"{name}: expected a text; got {getattr(self, name)!r}.")
         if self.strategy is not None:
             Prompt(self.strategy)
 
     @classmethod
-    def of(cls, model: str, **settings: Any) -> Self:
-        """Return a description from one flat list of settings; those that are no field here are options of the backend."""
-        own = {name: value for name, value in settings.items() if name in FIELDS}
-        others = {name: value for name, value in settings.items() if name not in FIELDS}
-        return cls(model, **{**own, "options": {**own.get("options", {}), **others}})
+    def of(cls, model: str, /, **settings: Any) -> Self:
+        """Return a description from flat settings; those that are no field here are options of the backend."""
+        own = {name: value for name, value in settings.items() if name in SETTINGS}
+        options = settings.pop("options", None) or {}
+        if not isinstance(options, Mapping):
+            raise UsageError(f"options: expected names and values; got {options!r}.")
+        others = {name: value for name, value in settings.items() if name not in SETTINGS}
+        return cls(model, **own, options={**options, **others})
 
     @property
     def given(self) -> dict[str, Any]:
         """The settings that were given, by name, without the model and its options."""
-        return {name: value for name in FIELDS[1:-1] if (value := getattr(self, name)) is not None}
+        return {name: value for name in SETTINGS if (value := getattr(self, name)) is not None}
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All settings by name, with `DEFAULTS` for those that were not given; `max_tokens` and `demonstrations` have none."""
+        return {**DEFAULTS.given, **self.given}
+
+    @property
+    def label(self) -> str:
+        """A short name for tables."""
+        name = self.model if len(self.model) <= 60 else f"{self.model[:59]}…"
+        every = f", every {self.action_rate} steps" if (self.action_rate or 1) > 1 else ""
+        return f"{name}, {self.settings['strategy']}, {self.settings['mode']}{every}" if self.asks_model else f"{name}{every}"
 
     @property
     def asks_model(self) -> bool:
@@ -114,7 +149,7 @@ class PolicyConfig:
         """Return this without a language model's settings, if it is none: so one batch can name policies of both kinds."""
         if self.asks_model:
             return self
-        nothing: dict[str, Any] = dict.fromkeys(set(FIELDS[1:-1]) - set(_OF_ANY))
+        nothing: dict[str, Any] = dict.fromkeys(set(SETTINGS) - set(_OF_ANY))
         return dataclasses.replace(self, options={}, **nothing)
 
     def check_used(self) -> None:
@@ -129,7 +164,9 @@ class PolicyConfig:
 
 
 FIELDS = tuple(one.name for one in dataclasses.fields(PolicyConfig))
-"""Names of all settings: ``model`` first, ``options`` last."""
+"""Names of all fields."""
+SETTINGS = tuple(name for name in FIELDS if name not in ("model", "options"))
+"""Names of those that say how the model is asked and what is drawn."""
 
 DEFAULTS = PolicyConfig(
     strategy="zero_shot",

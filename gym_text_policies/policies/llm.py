@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
 from gym_text import TextSpec
-from gym_text.errors import PolicyError, UsageError, check_bool, check_choice, check_int
+from gym_text.errors import PolicyError, UsageError, check_choice, check_options
 from gym_text.wrappers import History
 from gym_text_policies.backends.base import Answer, Backend, Request
+from gym_text_policies.policies.config import FIELDS, Depth, Mode, PolicyConfig
 from gym_text_policies.policies.examples import Examples
 from gym_text_policies.policies.parsing import parse_action, parse_fields
 from gym_text_policies.policy import Policy
 from gym_text_policies.prompts import Prompt
 from gym_text_policies.records import Decision, Message, Turn
 
-Mode = Literal["text", "json", "choose"]
-MODES = ("text", "json", "choose")
 _MOST_ASKED_AGAIN = 3
 """Times that an answer is asked for again with ``on_invalid="retry"``."""
 _REPLY = "That cannot be used: it has to name exactly one of these actions: {}. Answer again."
@@ -32,69 +32,54 @@ class LLMPolicy(Policy):
     Args:
         backend: The model.
         spec: What the environment tells its players.
-        strategy: What is asked: a template's name, or the path of your own; see `gym_text_policies.prompts`.
-        mode: How it is answered. ``text``: in words, parsed. ``json``: by a JSON object of the strategy's fields, whose
-            action can only be one that can be said now. ``choose``: by the probability of each action that can be said now; a
-            strategy that thinks thinks in words first, which is a second call.
-        history: Steps before this one that the prompt shows, or ``all``; `wrap` puts on the wrapper that keeps them.
-        own_words: Show what the model itself said at these steps, not only the actions. Known where `rollout` plays.
+        config: How it is asked; its model and the backend's options are not used here. What is not given is as `DEFAULTS` says.
+
+            * `mode`: ``text``: the answer is words, which are parsed. ``json``: a JSON object with the strategy's fields, whose
+              action can only be one that is valid now. ``choose``: the probability of each valid action; a strategy that thinks
+              thinks in words first, in a call of its own.
+            * `history`: `wrap` puts on the wrapper that keeps it. `own_words` needs `rollout` or `Agent`, which know the answers.
+            * `on_invalid`: what is played when an answer cannot be used, which is always counted. ``random``: any valid action.
+              ``retry``: say what was wrong and ask again, three times at most, then ``random``. ``play``: the answer itself, so
+              that the game answers it (text games only). ``raise``: end the episode as an error. Or an action's name.
         examples: What a strategy that shows examples shows.
-        with_reward: Whether the prompt says what is rewarded.
-        on_invalid: What to play when an answer cannot be used (it is counted in any case). ``random``: any action that can be said
-            now. ``retry``: say what was wrong and ask again, three times at most, then ``random``. ``play``: the answer itself,
-            so that the game answers it (text games only). ``raise``: end the episode as an error. Or an action's name.
-        max_tokens: Most tokens of an answer in words; by default 16, 60 in ``json``, 200 for a strategy that thinks.
-        temperature: 0: the most probable token, or action. Else they are drawn, from probabilities to the power of 1 / temperature.
-        length_normalised: In ``choose``, score an action by the mean log-probability of its tokens, not by their sum.
-        seed: Seed of all that is drawn at random.
+        settings: Fields of `PolicyConfig` in place of the config's.
+
+    Raises:
+        UsageError: If the environment does not take these settings.
     """
 
     def __init__(
         self,
         backend: Backend,
         spec: TextSpec,
+        config: PolicyConfig | None = None,
         *,
-        strategy: str = "zero_shot",
-        mode: Mode = "text",
-        history: int | Literal["all"] = 0,
-        own_words: bool = False,
         examples: Examples | None = None,
-        with_reward: bool = False,
-        on_invalid: str = "random",
-        max_tokens: int | None = None,
-        temperature: float = 0.0,
-        length_normalised: bool = False,
-        seed: int = 0,
+        **settings: Any,
     ) -> None:
-        super().__init__(spec, seed=seed)
-        check_choice("mode", mode, MODES)
-        if history != "all":
-            check_int("history", history, 0, 1_000_000)
-        if not (isinstance(temperature, (int, float)) and 0 <= temperature <= 100):
-            raise UsageError(f"temperature: expected a number from 0 to 100; got {temperature!r}.")
-        if on_invalid not in ("random", "retry", "play", "raise") and not (
-            spec.encoding in ("text", "index") or on_invalid in {action.name for action in spec.actions}
-        ):
+        check_options("LLMPolicy", settings, FIELDS)
+        given = dataclasses.replace(config or PolicyConfig(), **settings).settings
+        super().__init__(spec, seed=given["seed"])
+        on_invalid: str = given["on_invalid"]
+        if on_invalid not in ("random", "retry", "play", "raise") and spec.encoding not in ("text", "index"):
             check_choice("on_invalid", on_invalid, ["random", "retry", "raise", *(action.name for action in spec.actions)])
         if on_invalid == "play" and spec.encoding != "text":
             raise UsageError(
                 "on_invalid='play': expected a game with text actions, which answers any words; this one's are not text."
             )
         self._backend = backend
-        self._prompt = Prompt(strategy, with_reward=check_bool("with_reward", with_reward))
+        self._prompt = Prompt(given["strategy"], with_reward=given["with_reward"])
         if self._prompt.uses_examples and examples is None:
-            raise UsageError(f"strategy {strategy!r}: expected examples to show; got none. load_policy collects them.")
+            raise UsageError(f"strategy {given['strategy']!r}: expected examples to show; got none. load_policy collects them.")
         self._thinks = len(self._prompt.answer) > 1
-        self._mode = mode
-        self._history = history
-        self._own_words = check_bool("own_words", own_words)
+        self._mode: Mode = given["mode"]
+        self._history: Depth = given["history"]
+        self._own_words: bool = given["own_words"]
         self._examples = examples if self._prompt.uses_examples else None
         self._on_invalid = on_invalid
-        if max_tokens is None:
-            max_tokens = 200 if self._thinks else 60 if mode == "json" else 16
-        self._max_tokens = check_int("max_tokens", max_tokens, 1, 100_000)
-        self._temperature = float(temperature)
-        self._length_normalised = check_bool("length_normalised", length_normalised)
+        self._max_tokens: int = given.get("max_tokens", 200 if self._thinks else 60 if self._mode == "json" else 16)
+        self._temperature = float(given["temperature"])
+        self._length_normalised: bool = given["length_normalised"]
 
     @property
     def remote(self) -> bool:

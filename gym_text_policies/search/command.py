@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gym_text.errors import UsageError, import_extra
-from gym_text_policies.search.config import SearchConfig, resolve
+from gym_text_policies.search.config import SearchConfig
 from gym_text_policies.search.pictures import draw_all
 from gym_text_policies.search.records import Evaluation, Found
 from gym_text_policies.search.run import search
@@ -16,7 +16,6 @@ from gym_text_policies.search.run import search
 
 def command(config: SearchConfig) -> str:
     """Search with a progress bar, draw pictures, and say what was found."""
-    config = resolve(config)
     tqdm = import_extra("tqdm", "bench").tqdm
     if not config.folder:
         raise UsageError("folder: expected a name; got none.")

@@ -1,4 +1,4 @@
-"""`SearchConfig`: all settings of a search, as options and as keys of a YAML file."""
+"""`SearchConfig`: all settings of a search, as options or as keys of a YAML file."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from gym_text.errors import UsageError, check_choice, check_int
 from gym_text.text_env import fold_seed
 from gym_text_policies.engines.options import ENGINE_OPTIONS, EngineOptions
 from gym_text_policies.environments import parse_environment
-from gym_text_policies.experiments.settings import Node, build, from_plain, keys_of, read_yaml
 from gym_text_policies.search.evaluate import Task
 from gym_text_policies.search.model import Asking
 
 OPTIMISERS = ("model", "random", "zero", "cma", "gp", "scripted")
-_FREE = ("config", "folder", "evaluations", "workers", "pictures", "trajectories", "options", *ENGINE_OPTIONS)
+_FREE = ("folder", "evaluations", "workers", "pictures", "trajectories", "options", *ENGINE_OPTIONS)
 
 
 @dataclass(frozen=True)
@@ -27,8 +26,6 @@ class SearchConfig(Asking, EngineOptions):
     the mean return of rollouts on fixed seeds. The folder keeps all; the same command goes on from there.
     """
 
-    config: str = field(default="", metadata={"positional": True, "internal": True})
-    """A YAML file with these settings as keys; options beside it that are not at their default count more."""
     environment: str = "MountainCarContinuous-v0"
     """A Gymnasium id, or one of ours; with keyword arguments as in FrozenLake-v1?is_slippery=False."""
     optimiser: str = "model"
@@ -119,23 +116,3 @@ class SearchConfig(Asking, EngineOptions):
         if "cma" in self.stages:
             settings["cma_starts"] = "solved"  # a folder in which CMA-ES began elsewhere does not go on
         return {"search": 1, **settings}
-
-
-def resolve(config: SearchConfig) -> SearchConfig:
-    """Return the settings of a configuration's YAML file, with those that differ from their defaults beside it.
-
-    Raises:
-        UsageError: If the file is none, or has other keys or values.
-    """
-    if not config.config:
-        return config
-    root = read_yaml(config.config)
-    own = [one for one in dataclasses.fields(SearchConfig) if one.name in keys_of(SearchConfig)]
-    given = {one.name: getattr(config, one.name) for one in own if getattr(config, one.name) != _default(one)}
-    if root.value is None or isinstance(root.value, dict):
-        root = Node({**(root.value or {}), **from_plain(given).value}, root.place)
-    return build(SearchConfig, root)
-
-
-def _default(one: dataclasses.Field[Any]) -> Any:
-    return one.default if one.default_factory is dataclasses.MISSING else one.default_factory()

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
 from gym_text.mountain_car_vector import LIMIT, drive
 from gym_text.wrappers import DescribeObservation
-from gym_text_policies.engines.base import Engine, Job
+from gym_text_policies.engines.base import Engine, Job, Watch
 from gym_text_policies.environments import environment_maker, parse_environment
 from gym_text_policies.policies.forms import Form, form_of
 
@@ -120,8 +120,8 @@ class Evaluator:
     def _spread(self, batch: Sequence[tuple[float, ...]], count: int, keep: bool) -> list[Rollout]:
         """Let the engine play, and return the rollouts in their order."""
         assert self._engine is not None
-        job = RolloutJob(self.task.environment, {}, {}, len(self.task.seeds), task=self.task, parameters=tuple(batch), keep=keep)
-        played = {one.seed: one.rollout for one in cast(Iterator[Numbered], self._engine.play([(job, range(count))]))}
+        job = RolloutJob(self.task.environment, self.task, tuple(batch), keep, batch=len(self.task.seeds))
+        played = {one.seed: one.rollout for one in self._engine.play([(job, range(count))])}
         return [played[i] for i in range(count)]
 
     def _drive(self, pairs: Sequence[tuple[tuple[float, ...], int]], keep: bool) -> list[Rollout]:
@@ -143,16 +143,16 @@ class Numbered:
 
 
 @dataclass(frozen=True)
-class RolloutJob(Job):
-    """Rollouts of several policies, numbered from those of the first on; the numbers stand where other jobs have seeds."""
+class RolloutJob(Job[Numbered]):
+    """Rollouts of several policies. They are numbered, the first policy's first; the numbers take the place of seeds."""
 
-    task: Task = field(kw_only=True)
-    parameters: tuple[tuple[float, ...], ...] = field(kw_only=True)
+    task: Task
+    parameters: tuple[tuple[float, ...], ...]
     """Of each policy."""
-    keep: bool = field(kw_only=True)
-    """Whether to keep what is seen and done."""
+    keep: bool
+    """Whether to keep observations and actions."""
 
-    def play(self, seeds: Sequence[int], held: dict[str, Any], watch: Callable[[int], None] | None = None) -> Iterator[Numbered]:
+    def play(self, seeds: Sequence[int], held: dict[str, Any], watch: Watch | None = None) -> Iterator[Numbered]:
         """Play the rollouts of these numbers."""
         if (name := repr(self.task)) not in held:
             held[name] = Evaluator(self.task)

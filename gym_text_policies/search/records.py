@@ -6,13 +6,13 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 
 from gym_text.errors import UsageError
 from gym_text_policies.search.evaluate import Rollout
-from gym_text_policies.store import EpisodeStore
+from gym_text_policies.store import RecordStore, RunFolder
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,10 @@ class Evaluation:
     summary: str = ""
     """What the rollouts looked like, in words."""
 
-    error: ClassVar[None] = None
+    @property
+    def error(self) -> None:
+        """None: rollouts that fail end the search."""
+        return None
 
     @property
     def key(self) -> str:
@@ -89,19 +92,17 @@ class Evaluation:
         return cls(data["index"], Proposal(**proposal), **rows, successes=data["successes"], summary=data["summary"])
 
 
-class EvaluationStore(EpisodeStore):
-    """The evaluations of a search as JSON lines, as safe from crashes and second writers as episodes are."""
+class EvaluationStore(RecordStore[Evaluation]):
+    """The evaluations of a search, in ``FOLDER/evaluations.jsonl``; see `RunFolder` for the arguments."""
 
-    file_name = "evaluations.jsonl"
-    record = Evaluation
+    file_name: ClassVar[str] = "evaluations.jsonl"
 
-    def add(self, evaluation: Evaluation) -> None:
-        """Write an evaluation to disk."""
-        self.append(cast(Any, evaluation))
+    def __init__(self, folder: str | Path, config: Mapping[str, Any] | None = None) -> None:
+        super().__init__(RunFolder(folder, config), self.file_name, Evaluation.from_json)
 
     def evaluations(self) -> list[Evaluation]:
         """Return all, in their order."""
-        return sorted(cast(list[Evaluation], list(self.episodes())), key=lambda evaluation: evaluation.index)
+        return sorted(self.records(), key=lambda evaluation: evaluation.index)
 
 
 @dataclass(frozen=True)

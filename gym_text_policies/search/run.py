@@ -15,7 +15,7 @@ from gym_text.errors import UsageError
 from gym_text_policies.backends import Backend
 from gym_text_policies.backends.load import load_backend
 from gym_text_policies.policies.searched import policy_record
-from gym_text_policies.search.config import SearchConfig, resolve
+from gym_text_policies.search.config import SearchConfig
 from gym_text_policies.search.evaluate import Evaluator, Rollout
 from gym_text_policies.search.model import ModelOptimiser
 from gym_text_policies.search.optimisers import (
@@ -46,7 +46,6 @@ def search(config: SearchConfig, *, backend: Backend | None = None, watch: Watch
         UsageError: If the folder belongs to another search, or a setting cannot be meant.
         PolicyError: If the model or its provider fails; what was evaluated is kept.
     """
-    config = resolve(config)
     with ExitStack() as stack:
         engine = stack.enter_context(config.make_engine()) if config.engine == "ray" else None
         evaluator = stack.enter_context(closing(Evaluator(config.task, workers=config.workers, engine=engine)))
@@ -78,7 +77,7 @@ def _loop(
             if store is not None:
                 if config.trajectories:
                     save_trajectories(trajectory_path(store.folder, evaluation.index), rollouts)
-                store.add(evaluation)
+                store.append(evaluation)
             history.append(evaluation)
             if top is None or evaluation.value > top.value:
                 top = evaluation

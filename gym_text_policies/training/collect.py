@@ -25,10 +25,11 @@ from typing import Any
 import gymnasium as gym
 
 from gym_text.errors import UsageError, check_choice, check_int, import_extra
-from gym_text_policies.engines.base import Engine, Identity, Job
+from gym_text_policies.engines.base import Engine, EpisodeJob, Identity
 from gym_text_policies.engines.options import EngineOptions
 from gym_text_policies.environments import check_no_fold, environment_maker
 from gym_text_policies.load import load_policy
+from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.policies.mixed import MixedPolicy
 from gym_text_policies.policy import Policy, environment_config, text_spec
 from gym_text_policies.records import Episode
@@ -173,7 +174,14 @@ def _add_rows(
     env, asked, prompt = make_env(), config.asked, config.asked.prompt()
     fates: Counter[str] = Counter()
     if policy is None:
-        job = _CollectJob(environment, arguments, {"model": config.policy}, config.batch, config.max_concurrency, config=config)
+        job = _CollectJob(
+            environment,
+            arguments,
+            PolicyConfig(config.policy),
+            config,
+            batch=config.batch,
+            max_concurrency=config.max_concurrency,
+        )
         identity = engine.identify(job)
         play: _Play = lambda seeds: engine.play([(job, seeds)])  # noqa: E731
     else:
@@ -194,10 +202,10 @@ def _add_rows(
 
 
 @dataclass(frozen=True)
-class _CollectJob(Job):
+class _CollectJob(EpisodeJob):
     """The policy that a configuration names, which may be mixed with others."""
 
-    config: CollectConfig = dataclasses.field(default_factory=CollectConfig)
+    config: CollectConfig
 
     def make_policy(self, env: gym.Env[Any, Any]) -> Policy:
         return _player(self.config, env)

@@ -1,0 +1,120 @@
+"""One description of a policy: what the user gives wins, then what the model was trained with, then the defaults."""
+
+import dataclasses
+import json
+
+import pytest
+
+from gym_text import UsageError
+from gym_text_policies import Agent, cli, load_policy
+from gym_text_policies.experiments import bench
+from gym_text_policies.experiments.config import as_config
+from gym_text_policies.load import resolved
+from gym_text_policies.policies.config import DEFAULTS, SETTINGS, PolicyConfig
+from gym_text_policies.report import table
+from gym_text_policies.search import SearchConfig
+
+ADAPTER = "adapters/babyai-sft"
+LEARNT = {"mode": "choose", "strategy": "chat", "history": "all"}
+
+
+def settings(policy):
+    """Return by what a policy is asked."""
+    return {name: policy.config[name] for name in LEARNT}
+
+
+def test_an_adapter_is_asked_as_it_has_learnt_by_every_door(make):
+    env = make("BabyAIText-v0")
+    assert settings(load_policy(ADAPTER, env)) == LEARNT
+    assert settings(Agent(ADAPTER, env).policy) == LEARNT
+    experiment = as_config({"agent": {"model": ADAPTER}, "environment": {"name": "BabyAIText-v0"}})
+    assert settings(load_policy(experiment.player, env)) == LEARNT
+    assert experiment.player.label == "adapters/babyai-sft, chat, choose"
+
+
+def test_what_the_user_gives_wins_over_what_an_adapter_has_learnt_by_every_door(make):
+    env, given = make("BabyAIText-v0"), {"strategy": "zero_shot", "history": 0}
+    assert settings(load_policy(ADAPTER, env, **given)) == {**given, "mode": "choose"}
+    assert settings(Agent(ADAPTER, env, mode="text", **given).policy) == {**given, "mode": "text"}
+    rows = bench.BenchConfig(models=(ADAPTER,), modes=("choose",), **given).rows()
+    assert settings(load_policy(rows[f"{ADAPTER}, choose"].policy, env)) == {**given, "mode": "choose"}
+    rows = bench.BenchConfig(models=(ADAPTER,), modes=("choose",)).rows()
+    assert settings(load_policy(rows[f"{ADAPTER}, choose"].policy, env)) == LEARNT
+
+
+def test_a_search_s_policy_runs_as_an_experiment(tmp_path, capsys):
+    search = ["search", "--environment", "CartPole-v1", "--optimiser", "zero", "--evaluations", "1", "--num-rollouts", "1"]
+    assert cli.main([*search, "--no-pictures", "--folder", str(tmp_path / "search")]) == 0
+    path = tmp_path / "run.yaml"
+    path.write_text(f"agent: {{model: {tmp_path / 'search' / 'policy.json'}}}\nenvironment: {{name: CartPole-v1}}\n")
+    assert cli.main(["run", str(path), "--folder", str(tmp_path / "run")]) == 0
+    assert "policy.json" in capsys.readouterr().out
+    (row,) = [json.loads((tmp_path / "run" / "metrics.json").read_text())]
+    assert row["episodes"] == 1 and row["length"] > 0
+
+
+@pytest.mark.parametrize("given", [[], ["--seed", "0"], ["--seed", "7"]])
+def test_an_option_that_equals_its_default_replaces_a_file_s_value(tmp_path, monkeypatch, given):
+    path, seen = tmp_path / "search.yaml", []
+    path.write_text("seed: 5\nevaluations: 3\n")
+    monkeypatch.setattr("gym_text_policies.search.command", seen.append)
+    assert SearchConfig.seed == 0, "the default"
+    assert cli.main(["search", str(path), *given]) == 0
+    assert (seen[0].seed, seen[0].evaluations) == (int(given[1]) if given else 5, 3)
+
+
+def test_what_was_not_given_is_none_and_the_defaults_are_in_one_place(make):
+    config = PolicyConfig.of("scripted:drop", history=3, base_url="http://127.0.0.1")
+    assert config.given == {"history": 3} and config.options == {"base_url": "http://127.0.0.1"}
+    filled = resolved(config)
+    assert filled.given == {**DEFAULTS.given, "history": 3} and filled.options == config.options
+    assert set(SETTINGS) - DEFAULTS.given.keys() == {"max_tokens", "demonstrations"}, "which depend on the strategy"
+    llm = load_policy("scripted:drop", make("BabyAIText-v0")).config
+    assert {name: llm[name] for name in DEFAULTS.given.keys() & llm.keys()} == {
+        name: value for name, value in DEFAULTS.given.items() if name in llm
+    }
+
+
+def test_settings_of_a_language_model_mean_nothing_to_other_policies(make):
+    env = make("BabyAIText-v0")
+    with pytest.raises(UsageError, match="policy 'random': expected no options; got mode, timeout"):
+        load_policy("random", env, mode="text", timeout=3)
+    batch = {"agent": {"model": ["random", "scripted:drop"], "mode": "json"}, "environment": {"name": "BabyAIText-v0"}}
+    random, scripted = as_config(batch).experiments
+    assert load_policy(random.player, env).config == {"kind": "random", "seed": 0}
+    assert load_policy(scripted.player, env).config["mode"] == "json"
+
+
+def test_noise_and_the_rate_of_questions_are_settings_of_any_policy(make):
+    env = make("BabyAIText-v0")
+    noisy = load_policy("gold", env, noise=0.25, seed=3).config
+    assert noisy["kind"] == "mixed" and (noisy["noise"], noisy["seed"], noisy["player"]) == (0.25, 3, {"kind": "gold"})
+    assert load_policy(PolicyConfig("random", action_rate=4), env).config["action_rate"] == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("history", -1, "history: expected an integer from 0"),
+        ("history", "al", "history: expected an integer from 0"),
+        ("temperature", -1, "temperature: expected a number from 0 to 100; got -1"),
+        ("temperature", True, "temperature: expected a number from 0 to 100; got True"),
+        ("noise", 1.5, "noise: expected a number from 0 to 1"),
+        ("mode", "chose", "Did you mean 'choose'"),
+        ("strategy", "zero-shot", "Did you mean 'zero_shot'"),
+        ("with_reward", "yes", "with_reward: expected True or False"),
+        ("max_tokens", 0, "max_tokens: expected an integer from 1"),
+        ("model", "", "model: expected a model's name"),
+    ],
+)
+def test_a_mistake_is_named(name, value, message):
+    with pytest.raises(UsageError, match=message):
+        PolicyConfig(**{name: value})
+
+
+def test_a_row_s_label_and_json_have_what_was_given():
+    config = PolicyConfig("m" * 80, strategy="chat", action_rate=2, options={"timeout": 3})
+    assert config.label == "m" * 59 + "…, chat, text, every 2 steps"
+    assert PolicyConfig(**config.to_json()) == config
+    assert json.loads(json.dumps(dataclasses.asdict(config)))["history"] is None
+    assert table.row("env", config.label, [])["policy"] == config.label
