@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_experiment import interrupted, wait_for_lines
+from test_run import interrupted, wait_for_lines
 
 from gym_text_policies import EpisodeStore, cli
 from gym_text_policies.commands import options

@@ -15,7 +15,7 @@ from gym_text.errors import UsageError, check_choice, check_int, import_extra
 from gym_text_policies.engines.base import Engine, EpisodeJob
 from gym_text_policies.engines.options import PlayOptions
 from gym_text_policies.environments import environment_maker, parse_environment
-from gym_text_policies.experiments.play import ProgressBar, Series, play_missing, stored
+from gym_text_policies.experiments.play_missing import ProgressBar, Series, play_missing, stored
 from gym_text_policies.experiments.variants import Variant, read_variants
 from gym_text_policies.policies.config import MODES, PolicyConfig, PromptOptions
 from gym_text_policies.report.table import NOTES, labels, markdown, row

@@ -16,7 +16,7 @@ from gym_text_policies.engines.base import EpisodeJob
 from gym_text_policies.experiments.agent import raw_answer
 from gym_text_policies.experiments.bench import versions
 from gym_text_policies.experiments.config import FILE, ExperimentConfig, as_config, explain_keys, parse_config
-from gym_text_policies.experiments.play import ProgressBar, Series, Watch, play_missing, stored
+from gym_text_policies.experiments.play_missing import ProgressBar, Series, Watch, play_missing, stored
 from gym_text_policies.experiments.redaction import without_secrets
 from gym_text_policies.experiments.yaml_files import parse_yaml
 from gym_text_policies.policies.config import SETTINGS

@@ -1,4 +1,4 @@
-"""Experiments: one YAML file in, one run folder out; the agent in a loop of one's own; the action rate; GIFs."""
+"""Experiments: one YAML file in, one run folder out."""
 
 import json
 import os
@@ -8,15 +8,14 @@ import subprocess
 import sys
 import time
 
-import gymnasium as gym
 import pytest
 
 from gym_text import UsageError
-from gym_text_policies import Agent, EpisodeStore, ScriptedBackend, cli, load_policy, rollout, run_experiment
-from gym_text_policies.experiments.redaction import without_secrets
-from gym_text_policies.policies.action_rate import ActionRate
+from gym_text_policies import EpisodeStore, cli, run_experiment
 
 PLANTED = "sk-planted-0123456789"
+
+
 GYM_LLM_KEYS = """\
 agent:
     backend: 'scripted'
@@ -169,67 +168,6 @@ def test_ctrl_c_keeps_what_is_done_and_the_folder_goes_on(config_file, tmp_path)
     assert read(folder / "metrics.json")["seeds"] == [3]
 
 
-def test_an_agent_plays_in_a_loop_of_ones_own_as_rollout_does(make):
-    def answer(request):
-        return "go forward" if len(request.messages) % 4 else "turn left"
-
-    env = make("BabyAIText-v0", max_episode_steps=8)
-    agent = Agent({"model": "scripted:go forward|turn left", "history": 3, "strategy": "zero_shot"}, env)
-    backend = ScriptedBackend(answer)
-    agent.policy = load_policy(backend, env, history=3)
-    played = []
-    for seed in (0, 1):
-        obs, _ = env.reset(seed=seed)
-        agent.reset(seed=seed)
-        over = False
-        while not over:
-            raw, action = agent.get_action(obs)
-            assert raw["action"] == action
-            obs, _, terminated, truncated, _ = env.step(action)
-            over = terminated or truncated
-            played.append(agent.decision.messages)
-    policy = load_policy(backend, env, history=3)
-    episodes = rollout(lambda: gym.make("BabyAIText-v0", max_episode_steps=8), policy, (0, 1), batch=1)
-    assert played == [step.decision.messages for episode in episodes for step in episode.steps]
-
-
-def test_an_agents_unknown_key_is_named(make):
-    with pytest.raises(UsageError, match=r"expected the keys strategy, .* backend; "):
-        Agent("random", make("BabyAIText-v0"), hstory=3)
-
-
-@pytest.mark.parametrize(("between", "expected"), [("repeat", "LLLRRR"), ("go forward", "LFFRFF")])
-def test_between_questions_the_named_action_is_played(make, between, expected):
-    env = make("BabyAIText-v0")
-    policy = ActionRate(load_policy("scripted:turn left|turn right", env), 3, between)
-    (episode,) = rollout(lambda: gym.make("BabyAIText-v0", max_episode_steps=6), policy, [0])
-    names = {"turn left": "L", "turn right": "R", "go forward": "F"}
-    assert "".join(names[step.decision.action] for step in episode.steps) == expected
-    assert [step.decision.completion is not None for step in episode.steps] == [True, False, False] * 2
-    assert episode.policy["action_rate"] == 3
-
-
-def test_an_action_that_cannot_be_repeated_asks_the_model(make):
-    env = make("CookingWorldText-v0")
-    asked = []
-
-    def answer(request):
-        asked.append(request)
-        return "look around"
-
-    policy = ActionRate(load_policy(ScriptedBackend(answer), env, on_invalid="play"), 4)
-    list(rollout(lambda: gym.make("CookingWorldText-v0", max_episode_steps=8), policy, [0]))
-    assert len(asked) == 2
-
-
-def test_doing_nothing_has_a_name_where_there_is_one(make):
-    pytest.importorskip("Box2D")
-    lander = ActionRate(load_policy("scripted:fire main engine", make("LunarLanderLLM-v2")), 2, "no-op")
-    assert lander._filler == "do nothing"
-    with pytest.raises(UsageError, match="as none here does nothing"):
-        ActionRate(load_policy("scripted:x", make("BabyAIText-v0")), 2, "no-op")
-
-
 def test_no_file_of_a_run_has_a_key(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("OPENAI_API_KEY", PLANTED)
     options = {"base_url": "http://127.0.0.1:9/v1", "retries": 0}
@@ -265,20 +203,3 @@ def test_an_episode_that_is_played_again_has_no_files_of_its_first_attempt(tmp_p
         path.write_text("of the first attempt")
     run_experiment(config, folder)
     assert [path.read_bytes() for path in files] == before
-
-
-def test_a_text_that_only_looks_like_an_address_is_kept():
-    for text in ("http://[a@b", "see http://a.b/c or write to me@x.y", "://@"):
-        assert without_secrets(text).endswith(text.rpartition("@")[2])
-
-
-def test_secrets_are_not_kept(monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", PLANTED)
-    data = {"base_url": "https://me:pass@host:80/v1", "extra": {"Authorization": "x y"}, "max_tokens": 5, "note": f"a {PLANTED}"}
-    kept = without_secrets(data)
-    assert kept == {
-        "base_url": "https://host:80/v1",
-        "extra": {"Authorization": "(not kept)"},
-        "max_tokens": 5,
-        "note": "a (not kept)",
-    }

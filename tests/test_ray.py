@@ -28,6 +28,8 @@ from gym_text_policies.search.evaluate import Evaluator
 from gym_text_policies.training.collect import CollectConfig, collect
 
 GOTO = "BabyAIText-v0?task=goto"
+
+
 MEMORY = 80 * 2**20
 """Bytes of a node's object store, the least that Ray takes."""
 
@@ -127,7 +129,7 @@ def test_the_table_equals_that_of_the_local_engine(two_nodes, tmp_path, capsys):
 
 def test_a_level_that_kills_every_worker_stops_the_run_in_one_sentence(two_nodes, monkeypatch):
     monkeypatch.setattr(cluster, "_MOST_DEATHS", 1)
-    job = EpisodeJob("test_cluster:DeadlyText-v0", {}, PolicyConfig("random"), batch=1)
+    job = EpisodeJob("test_ray:DeadlyText-v0", {}, PolicyConfig("random"), batch=1)
     played = []
     with (
         EngineOptions(engine="ray", ray_workers=1).make_engine() as engine,
@@ -182,19 +184,6 @@ def test_seeds_are_handed_out_in_ever_smaller_parts():
     assert [(place, seed) for place, seeds in parts for seed in seeds] == [(0, s) for s in range(100)] + [(1, s) for s in range(5)]
     sizes = [len(seeds) for _, seeds in parts]
     assert max(sizes) == sizes[0] == 9 and sizes[-1] == 1
-
-
-def test_each_process_gets_its_share_of_requests_and_limits():
-    job = EpisodeJob(GOTO, {}, PolicyConfig.of("openai:m", max_cost=6.0, max_total_tokens=100, timeout=5), max_concurrency=50)
-    part = job.for_one_of(4)
-    assert part.policy.options == {"max_cost": 1.5, "max_total_tokens": 25, "timeout": 5}
-    assert part.max_concurrency == 13
-
-
-@pytest.mark.parametrize("options", [{"engine": "rya"}, {"ray_workers": -1}, {"ray_cpus": 0}, {"ray_gpus": -0.5}], ids=str)
-def test_a_mistake_in_the_options_of_the_engine_is_named(options):
-    with pytest.raises(UsageError, match=next(iter(options))):
-        EngineOptions(**options)
 
 
 def test_a_killed_worker_and_a_lost_node_cost_their_unfinished_episodes_a_retry(two_nodes, caplog):

@@ -1,0 +1,196 @@
+"""YAML files as nodes that know their line, so that a mistake can be named where it stands.
+
+YAML is loaded safely. Booleans are those of YAML 1.2 (true and false; off and no are words), and a mapping has each key once, except
+for what ``<<`` merges. A list anywhere stands for several configurations, one for each entry; a list within a list is a value.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gym_text.errors import UsageError, import_extra
+
+MOST_CONFIGURATIONS = 1000
+"""More than this is taken for a mistake."""
+_MOST_VALUES = 100_000
+"""Of a file, aliases written out: a few lines of aliases of aliases could fill the memory."""
+_PLAIN = {
+    "scalar": (":str", ":int", ":float", ":bool", ":null", ":merge", ":value"),
+    "sequence": (":seq",),
+    "mapping": (":map",),
+}
+"""Ends of the tags that a value may have."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A value and where it stands."""
+
+    value: Any
+    """A scalar, a dict of nodes by name, or a list of nodes."""
+    place: str = ""
+    """File and line, as errors begin; empty for what is in no file."""
+
+    def plain(self) -> Any:
+        """Return the value without places."""
+        if isinstance(self.value, dict):
+            return {key: node.plain() for key, node in self.value.items()}
+        return [node.plain() for node in self.value] if isinstance(self.value, list) else self.value
+
+
+def read_yaml(path: str | Path) -> Node:
+    """Read a YAML file.
+
+    Raises:
+        UsageError: If it cannot be read, is no YAML, or names a key twice.
+        MissingDependencyError: If PyYAML is not installed.
+    """
+    try:
+        text = Path(path).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: expected a YAML file; it cannot be read: {error}.") from error
+    return parse_yaml(text, str(path))
+
+
+def parse_yaml(text: str, source: str) -> Node:
+    """Read a text as YAML; `source` is where it is from.
+
+    Raises:
+        UsageError: If it is no YAML, or names a key twice.
+        MissingDependencyError: If PyYAML is not installed.
+    """
+    yaml = import_extra("yaml", "bench")
+    try:
+        loader = _loader(yaml)(text)
+        try:
+            root = loader.get_single_node()
+            if root is None:
+                return Node(None, f"{source}, line 1: ")
+            _check(loader, root, source)
+            return _from_yaml(loader, root, source)
+        finally:
+            loader.dispose()
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise UsageError(f"{source}, line {line}: expected YAML; {error.problem or error.context}.") from error
+    except UsageError:
+        raise
+    except (yaml.YAMLError, ValueError, RecursionError, AttributeError, LookupError, ArithmeticError) as error:
+        # the latter from `!!int ''`, `!!bool x` and the like, on which PyYAML's own code fails
+        raise UsageError(f"{source}: expected YAML; {' '.join(str(error).split())}.") from error
+
+
+def from_plain(value: Any) -> Node:
+    """Return the node of a plain value, which stands in no file."""
+    if isinstance(value, Mapping):
+        return Node({str(key): from_plain(part) for key, part in value.items()})
+    return Node([from_plain(part) for part in value]) if isinstance(value, (list, tuple)) else Node(value)
+
+
+def variants(node: Node) -> list[tuple[Node, dict[str, Any]]]:
+    """Return what a node stands for: itself without lists, and for each list the entry that was taken, by its path.
+
+    >>> [chosen for _, chosen in variants(from_plain({"a": {"b": [1, 2]}, "c": 3}))]
+    [{'a.b': 1}, {'a.b': 2}]
+
+    Raises:
+        UsageError: If a list is empty, or there are more than 1000 variants.
+    """
+    found = list(itertools.islice(_variants(node, ""), MOST_CONFIGURATIONS + 1))
+    if len(found) > MOST_CONFIGURATIONS:
+        raise UsageError(f"{node.place}expected lists that make {MOST_CONFIGURATIONS} configurations at most; there are more.")
+    return found
+
+
+def _loader(yaml: Any) -> Any:
+    """Return a safe loader for which off, on, yes, no and dates are words, and which makes no more than a number of values."""
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]  # the base comes from an optional package
+        made = 0
+
+        def count(self, values: int) -> None:
+            self.made += values
+            if self.made > _MOST_VALUES:
+                raise ValueError(f"at most {_MOST_VALUES} values, aliases written out; there are more")
+
+        def flatten_mapping(self, node: Any) -> None:
+            super().flatten_mapping(node)
+            self.count(len(node.value))
+
+    Loader.yaml_implicit_resolvers = {
+        first: [
+            (tag, pattern)
+            for tag, pattern in resolvers
+            if not tag.endswith(":timestamp") and (first in "tTfF" or not tag.endswith(":bool"))
+        ]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+    return Loader
+
+
+def _check(loader: Any, root: Any, path: str) -> None:
+    """Raise `UsageError` if a mapping names a key twice or by no scalar, or a value is to be another type's object."""
+    waiting, seen = [root], set()
+    while waiting:
+        node = waiting.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if not node.tag.endswith(_PLAIN[node.id]):
+            raise UsageError(f"{path}, line {node.start_mark.line + 1}: expected YAML without types of its own; got {node.tag!r}.")
+        if node.id == "scalar":
+            continue
+        if node.id == "sequence":
+            waiting += node.value
+            continue
+        keys = set()
+        for key_node, value_node in node.value:
+            waiting.append(value_node)
+            if key_node.tag.endswith((":merge", ":value")):  # << and =, which are made no values of
+                continue
+            if key_node.id != "scalar":
+                raise UsageError(f"{path}, line {key_node.start_mark.line + 1}: expected a word as key; got a {key_node.id}.")
+            key = str(loader.construct_object(key_node, deep=True))
+            if key in keys:
+                raise UsageError(f"{path}, line {key_node.start_mark.line + 1}: expected each key once; {key!r} comes twice.")
+            keys.add(key)
+
+
+def _from_yaml(loader: Any, node: Any, path: str) -> Node:
+    loader.count(1)
+    place = f"{path}, line {node.start_mark.line + 1}: "
+    if node.id == "sequence":
+        return Node([_from_yaml(loader, part, path) for part in node.value], place)
+    if node.id == "scalar":
+        return Node(loader.construct_object(node), place)
+    loader.flatten_mapping(node)
+    parts: dict[str, Node] = {}
+    for key_node, value_node in node.value:
+        key = str(loader.construct_object(key_node, deep=True))
+        part = _from_yaml(loader, value_node, path)
+        parts[key] = Node(part.value, f"{path}, line {key_node.start_mark.line + 1}: ")
+    return Node(parts, place)
+
+
+def _variants(node: Node, path: str) -> Iterator[tuple[Node, dict[str, Any]]]:
+    if isinstance(node.value, list):
+        if not node.value:
+            raise UsageError(f"{node.place}{path}: expected a list with at least one entry; it is empty.")
+        for number, entry in enumerate(node.value):
+            if isinstance(entry.value, list):
+                yield entry, {path: entry.plain()}
+            else:
+                for found, chosen in _variants(entry, path):
+                    yield found, {path: number if isinstance(entry.value, dict) else entry.value, **chosen}
+    elif isinstance(node.value, dict):
+        names = list(node.value)
+        parts = [list(_variants(node.value[name], f"{path}.{name}" if path else name)) for name in names]
+        for combination in itertools.product(*parts):
+            values = {name: found for name, (found, _) in zip(names, combination, strict=True)}
+            yield Node(values, node.place), {key: value for _, chosen in combination for key, value in chosen.items()}
+    else:
+        yield node, {}

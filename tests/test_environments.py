@@ -1,0 +1,42 @@
+"""Environments by one string."""
+
+import pytest
+
+from gym_text import UsageError
+from gym_text_policies.environments import environment_maker, parse_environment
+from gym_text_policies.policy import environment_config
+
+
+def test_a_name_holds_an_id_and_its_arguments():
+    assert parse_environment("BabyAIText-v0") == ("BabyAIText-v0", {})
+    name = "BabyAIText-v0?task=goto&num_dists=2&feedback=True&level=None&text='1'"
+    arguments = {"task": "goto", "num_dists": 2, "feedback": True, "level": None, "text": "1"}
+    assert parse_environment(name) == ("BabyAIText-v0", arguments)
+    assert parse_environment("gym_text:LunarLanderLLM-v2") == ("LunarLanderLLM-v2", {})
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("BabyAIText-v1", "Did you mean 'BabyAIText-v0'"),
+        ("no_such_module:BabyAIText-v0", "expected a module that registers it"),
+        ("./gym_text:BabyAIText-v0", "'./gym_text' is no module's name"),
+        ("BabyAIText-v0?task", r"expected BabyAIText-v0\?key=value&key=value, each key once; got 'task'"),
+        ("BabyAIText-v0?task=goto&task=open", "got 'task=open'"),
+        ("BabyAIText-v0?task=goto&", "got ''"),
+    ],
+)
+def test_a_name_that_means_nothing_is_refused(name, message):
+    with pytest.raises(UsageError, match=message):
+        parse_environment(name)
+
+
+def test_an_environment_is_made_by_its_name_whose_arguments_come_first():
+    env = environment_maker("BabyAIText-v0?task=goto&fold=dev&max_episode_steps=7", fold="test", expert="off")()
+    arguments = environment_config(env)["kwargs"]
+    assert arguments == {"task": "goto", "fold": "dev", "expert": "off"}
+    assert env.spec.max_episode_steps == 7
+    with pytest.raises(UsageError, match="Did you mean 'num_dists'"):
+        environment_maker("BabyAIText-v0?num_dist=2")
+    with pytest.raises(UsageError, match="num_dists: expected an integer"):
+        environment_maker("BabyAIText-v0?task=goto&num_dists=two")()
