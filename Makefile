@@ -9,7 +9,7 @@ bench: .venv/ready
 	@$(BIN)/python benchmarks/policies.py $(ARGS)
 
 test: .venv/ready
-	@$(BIN)/python -m pytest -n 2 --dist loadfile
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --durations 10
 
 check: .venv/ready
 	$(BIN)/ruff check .

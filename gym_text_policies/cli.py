@@ -1,4 +1,4 @@
-"""The command line, `gym-text`: a table of commands, each in a module that is imported when it is used."""
+"""The command line, `gym-text`: a table of commands. A command's module is imported when the command is used."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _FILE = "file of settings"
 
 @dataclass(frozen=True)
 class Command:
-    """One command: a config dataclass, whose fields are its options, and the function that takes it."""
+    """One command: a config dataclass, whose fields are the options, and the function that takes it."""
 
     help: str
     """What it does, in half a line."""
     module: str
-    """Where both are; imported when the command is used."""
+    """Module of both."""
     config: str
     """Name of the dataclass; its docstring and the strings under its fields are the command's help."""
     function: str = "run"
-    """Name of the function. What it returns is printed, unless it is None."""
+    """Name of the function. The text that it returns is printed; None prints nothing."""
     file: str = ""
-    """What the YAML file is that the command may take before its options; empty if it takes none."""
+    """Help for the YAML file that the command may take before its options; empty if it takes none."""
 
     def load(self) -> tuple[type[Any], Callable[[Any], str | None]]:
         """Import and return both."""
@@ -87,7 +87,7 @@ def complete(config: CompletionConfig) -> str:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that says which command or option was meant."""
+    """A parser that names the command or option that was probably meant."""
 
     options: tuple[str, ...] = ()
     """Options of the command that is used."""
@@ -103,7 +103,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def make_parser(loaded: Sequence[str] | dict[str, Command] = ()) -> argparse.ArgumentParser:
-    """Return the parser; only the commands in `loaded` are imported and have their options."""
+    """Return the parser. Only the commands in `loaded` are imported and get their options."""
     parser = _Parser(
         prog="gym-text",
         description="Language models, and anything else that acts, in text games and control tasks.",
@@ -159,7 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def console() -> None:
-    """Run `main` and leave at once: a worker that waits for a model must not hold up the exit."""
+    """Run `main` and exit at once: a thread that waits for a model must not delay the exit."""
     status = main()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -20,21 +20,21 @@ from gym_text.lunar_lander import import_box2d
 from gym_text.wrappers import DescribeObservation
 
 _OF_MAKE = ("max_episode_steps", "disable_env_checker", "render_mode")
-"""Keyword arguments that `gym.make` takes itself."""
+"""Keyword arguments that `gym.make` itself takes."""
 
 
 def parse_environment(name: str) -> tuple[str, dict[str, Any]]:
-    """Return the id and the keyword arguments that a name means.
+    """Return the id and the keyword arguments that a name stands for.
 
     >>> parse_environment("BabyAIText-v0?task=goto&num_dists=2")
     ('BabyAIText-v0', {'task': 'goto', 'num_dists': 2})
 
     Args:
-        name: An id, and after a question mark ``key=value`` pairs with ``&`` between them. A value is a Python literal; what is
-            none is a string. The id may begin with the module that registers it, as in ``my_package:MyText-v0``.
+        name: An id, and after a question mark ``key=value`` pairs with ``&`` between them. A value is a Python literal, or else
+            a string. The id may begin with the module that registers it, as in ``my_package:MyText-v0``.
 
     Raises:
-        UsageError: If the id is not registered, or a pair is none or comes twice.
+        UsageError: If the id is not registered, a pair is malformed, or a key comes twice.
     """
     env_id, _, query = name.partition("?")
     module, _, bare = env_id.rpartition(":")
@@ -57,21 +57,21 @@ def parse_environment(name: str) -> tuple[str, dict[str, Any]]:
 
 
 def check_no_fold(option: str, environments: Iterable[str], fold: str) -> None:
-    """Raise `UsageError` if the name of an environment that is played in a certain fold names one itself."""
+    """Raise `UsageError` if a name gives a fold, where the command itself chooses it."""
     for name in environments:
         if "fold" in parse_environment(name)[1]:
             raise UsageError(f"{option}: expected the {fold} fold alone; got {name!r}. Leave the fold out.")
 
 
 def environment_maker(name: str, **defaults: Any) -> functools.partial[gym.Env[Any, Any]]:
-    """Return what makes the environment of a name.
+    """Return a function without arguments that makes an environment.
 
     Args:
         name: See `parse_environment`.
-        defaults: Keyword arguments for which the name has no others.
+        defaults: Keyword arguments; those in the name replace them.
 
     Raises:
-        UsageError: If there is no such environment, or the arguments are not its own.
+        UsageError: If there is no such environment, or it does not take the arguments.
     """
     env_id, arguments = parse_environment(name)
     arguments = defaults | arguments
@@ -83,17 +83,17 @@ def environment_maker(name: str, **defaults: Any) -> functools.partial[gym.Env[A
 
 
 def make_environment(env_id: str, **arguments: Any) -> gym.Env[Any, Any]:
-    """Make an environment that a language model can play: where it has no words of its own, `DescribeObservation` gives it some.
+    """Make an environment that a language model can play; one without text observations is wrapped in `DescribeObservation`.
 
-    A ``fold`` goes to the environment, if it takes one, else to the wrapper. An environment that is registered without a limit and
-    may go on for ever gets one from its description.
+    A ``fold`` goes to the environment if it takes one, else to the wrapper. An environment that is registered without a step limit
+    gets the limit of its description.
 
     Args:
         env_id: A registered id.
         arguments: Of `gym.make`, and of the environment.
 
     Raises:
-        UsageError: If nothing can be said of it, or it does not take the arguments.
+        UsageError: If it has no description, or does not take the arguments.
     """
     fold = None if _takes_fold(env_id) else arguments.pop("fold", None)
     if str(gym.registry[env_id].entry_point).startswith("gymnasium.envs.box2d."):
@@ -117,11 +117,11 @@ def make_environment(env_id: str, **arguments: Any) -> gym.Env[Any, Any]:
 
 
 def remake_environment(record: Mapping[str, Any], **arguments: Any) -> gym.Env[Any, Any]:
-    """Make the environment that an episode was played in, without the wrappers of its policy.
+    """Make the environment of a stored episode, without the wrappers of its policy.
 
     Args:
         record: ``episode.environment``.
-        arguments: More of them: a `render_mode`.
+        arguments: More keyword arguments, such as `render_mode`.
     """
     described: Mapping[str, Any] = next((kwargs for name, kwargs in record["wrappers"] if name == "DescribeObservation"), {})
     limits = {"max_episode_steps": record["max_episode_steps"]} if record["max_episode_steps"] else {}
@@ -130,7 +130,7 @@ def remake_environment(record: Mapping[str, Any], **arguments: Any) -> gym.Env[A
 
 
 def playable_ids(*, gymnasium: bool) -> list[str]:
-    """Return the ids of our environments; with `gymnasium` also its own that have a description, each in its newest version."""
+    """Return the ids of our environments; with `gymnasium` also those of Gymnasium that have a description, newest versions only."""
     ours = [name for name, spec in gym.registry.items() if str(spec.entry_point).startswith("gym_text.")]
     others: dict[str, EnvSpec] = {}
     for spec in gym.registry.values() if gymnasium else ():
@@ -141,34 +141,34 @@ def playable_ids(*, gymnasium: bool) -> list[str]:
 
 
 def _speaks(spec: EnvSpec) -> bool:
-    """Whether an environment is ours, or has a description."""
+    """Whether an environment has text observations, or a description that gives it some."""
     module, _, name = str(spec.entry_point).partition(":")
     return module.startswith("gym_text.") or (module.startswith("gymnasium.envs.") and name in DESCRIBED)
 
 
 def _parameters(env_id: str) -> list[inspect.Parameter]:
-    """Return the parameters of what makes an environment."""
+    """Return the parameters of an environment's constructor."""
     entry = gym.registry[env_id].entry_point
     creator: Any = load_env_creator(entry) if isinstance(entry, str) else entry
     return list(inspect.signature(creator).parameters.values()) if creator else []
 
 
 def _has_window(env_id: str) -> bool:
-    """Whether an environment opens a window of its own; for the others a wrapper does."""
+    """Whether an environment opens its own window for ``human``; the others need a wrapper."""
     entry = gym.registry[env_id].entry_point
     creator: Any = load_env_creator(entry) if isinstance(entry, str) else entry
     return "human" in getattr(creator, "metadata", {}).get("render_modes", ())
 
 
 def _takes_fold(env_id: str) -> bool:
-    """Whether an environment has folds of its own; Gymnasium's have none, whatever else some of them take."""
+    """Whether an environment takes a fold. Gymnasium's take none, although some accept any keyword."""
     if str(gym.registry[env_id].entry_point).startswith("gymnasium."):
         return False
     return any(p.name == "fold" or p.kind is p.VAR_KEYWORD for p in _parameters(env_id))
 
 
 def _value(text: str) -> Any:
-    """Return the Python literal that a text is, or else the text."""
+    """Return the value of a Python literal, or the text itself if it is none."""
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):

@@ -1,8 +1,8 @@
 """`RayEngine`: the same rollout, spread over the processes of a Ray cluster (https://docs.ray.io).
 
-Each worker is a Ray actor that holds its models and its JVM from job to job. It gets some seeds of a job at a time, fewer as the
-work runs out (guided self-scheduling, Polychronopoulos and Kuck 1987), and streams the episodes back as they end. The seeds of a
-worker that dies, or whose node is lost, go to others; what it had finished is here already. No process but this one writes.
+Each worker is a Ray actor that keeps its models and its JVM from job to job. It gets some seeds of a job at a time, fewer as the
+work runs out (guided self-scheduling, Polychronopoulos and Kuck 1987), and streams the episodes back as they end. If a worker dies,
+or its node is lost, its unfinished seeds go to other workers; its finished episodes have already arrived. Only this process writes.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from gym_text_policies.engines.local import LocalEngine
 
 _logger = logging.getLogger(__name__)
 _MOST_DEATHS = 3
-"""Workers that may die over one episode; with one more the run stops."""
+"""Workers that may die while they play the same episode; one more stops the run."""
 _PATIENCE = 300.0
-"""Seconds to wait for the first worker that can play, while none can."""
+"""Seconds to wait while no worker can play."""
 _POLL = 5.0
-"""Seconds after which a waiting driver looks whether its patience is at an end."""
+"""Seconds between two looks at the clock while the driver waits."""
 
 
 class _Worker:
-    """What runs in each process of the cluster."""
+    """The actor that runs in each process of the cluster."""
 
     def __init__(self) -> None:
         self._engine = LocalEngine()
 
     def process(self) -> int:
-        """Return the id of the process: a sign that it is ready."""
+        """Return the id of the process, which shows that it is ready."""
         return os.getpid()
 
     def identify(self, job: EpisodeJob) -> Identity:
@@ -51,25 +51,25 @@ class _Task:
 
     worker: Any
     job: int
-    """Place of the job among those that are played."""
+    """Index of the job."""
     seeds: set[int]
-    """Those not yet played."""
+    """The seeds that are not played yet."""
 
 
 @dataclass
 class _Work:
-    """What is left to do, and what is being done."""
+    """The seeds that are left, and those that workers play now."""
 
     jobs: list[Job[Any]]
     left: list[deque[int]]
-    """Of each job, the seeds in nobody's hands."""
+    """For each job the seeds that no worker has."""
     tasks: dict[Any, _Task] = field(default_factory=dict)
-    """Stream of episodes -> what comes out of it."""
+    """Stream of results -> the task that it belongs to."""
     deaths: Counter[tuple[int, int]] = field(default_factory=Counter)
-    """(job, seed) -> workers that died while they had it."""
+    """(job, seed) -> number of workers that died while they had it."""
 
     def take(self, workers: int) -> tuple[int, list[int]] | None:
-        """Take seeds for one of so many workers out of what is left; None if nothing is."""
+        """Return the index of a job and some of its seeds, for one of this many workers; None if no seed is left."""
         place = next((i for i, seeds in enumerate(self.left) if seeds), None)
         if place is None:
             return None
@@ -80,7 +80,7 @@ class _Work:
 
 
 class RayEngine(Engine):
-    """Plays on a Ray cluster: one that this process is connected to, or that of RAY_ADDRESS, or a new one on this machine.
+    """Plays on a Ray cluster: the one this process is connected to, else the one at RAY_ADDRESS, else a new one on this machine.
 
     Args:
         workers: Number of processes that play; 0: as many as the cluster has room for.
@@ -109,7 +109,7 @@ class RayEngine(Engine):
         self._since = time.monotonic()  # when a worker could last play
 
     def identify(self, job: EpisodeJob) -> Identity:
-        """Let a worker make the job's policy, and return what identifies its episodes: no model is loaded in this process."""
+        """Let a worker make the job's policy, and return what identifies its episodes. No model is loaded in this process."""
         for _ in range(_MOST_DEATHS + 1):
             self._recruit(0)
             while not self._idle:
@@ -152,20 +152,20 @@ class RayEngine(Engine):
             self._ray.shutdown()
 
     def _recruit(self, playing: int) -> None:
-        """Start workers in place of those that are gone; one for which there is no room waits until there is."""
+        """Start workers until there are enough; Ray lets one wait until there is room for it."""
         while playing + len(self._idle) + len(self._starting) < self._size:
             worker = self._make_worker()
             self._starting[worker.process.remote()] = worker
 
     def _hand_out(self, state: _Work) -> None:
-        """Give every idle worker something to do."""
+        """Give every idle worker some seeds."""
         while self._idle and (taken := state.take(self._size)):
             worker, (place, seeds) = self._idle.popleft(), taken
             stream = worker.play.options(num_returns="streaming").remote(state.jobs[place], seeds)
             state.tasks[stream] = _Task(worker, place, set(seeds))
 
     def _wait(self, tasks: dict[Any, _Task]) -> list[Any]:
-        """Wait until something happens; note the workers that got ready, and return the streams that have something."""
+        """Wait for news: note the workers that are ready, and return the streams that have a result or have ended."""
         ready, _ = self._ray.wait([*tasks, *self._starting], num_returns=1, timeout=_POLL, fetch_local=False)
         for sign in ready:
             worker = self._starting.pop(sign, None)
@@ -203,7 +203,7 @@ class RayEngine(Engine):
         return result
 
     def _retry(self, task: _Task, state: _Work, error: Exception) -> None:
-        """Put the seeds of a dead worker back."""
+        """Put the unfinished seeds of a dead worker back."""
         state.left[task.job].extendleft(sorted(task.seeds, reverse=True))
         state.deaths.update((task.job, seed) for seed in task.seeds)
         worst = max(task.seeds, key=lambda seed: state.deaths[task.job, seed], default=None)
@@ -214,7 +214,7 @@ class RayEngine(Engine):
             )
 
     def _get(self, reference: Any) -> Any:
-        """Return a result; what the worker itself raised is raised here as it was."""
+        """Return a result, or raise what the worker raised."""
         try:
             return self._ray.get(reference)
         except self._ray.exceptions.RayTaskError as error:
@@ -238,6 +238,6 @@ def _connect(ray: Any) -> None:
 
 
 def _sentence(error: Exception) -> str:
-    """Return the first line of what Ray says, which goes on for pages."""
+    """Return the first line of an error of Ray's, which may fill pages."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0][:200] if lines else ''}"

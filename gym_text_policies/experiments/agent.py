@@ -1,4 +1,4 @@
-"""`Agent`: a policy for a loop of your own, which keeps what the policy has to remember of an episode."""
+"""`Agent`: a policy for your own loop; it keeps the history of the episode."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from gym_text_policies.policies.parsing import parse_fields
 from gym_text_policies.records import Decision, Turn, plain
 from gym_text_policies.policies.config import Depth
 
+
 class Agent:
-    """Decide in a loop of your own, whose environment has no wrappers of the policy.
+    """Decide in your own loop, in an environment without the policy's wrappers.
 
     >>> import gymnasium as gym, gym_text
     >>> env = gym.make("BabyAIText-v0")
@@ -29,9 +30,9 @@ class Agent:
     ('go forward', 2)
 
     Args:
-        config: The section ``agent`` of an experiment, as such or as a mapping; or a model's name.
+        config: The section ``agent`` of an experiment, as a config or a mapping; or a model's name.
         env: The environment to play, for its `text_spec`.
-        settings: Keys of that section, in place of the config's.
+        settings: Keys of that section; they replace the config's.
     """
 
     def __init__(self, config: AgentConfig | Mapping[str, Any] | str, env: gym.Env[Any, Any], **settings: Any) -> None:
@@ -49,23 +50,23 @@ class Agent:
         self.reset()
 
     def reset(self, seed: int | None = None) -> None:
-        """Begin an episode: forget the last one.
+        """Begin an episode and forget the last one.
 
         Args:
-            seed: Seed of what the policy draws in this episode.
+            seed: Seed of the policy's random draws in this episode.
         """
         self._rng = np.random.default_rng(seed)
         self._pairs: list[tuple[str, str]] = []
         self._completions: tuple[str | None, ...] = ()
         self._last_action = ""
         self.decision: Decision | None = None
-        """The last decision, whole."""
+        """The last decision."""
 
     def get_action(self, obs: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
         """Decide on an observation.
 
         Returns:
-            What the model answered (see `raw_answer`), and the environment's action.
+            The model's answer (see `raw_answer`), and the environment's action.
         """
         obs = dict(obs)
         obs.setdefault("last_action", self._last_action)

@@ -24,7 +24,7 @@ from gym_text_policies.environments import environment_maker
 
 Backend = Literal["local", "transformers", "hf", "openai", "ollama", "tensorzero", "scripted"]
 _OF_GYMNASIUM = {"TaxiLLM-v3": "Taxi", "BlackjackLLM-v1": "Blackjack"}
-"""Ids that gym-llm gives to Gymnasium's environments (https://github.com/rsanchezmo/gym-llm, MIT)."""
+"""gym-llm's ids of Gymnasium's environments (https://github.com/rsanchezmo/gym-llm, MIT)."""
 FILE = "experiment.yaml"
 """Name of the resolved configuration in a run folder."""
 
@@ -58,7 +58,7 @@ class AgentConfig(PolicyConfig):
 
 @dataclass(frozen=True)
 class EnvironmentConfig:
-    """Where it plays."""
+    """The environment."""
 
     name: str
     """Id of the environment, such as CookingWorldText-v0, or any Gymnasium id that has a description."""
@@ -74,7 +74,7 @@ class EnvironmentConfig:
 
     @property
     def full_name(self) -> str:
-        """The registered id, with what the name says after a question mark."""
+        """The registered id, with the arguments after the question mark."""
         env_id, mark, query = self.name.partition("?")
         of_gymnasium = _OF_GYMNASIUM.get(env_id)
         if of_gymnasium and env_id not in gym.registry:
@@ -83,7 +83,7 @@ class EnvironmentConfig:
         return f"{env_id}{mark}{query}"
 
     def maker(self, **more: Any) -> functools.partial[gym.Env[Any, Any]]:
-        """Return what makes the environment, with `more` in place of keyword arguments of the same names."""
+        """Return a function that makes the environment; `more` replaces keyword arguments of the same names."""
         return environment_maker(self.full_name, **{**self.kwargs, **more})
 
     def make(self, **more: Any) -> gym.Env[Any, Any]:
@@ -129,11 +129,11 @@ class ExperimentConfig:
     agent: AgentConfig = AgentConfig()
     experiment: RunsConfig = RunsConfig()
     label: str = field(default="", metadata={"internal": True})
-    """What tells it from the others of its batch."""
+    """Distinguishes it from the others of its batch."""
     others: tuple[ExperimentConfig, ...] = field(default=(), metadata={"internal": True})
     """The rest of the batch."""
     source: Mapping[str, Any] = field(default_factory=dict, metadata={"internal": True}, repr=False, compare=False)
-    """What it was made of, with the lists."""
+    """The file's content, lists included."""
 
     @property
     def experiments(self) -> tuple[ExperimentConfig, ...]:
@@ -147,7 +147,7 @@ class ExperimentConfig:
 
     @property
     def folder(self) -> Path:
-        """The run folder, of this moment if its name has date and time."""
+        """The run folder; a name with date and time has the present moment."""
         stamp = f"_{datetime.now():%Y-%m-%d_%H-%M-%S}" if self.experiment.use_datetime else ""
         return Path(self.experiment.parent) / f"{self.experiment.name or _as_name(self.environment.name)}{stamp}"
 
@@ -171,7 +171,7 @@ def parse_config(path: str | Path, changes: Mapping[str, Any] | None = None) -> 
 
 
 def as_config(config: ExperimentConfig | Mapping[str, Any] | str | Path) -> ExperimentConfig:
-    """Return a configuration that is given as such, as nested mappings, or as a file."""
+    """Return a configuration that is given as a config, nested mappings, or a file."""
     if isinstance(config, ExperimentConfig):
         return config
     return parse_config(config) if isinstance(config, (str, Path)) else _config(from_plain(config), {})

@@ -1,4 +1,4 @@
-"""What may be a key is kept out of all that is written."""
+"""Keys and passwords are kept out of every file that is written."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 _SECRET_NAME = re.compile(r"(^|_)(key|secret|password|authorization|token|credentials?)$", re.IGNORECASE)
 _PASSWORD = re.compile(r"(?<=://)[^/?#\s]*@")
-"""Who is named before the host in an address, anywhere in a text."""
+"""User and password before the host of an address, anywhere in a text."""
 _HIDDEN = "(not kept)"
 
 
 def without_secrets(data: Any) -> Any:
-    """Return plain data without what may be a key: values of such names, passwords in addresses, and the environment's own keys."""
+    """Return plain data without secrets: values of names like ``key``, passwords in addresses, and keys in environment variables."""
     if isinstance(data, Mapping):
         return {name: _HIDDEN if _SECRET_NAME.search(str(name)) else without_secrets(value) for name, value in data.items()}
     if isinstance(data, (list, tuple)):

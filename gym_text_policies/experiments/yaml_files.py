@@ -15,25 +15,25 @@ from typing import Any
 from gym_text.errors import UsageError, import_extra
 
 MOST_CONFIGURATIONS = 1000
-"""More than this is taken for a mistake."""
+"""More configurations than this are taken for a mistake."""
 _MOST_VALUES = 100_000
-"""Of a file, aliases written out: a few lines of aliases of aliases could fill the memory."""
+"""Most values in a file, aliases expanded: a few lines of nested aliases could fill the memory."""
 _PLAIN = {
     "scalar": (":str", ":int", ":float", ":bool", ":null", ":merge", ":value"),
     "sequence": (":seq",),
     "mapping": (":map",),
 }
-"""Ends of the tags that a value may have."""
+"""Endings of the YAML tags that a value may have."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """A value and where it stands."""
+    """A value and the line it stands on."""
 
     value: Any
     """A scalar, a dict of nodes by name, or a list of nodes."""
     place: str = ""
-    """File and line, as errors begin; empty for what is in no file."""
+    """File and line, the beginning of an error message; empty for a value that is in no file."""
 
     def plain(self) -> Any:
         """Return the value without places."""
@@ -57,7 +57,7 @@ def read_yaml(path: str | Path) -> Node:
 
 
 def parse_yaml(text: str, source: str) -> Node:
-    """Read a text as YAML; `source` is where it is from.
+    """Parse a YAML text; `source` names its origin in errors.
 
     Raises:
         UsageError: If it is no YAML, or names a key twice.
@@ -85,20 +85,20 @@ def parse_yaml(text: str, source: str) -> Node:
 
 
 def from_plain(value: Any) -> Node:
-    """Return the node of a plain value, which stands in no file."""
+    """Return a plain value as nodes without a place."""
     if isinstance(value, Mapping):
         return Node({str(key): from_plain(part) for key, part in value.items()})
     return Node([from_plain(part) for part in value]) if isinstance(value, (list, tuple)) else Node(value)
 
 
 def variants(node: Node) -> list[tuple[Node, dict[str, Any]]]:
-    """Return what a node stands for: itself without lists, and for each list the entry that was taken, by its path.
+    """Return the configurations that a node stands for, each with the list entries that were chosen, by their paths.
 
     >>> [chosen for _, chosen in variants(from_plain({"a": {"b": [1, 2]}, "c": 3}))]
     [{'a.b': 1}, {'a.b': 2}]
 
     Raises:
-        UsageError: If a list is empty, or there are more than 1000 variants.
+        UsageError: If a list is empty, or there are more than 1000 configurations.
     """
     found = list(itertools.islice(_variants(node, ""), MOST_CONFIGURATIONS + 1))
     if len(found) > MOST_CONFIGURATIONS:
@@ -107,7 +107,7 @@ def variants(node: Node) -> list[tuple[Node, dict[str, Any]]]:
 
 
 def _loader(yaml: Any) -> Any:
-    """Return a safe loader for which off, on, yes, no and dates are words, and which makes no more than a number of values."""
+    """Return a safe loader that reads off, on, yes, no and dates as words, and that limits the number of values."""
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]  # the base comes from an optional package
         made = 0
@@ -133,7 +133,7 @@ def _loader(yaml: Any) -> Any:
 
 
 def _check(loader: Any, root: Any, path: str) -> None:
-    """Raise `UsageError` if a mapping names a key twice or by no scalar, or a value is to be another type's object."""
+    """Raise `UsageError` if a mapping has a key twice or a key that is no scalar, or a value has a tag of its own."""
     waiting, seen = [root], set()
     while waiting:
         node = waiting.pop()
