@@ -130,7 +130,7 @@ def remake_environment(record: Mapping[str, Any], **arguments: Any) -> gym.Env[A
 
 
 def playable_ids(*, gymnasium: bool) -> list[str]:
-    """Return the ids of our environments; with `gymnasium` also those of Gymnasium that have a description, newest versions only."""
+    """Return the ids of our environments; with `gymnasium` also Gymnasium's that have a description, newest versions only."""
     ours = [name for name, spec in gym.registry.items() if str(spec.entry_point).startswith("gym_text.")]
     others: dict[str, EnvSpec] = {}
     for spec in gym.registry.values() if gymnasium else ():

@@ -12,9 +12,9 @@ import numpy as np
 from gym_text.errors import UsageError
 from gym_text_policies.experiments.config import AgentConfig
 from gym_text_policies.load import load_policy
+from gym_text_policies.policies.config import Depth
 from gym_text_policies.policies.parsing import parse_fields
 from gym_text_policies.records import Decision, Turn, plain
-from gym_text_policies.policies.config import Depth
 
 
 class Agent:

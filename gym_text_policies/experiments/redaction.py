@@ -14,7 +14,7 @@ _HIDDEN = "(not kept)"
 
 
 def without_secrets(data: Any) -> Any:
-    """Return plain data without secrets: values of names like ``key``, passwords in addresses, and keys in environment variables."""
+    """Return plain data without secrets: values named like ``key``, passwords in addresses, keys of environment variables."""
     if isinstance(data, Mapping):
         return {name: _HIDDEN if _SECRET_NAME.search(str(name)) else without_secrets(value) for name, value in data.items()}
     if isinstance(data, (list, tuple)):
