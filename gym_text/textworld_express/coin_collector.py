@@ -19,6 +19,7 @@ from gym_text.textworld_express.env import (
     Range,
     TextWorldExpressEnv,
 )
+from gym_text.textworld_express.planner import PlannerConfig
 
 COIN_COLLECTOR_SPEC = TextSpec(
     goal="Search the rooms of the house for the coin, which lies in plain view in one of them, and take it.",
@@ -89,9 +90,7 @@ class CoinCollectorEnv(TextWorldExpressEnv):
     game_spec = COIN_COLLECTOR_SPEC
     most_actions = 15
     most_actions_ever = 18
-    gold_agent = "CoinGoldAgent"
-    agent_plans = 4
-    agent_searches = True
+    planner_config = PlannerConfig(agent="CoinGoldAgent", agent_plans=4, agent_searches=True)
     parameters: ClassVar[dict[str, Range | Flag]] = {
         "num_locations": Range("numLocations", 1, 11),
         "num_distractor_items": Range("numDistractorItems", 0, 10),

@@ -19,6 +19,7 @@ from gym_text.textworld_express.env import (
     Range,
     TextWorldExpressEnv,
 )
+from gym_text.textworld_express.planner import PlannerConfig
 
 COMMONSENSE_SPEC = TextSpec(
     goal=(
@@ -93,9 +94,7 @@ class CommonsenseEnv(TextWorldExpressEnv):
     game_spec = COMMONSENSE_SPEC
     most_actions = 42
     most_actions_ever = 46
-    gold_agent = "TWCGoldAgent"
-    agent_plans = 4
-    agent_searches = True
+    planner_config = PlannerConfig(agent="TWCGoldAgent", agent_plans=4, agent_searches=True)
     parameters: ClassVar[dict[str, Range | Flag]] = {
         "num_locations": Range("numLocations", 1, 3),
         "num_items_to_put_away": Range("numItemsToPutAway", 1, 4),

@@ -19,6 +19,7 @@ from gym_text.textworld_express.env import (
     Range,
     TextWorldExpressEnv,
 )
+from gym_text.textworld_express.planner import PlannerConfig
 
 COOKING_WORLD_SPEC = TextSpec(
     goal=(
@@ -100,8 +101,7 @@ class CookingWorldEnv(TextWorldExpressEnv):
     game_spec = COOKING_WORLD_SPEC
     most_actions = 77
     most_actions_ever = 255
-    gold_agent = "CookingWorldGoldAgent"
-    agent_plans = 4
+    planner_config = PlannerConfig(agent="CookingWorldGoldAgent", agent_plans=4)
     parameters: ClassVar[dict[str, Range | Flag]] = {
         "num_locations": Range("numLocations", 1, 11),
         "num_ingredients": Range("numIngredients", 1, 5),
