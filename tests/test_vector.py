@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-from gym_text import StepOrderError, UsageError
+from gym_text import EngineError, StepOrderError, UsageError
 from gym_text.textworld_express.vector import TextWorldExpressVectorEnv
 
 ID = "CookingWorldText-v0"
@@ -107,6 +107,24 @@ def test_mistakes_are_refused():
     vector.close()
     with pytest.raises(UsageError, match="num_envs"):
         gym.make_vec(ID, num_envs=0)
+
+
+def test_after_an_error_in_the_middle_of_a_step_every_game_begins_anew(monkeypatch):
+    vector = gym.make_vec(ID, num_envs=3, expert="off")
+    first, _ = vector.reset(seed=0)
+
+    def fail(action):
+        raise EngineError("broken")
+
+    monkeypatch.setattr(vector.unwrapped.envs[1], "_play", fail)
+    with pytest.raises(EngineError, match="broken"):
+        vector.step(["look around"] * 3)
+    monkeypatch.undo()
+    with pytest.raises(StepOrderError, match="step: expected running episodes; there are none. Call reset"):
+        vector.step(["look around"] * 3)
+    with pytest.raises(StepOrderError, match="expected every game to be reset first"):
+        vector.reset(options={"reset_mask": np.array([True, False, True])})
+    assert same(vector.reset(seed=0)[0], first)
 
 
 def test_it_warns_of_a_limit_below_the_experts_path():

@@ -25,6 +25,8 @@ from gym_text.textworld_express.signals import SignalHandlers
 _EXTRA = "textworld"
 _HEAP = "-Xmx1g"
 """Most memory of Java: 64 games take under 0.5 GB, and Java's own default is a quarter of the machine."""
+_SEPARATOR = "\x1e"
+"""Joins strings on their way from Java: ASCII's record separator, which no text of the games contains."""
 _CLONE_FS = 0x200
 """Linux flag of ``unshare``: give this thread a working directory of its own."""
 _start_lock = threading.Lock()
@@ -200,7 +202,6 @@ class Game:
         self._seed: int | None = None
         self._java = _python_interface()()
         self._step = self._java.stepJSON
-        self._encodable = _java().encodable
         self._java_error: Any = import_extra("jpype", _EXTRA).JException
         with self._errors():
             complaint = _in_package_folder(lambda: str(self._java.load(name, self._parameters)))
@@ -219,7 +220,7 @@ class Game:
         """Begin the level `seed` of `fold`; return the engine's own solution, unverified, and the first state."""
         state = self._state(self._generate(seed, fold, gold=True))
         with self._errors():
-            return _java().strings(self._java.getGoldActionSequence()), state
+            return _strings(self._java.getGoldActionSequence()), state
 
     def _generate(self, seed: int, fold: str, *, gold: bool) -> str:
         """Begin a level, and return the engine's answer."""
@@ -236,7 +237,7 @@ class Game:
         """Play an action; one that is not among the valid ones costs a step and is answered by the game."""
         _enter()
         try:  # not `_errors`: this is the hot path, and a context manager costs a microsecond and a half
-            return self._state(str(self._step(self._encodable(action))))
+            return self._state(str(self._step(_encodable(action))))
         except self._java_error as error:
             raise _failure(self, error) from error
 
@@ -244,7 +245,7 @@ class Game:
         """Play actions one after the other; return the state after the last, None if there are none."""
         with self._errors():
             for action in actions[:-1]:
-                self._step(self._encodable(action))
+                self._step(_encodable(action))
         return self.step(actions[-1]) if actions else None
 
     def winning(self, path: Sequence[str], state: State) -> tuple[str, ...] | None:
@@ -326,33 +327,14 @@ def _failure(game: Game, error: Exception) -> EngineError:
     return EngineError(f"TextWorldExpress: {game}: {error}")
 
 
-class Batch:
-    """Many games that take a step together.
+def _strings(collection: Any) -> tuple[str, ...]:
+    """Return the elements of a Java collection of strings, in one call of Java: one for each would take three times as long."""
+    import jpype
 
-    Args:
-        games: The games, all loaded.
-    """
-
-    def __init__(self, games: Sequence[Game]) -> None:
-        self._games = list(games)
-        self._players = _java().Players([game._java for game in games])
-
-    def step(self, actions: Sequence[str | None]) -> list[State | None]:
-        """Play one action in each game; None leaves that game as it is.
-
-        Raises:
-            EngineError: If the engine fails in one of them; the others have taken their step.
-        """
-        _enter()
-        return [self._state(game, answer) for game, answer in zip(self._games, self._players.play(actions), strict=True)]
-
-    @staticmethod
-    def _state(game: Game, answer: str | Exception | None) -> State | None:
-        if isinstance(answer, Exception):
-            raise _failure(game, answer) from answer
-        return None if answer is None else game._state(answer)
+    joined = str(jpype.JClass("java.lang.String").join(_SEPARATOR, collection))
+    return tuple(joined.split(_SEPARATOR)) if joined else ()
 
 
-def _java() -> Any:
-    """Return the module of Java functions, which needs jpype and a running JVM."""
-    return importlib.import_module("gym_text.textworld_express.java")
+def _encodable(action: str) -> str:
+    """Return an action as Java can take it: without lone surrogates."""
+    return action if action.isascii() else action.encode("utf-8", "replace").decode()

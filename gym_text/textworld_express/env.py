@@ -6,6 +6,7 @@ The engine is Jansen and Côté's TextWorldExpress (https://arxiv.org/abs/2208.0
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -163,6 +164,7 @@ class TextWorldExpressEnv(TextEnv):
         self._goal = ""
         self._valid: tuple[str, ...] = ()
         self._engine_score = 0.0
+        self._new_game = functools.partial(Game, self.game, self.game_parameters)
         self._planner = Planner(self.planner_config, fold, self._new_game)
         self._situation: Situation | None = None  # with expert="replan" only
 
@@ -193,20 +195,11 @@ class TextWorldExpressEnv(TextEnv):
 
     def _play(self, action: Any) -> Outcome:
         spoken = self._spoken(action)
-        return self._answered(spoken, self._engine().step(spoken))
-
-    def _spoken(self, action: Any) -> str:
-        """Return what an action of either space says to the engine."""
-        if not self._by_index:
-            return str(action)
-        return self._valid[action] if action < len(self._valid) else _NO_ACTION
-
-    def _answered(self, action: str, state: State) -> Outcome:
-        """Return what became of an action, from the state that the engine answers with."""
-        was_valid = action.strip() in self._valid  # as the engine reads it
+        state = self._engine().step(spoken)
+        was_valid = spoken.strip() in self._valid  # as the engine reads it
         reward, self._engine_score = state.score - self._engine_score, state.score
         if self._situation is not None:
-            self._situation = self._planner.after(self._situation, action, state)
+            self._situation = self._planner.after(self._situation, spoken, state)
         return Outcome(
             self._observation(state),
             reward,
@@ -216,13 +209,16 @@ class TextWorldExpressEnv(TextEnv):
             action_was_valid=was_valid,
         )
 
+    def _spoken(self, action: Any) -> str:
+        """Return what an action of either space says to the engine."""
+        if not self._by_index:
+            return str(action)
+        return self._valid[action] if action < len(self._valid) else _NO_ACTION
+
     def _engine(self) -> Game:
         if self._game is None:
             self._game = self._new_game()
         return self._game
-
-    def _new_game(self) -> Game:
-        return Game(self.game, self.game_parameters)
 
     def _observation(self, state: State) -> Observation:
         self._valid = state.valid_actions
