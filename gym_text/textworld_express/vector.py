@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any
 
 import numpy as np
 from gymnasium import logger
@@ -29,9 +30,8 @@ class TextWorldExpressVectorEnv(VectorEnv[dict[str, Any], Any, np.ndarray]):
     It steps `num_envs` single environments one after the other, so observations, rewards and infos are theirs, in the form of
     Gymnasium's `SyncVectorEnv`. An error in the middle of a step ends all episodes: call `reset` before the next step.
 
-    A subclass names the single environment.
-
     Args:
+        env_class: The single environment.
         num_envs: Number of games.
         max_episode_steps: Steps after which an episode is truncated; None for no limit.
         autoreset_mode: When a finished episode's successor begins: ``NextStep`` (the next action is ignored and the game reset),
@@ -40,10 +40,9 @@ class TextWorldExpressVectorEnv(VectorEnv[dict[str, Any], Any, np.ndarray]):
         arguments: Keyword arguments of the single environment.
     """
 
-    env_class: ClassVar[type[TextWorldExpressEnv]]
-
     def __init__(
         self,
+        env_class: type[TextWorldExpressEnv],
         num_envs: int = 1,
         *,
         max_episode_steps: int | None = None,
@@ -51,9 +50,9 @@ class TextWorldExpressVectorEnv(VectorEnv[dict[str, Any], Any, np.ndarray]):
         **arguments: Any,
     ) -> None:
         self.num_envs = check_int("num_envs", num_envs, 1, 100_000)
-        self.envs = [self.env_class(**arguments) for _ in range(num_envs)]
+        self.envs = [env_class(**arguments) for _ in range(num_envs)]
         self.autoreset_mode = AutoresetMode(autoreset_mode)
-        self.metadata = self.env_class.metadata | {"autoreset_mode": self.autoreset_mode}
+        self.metadata = env_class.metadata | {"autoreset_mode": self.autoreset_mode}
         self.render_mode = self.envs[0].render_mode
         self.single_observation_space = self.envs[0].observation_space
         self.single_action_space = self.envs[0].action_space
@@ -179,55 +178,12 @@ class TextWorldExpressVectorEnv(VectorEnv[dict[str, Any], Any, np.ndarray]):
             env.close()
 
 
-class CookingWorldVectorEnv(TextWorldExpressVectorEnv):
-    """Many games of `CookingWorldEnv`."""
-
-    env_class = CookingWorldEnv
-
-
-class CommonsenseVectorEnv(TextWorldExpressVectorEnv):
-    """Many games of `CommonsenseEnv`."""
-
-    env_class = CommonsenseEnv
-
-
-class CoinCollectorVectorEnv(TextWorldExpressVectorEnv):
-    """Many games of `CoinCollectorEnv`."""
-
-    env_class = CoinCollectorEnv
-
-
-class MapReaderVectorEnv(TextWorldExpressVectorEnv):
-    """Many games of `MapReaderEnv`."""
-
-    env_class = MapReaderEnv
-
-
-class ArithmeticVectorEnv(TextWorldExpressVectorEnv):
-    """Many games of `ArithmeticEnv`."""
-
-    env_class = ArithmeticEnv
-
-
-class SortingVectorEnv(TextWorldExpressVectorEnv):
-    """Many games of `SortingEnv`."""
-
-    env_class = SortingEnv
-
-
-class SimonSaysVectorEnv(TextWorldExpressVectorEnv):
-    """Many games of `SimonSaysEnv`."""
-
-    env_class = SimonSaysEnv
-
-
-class SimonSaysMemoryVectorEnv(TextWorldExpressVectorEnv):
-    """Many games of `SimonSaysMemoryEnv`."""
-
-    env_class = SimonSaysMemoryEnv
-
-
-class PeckingOrderVectorEnv(TextWorldExpressVectorEnv):
-    """Many games of `PeckingOrderEnv`."""
-
-    env_class = PeckingOrderEnv
+CookingWorldVectorEnv = partial(TextWorldExpressVectorEnv, CookingWorldEnv)
+CommonsenseVectorEnv = partial(TextWorldExpressVectorEnv, CommonsenseEnv)
+CoinCollectorVectorEnv = partial(TextWorldExpressVectorEnv, CoinCollectorEnv)
+MapReaderVectorEnv = partial(TextWorldExpressVectorEnv, MapReaderEnv)
+ArithmeticVectorEnv = partial(TextWorldExpressVectorEnv, ArithmeticEnv)
+SortingVectorEnv = partial(TextWorldExpressVectorEnv, SortingEnv)
+SimonSaysVectorEnv = partial(TextWorldExpressVectorEnv, SimonSaysEnv)
+SimonSaysMemoryVectorEnv = partial(TextWorldExpressVectorEnv, SimonSaysMemoryEnv)
+PeckingOrderVectorEnv = partial(TextWorldExpressVectorEnv, PeckingOrderEnv)
