@@ -1,4 +1,4 @@
-"""TextWorldExpress's games as Gymnasium environments: the base class of them all, and what their pages and specs share.
+"""TextWorldExpress's games as Gymnasium environments: the base class of them all, and what their specs share.
 
 The engine is Jansen and Côté's TextWorldExpress (https://arxiv.org/abs/2208.01174). Each game has a file of its own.
 """
@@ -8,16 +8,19 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from typing import Any, ClassVar, Literal, NamedTuple
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from gymnasium import logger, spaces
 
-from gym_text.errors import StepOrderError, UsageError, check_choice, check_int
+from gym_text.errors import StepOrderError, UsageError, check_choice, check_options
 from gym_text.spaces import ActionNames, FreeText
 from gym_text.spec import Action, Field, Observation, TextSpec
 from gym_text.text_env import FOLDS, Expert, Fold, Outcome, TextEnv
+from gym_text.textworld_express.docstrings import docstring_of
 from gym_text.textworld_express.engine import Game, State, check_installed
+from gym_text.textworld_express.parameters import Parameters, signature_of
 from gym_text.textworld_express.planner import Planner, PlannerConfig, Situation
 
 Actions = Literal["text", "index"]
@@ -41,76 +44,22 @@ CONTAINERS = (Action("open {container}", "open a container"), Action("close {con
 DOORS = (Action("open door to {direction}", "open a door"), Action("close door to {direction}", "close a door"))
 MOVE = Action("move {direction}", "walk to the next room")
 
-_PAGE = {
-    "action_space": """\
-`Text`: any string is a legal action. The game understands those in ``obs["valid_actions"]``; it answers any other
-with "Unknown action", which costs a step and sets ``info["action_was_valid"]`` to False.
-
-With ``actions="index"``: `Discrete(n)`, the place in ``obs["valid_actions"]``; a place beyond the list is an invalid action.
-``info["action_mask"]`` (`np.int8`) and `action_masks` (`bool`) say which places are taken. n is the most valid actions measured:
-{n}.""",
-    "observation_space": """\
-`Dict`:
-
-| key | space | meaning |
-|---|---|---|
-| `text` | `Text` | the game's answer to the last action, unchanged |
-| `goal` | `Text` | the task |
-| `look` | `Text` | what the present room looks like |
-| `inventory` | `Text` | what the agent carries |
-| `valid_actions` | `Sequence(Text)` | a sorted tuple of the actions that the game accepts now |""",
-    "starting_state": """\
-Seed s plays level ``seeds[s % 1000]`` of the fold: train has the engine's seeds 0 to 999, dev 10000 to 10999, test 20000
-to 20999. No level of one fold is a level of another.""",
-    "arguments": """\
-| `actions` | text, index | text | the action space |
-| `fold` | train, dev, test | train | the set of levels |
-| `expert` | off, path, replan | path | the hints in `info` |
-| `render_mode` | ansi, rgb_array | None | text, or text drawn as a picture |""",
-    "info": """\
-`gold_path` is the solution of the engine's gold agent, replayed at reset: steps that are not valid when they are played
-are dropped, and it is left out should it not win. With ``expert="replan"`` a new plan is made on a copy of the game
-wherever the agent has left the path, and believed only if it wins when replayed. `gold_steps` is the length of the plan
-that `gold_action` begins.""",
-}
-"""What the environments' docstring pages have in common; ``{action_space}`` and so on in a docstring stand for it."""
-
-
-class Range(NamedTuple):
-    """An integer parameter: the engine's name, and the values that it takes."""
-
-    engine_name: str
-    low: int
-    high: int
-
-    def check(self, name: str, value: object) -> int:
-        """Return the value as the engine takes it, or raise `UsageError`."""
-        return check_int(name, value, self.low, self.high)
-
-
-class Flag(NamedTuple):
-    """A parameter that is on or off, under the engine's name."""
-
-    engine_name: str
-
-    def check(self, name: str, value: object) -> int:
-        """Return the value as the engine takes it, or raise `UsageError`."""
-        if not isinstance(value, (bool, np.bool_)):
-            raise UsageError(f"{name}: expected True or False; got {value!r}.")
-        return int(value)
-
 
 class TextWorldExpressEnv(TextEnv):
     """Base of the games: levels by fold, text in and text out, the engine's expert verified by replay.
 
-    A subclass names the game, its spec, its parameters and its gold agent, and has the docstring of the environment. One with
-    parameters has a constructor, which ends with `_set_parameters`.
+    A subclass names the game, its spec, its parameters and how the planner plays it, and has the docstring of the environment.
+    Its constructor takes its `parameters` beside the arguments below.
 
     Args:
         actions: ``text``: an action is its name. ``index``: an action is its place in ``obs["valid_actions"]``.
         fold: The set of levels.
         expert: The hints in ``info``.
         render_mode: ``ansi``, ``rgb_array`` or None.
+        parameters: The game's parameters.
+
+    Raises:
+        UsageError: If an argument is unknown, or its value is not one that the table `parameters` allows.
     """
 
     game: ClassVar[str]
@@ -119,34 +68,35 @@ class TextWorldExpressEnv(TextEnv):
     """The most valid actions measured at the registered parameters: the size of the index space."""
     most_actions_ever: ClassVar[int]
     """The most valid actions measured at any parameters: the size of the index space at others."""
-    parameters: ClassVar[dict[str, Range | Flag]] = {}
+    parameters: ClassVar[Parameters] = {}
+    fixed_parameters: ClassVar[dict[str, int]] = {}
+    """The engine's parameters that make the game what it is, beside those that a user sets."""
     planner_config: ClassVar[PlannerConfig] = PlannerConfig()
+    __signature__: ClassVar[inspect.Signature]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Fill in what the page shares with the other games' pages."""
+        """Fill in the docstring and the signature from what the games share and the table `parameters`."""
         super().__init_subclass__(**kwargs)
-        page = inspect.cleandoc(cls.__doc__ or "")
-        for name, text in _PAGE.items():
-            page = page.replace(f"{{{name}}}", text)
-        cls.__doc__ = page.replace("{n}", cls._size_of_index_space())
-
-    @classmethod
-    def _size_of_index_space(cls) -> str:
-        """Return what the page says of the size of the index space."""
-        if cls.most_actions == cls.most_actions_ever:
-            return f"{cls.most_actions}"
-        return f"{cls.most_actions}; {cls.most_actions_ever} at other than the registered parameters"
+        shared = inspect.signature(TextWorldExpressEnv.__init__).parameters.values()
+        cls.__signature__ = signature_of(cls.parameters, [p for p in shared if p.kind is p.KEYWORD_ONLY])
+        cls.__doc__ = docstring_of(cls.__doc__ or "", cls.parameters, cls.most_actions, cls.most_actions_ever)
 
     def __init__(
-        self, *, actions: Actions = "text", fold: Fold = "train", expert: Expert = "path", render_mode: str | None = None
+        self,
+        *,
+        actions: Actions = "text",
+        fold: Fold = "train",
+        expert: Expert = "path",
+        render_mode: str | None = None,
+        **parameters: int | bool,
     ) -> None:
         check_installed()
         check_choice("actions", actions, ("text", "index"))
         check_choice("fold", fold, FOLDS)
         super().__init__(fold=fold, expert=expert, render_mode=render_mode)
-        self.game_parameters: dict[str, int] = {}
+        self.game_parameters = self._read_parameters(parameters)
         self.text_spec = dataclasses.replace(self.game_spec, encoding=actions)
-        self.action_space = FreeText(256) if actions == "text" else spaces.Discrete(self.most_actions)
+        self.action_space = FreeText(256) if actions == "text" else spaces.Discrete(self._most_actions_here())
         self.observation_space = spaces.Dict(
             {
                 "text": FreeText(_MAX_TEXT),
@@ -168,14 +118,16 @@ class TextWorldExpressEnv(TextEnv):
         self._planner = Planner(self.planner_config, fold, self._new_game)
         self._situation: Situation | None = None  # with expert="replan" only
 
-    def _set_parameters(self, **values: object) -> None:
-        """Set `game_parameters`, the engine's names and values, from our own; raise `UsageError` for one that cannot be meant."""
-        self.game_parameters |= {
-            self.parameters[name].engine_name: self.parameters[name].check(name, value) for name, value in values.items()
-        }
-        registered = inspect.signature(type(self)).parameters
-        if self._by_index and any(value != registered[name].default for name, value in values.items()):
-            self.action_space = spaces.Discrete(self.most_actions_ever)
+    def _read_parameters(self, given: Mapping[str, object]) -> dict[str, int]:
+        """Return the engine's names and values of all parameters; raise `UsageError` for a wrong name or value."""
+        check_options(type(self).__name__, given, inspect.signature(type(self)).parameters)
+        own = {p.engine_name: p.check(name, given.get(name, p.default)) for name, p in self.parameters.items()}
+        return own | self.fixed_parameters
+
+    def _most_actions_here(self) -> int:
+        """Return the size of the index space at this environment's parameters."""
+        registered = all(self.game_parameters[p.engine_name] == p.default for p in self.parameters.values())
+        return self.most_actions if registered else self.most_actions_ever
 
     # ---------------------------------------------------------------- the game
 

@@ -69,8 +69,6 @@ class PeckingOrderEnv(TextWorldExpressEnv):
 
     ## Arguments
 
-    | argument | values | registered | meaning |
-    |---|---|---|---|
     {arguments}
 
     ## Info
