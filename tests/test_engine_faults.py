@@ -118,15 +118,15 @@ def test_without_the_jar_the_sentence_says_how_to_install_it(tmp_path):
 def test_a_library_that_takes_java_s_signals_does_not_crash_the_games():
     script = """
 import faulthandler, gymnasium as gym, gym_text
-from gym_text.textworld_express import engine
+from gym_text.textworld_express.signals import SignalHandlers
 env = gym.make("CoinCollectorText-v0")
 env.reset(seed=0)
-before = engine.SignalHandlers().addresses
+before = SignalHandlers().addresses
 for play in (lambda: env.step("look around"), lambda: env.reset(seed=1)):
     faulthandler.enable()
-    taken = engine.SignalHandlers().addresses
+    taken = SignalHandlers().addresses
     play()
-    print(taken != before, engine.SignalHandlers().addresses == before)
+    print(taken != before, SignalHandlers().addresses == before)
     faulthandler.disable()
 """
     result = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, timeout=300)

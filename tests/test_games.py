@@ -263,7 +263,7 @@ def test_parameters_have_the_engine_s_names_and_reach_the_game(game, arguments, 
         (
             "CoinCollectorText-v0",
             {"num_location": 3},
-            "got an unknown option 'num_location'. Did you mean 'num_locations'? Options:",
+            "got an unknown option 'num_location'. Did you mean 'num_locations'?",
         ),
         ("SimonSaysText-v0", {"verbose": True}, "SimonSaysEnv: got an unknown option 'verbose'. Options: game_length,"),
         ("SortingText-v0", {"actions": "number"}, "actions: expected one of 'text', 'index'; got 'number'."),

@@ -14,7 +14,7 @@ import pytest
 
 from gym_text import EngineError, InvalidActionError, MissingDependencyError, UsageError
 from gym_text.errors import StepOrderError
-from gym_text.textworld_express import engine
+from gym_text.textworld_express import jvm
 from gym_text.textworld_express.engine import Game
 from gym_text.wrappers import GoldAction, History
 
@@ -260,9 +260,9 @@ def test_errors_that_the_engine_returns_as_data_are_raised():
         Game("cookingworld", PARAMETERS).step("look around")
 
 
-@pytest.mark.parametrize("flag", [engine._CLONE_FS, 1], ids=["own directory", "refused by the system"])
+@pytest.mark.parametrize("flag", [jvm._CLONE_FS, 1], ids=["own directory", "refused by the system"])
 def test_loading_leaves_the_working_directory(flag, tmp_path, monkeypatch):
-    monkeypatch.setattr(engine, "_CLONE_FS", flag)  # 1 is no flag: the system answers EINVAL
+    monkeypatch.setattr(jvm, "_CLONE_FS", flag)  # 1 is no flag: the system answers EINVAL
     monkeypatch.chdir(tmp_path)
     assert Game("cookingworld", PARAMETERS).start(0, "train").valid_actions
     assert os.getcwd() == str(tmp_path)
@@ -436,7 +436,7 @@ def test_playing_and_drawing_every_environment_prints_nothing():
 )
 def test_a_missing_extra_is_named_with_its_pip_line(missing, env_id, extra, monkeypatch):
     monkeypatch.setitem(sys.modules, missing, None)
-    monkeypatch.setattr(engine, "_interface", None)
+    monkeypatch.setattr(jvm, "_interface", None)
     with pytest.raises(MissingDependencyError, match=rf"'{missing}' is not installed. Run: pip install 'gym-text\[{extra}\]'"):
         gym.make(env_id).reset(seed=0)
 
