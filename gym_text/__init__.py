@@ -33,60 +33,26 @@ __all__ = [
     "UsageError",
 ]
 
-register(
-    id="CookingWorldText-v0",
-    entry_point="gym_text.textworld_express.cooking_world:CookingWorldEnv",
-    vector_entry_point="gym_text.textworld_express.vector:CookingWorldVectorEnv",
-    max_episode_steps=50,
-)
-register(
-    id="CommonsenseText-v0",
-    entry_point="gym_text.textworld_express.commonsense:CommonsenseEnv",
-    vector_entry_point="gym_text.textworld_express.vector:CommonsenseVectorEnv",
-    max_episode_steps=50,
-)
-register(
-    id="CoinCollectorText-v0",
-    entry_point="gym_text.textworld_express.coin_collector:CoinCollectorEnv",
-    vector_entry_point="gym_text.textworld_express.vector:CoinCollectorVectorEnv",
-    max_episode_steps=50,
-)
-register(
-    id="MapReaderText-v0",
-    entry_point="gym_text.textworld_express.map_reader:MapReaderEnv",
-    vector_entry_point="gym_text.textworld_express.vector:MapReaderVectorEnv",
-    max_episode_steps=50,
-)
-register(
-    id="ArithmeticText-v0",
-    entry_point="gym_text.textworld_express.arithmetic:ArithmeticEnv",
-    vector_entry_point="gym_text.textworld_express.vector:ArithmeticVectorEnv",
-    max_episode_steps=50,
-)
-register(
-    id="SortingText-v0",
-    entry_point="gym_text.textworld_express.sorting:SortingEnv",
-    vector_entry_point="gym_text.textworld_express.vector:SortingVectorEnv",
-    max_episode_steps=50,
-)
-register(
-    id="SimonSaysText-v0",
-    entry_point="gym_text.textworld_express.simon_says:SimonSaysEnv",
-    vector_entry_point="gym_text.textworld_express.vector:SimonSaysVectorEnv",
-    max_episode_steps=50,
-)
-register(
-    id="SimonSaysMemoryText-v0",
-    entry_point="gym_text.textworld_express.simon_says:SimonSaysMemoryEnv",
-    vector_entry_point="gym_text.textworld_express.vector:SimonSaysMemoryVectorEnv",
-    max_episode_steps=50,
-)
-register(
-    id="PeckingOrderText-v0",
-    entry_point="gym_text.textworld_express.pecking_order:PeckingOrderEnv",
-    vector_entry_point="gym_text.textworld_express.vector:PeckingOrderVectorEnv",
-    max_episode_steps=50,
-)
+_TEXTWORLD_EXPRESS = {
+    "CookingWorld": "cooking_world",
+    "Commonsense": "commonsense",
+    "CoinCollector": "coin_collector",
+    "MapReader": "map_reader",
+    "Arithmetic": "arithmetic",
+    "Sorting": "sorting",
+    "SimonSays": "simon_says",
+    "SimonSaysMemory": "simon_says",
+    "PeckingOrder": "pecking_order",
+}
+"""The games of TextWorldExpress, and their modules."""
+
+for _game, _module in _TEXTWORLD_EXPRESS.items():
+    register(
+        id=f"{_game}Text-v0",
+        entry_point=f"gym_text.textworld_express.{_module}:{_game}Env",
+        vector_entry_point=f"gym_text.textworld_express.vector:{_game}VectorEnv",
+        max_episode_steps=50,
+    )
 register(
     id="BabyAIText-v0",
     entry_point="gym_text.babyai.env:BabyAITextEnv",  # its limit is the level's own

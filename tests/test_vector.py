@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-from gym_text import StepOrderError, UsageError
+from gym_text import EngineError, StepOrderError, UsageError
 from gym_text.textworld_express.vector import TextWorldExpressVectorEnv
 
 ID = "CookingWorldText-v0"
@@ -55,7 +55,7 @@ def assert_same_play(ours, theirs, steps, by_index=False):
 @pytest.mark.parametrize("env_id", GAMES)
 def test_it_agrees_with_gymnasiums_own_vector_of_single_environments(env_id, mode):
     ours = gym.make_vec(env_id, num_envs=3, max_episode_steps=7, autoreset_mode=mode)
-    assert type(ours.unwrapped).__mro__[1] is TextWorldExpressVectorEnv
+    assert type(ours.unwrapped) is TextWorldExpressVectorEnv
     theirs = SyncVectorEnv([lambda: gym.make(env_id, max_episode_steps=7)] * 3, autoreset_mode=mode)
     assert ours.single_observation_space == theirs.single_observation_space
     assert ours.action_space == theirs.action_space
@@ -107,6 +107,24 @@ def test_mistakes_are_refused():
     vector.close()
     with pytest.raises(UsageError, match="num_envs"):
         gym.make_vec(ID, num_envs=0)
+
+
+def test_after_an_error_in_the_middle_of_a_step_every_game_begins_anew(monkeypatch):
+    vector = gym.make_vec(ID, num_envs=3, expert="off")
+    first, _ = vector.reset(seed=0)
+
+    def fail(action):
+        raise EngineError("broken")
+
+    monkeypatch.setattr(vector.unwrapped.envs[1], "_play", fail)
+    with pytest.raises(EngineError, match="broken"):
+        vector.step(["look around"] * 3)
+    monkeypatch.undo()
+    with pytest.raises(StepOrderError, match="step: expected running episodes; there are none"):
+        vector.step(["look around"] * 3)
+    with pytest.raises(StepOrderError, match="expected every game to be reset first"):
+        vector.reset(options={"reset_mask": np.array([True, False, True])})
+    assert same(vector.reset(seed=0)[0], first)
 
 
 def test_it_warns_of_a_limit_below_the_experts_path():

@@ -58,8 +58,6 @@ class ArithmeticEnv(TextWorldExpressEnv):
 
     ## Arguments
 
-    | argument | values | registered | meaning |
-    |---|---|---|---|
     {arguments}
 
     ## Info

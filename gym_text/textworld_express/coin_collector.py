@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 from gym_text.spec import Action, TextSpec
-from gym_text.text_env import Expert, Fold
 from gym_text.textworld_express.env import (
     CONTAINERS,
     DOORS,
@@ -14,11 +13,10 @@ from gym_text.textworld_express.env import (
     LOOK_AROUND,
     MOVE,
     PUT,
-    Actions,
-    Flag,
-    Range,
     TextWorldExpressEnv,
 )
+from gym_text.textworld_express.parameters import Flag, Parameters, Range
+from gym_text.textworld_express.planner import PlannerConfig
 
 COIN_COLLECTOR_SPEC = TextSpec(
     goal="Search the rooms of the house for the coin, which lies in plain view in one of them, and take it.",
@@ -68,12 +66,6 @@ class CoinCollectorEnv(TextWorldExpressEnv):
 
     ## Arguments
 
-    | argument | values | registered | meaning |
-    |---|---|---|---|
-    | `num_locations` | 1 to 11 | 11 | rooms |
-    | `num_distractor_items` | 0 to 10 | 0 | things of no use |
-    | `include_doors` | bool | True | doors that must be opened |
-    | `limit_inventory_size` | bool | True | carry at most two things |
     {arguments}
 
     ## Info
@@ -89,32 +81,10 @@ class CoinCollectorEnv(TextWorldExpressEnv):
     game_spec = COIN_COLLECTOR_SPEC
     most_actions = 15
     most_actions_ever = 18
-    gold_agent = "CoinGoldAgent"
-    agent_plans = 4
-    agent_searches = True
-    parameters: ClassVar[dict[str, Range | Flag]] = {
-        "num_locations": Range("numLocations", 1, 11),
-        "num_distractor_items": Range("numDistractorItems", 0, 10),
-        "include_doors": Flag("includeDoors"),
-        "limit_inventory_size": Flag("limitInventorySize"),
+    planner_config = PlannerConfig(agent="CoinGoldAgent", agent_plans=4, agent_searches=True)
+    parameters: ClassVar[Parameters] = {
+        "num_locations": Range("numLocations", 1, 11, 11, "rooms"),
+        "num_distractor_items": Range("numDistractorItems", 0, 10, 0, "things of no use"),
+        "include_doors": Flag("includeDoors", True, "doors that must be opened"),
+        "limit_inventory_size": Flag("limitInventorySize", True, "carry at most two things"),
     }
-
-    def __init__(
-        self,
-        *,
-        num_locations: int = 11,
-        num_distractor_items: int = 0,
-        include_doors: bool = True,
-        limit_inventory_size: bool = True,
-        actions: Actions = "text",
-        fold: Fold = "train",
-        expert: Expert = "path",
-        render_mode: str | None = None,
-    ) -> None:
-        super().__init__(actions=actions, fold=fold, expert=expert, render_mode=render_mode)
-        self._set_parameters(
-            num_locations=num_locations,
-            num_distractor_items=num_distractor_items,
-            include_doors=include_doors,
-            limit_inventory_size=limit_inventory_size,
-        )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 from gym_text.spec import Action, TextSpec
-from gym_text.text_env import Expert, Fold
 from gym_text.textworld_express.env import (
     CONTAINERS,
     DOORS,
@@ -14,11 +13,10 @@ from gym_text.textworld_express.env import (
     LOOK_AROUND,
     MOVE,
     PUT,
-    Actions,
-    Flag,
-    Range,
     TextWorldExpressEnv,
 )
+from gym_text.textworld_express.parameters import Flag, Parameters, Range
+from gym_text.textworld_express.planner import PlannerConfig
 
 COMMONSENSE_SPEC = TextSpec(
     goal=(
@@ -72,12 +70,6 @@ class CommonsenseEnv(TextWorldExpressEnv):
 
     ## Arguments
 
-    | argument | values | registered | meaning |
-    |---|---|---|---|
-    | `num_locations` | 1 to 3 | 3 | rooms |
-    | `num_items_to_put_away` | 1 to 4 | 4 | things to be put away |
-    | `include_doors` | bool | False | doors that must be opened |
-    | `limit_inventory_size` | bool | False | carry at most as many things as the game allows |
     {arguments}
 
     ## Info
@@ -93,32 +85,10 @@ class CommonsenseEnv(TextWorldExpressEnv):
     game_spec = COMMONSENSE_SPEC
     most_actions = 42
     most_actions_ever = 46
-    gold_agent = "TWCGoldAgent"
-    agent_plans = 4
-    agent_searches = True
-    parameters: ClassVar[dict[str, Range | Flag]] = {
-        "num_locations": Range("numLocations", 1, 3),
-        "num_items_to_put_away": Range("numItemsToPutAway", 1, 4),
-        "include_doors": Flag("includeDoors"),
-        "limit_inventory_size": Flag("limitInventorySize"),
+    planner_config = PlannerConfig(agent="TWCGoldAgent", agent_plans=4, agent_searches=True)
+    parameters: ClassVar[Parameters] = {
+        "num_locations": Range("numLocations", 1, 3, 3, "rooms"),
+        "num_items_to_put_away": Range("numItemsToPutAway", 1, 4, 4, "things to be put away"),
+        "include_doors": Flag("includeDoors", False, "doors that must be opened"),
+        "limit_inventory_size": Flag("limitInventorySize", False, "carry at most as many things as the game allows"),
     }
-
-    def __init__(
-        self,
-        *,
-        num_locations: int = 3,
-        num_items_to_put_away: int = 4,
-        include_doors: bool = False,
-        limit_inventory_size: bool = False,
-        actions: Actions = "text",
-        fold: Fold = "train",
-        expert: Expert = "path",
-        render_mode: str | None = None,
-    ) -> None:
-        super().__init__(actions=actions, fold=fold, expert=expert, render_mode=render_mode)
-        self._set_parameters(
-            num_locations=num_locations,
-            num_items_to_put_away=num_items_to_put_away,
-            include_doors=include_doors,
-            limit_inventory_size=limit_inventory_size,
-        )

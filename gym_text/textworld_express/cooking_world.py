@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 from gym_text.spec import Action, TextSpec
-from gym_text.text_env import Expert, Fold
 from gym_text.textworld_express.env import (
     CONTAINERS,
     DOORS,
@@ -14,11 +13,10 @@ from gym_text.textworld_express.env import (
     LOOK_AROUND,
     MOVE,
     PUT,
-    Actions,
-    Flag,
-    Range,
     TextWorldExpressEnv,
 )
+from gym_text.textworld_express.parameters import Flag, Parameters, Range
+from gym_text.textworld_express.planner import PlannerConfig
 
 COOKING_WORLD_SPEC = TextSpec(
     goal=(
@@ -78,13 +76,6 @@ class CookingWorldEnv(TextWorldExpressEnv):
 
     ## Arguments
 
-    | argument | values | registered | meaning |
-    |---|---|---|---|
-    | `num_locations` | 1 to 11 | 3 | rooms |
-    | `num_ingredients` | 1 to 5 | 2 | ingredients of the recipe |
-    | `num_distractor_items` | 0 to 10 | 2 | things of no use |
-    | `include_doors` | bool | True | doors that must be opened |
-    | `limit_inventory_size` | bool | True | carry at most as many things as the game allows |
     {arguments}
 
     ## Info
@@ -100,34 +91,11 @@ class CookingWorldEnv(TextWorldExpressEnv):
     game_spec = COOKING_WORLD_SPEC
     most_actions = 77
     most_actions_ever = 255
-    gold_agent = "CookingWorldGoldAgent"
-    agent_plans = 4
-    parameters: ClassVar[dict[str, Range | Flag]] = {
-        "num_locations": Range("numLocations", 1, 11),
-        "num_ingredients": Range("numIngredients", 1, 5),
-        "num_distractor_items": Range("numDistractorItems", 0, 10),
-        "include_doors": Flag("includeDoors"),
-        "limit_inventory_size": Flag("limitInventorySize"),
+    planner_config = PlannerConfig(agent="CookingWorldGoldAgent", agent_plans=4)
+    parameters: ClassVar[Parameters] = {
+        "num_locations": Range("numLocations", 1, 11, 3, "rooms"),
+        "num_ingredients": Range("numIngredients", 1, 5, 2, "ingredients of the recipe"),
+        "num_distractor_items": Range("numDistractorItems", 0, 10, 2, "things of no use"),
+        "include_doors": Flag("includeDoors", True, "doors that must be opened"),
+        "limit_inventory_size": Flag("limitInventorySize", True, "carry at most as many things as the game allows"),
     }
-
-    def __init__(
-        self,
-        *,
-        num_locations: int = 3,
-        num_ingredients: int = 2,
-        num_distractor_items: int = 2,
-        include_doors: bool = True,
-        limit_inventory_size: bool = True,
-        actions: Actions = "text",
-        fold: Fold = "train",
-        expert: Expert = "path",
-        render_mode: str | None = None,
-    ) -> None:
-        super().__init__(actions=actions, fold=fold, expert=expert, render_mode=render_mode)
-        self._set_parameters(
-            num_locations=num_locations,
-            num_ingredients=num_ingredients,
-            num_distractor_items=num_distractor_items,
-            include_doors=include_doors,
-            limit_inventory_size=limit_inventory_size,
-        )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from gym_text.errors import UsageError
 from gym_text.spec import Action, TextSpec
-from gym_text.text_env import Expert, Fold
 from gym_text.textworld_express.env import (
     DOORS,
     GAME_FIELDS,
@@ -14,11 +14,9 @@ from gym_text.textworld_express.env import (
     LOOK_AROUND,
     MOVE,
     PUT,
-    Actions,
-    Flag,
-    Range,
     TextWorldExpressEnv,
 )
+from gym_text.textworld_express.parameters import Flag, Parameters, Range
 
 _ROOMS_NEEDED = {1: 2, 2: 3, 3: 6, 4: 9, 5: 14, 6: 18, 7: 23, 8: 29}
 """For each distance: the rooms with which the engine can make all 3,000 levels; with fewer it fails on some."""
@@ -75,13 +73,6 @@ class MapReaderEnv(TextWorldExpressEnv):
 
     ## Arguments
 
-    | argument | values | registered | meaning |
-    |---|---|---|---|
-    | `num_locations` | 2 to 48 | 15 | rooms |
-    | `max_distance_apart` | 1 to 8 | 4 | most steps from the box to the coin; more need more rooms: an error says how many |
-    | `max_distractor_items_per_location` | 0 to 3 | 3 | things of no use in each room, at most |
-    | `include_doors` | bool | False | doors that must be opened |
-    | `limit_inventory_size` | bool | False | carry at most two things, the map being one |
     {arguments}
 
     ## Info
@@ -97,37 +88,22 @@ class MapReaderEnv(TextWorldExpressEnv):
     game_spec = MAP_READER_SPEC
     most_actions = 27
     most_actions_ever = 28
-    parameters: ClassVar[dict[str, Range | Flag]] = {
-        "num_locations": Range("numLocations", 2, 48),  # the engine accepts 1, 49 and 50 and then makes no level
-        "max_distance_apart": Range("maxDistanceApart", 1, 8),
-        "max_distractor_items_per_location": Range("maxDistractorItemsPerLocation", 0, 3),
-        "include_doors": Flag("includeDoors"),
-        "limit_inventory_size": Flag("limitInventorySize"),
+    parameters: ClassVar[Parameters] = {
+        "num_locations": Range("numLocations", 2, 48, 15, "rooms"),  # the engine accepts 1, 49 and 50 and then makes no level
+        "max_distance_apart": Range(
+            "maxDistanceApart", 1, 8, 4, "most steps from the box to the coin; more need more rooms: an error says how many"
+        ),
+        "max_distractor_items_per_location": Range(
+            "maxDistractorItemsPerLocation", 0, 3, 3, "things of no use in each room, at most"
+        ),
+        "include_doors": Flag("includeDoors", False, "doors that must be opened"),
+        "limit_inventory_size": Flag("limitInventorySize", False, "carry at most two things, the map being one"),
     }
 
-    def __init__(
-        self,
-        *,
-        num_locations: int = 15,
-        max_distance_apart: int = 4,
-        max_distractor_items_per_location: int = 3,
-        include_doors: bool = False,
-        limit_inventory_size: bool = False,
-        actions: Actions = "text",
-        fold: Fold = "train",
-        expert: Expert = "path",
-        render_mode: str | None = None,
-    ) -> None:
-        super().__init__(actions=actions, fold=fold, expert=expert, render_mode=render_mode)
-        self._set_parameters(
-            num_locations=num_locations,
-            max_distance_apart=max_distance_apart,
-            max_distractor_items_per_location=max_distractor_items_per_location,
-            include_doors=include_doors,
-            limit_inventory_size=limit_inventory_size,
-        )
-        needed = _ROOMS_NEEDED[max_distance_apart]
-        if num_locations < needed:
-            raise UsageError(
-                f"num_locations: expected at least {needed} where max_distance_apart={max_distance_apart}; got {num_locations}."
-            )
+    def _read_parameters(self, given: Mapping[str, object]) -> dict[str, int]:
+        values = super()._read_parameters(given)
+        rooms, distance = values["numLocations"], values["maxDistanceApart"]
+        needed = _ROOMS_NEEDED[distance]
+        if rooms < needed:
+            raise UsageError(f"num_locations: expected at least {needed} where max_distance_apart={distance}; got {rooms}.")
+        return values

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gym_text.spec import Action, TextSpec
 from gym_text.textworld_express.env import CONTAINERS, GAME_FIELDS, INVENTORY, LOOK_AROUND, PUT, TextWorldExpressEnv
+from gym_text.textworld_express.planner import PlannerConfig
 
 # fmt: off
 UNWINNABLE = frozenset((
@@ -68,8 +69,6 @@ class PeckingOrderEnv(TextWorldExpressEnv):
 
     ## Arguments
 
-    | argument | values | registered | meaning |
-    |---|---|---|---|
     {arguments}
 
     ## Info
@@ -84,7 +83,7 @@ class PeckingOrderEnv(TextWorldExpressEnv):
     game = "peckingorder"
     game_spec = PECKING_ORDER_SPEC
     most_actions = most_actions_ever = 31
-    news_changes = True
+    planner_config = PlannerConfig(instructions_change=True)
 
     def _level_seed(self, seed: int) -> int:
         level = super()._level_seed(seed)

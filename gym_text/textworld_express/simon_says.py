@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from gym_text.spec import Action, Field, TextSpec
-from gym_text.text_env import Expert, Fold
-from gym_text.textworld_express.env import GAME_FIELDS, Actions, Flag, Range, TextWorldExpressEnv
+from gym_text.textworld_express.env import GAME_FIELDS, TextWorldExpressEnv
+from gym_text.textworld_express.parameters import Flag, Parameters, Range
 
 _FIELDS = {**GAME_FIELDS, "look": Field("always empty: there are no rooms"), "inventory": Field("always empty: nothing is carried")}
 _ACTION = Action("{command}", "do a command, such as touch grape or jump up and down")
@@ -64,10 +64,6 @@ class SimonSaysEnv(TextWorldExpressEnv):
 
     ## Arguments
 
-    | argument | values | registered | meaning |
-    |---|---|---|---|
-    | `game_length` | 1 to 1000 | 5 | commands to be done |
-    | `num_distractors` | 0 to 5 | 3 | further commands among the valid actions |
     {arguments}
 
     ## Info
@@ -83,24 +79,10 @@ class SimonSaysEnv(TextWorldExpressEnv):
     game_spec = SIMON_SAYS_SPEC
     most_actions = 8
     most_actions_ever = 65  # all commands that Simon knows
-    parameters: ClassVar[dict[str, Range | Flag]] = {
-        "game_length": Range("gameLength", 1, 1000),
-        "num_distractors": Range("numDistractors", 0, 5),
-        "verbose": Flag("verbose"),
+    parameters: ClassVar[Parameters] = {
+        "game_length": Range("gameLength", 1, 1000, 5, "commands to be done"),
+        "num_distractors": Range("numDistractors", 0, 5, 3, "further commands among the valid actions"),
     }
-
-    def __init__(
-        self,
-        *,
-        game_length: int = 5,
-        num_distractors: int = 3,
-        actions: Actions = "text",
-        fold: Fold = "train",
-        expert: Expert = "path",
-        render_mode: str | None = None,
-    ) -> None:
-        super().__init__(actions=actions, fold=fold, expert=expert, render_mode=render_mode)
-        self._set_parameters(game_length=game_length, num_distractors=num_distractors)
 
 
 class SimonSaysMemoryEnv(SimonSaysEnv):
@@ -135,11 +117,6 @@ class SimonSaysMemoryEnv(SimonSaysEnv):
 
     ## Arguments
 
-    | argument | values | registered | meaning |
-    |---|---|---|---|
-    | `game_length` | 1 to 1000 | 5 | commands to be done |
-    | `num_distractors` | 0 to 5 | 3 | further commands among the valid actions |
-    | `verbose` | bool | False | say "Correct!" after each right command |
     {arguments}
 
     ## Info
@@ -152,25 +129,8 @@ class SimonSaysMemoryEnv(SimonSaysEnv):
     """
 
     game_spec = SIMON_SAYS_MEMORY_SPEC
-
-    def __init__(
-        self,
-        *,
-        game_length: int = 5,
-        num_distractors: int = 3,
-        verbose: bool = False,
-        actions: Actions = "text",
-        fold: Fold = "train",
-        expert: Expert = "path",
-        render_mode: str | None = None,
-    ) -> None:
-        super().__init__(
-            game_length=game_length,
-            num_distractors=num_distractors,
-            actions=actions,
-            fold=fold,
-            expert=expert,
-            render_mode=render_mode,
-        )
-        self._set_parameters(verbose=verbose)
-        self.game_parameters["memorization"] = 1
+    parameters: ClassVar[Parameters] = {
+        **SimonSaysEnv.parameters,
+        "verbose": Flag("verbose", False, 'say "Correct!" after each right command'),
+    }
+    fixed_parameters: ClassVar[dict[str, int]] = {"memorization": 1}

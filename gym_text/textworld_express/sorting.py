@@ -54,8 +54,6 @@ class SortingEnv(TextWorldExpressEnv):
 
     ## Arguments
 
-    | argument | values | registered | meaning |
-    |---|---|---|---|
     {arguments}
 
     ## Info

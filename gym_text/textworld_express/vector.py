@@ -1,9 +1,10 @@
-"""Many games of TextWorldExpress as one vector environment, in one JVM, stepped together."""
+"""Many games of TextWorldExpress as one vector environment: in one process, with one JVM."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any
 
 import numpy as np
 from gymnasium import logger
@@ -16,7 +17,6 @@ from gym_text.textworld_express.arithmetic import ArithmeticEnv
 from gym_text.textworld_express.coin_collector import CoinCollectorEnv
 from gym_text.textworld_express.commonsense import CommonsenseEnv
 from gym_text.textworld_express.cooking_world import CookingWorldEnv
-from gym_text.textworld_express.engine import Batch
 from gym_text.textworld_express.env import TextWorldExpressEnv
 from gym_text.textworld_express.map_reader import MapReaderEnv
 from gym_text.textworld_express.pecking_order import PeckingOrderEnv
@@ -27,12 +27,11 @@ from gym_text.textworld_express.sorting import SortingEnv
 class TextWorldExpressVectorEnv(VectorEnv[dict[str, Any], Any, np.ndarray]):
     """`num_envs` games of one kind; ``gym.make_vec(id, num_envs=64)`` makes one.
 
-    Everything but the call of the engine is done by `num_envs` single environments, so observations, rewards and infos are
-    theirs, in the form of Gymnasium's `SyncVectorEnv`. The engine steps all games in one call, in Java's own threads.
-
-    A subclass names the single environment.
+    It steps `num_envs` single environments one after the other, so observations, rewards and infos are theirs, in the form of
+    Gymnasium's `SyncVectorEnv`. An error in the middle of a step ends all episodes: call `reset` before the next step.
 
     Args:
+        env_class: The single environment.
         num_envs: Number of games.
         max_episode_steps: Steps after which an episode is truncated; None for no limit.
         autoreset_mode: When a finished episode's successor begins: ``NextStep`` (the next action is ignored and the game reset),
@@ -41,10 +40,9 @@ class TextWorldExpressVectorEnv(VectorEnv[dict[str, Any], Any, np.ndarray]):
         arguments: Keyword arguments of the single environment.
     """
 
-    env_class: ClassVar[type[TextWorldExpressEnv]]
-
     def __init__(
         self,
+        env_class: type[TextWorldExpressEnv],
         num_envs: int = 1,
         *,
         max_episode_steps: int | None = None,
@@ -52,16 +50,15 @@ class TextWorldExpressVectorEnv(VectorEnv[dict[str, Any], Any, np.ndarray]):
         **arguments: Any,
     ) -> None:
         self.num_envs = check_int("num_envs", num_envs, 1, 100_000)
-        self.envs = [self.env_class(**arguments) for _ in range(num_envs)]
+        self.envs = [env_class(**arguments) for _ in range(num_envs)]
         self.autoreset_mode = AutoresetMode(autoreset_mode)
-        self.metadata = self.env_class.metadata | {"autoreset_mode": self.autoreset_mode}
+        self.metadata = env_class.metadata | {"autoreset_mode": self.autoreset_mode}
         self.render_mode = self.envs[0].render_mode
         self.single_observation_space = self.envs[0].observation_space
         self.single_action_space = self.envs[0].action_space
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._limit = max_episode_steps
-        self._batch: Batch | None = None
         self._observations: list[dict[str, Any]] = []
         self._elapsed = np.zeros(num_envs, dtype=np.int64)
         self._ended = np.zeros(num_envs, dtype=np.bool_)
@@ -97,8 +94,6 @@ class TextWorldExpressVectorEnv(VectorEnv[dict[str, Any], Any, np.ndarray]):
         infos: list[dict[str, Any]] = [{} for _ in self.envs]
         for i in map(int, np.flatnonzero(mask)):
             infos[i] = self._reset_one(i, seeds[i], options)
-        if self._batch is None:
-            self._batch = Batch([env._engine() for env in self.envs])
         return self._stacked(), self._infos(infos)
 
     def step(self, actions: Any) -> tuple[dict[str, Any], np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
@@ -110,37 +105,40 @@ class TextWorldExpressVectorEnv(VectorEnv[dict[str, Any], Any, np.ndarray]):
         Returns:
             Observations, rewards (float64), terminations and truncations (bool, each of shape (num_envs,)), and infos.
         """
-        if self._batch is None:
+        if not self._observations:
             raise StepOrderError("step: expected running episodes; there are none. Call reset() first.")
         rows = list(iterate(self.action_space, actions) if isinstance(actions, np.ndarray) else actions)
         if len(rows) != self.num_envs:
             raise UsageError(f"actions: expected {self.num_envs}, one for each game; got {len(rows)}.")
         resting = self._ended if self.autoreset_mode == AutoresetMode.NEXT_STEP else np.zeros(self.num_envs, dtype=np.bool_)
         accepted = [None if rest else env._accept(row) for env, row, rest in zip(self.envs, rows, resting, strict=True)]
-        spoken = [None if rest else env._spoken(action) for env, action, rest in zip(self.envs, accepted, resting, strict=True)]
-        try:
-            states = self._batch.step(spoken)
-        except BaseException:  # Ctrl-C too: some games have taken the step, others have not
-            self._batch, self._observations = None, []
-            raise
         rewards = np.zeros(self.num_envs)
         terminations, truncations = np.zeros((2, self.num_envs), dtype=np.bool_)
         infos: list[dict[str, Any]] = []
-        for i, (env, words, state) in enumerate(zip(self.envs, spoken, states, strict=True)):
-            if state is None or words is None:
-                infos.append(self._reset_one(i, None, {}))
-                continue
-            obs, rewards[i], terminations[i], _, info = env._conclude(env._answered(words, state))
-            self._elapsed[i] += 1
-            truncations[i] = self._limit is not None and self._elapsed[i] >= self._limit
-            if self.autoreset_mode == AutoresetMode.SAME_STEP and (terminations[i] or truncations[i]):
-                final = {"final_obs": obs, "final_info": info}
-                infos.append(final | self._reset_one(i, None, {}))
-            else:
-                self._observations[i] = obs
-                infos.append(info)
+        try:
+            for i, (action, rest) in enumerate(zip(accepted, resting, strict=True)):
+                if rest:
+                    infos.append(self._reset_one(i, None, {}))
+                else:
+                    rewards[i], terminations[i], truncations[i], info = self._step_one(i, action)
+                    infos.append(info)
+        except BaseException:  # Ctrl-C too: some games have taken the step, others have not
+            self._observations = []
+            raise
         self._ended = terminations | truncations
         return self._stacked(), rewards, terminations, truncations, self._infos(infos)
+
+    def _step_one(self, i: int, action: Any) -> tuple[float, bool, bool, dict[str, Any]]:
+        """Play an accepted action in game `i`; return its reward, whether it terminated, whether it was truncated, and its info."""
+        env = self.envs[i]
+        obs, reward, terminated, _, info = env._conclude(env._play(action))
+        self._elapsed[i] += 1
+        truncated = self._limit is not None and bool(self._elapsed[i] >= self._limit)
+        if self.autoreset_mode == AutoresetMode.SAME_STEP and (terminated or truncated):
+            info = {"final_obs": obs, "final_info": info} | self._reset_one(i, None, {})
+        else:
+            self._observations[i] = obs
+        return reward, terminated, truncated, info
 
     def _reset_one(self, i: int, seed: int | None, options: dict[str, Any]) -> dict[str, Any]:
         self._observations[i], info = self.envs[i].reset(seed=seed, options=options)
@@ -175,60 +173,17 @@ class TextWorldExpressVectorEnv(VectorEnv[dict[str, Any], Any, np.ndarray]):
 
     def close_extras(self, **kwargs: Any) -> None:
         """Let go of the games."""
-        self._batch = None
+        self._observations = []
         for env in self.envs:
             env.close()
 
 
-class CookingWorldVectorEnv(TextWorldExpressVectorEnv):
-    """Many games of `CookingWorldEnv`."""
-
-    env_class = CookingWorldEnv
-
-
-class CommonsenseVectorEnv(TextWorldExpressVectorEnv):
-    """Many games of `CommonsenseEnv`."""
-
-    env_class = CommonsenseEnv
-
-
-class CoinCollectorVectorEnv(TextWorldExpressVectorEnv):
-    """Many games of `CoinCollectorEnv`."""
-
-    env_class = CoinCollectorEnv
-
-
-class MapReaderVectorEnv(TextWorldExpressVectorEnv):
-    """Many games of `MapReaderEnv`."""
-
-    env_class = MapReaderEnv
-
-
-class ArithmeticVectorEnv(TextWorldExpressVectorEnv):
-    """Many games of `ArithmeticEnv`."""
-
-    env_class = ArithmeticEnv
-
-
-class SortingVectorEnv(TextWorldExpressVectorEnv):
-    """Many games of `SortingEnv`."""
-
-    env_class = SortingEnv
-
-
-class SimonSaysVectorEnv(TextWorldExpressVectorEnv):
-    """Many games of `SimonSaysEnv`."""
-
-    env_class = SimonSaysEnv
-
-
-class SimonSaysMemoryVectorEnv(TextWorldExpressVectorEnv):
-    """Many games of `SimonSaysMemoryEnv`."""
-
-    env_class = SimonSaysMemoryEnv
-
-
-class PeckingOrderVectorEnv(TextWorldExpressVectorEnv):
-    """Many games of `PeckingOrderEnv`."""
-
-    env_class = PeckingOrderEnv
+CookingWorldVectorEnv = partial(TextWorldExpressVectorEnv, CookingWorldEnv)
+CommonsenseVectorEnv = partial(TextWorldExpressVectorEnv, CommonsenseEnv)
+CoinCollectorVectorEnv = partial(TextWorldExpressVectorEnv, CoinCollectorEnv)
+MapReaderVectorEnv = partial(TextWorldExpressVectorEnv, MapReaderEnv)
+ArithmeticVectorEnv = partial(TextWorldExpressVectorEnv, ArithmeticEnv)
+SortingVectorEnv = partial(TextWorldExpressVectorEnv, SortingEnv)
+SimonSaysVectorEnv = partial(TextWorldExpressVectorEnv, SimonSaysEnv)
+SimonSaysMemoryVectorEnv = partial(TextWorldExpressVectorEnv, SimonSaysMemoryEnv)
+PeckingOrderVectorEnv = partial(TextWorldExpressVectorEnv, PeckingOrderEnv)

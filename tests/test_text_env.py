@@ -4,6 +4,9 @@ import inspect
 import multiprocessing
 import pickle
 import re
+import subprocess
+import sys
+import textwrap
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
@@ -16,7 +19,7 @@ from gymnasium.vector import SyncVectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 
 from gym_text import InvalidActionError, StepOrderError, UsageError
-from gym_text.wrappers import GoldAction
+from gym_text.wrappers import GoldAction, History
 
 HEADINGS = [
     "Description",
@@ -29,6 +32,7 @@ HEADINGS = [
     "Info",
     "Version History",
 ]
+COOKING, LANDER, CAR = "CookingWorldText-v0", "LunarLanderLLM-v2", "MountainCarContinuousLLM-v0"
 ALWAYS = {"score", "success", "failure"}
 MORE = {"BabyAIText-v0": {"progression"}}
 """Keys of `info` that one environment has beside those of all."""
@@ -319,6 +323,19 @@ def test_expert_needing_more_steps_than_the_limit_warns_with_the_remedy(env_id, 
     assert follow_gold_action(env, *env.reset(seed=0))[1]["success"]
 
 
+def test_a_registered_limit_that_is_too_short_for_the_expert_warns_however_the_environment_is_used(make):
+    hard = {"num_locations": 11, "num_ingredients": 5}
+    with pytest.warns(UserWarning, match=r"needs 64 steps here, the limit is 50\. Pass max_episode_steps=64") as caught:
+        History(make(COOKING, **hard), 2).reset(seed=1)
+    assert len(caught) == 1
+    with pytest.warns(UserWarning, match="needs 64 steps here, the limit is 50") as caught:
+        GoldAction(make(COOKING, **hard)).reset(seed=1)
+    assert len(caught) == 1, "not by the wrapper, too"
+    for limit in (20, 64):  # chosen on purpose, so that nothing is wrong; and beyond the limit altogether
+        make(COOKING, max_episode_steps=limit, **hard).reset(seed=1)
+    make(COOKING, **hard).unwrapped.reset(seed=1)
+
+
 # ---------------------------------------------------------------- seeds
 
 
@@ -381,6 +398,63 @@ def test_folds_never_meet(env_id, make):
     assert len(levels) == 60
 
 
+# ---------------------------------------------------------------- the lander and the car
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "arguments"),
+    [
+        (LANDER, "LunarLander-v3", {}),
+        (LANDER, "LunarLander-v3", {"gravity": -5.0, "enable_wind": True, "wind_power": 20.0, "turbulence_power": 2.0}),
+        (CAR, "MountainCarContinuous-v0", {}),
+    ],
+)
+def test_dynamics_are_those_of_gymnasium(ours, theirs, arguments, make):
+    env, original = make(ours, **arguments), make(theirs, **arguments)
+    original.action_space.seed(0)
+    for seed in (0, 1):
+        obs, _ = env.reset(seed=seed)
+        expected, _ = original.reset(seed=seed)
+        for _ in range(60):
+            numbers = np.concatenate([value for key, value in obs.items() if key not in ("text", "goal")])
+            assert numbers.tolist() == expected.tolist()
+            action = original.action_space.sample()
+            obs, *outcome, _ = env.step(action)
+            expected, *expected_outcome, _ = original.step(action)
+            assert outcome == expected_outcome
+
+
+@pytest.mark.parametrize("env_id", [LANDER, CAR])
+@pytest.mark.parametrize(("fold", "shift"), [("train", 1_000_000), ("dev", 2_000_000), ("test", 3_000_000)])
+def test_folds_shift_the_seed(env_id, fold, shift, make):
+    plain, folded = make(env_id, expert="off"), make(env_id, expert="off", fold=fold)
+    for seed, level in ((3, shift + 3), (1_000_003, shift + 3), (999_999, shift + 999_999)):
+        assert folded.reset(seed=seed)[0]["text"] == plain.reset(seed=level)[0]["text"]
+
+
+@pytest.mark.parametrize(("env_id", "mark", "wins"), [(LANDER, 240, 80), (CAR, 90, 100)])
+def test_expert_reaches_the_mark_over_a_hundred_seeds(env_id, mark, wins, make, follow_gold_action):
+    env, returns, won = make(env_id), [], 0
+    for seed in range(100):
+        rewards, info = follow_gold_action(env, *env.reset(seed=seed))
+        assert info["score"] == pytest.approx(sum(rewards))
+        returns.append(sum(rewards))
+        won += info["success"]
+    assert np.mean(returns) >= mark
+    assert won >= wins
+
+
+def test_replanning_experts_recover_from_a_bad_start(make, follow_gold_action):
+    for env_id, bad in ((LANDER, 1), (CAR, np.array([-1.0], dtype=np.float32))):
+        env, won = make(env_id, expert="replan"), 0
+        for seed in range(10):
+            env.reset(seed=seed)
+            for _ in range(10):
+                obs, *_, info = env.step(bad)
+            won += follow_gold_action(env, obs, info)[1]["success"]
+        assert won >= 7
+
+
 # ---------------------------------------------------------------- output
 
 
@@ -415,6 +489,20 @@ def test_nothing_is_printed(env_id, capfd):
     for mode in ("ansi", "rgb_array"):
         play(env_id, seed=0, render=True, render_mode=mode, expert="replan")
     assert capfd.readouterr() == ("", "")
+
+
+def test_playing_and_drawing_every_environment_prints_nothing():
+    script = textwrap.dedent("""
+        import gymnasium as gym, gym_text
+        for name in [name for name, spec in gym.registry.items() if str(spec.entry_point).startswith("gym_text.")]:
+            for mode in ("ansi", "rgb_array"):
+                env = gym.make(name, render_mode=mode)
+                obs, info = env.reset(seed=0)
+                env.step(env.get_wrapper_attr("text_spec").encode(info["gold_action"], obs))
+                env.render()
+    """)
+    done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, timeout=300)
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
 
 
 def test_stable_baselines_keeps_whole_strings(env_id, make):

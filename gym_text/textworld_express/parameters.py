@@ -1,0 +1,67 @@
+"""The parameters of TextWorldExpress's games. Each is declared once, in its game's table ``parameters``.
+
+The constructor's signature and checks come from the table, and so do the rows of the docstring.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from gym_text.errors import UsageError, check_int
+
+
+class Range(NamedTuple):
+    """An integer parameter."""
+
+    engine_name: str
+    low: int
+    """Least value."""
+    high: int
+    """Greatest value."""
+    default: int
+    meaning: str
+
+    @property
+    def values(self) -> str:
+        """The values as the docstring shows them."""
+        return f"{self.low} to {self.high}"
+
+    def check(self, name: str, value: object) -> int:
+        """Return the value as the engine takes it, or raise `UsageError`."""
+        return check_int(name, value, self.low, self.high)
+
+
+class Flag(NamedTuple):
+    """A parameter that is on or off."""
+
+    engine_name: str
+    default: bool
+    meaning: str
+
+    @property
+    def values(self) -> str:
+        """The values as the docstring shows them."""
+        return "bool"
+
+    def check(self, name: str, value: object) -> int:
+        """Return the value as the engine takes it, or raise `UsageError`."""
+        if not isinstance(value, (bool, np.bool_)):
+            raise UsageError(f"{name}: expected True or False; got {value!r}.")
+        return int(value)
+
+
+Parameters = Mapping[str, Range | Flag]
+"""The parameters of a game by their names in Python."""
+
+
+def signature_of(parameters: Parameters, others: Iterable[inspect.Parameter]) -> inspect.Signature:
+    """Return the signature of a game's constructor: its parameters, then the others, all by keyword."""
+    own = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=p.default, annotation=type(p.default).__name__)
+        for name, p in parameters.items()
+    ]
+    return inspect.Signature([*own, *others], return_annotation="None")

@@ -1,0 +1,280 @@
+"""The expert of TextWorldExpress's games: plans that win, from the start of a level or from the middle of an episode.
+
+The engine's gold agent solves a level from its start. From the middle of an episode the planner tries candidate paths on a
+game of its own: first what the engine's agent would do from there, then ways back to the level's gold path. It keeps a path
+only if it wins when replayed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from gym_text.errors import EngineError
+from gym_text.textworld_express.engine import Game, State
+
+Plan = tuple[str, ...]
+
+_MOST_WALKS = 50
+"""Seeds to try with an agent that searches the house at random: it gives up after 25 or 35 moves."""
+_OPPOSITE = {"north": "south", "south": "north", "east": "west", "west": "east"}
+
+
+@dataclass(frozen=True)
+class PlannerConfig:
+    """What the planner must know about a game."""
+
+    agent: str = ""
+    """Class name of the engine's gold agent, if it can plan from the middle of an episode."""
+    agent_plans: int = 0
+    """Number of plans to ask the agent for, each with another seed."""
+    agent_searches: bool = False
+    """Whether the agent searches the house at random: its path is reproducible only if it gets a seed."""
+    instructions_change: bool = False
+    """Whether instructions must be read again after each change of the score."""
+
+
+@dataclass(frozen=True)
+class Situation:
+    """A state of an episode, as far as planning depends on it."""
+
+    level: int
+    gold_path: Plan
+    """The level's verified solution; empty if there is none."""
+    look: str
+    valid_actions: tuple[str, ...]
+    score: float = 0.0
+    plan: Plan = ()
+    """The rest of the plan that is being followed; empty if a new plan is needed."""
+    history: tuple[str, ...] = ()
+    """All actions since the start."""
+    undo: tuple[str, ...] = ()
+    """Actions that take back what was done, latest first."""
+    read: frozenset[str] = frozenset()
+    """Reading actions whose answer is known."""
+    looks: frozenset[str] = frozenset()
+    """Every description of a room that was shown."""
+    done: frozenset[tuple[str, str]] = frozenset()
+    """Pairs of a room and an action: the action was played and led to, or stayed in, that room."""
+
+    def after(self, action: str, state: State, *, instructions_change: bool) -> Situation:
+        """Return the situation after an action, given the state that the engine answered with."""
+        name, undo, read = action.strip(), self.undo, self.read  # stripped, as the engine reads it
+        if name in self.valid_actions:
+            if instructions_change and state.score != self.score:
+                read = frozenset()
+            if _is_reading(name):
+                read |= {name}
+            if inverse := _inverse(name):
+                undo = (inverse, *undo)
+        return replace(
+            self,
+            look=state.look,
+            valid_actions=state.valid_actions,
+            score=state.score,
+            plan=self.plan[1:] if self.plan[:1] == (action,) else (),
+            history=(*self.history, action),
+            undo=undo,
+            read=read,
+            looks=self.looks | {state.look},
+            done=self.done | {(_room(state.look), name)},
+        )
+
+
+class Planner:
+    """Plans for one environment. It keeps no state of the episode: the caller passes the `Situation`.
+
+    Args:
+        config: What it must know about the game.
+        fold: The fold of the levels.
+        new_game: Makes the game on which plans are tried, at the first need.
+    """
+
+    def __init__(self, config: PlannerConfig, fold: str, new_game: Callable[[], Game]) -> None:
+        self._config = config
+        self._fold = fold
+        self._new_game = new_game
+        self._game: Game | None = None
+
+    def close(self) -> None:
+        """Let go of the game; the next plan makes another."""
+        self._game = None
+
+    def gold_path(self, game: Game, level: int) -> Plan | None:
+        """Return the engine's solution of a level, without its invalid steps, or None if it does not win when replayed.
+
+        Args:
+            game: A loaded game, in which the level is played.
+            level: The engine's seed of the level.
+        """
+        if not self._config.agent_searches:
+            return game.winning(*game.gold_path(level, self._fold))
+        for walk in range(_MOST_WALKS):
+            game.start(level, self._fold)
+            path = game.plan(self._config.agent, 0, walk)
+            if plan := game.winning(path, game.start(level, self._fold)):
+                return plan
+        return None
+
+    def begin(self, level: int, gold_path: Plan, state: State) -> Situation:
+        """Return the situation at the start of an episode."""
+        return Situation(level, gold_path, state.look, state.valid_actions, plan=gold_path, looks=frozenset((state.look,)))
+
+    def after(self, situation: Situation, action: str, state: State) -> Situation:
+        """Return the situation after an action, given the state that the engine answered with."""
+        return situation.after(action, state, instructions_change=self._config.instructions_change)
+
+    def plan(self, situation: Situation) -> Plan:
+        """Return a new plan that wins from here, or an empty one if none is found."""
+        plans = [plan for path in self._agent_paths(situation) if (plan := self._checked(situation, path))]
+        if plans:
+            return min(plans, key=len)
+        return next((plan for path in _ways_back(situation) if (plan := self._checked(situation, path))), ())
+
+    def plan_steps(self, situation: Situation, action: str) -> float:
+        """Return how many steps a win takes after an action, which is not played; infinite if no plan is found.
+
+        Steps that the plan can win without do not count.
+        """
+        self._replay(situation)
+        state = self._own_game().step(action)
+        if state.success or state.failure or state.score >= 1.0:
+            return 0.0 if state.success else math.inf
+        after = self.after(situation, action, state)
+        # a new plan after each action, so that no action is measured by the plan being followed alone
+        plans = [plan for plan in (after.plan, self.plan(after)) if plan]
+        return float(len(self._without_detours(after, min(plans, key=len)))) if plans else math.inf
+
+    def looks_further(self, situation: Situation, action: str) -> bool:
+        """Return whether an action, which is not played, looks in a new place while a thing that the plan needs is unseen."""
+        action = action.strip()
+        needed = (_needed_thing(step) for step in situation.plan)
+        if not action.startswith(("move ", "open ")) or all(any(thing in look for look in situation.looks) for thing in needed):
+            return False
+        self._replay(situation)
+        look = self._own_game().step(action).look
+        room = _room(look)
+        if room != _room(situation.look):
+            return all(room != _room(seen) for seen in situation.looks)
+        return look != situation.look and (room, action) not in situation.done
+
+    def _agent_paths(self, situation: Situation) -> Iterator[Plan]:
+        """Yield what the engine's gold agent would do from here, once for each seed: some agents walk at random."""
+        for seed in range(self._config.agent_plans):
+            self._replay(situation)
+            try:
+                yield self._own_game().plan(self._config.agent, len(situation.history), seed)
+            except EngineError as error:
+                if "IndexOutOfBounds" not in str(error):  # CookingWorld's agent raises it when it has nothing left to look for
+                    raise
+
+    def _checked(self, situation: Situation, path: Plan) -> Plan | None:
+        """Return the steps of a path that win from here, or None. Unread instructions are read first, if that can be done."""
+        unread = [
+            place
+            for place, action in enumerate(situation.gold_path)
+            if _is_reading(action) and action not in situation.read and action not in path
+        ]
+        if unread and not self._config.instructions_change:
+            to_read = situation.gold_path[: unread[-1] + 1]
+            if plan := self._shortened(situation, to_read + path):
+                return plan
+        return self._shortened(situation, path)
+
+    def _shortened(self, situation: Situation, path: Plan) -> Plan | None:
+        """Return the steps of a path that win from here, without readings that are known and without circles, or None."""
+        while path and (path[0] in situation.read or path[0] == "look around"):
+            path = path[1:]
+        if not self._config.instructions_change:
+            path = tuple(action for action in path if action not in situation.read)
+        plan = self._winning(situation, path)
+        if plan is None:
+            return None
+        state = self._replay(situation)
+        shorter = _without_circles(self._own_game(), plan, state)
+        return (self._winning(situation, shorter) if len(shorter) < len(plan) else None) or plan
+
+    def _without_detours(self, situation: Situation, plan: Plan) -> Plan:
+        """Drop every step that the plan can win without; keep reading steps."""
+        for place in reversed(range(len(plan) - 1)):
+            if not _is_reading(plan[place]):
+                plan = self._winning(situation, plan[:place] + plan[place + 1 :]) or plan
+        return plan
+
+    def _winning(self, situation: Situation, path: Plan) -> Plan | None:
+        """Return the valid steps of a path, up to the win, or None if it does not win from here."""
+        state = self._replay(situation)
+        return self._own_game().winning(path, state)
+
+    def _replay(self, situation: Situation) -> State:
+        """Bring the planner's game to a situation."""
+        first = self._own_game().start(situation.level, self._fold)
+        return self._own_game().play(situation.history) or first
+
+    def _own_game(self) -> Game:
+        if self._game is None:
+            self._game = self._new_game()
+        return self._game
+
+
+def _ways_back(situation: Situation) -> Iterator[Plan]:
+    """Yield ways back to the gold path, the latest point of entry first.
+
+    Each begins with nothing, with what undoes the moves or all actions since the start, or with putting things down.
+    """
+    path = situation.gold_path
+    moves = tuple(action for action in situation.undo if action.startswith("move "))
+    puts = _ways_to_put_down(situation)
+    for first in dict.fromkeys(((), moves, situation.undo, *puts, *(put + moves for put in puts))):
+        for entry in reversed(range(len(path))):
+            if first or path[entry] in situation.valid_actions:
+                while entry and _is_reading(path[entry - 1]):
+                    entry -= 1
+                yield first + path[entry:]
+
+
+def _ways_to_put_down(situation: Situation) -> tuple[Plan, ...]:
+    """Return ways to carry less: put down one thing, the one taken first comes first, or all that the gold path does not take."""
+    taken = dict.fromkeys(action.removeprefix("take ") for action in situation.history if action.startswith("take "))
+    valid = situation.valid_actions
+    puts = {thing: action for thing in taken for action in reversed(valid) if action.startswith(f"put {thing} in ")}
+    unneeded = tuple(put for thing, put in puts.items() if f"take {thing}" not in situation.gold_path)
+    return (*((put,) for put in puts.values()), unneeded)
+
+
+def _without_circles(game: Game, path: Plan, state: State) -> Plan:
+    """Play a path from `state`; return it without walks that end where they began."""
+    kept: list[tuple[str, str]] = []  # the action, and the look of the room before it
+    for action in path:
+        walk = next((n for n, (step, _) in enumerate(reversed(kept)) if not step.startswith("move ")), len(kept))
+        begins = [n for n in range(len(kept) - walk, len(kept)) if kept[n][1] == state.look]
+        del kept[begins[0] if begins else len(kept) :]
+        kept.append((action, state.look))
+        state = game.step(action)
+    return tuple(action for action, _ in kept)
+
+
+def _room(look: str) -> str:
+    """Return the sentence of a room's description that names the room."""
+    return look.partition(".")[0]
+
+
+def _needed_thing(action: str) -> str:
+    """Return the thing that must be found for an action: what it takes, or what it puts or cooks something in; else empty."""
+    return action.removeprefix("take ") if action.startswith("take ") else action.partition(" in ")[2]
+
+
+def _is_reading(action: str) -> bool:
+    """Return whether an action tells something that is needed to win, and changes nothing else."""
+    return action == "task" or action.startswith("read ")
+
+
+def _inverse(action: str) -> str | None:
+    """Return the action that takes an action back, or None if its name does not say enough."""
+    verb, _, rest = action.partition(" ")
+    if verb == "move":
+        return f"move {_OPPOSITE[rest]}"
+    if verb == "close":
+        return f"open {rest}"
+    return f"take {rest.partition(' in ')[0]}" if verb == "put" else None

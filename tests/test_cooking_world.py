@@ -1,0 +1,117 @@
+"""CookingWorld: its parameters, and actions as any text game takes them."""
+
+import re
+
+import gymnasium as gym
+import pytest
+
+from gym_text import InvalidActionError, UsageError
+
+ID = "CookingWorldText-v0"
+
+
+# ---------------------------------------------------------------- parameters
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"num_locations": 11, "num_ingredients": 5, "num_distractor_items": 10},
+        {"num_locations": 1, "num_ingredients": 5, "num_distractor_items": 10, "limit_inventory_size": False},
+        {"num_locations": 1, "num_ingredients": 1, "num_distractor_items": 0, "include_doors": False},
+        {"num_ingredients": 3},
+    ],
+    ids=str,
+)
+def test_extreme_parameters_fit_the_spaces_and_are_won(parameters, make):
+    env = make(ID, max_episode_steps=200, **parameters)
+    for seed in range(10):
+        obs, info = env.reset(seed=seed)
+        for action in info["gold_path"]:
+            assert obs in env.observation_space
+            obs, *_, info = env.step(action)
+        assert info["success"]
+        assert info["score"] == 1.0
+
+
+def test_each_parameter_reaches_the_game(make):
+    def recipe(**parameters):
+        env = make(ID, expert="off", **parameters)
+        obs, _ = env.reset(seed=0)
+        env.step("take cookbook")
+        recipe, *_ = env.step("read cookbook")
+        inventory, *_ = env.step("inventory")
+        return obs, recipe["text"].partition("Directions:")[0].count("\n  "), inventory["text"]
+
+    obs, ingredients, inventory = recipe()
+    assert any(action.startswith("open door") for action in obs["valid_actions"])
+    assert ingredients == 2 and "maximum capacity" in inventory
+    obs, ingredients, inventory = recipe(num_ingredients=4, include_doors=False, limit_inventory_size=False)
+    assert not any("door to" in action for action in obs["valid_actions"])
+    assert ingredients == 4 and "maximum capacity" not in inventory
+    obs, *_ = recipe(num_locations=1)
+    assert not any(action.startswith("move") for action in obs["valid_actions"])
+    few, many = (len(recipe(num_locations=1, num_distractor_items=number)[0]["valid_actions"]) for number in (0, 10))
+    assert few < many
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "message"),
+    [
+        ("num_locations", 12, "num_locations: expected an integer from 1 to 11; got 12."),
+        ("num_ingredients", 0, "num_ingredients: expected an integer from 1 to 5; got 0."),
+        ("num_distractor_items", 2.0, "num_distractor_items: expected an integer from 0 to 10; got 2.0 (float)."),
+        ("num_distractor_items", "2", "num_distractor_items: expected an integer from 0 to 10; got '2' (str)."),
+        ("num_locations", True, "num_locations: expected an integer from 1 to 11; got True (bool)."),
+        ("num_locations", [3], "num_locations: expected an integer from 1 to 11; got [3] (list)."),
+        ("include_doors", "no", "include_doors: expected True or False; got 'no'."),
+        ("limit_inventory_size", None, "limit_inventory_size: expected True or False; got None."),
+        ("fold", None, "fold: expected one of 'train', 'dev', 'test'; got None."),
+    ],
+)
+def test_parameters_that_cannot_be_meant_are_refused(argument, value, message):
+    with pytest.raises(UsageError, match=re.escape(message)):
+        gym.make(ID, **{argument: value})
+
+
+def test_seeds_are_taken_modulo_the_thousand_levels_of_the_fold(make):
+    env = make(ID, fold="dev", expert="off")
+    start, same, far, other = (env.reset(seed=seed)[0] for seed in (3, 1003, 10**18 + 3, 503))
+    assert start == same == far != other
+
+
+# ---------------------------------------------------------------- actions
+
+
+def test_valid_actions_are_sorted(make):
+    obs, info = make(ID).reset(seed=0)
+    assert list(obs["valid_actions"]) == sorted(obs["valid_actions"])
+    assert info["gold_action"] in obs["valid_actions"]
+
+
+@pytest.mark.parametrize("action", ["sing", "", "TAKE KNIFE", "a" * 5000, "knife\x00\n", "é \U0001f52a", "\ud800"], ids=ascii)
+def test_any_string_is_answered_costs_a_step_and_is_flagged_as_invalid(action, make):
+    env = make(ID, expert="off", max_episode_steps=1)
+    env.reset(seed=0)
+    obs, reward, terminated, truncated, info = env.step(action)
+    assert obs["text"].startswith("Unknown action") and obs in env.observation_space
+    assert (reward, terminated, truncated, info["action_was_valid"]) == (0.0, False, True, False)
+
+
+@pytest.mark.parametrize("action", [" take knife", "take knife ", "take knife\n"])
+def test_action_with_an_effect_is_not_flagged_as_invalid(action, make):
+    env = make(ID)
+    env.reset(seed=0)
+    obs, *_, info = env.step(action)
+    assert info["action_was_valid"] == ("knife" in obs["inventory"])
+
+
+def test_string_subclasses_are_actions_and_bytes_are_not(make):
+    class Name(str):
+        pass
+
+    env = make(ID)
+    env.reset(seed=0)
+    assert env.step(Name("take knife"))[4]["action_was_valid"]
+    with pytest.raises(InvalidActionError, match="expected a string; got b'look' "):
+        env.step(b"look")

