@@ -23,7 +23,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import gym_text  # noqa: F401  registers the environments
 from gym_text.wrappers import History
 from gym_text_policies.backends import Request
-from gym_text_policies.backends.local.packed import pack
+from gym_text_policies.backends.local.llama import optimise_for_cpu
 from gym_text_policies.backends.local.smollm2 import quiet, smollm2_folder
 from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.commands.options import add_fields
@@ -137,7 +137,8 @@ def main() -> None:
     generate(model, prompts[0], 2)  # warms up
     sample = tqdm(prompts[:: config.plain_every], desc="straightforward", unit=" decisions")
     plain = sum(timed(lambda prompt=prompt: generate(model, prompt, 15)) for prompt in sample) / len(prompts[:: config.plain_every])
-    ours = pack(AutoModelForCausalLM.from_pretrained(smollm2_folder(), dtype=torch.float32).eval())  # as load_policy does
+    ours = AutoModelForCausalLM.from_pretrained(smollm2_folder(), dtype=torch.float32).eval()
+    ours = optimise_for_cpu(ours)  # as load_policy does
     one, one_computed = choose(TransformersBackend(ours, tokenizer, "one"), plays, 1)
     many_backend = TransformersBackend(ours, tokenizer, "many", max_cached_tokens=32_768)
     many, many_computed = choose(many_backend, plays, config.together)

@@ -6,7 +6,7 @@ import pytest
 import gym_text
 from gym_text.wrappers import GoldAction
 from gym_text_policies import LLMPolicy, ScriptedBackend, rollout
-from gym_text_policies.backends import Request
+from gym_text_policies.backends.base import Request
 from gym_text_policies.policy import text_spec
 from gym_text_policies.prompts import Prompt
 

@@ -9,7 +9,7 @@ from provider_server import Fault, ProviderServer, running
 
 from gym_text import UsageError
 from gym_text_policies import LLMPolicy, PolicyError, rollout
-from gym_text_policies.backends import Request
+from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.load import load_backend
 from gym_text_policies.backends.providers.remote import CallError
 from gym_text_policies.backends.providers.servers import Servers

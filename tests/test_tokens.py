@@ -7,7 +7,7 @@ import gymnasium as gym
 import pytest
 
 from gym_text_policies import Episode, LLMPolicy, PolicyError, rollout
-from gym_text_policies.backends import Request
+from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.local.tokens import fitting_tokens, prompt_tokens, text_tokens
 from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.policy import text_spec

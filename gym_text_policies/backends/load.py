@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from gym_text.errors import check_options, unknown_choice
+from gym_text.errors import check_options, import_extra, unknown_choice
 from gym_text_policies.backends.base import Backend
 from gym_text_policies.backends.scripted import ScriptedBackend
 
@@ -16,12 +16,12 @@ def load_backend(model: str | Backend, *, others: Collection[str] = (), **option
     """Return a language model by its name.
 
     Args:
-        model: ``smollm2`` (the embedded one), ``hf:OWNER/NAME``, a folder (of a model or an adapter) or ``adapters/NAME`` (one that
-            ships), in this process. ``openai:MODEL``,
-            ``ollama:MODEL``, ``tensorzero:FUNCTION`` or ``tensorzero:FUNCTION::VARIANT``, by their clients.
-            ``scripted:go left|go right``, answers in turn. Or a `Backend`, returned as it is.
-        others: Options that the caller takes itself; they are named where one is misspelt.
-        options: Of that backend's class; of the clients also those of `RemoteOptions`.
+        model: In this process: ``smollm2`` (the embedded model), ``hf:OWNER/NAME``, the folder of a model or an adapter, or
+            ``adapters/NAME`` (an adapter that ships). By a provider's client: ``openai:MODEL``, ``ollama:MODEL``,
+            ``tensorzero:FUNCTION`` or ``tensorzero:FUNCTION::VARIANT``. For tests: ``scripted:go left|go right``, which gives these
+            answers in turn. A `Backend` is returned as it is.
+        others: Names of options that the caller takes itself; an error for an unknown option lists them too.
+        options: Of the backend's class; for a provider also those of `RemoteOptions`.
 
     Raises:
         UsageError: If there is no such model, or the options are not its own.
@@ -37,7 +37,9 @@ def load_backend(model: str | Backend, *, others: Collection[str] = (), **option
         check_options(model, options, list(others))
         return ScriptedBackend(name.split("|"), model)
     if model == "smollm2" or provider == "hf" or model.startswith("adapters/") or Path(model).is_dir():
-        from gym_text_policies.backends.local.models import load_transformers
+        for module in ("torch", "transformers"):
+            import_extra(module, "local")
+        from gym_text_policies.backends.local.transformers import load_transformers
 
         check_options(model, options, [*others, *list(inspect.signature(load_transformers).parameters)[1:]])
         return load_transformers(model, **options)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from gym_text.errors import UsageError
-from gym_text_policies.backends import Backend
+from gym_text_policies.backends.base import Backend
 from gym_text_policies.backends.load import load_backend
 from gym_text_policies.policies.searched import policy_record
 from gym_text_policies.search.config import SearchConfig

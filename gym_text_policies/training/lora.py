@@ -125,11 +125,11 @@ def as_it_plays(model: Any, tokenizer: Any) -> TransformersBackend:
 
     A model in 4 bits plays as it is.
     """
-    from gym_text_policies.backends.local.packed import pack
+    from gym_text_policies.backends.local.llama import optimise_for_cpu
     from gym_text_policies.backends.local.transformers import TransformersBackend
 
     if not _is_quantised(model):
-        model = pack(copy.deepcopy(model).float().merge_and_unload())
+        model = optimise_for_cpu(copy.deepcopy(model).float().merge_and_unload())
     return TransformersBackend(model, tokenizer, "learner")
 
 

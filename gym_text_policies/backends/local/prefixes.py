@@ -1,6 +1,6 @@
-"""`Prefixes`: what a causal language model has read, kept by its tokens, so that each call computes only what is new.
+"""`Prefixes`: keys and values of what a causal language model has read, kept by tokens, so that a call computes only what is new.
 
-Sequences of unequal length go through the model packed into one row (see `packing`), so that no past is copied.
+Sequences of unequal length go through the model in one packed row (see `attention`), so that no past is copied.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from typing import Any
 
 import torch
 
-from gym_text_policies.backends.local.packing import Parts, attention_mask, depths, packed_attention, visible
+from gym_text_policies.backends.local.attention import Segments, attention_mask, packed_attention
+from gym_text_policies.backends.local.tree import depths, visible
 
 _BLOCK = 128
-"""Tokens by which a sequence's store grows."""
+"""Tokens by which the store of a prefix grows."""
 _WORTH_SHARING = 32
-"""Tokens that several new prompts must have in common for that beginning to be read once, before them."""
+"""Least length, in tokens, of a new common beginning of several prompts that is read once, in a pass before theirs."""
 
 
 class Prefix:
@@ -36,14 +37,14 @@ class Prefix:
         return 0 if self._store is None else self._store.shape[3]
 
     def match(self, tokens: Sequence[int]) -> int:
-        """Return how many tokens the two have in common from the start."""
+        """Return the length of the common beginning, in tokens."""
         size = min(len(tokens), len(self.tokens))
         if list(tokens[:size]) == self.tokens[:size]:
             return size
         return next(i for i in range(size) if tokens[i] != self.tokens[i])
 
     def copy(self, size: int) -> Prefix:
-        """Return the first `size` tokens as a sequence of its own."""
+        """Return a copy of the first `size` tokens, with their keys and values."""
         other = Prefix()
         other.tokens = self.tokens[:size]
         if self._store is not None:
@@ -52,11 +53,11 @@ class Prefix:
             other._store[:, :, :, :size] = self._store[:, :, :, :size]
         return other
 
-    def write(self, layer: int, layers: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Put a layer's new keys and values, each of shape (heads, new, dimension), behind the known ones; return all of them."""
+    def write(self, layer: int, num_layers: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Append a layer's new keys and values, each of shape (heads, new, dimension); return all of them."""
         known, size = len(self.tokens), len(self.tokens) + keys.shape[1]
         if self._store is None or size > self.capacity:
-            shape = (layers, 2, keys.shape[0], -(-size // _BLOCK) * _BLOCK, keys.shape[2])
+            shape = (num_layers, 2, keys.shape[0], -(-size // _BLOCK) * _BLOCK, keys.shape[2])
             grown = keys.new_empty(shape)
             if self._store is not None:
                 grown[:, :, :, :known] = self._store[:, :, :, :known]
@@ -68,40 +69,40 @@ class Prefix:
 
 @dataclass
 class Branch:
-    """New tokens that go through the model behind a prefix: a tree, of which a first part can be kept."""
+    """New tokens behind a prefix, as a tree; its unbranched beginning can be kept."""
 
     prefix: Prefix
     tokens: list[int]
     parents: list[int]
-    """For each token the one before it in `tokens`; -1 for the prefix's last."""
+    """For each token the index in `tokens` of the one before it; -1: the prefix's last token."""
     wanted: list[int]
-    """The tokens after which the model's prediction is asked for."""
+    """Indices of the tokens after which the model's prediction is asked for."""
 
     @classmethod
     def line(cls, prefix: Prefix, tokens: Sequence[int], wanted: Sequence[int]) -> Branch:
-        """Return tokens one after the other."""
+        """Return tokens that follow each other."""
         return cls(prefix, list(tokens), list(range(-1, len(tokens) - 1)), list(wanted))
 
     def keep(self, size: int) -> None:
-        """Make the first tokens, each the parent of the next, part of the prefix; do so before anything else is computed."""
+        """Add the first `size` tokens, each the parent of the next, to the prefix. Call it before anything else is computed."""
         self.prefix.tokens += self.tokens[:size]
 
 
 @dataclass(frozen=True)
-class _NewTokens:
-    """The new tokens of a prefix in a packed row."""
+class _BranchSegment:
+    """A branch in a packed row: it attends to itself and to its prefix."""
 
     prefix: Prefix
     size: int
     mask: torch.Tensor | None
 
-    def extend(self, layer: int, layers: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write the new keys and values behind the known ones; return all of them."""
-        return self.prefix.write(layer, layers, keys, values)
+    def extend(self, layer: int, num_layers: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Append the new keys and values to the prefix's; return all of them."""
+        return self.prefix.write(layer, num_layers, keys, values)
 
 
 class Prefixes:
-    """The sequences that a model remembers; the least recently used go first.
+    """The token sequences that a model remembers; the least recently used go first.
 
     Args:
         model: A causal language model of transformers, in evaluation mode, without sliding windows.
@@ -119,15 +120,16 @@ class Prefixes:
         return sum(prefix.capacity for prefix in self._known)
 
     def match(self, tokens: Sequence[int]) -> int:
-        """Return how many of the first tokens, the last excepted, are remembered."""
+        """Return the length of the longest remembered beginning, in tokens; never the last token."""
         return max((prefix.match(tokens[:-1]) for prefix in self._known), default=0)
 
     def open(self, prompts: Sequence[tuple[int, ...]]) -> list[Prefix]:
-        """Return for each prompt a sequence that holds the longest remembered beginning of it, never its last token.
+        """Return for each prompt a prefix with its longest remembered beginning, never its last token.
 
-        A sequence that the prompt goes on from is used itself, another one is copied. What several prompts begin with is read once.
+        A remembered sequence that the prompt continues as a whole is used itself, else its common part is copied. What all prompts
+        begin with is read once.
         """
-        self._read_together(prompts)
+        self._read_common_beginning(prompts)
         opened: list[Prefix] = []
         for tokens in prompts:
             best = max(self._known, key=lambda prefix: prefix.match(tokens[:-1]), default=None)
@@ -142,16 +144,17 @@ class Prefixes:
             del self._known[0]
         return opened
 
-    def _read_together(self, prompts: Sequence[tuple[int, ...]]) -> None:
-        """Read what all prompts begin with, unless it is known."""
+    def _read_common_beginning(self, prompts: Sequence[tuple[int, ...]]) -> None:
+        """Read what all prompts begin with, unless it is remembered or short."""
         if len(prompts) < 2:
             return
-        first, last = min(prompts), max(prompts)  # in lexical order: what these two share, all share
-        shared = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
-        shared = min(shared, *(len(prompt) - 1 for prompt in prompts))
-        (prefix,) = self.open([first[: shared + 1]]) if shared - self.match(first[: shared + 1]) >= _WORTH_SHARING else (None,)
-        if prefix is not None:
-            branch = Branch.line(prefix, first[len(prefix.tokens) : shared], [])
+        first, last = min(prompts), max(prompts)  # in lexical order: what these two have in common, all have
+        common = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
+        common = min(common, *(len(prompt) - 1 for prompt in prompts))
+        beginning = first[: common + 1]
+        if common - self.match(beginning) >= _WORTH_SHARING:
+            (prefix,) = self.open([beginning])
+            branch = Branch.line(prefix, first[len(prefix.tokens) : common], [])
             self.compute([branch])
             branch.keep(len(branch.tokens))
 
@@ -160,14 +163,14 @@ class Prefixes:
         """Run the model over all branches in one pass.
 
         Returns:
-            For each branch the logits of the token after each wanted one, float32 of shape (wanted, vocabulary).
+            For each branch the logits after each of its wanted tokens, float32 of shape (wanted, vocabulary).
         """
         device, row = self._model.device, 0
-        tokens, positions, wanted, parts = [], [], [], []
+        tokens, positions, wanted, segments = [], [], [], []
         for branch in branches:
             known = len(branch.prefix.tokens)
             mask = attention_mask(visible(branch.parents, known), self._model)
-            parts.append(_NewTokens(branch.prefix, len(branch.tokens), mask))
+            segments.append(_BranchSegment(branch.prefix, len(branch.tokens), mask))
             wanted += [row + node for node in branch.wanted]
             tokens += branch.tokens
             positions += depths(branch.parents, known)
@@ -179,6 +182,6 @@ class Prefixes:
                 position_ids=torch.tensor([positions], device=device),
                 use_cache=False,
                 logits_to_keep=torch.tensor(wanted or [row - 1], device=device),
-                packed_parts=Parts(parts),
+                segments=Segments(segments),
             )
         return list(output.logits[0, : len(wanted)].float().cpu().split([len(branch.wanted) for branch in branches]))

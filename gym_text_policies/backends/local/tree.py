@@ -1,0 +1,56 @@
+"""`Tree`: tokens of several texts that begin alike; the common beginning is in it, and is computed, once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+
+@dataclass
+class Tree:
+    """Tokens, each with the token before it. A node is a token's index."""
+
+    tokens: list[int] = field(default_factory=list)
+    parents: list[int] = field(default_factory=list)
+    """For each token the node before it; -1 at the start."""
+    _children: dict[tuple[int, int], int] = field(default_factory=dict, repr=False)
+
+    def grow(self, node: int, tokens: Iterable[int]) -> list[int]:
+        """Add tokens one after the other behind a node (-1: at the start), and return their nodes. Existing nodes are reused."""
+        nodes = []
+        for token in tokens:
+            child = self._children.get((node, token))
+            if child is None:
+                child = self._children[node, token] = len(self.tokens)
+                self.tokens.append(token)
+                self.parents.append(node)
+            node = child
+            nodes.append(node)
+        return nodes
+
+
+def depths(parents: Sequence[int], known: int) -> list[int]:
+    """Return the position of each node of a tree that follows `known` tokens."""
+    positions: list[int] = []
+    for parent in parents:
+        positions.append(known if parent < 0 else positions[parent] + 1)
+    return positions
+
+
+def visible(parents: Sequence[int], known: int) -> torch.Tensor:
+    """Return which tokens each node of a tree attends to: the `known` ones before the tree, its ancestors, and itself.
+
+    Returns:
+        Booleans of shape (nodes, known + nodes).
+    """
+    size = len(parents)
+    new = torch.eye(size, dtype=torch.bool)
+    if list(parents) == list(range(-1, size - 1)):
+        new = new.new_ones(size, size).tril()
+    else:
+        for node, parent in enumerate(parents):
+            if parent >= 0:
+                new[node] |= new[parent]
+    return torch.cat([new.new_ones(size, known), new], dim=1)

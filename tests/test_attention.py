@@ -1,0 +1,47 @@
+"""Attention over a packed row: segments attend to themselves, and to what they continue."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from gym_text_policies.backends.local.attention import Segments, attention_mask, packed_attention
+from gym_text_policies.backends.local.tree import visible
+
+
+@dataclass
+class Alone:
+    """A segment that continues nothing."""
+
+    size: int
+    mask: Any
+
+    def extend(self, layer, num_layers, keys, values):
+        assert 0 <= layer < num_layers and keys.shape[1] == values.shape[1] == self.size
+        return keys, values
+
+
+def test_a_mask_has_a_row_for_each_query_head_that_shares_keys(small_model):
+    mask = attention_mask(visible([-1, 0, 0], 1), small_model[0])
+    assert mask.shape == (2 * 3, 4), "four query heads, two key heads"
+    assert torch.equal(mask[:3] == 0, visible([-1, 0, 0], 1)) and torch.equal(mask[:3], mask[3:])
+    assert set(mask.flatten().tolist()) == {0.0, float("-inf")}
+    assert attention_mask(visible([-1], 5), small_model[0]) is None, "one token that sees all needs no mask"
+
+
+def test_segments_of_a_row_do_not_see_each_other(small_model):
+    network, _ = small_model
+    sequences = [[5, 6, 7], [8], [9, 10, 11, 12]]
+    segments = [Alone(len(tokens), attention_mask(visible(range(-1, len(tokens) - 1), 0), network)) for tokens in sequences]
+    usual = network.config._attn_implementation
+    with torch.inference_mode():
+        with packed_attention(network):
+            row = network(
+                input_ids=torch.tensor([[token for tokens in sequences for token in tokens]]),
+                position_ids=torch.tensor([[*range(3), *range(1), *range(4)]]),
+                use_cache=False,
+                segments=Segments(segments),
+            ).logits[0]
+        expected = torch.cat([network(torch.tensor([tokens])).logits[0] for tokens in sequences])
+    assert float((row - expected).abs().max() / expected.abs().max()) < 1e-5
+    assert network.config._attn_implementation == usual

@@ -1,0 +1,191 @@
+"""Models and adapters out of folders, on a base small enough to be made here; the tokenizer is the embedded model's."""
+
+import json
+import shutil
+import warnings
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from gym_text import UsageError
+from gym_text_policies import load_policy
+from gym_text_policies.backends.base import Request
+from gym_text_policies.backends.load import load_backend
+from gym_text_policies.backends.local import models, smollm2, transformers
+from gym_text_policies.backends.local.tokens import prompt_tokens, text_tokens
+from gym_text_policies.training.rows import Asked
+
+REQUEST = Request(({"role": "user", "content": "A red ball."},), ("turn left", "go forward", "pick up"))
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory, small_model):
+    """Return the folder of the small model."""
+    folder = tmp_path_factory.mktemp("models") / "base"
+    for part in small_model:
+        part.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def embedded(base, monkeypatch):
+    """Let the small model be the embedded one."""
+    monkeypatch.setattr(smollm2, "smollm2_folder", lambda: base)
+    transformers._kept.cache_clear(), transformers._in_use.clear()
+    yield
+    transformers._kept.cache_clear(), transformers._in_use.clear()
+
+
+@pytest.fixture(scope="module")
+def made(base):
+    """Return the folder of an adapter, and the base with it, as peft has them."""
+    import peft
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(1)
+    config = peft.LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False, task_type="CAUSAL_LM")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by a name that is going out of use
+        model = peft.get_peft_model(AutoModelForCausalLM.from_pretrained(base), config).eval()
+    model.save_pretrained(base.parent / "adapter")
+    change(base.parent / "adapter", base_model_name_or_path="smollm2")
+    return base.parent / "adapter", model
+
+
+@pytest.fixture
+def adapter(made, tmp_path):
+    """Return a copy of the adapter that a test may spoil."""
+    return shutil.copytree(made[0], tmp_path / "adapter")
+
+
+def change(folder, **values):
+    path = folder / "adapter_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def asked(folder, template="0123", **how):
+    learnt = {"strategy": "chat", "history": "all", "with_reward": False, **how}
+    (folder / "training.json").write_text(json.dumps({"asked": learnt, "template": template}))
+
+
+def test_an_adapter_is_merged_into_its_base_and_scores_as_peft_does(made, adapter, embedded):
+    backend = load_backend(str(adapter))
+    found = backend.answer([REQUEST])[0].probabilities
+    scores = []
+    for choice in REQUEST.choices:
+        prompt, answer = prompt_tokens(backend._tokenizer, REQUEST.messages), [*text_tokens(backend._tokenizer, choice), 2]
+        with torch.inference_mode():
+            log_probs = made[1](input_ids=torch.tensor([prompt + answer])).logits[0].log_softmax(-1)
+        scores.append(sum(float(log_probs[len(prompt) + i - 1, token]) for i, token in enumerate(answer)))
+    weights = np.exp(np.array(scores) - max(scores))
+    assert list(found.values()) == pytest.approx(list(weights / weights.sum()), abs=1e-4)
+    plain = load_backend("smollm2").answer([REQUEST])[0].probabilities
+    assert max(abs(found[choice] - plain[choice]) for choice in found) > 1e-3, "the update does something"
+    assert "lora" not in str(backend._prefixes._model).lower(), "merged, at no cost when it plays"
+
+
+def test_the_record_of_an_adapter_names_its_base_and_its_weights(adapter, embedded):
+    backend = load_backend(str(adapter))
+    assert backend.config == {
+        "backend": "transformers",
+        "model": str(adapter),
+        "base": "smollm2",
+        "adapter": backend.config["adapter"],
+    }
+    assert load_backend(str(adapter)) is backend
+    change(adapter, lora_alpha=16)
+    again = load_backend(str(adapter))
+    assert again is not backend and again.config["adapter"] != backend.config["adapter"]
+
+
+def test_an_adapter_that_ships_is_named_and_asked_as_it_has_learnt(adapter, embedded, monkeypatch):
+    monkeypatch.setattr(models, "ADAPTERS", adapter.parent)
+    asked(adapter)
+    env = gym.make("BabyAIText-v0", expert="off")
+    policy = load_policy("adapters/adapter", env, mode="choose")
+    assert {key: policy.config[key] for key in ("model", "base", "strategy", "history", "mode")} == {
+        "model": "adapters/adapter", "base": "smollm2", "strategy": "chat", "history": "all", "mode": "choose",
+    }  # fmt: skip
+    assert load_policy("adapters/adapter", env, strategy="zero_shot").config["strategy"] == "zero_shot"
+    obs, _ = policy.wrap(env).reset(seed=0)
+    assert policy(obs) in range(6)
+    with pytest.raises(UsageError, match="Did you mean 'adapters/adapter'"):
+        load_policy("adapters/adaptr", env)
+    with pytest.raises(UsageError, match="adapter: expected one of"):
+        load_policy("adapters/../adapter", env)
+    (adapter / "training.json").write_text("{")
+    with pytest.raises(UsageError, match=r"expected JSON in training\.json"):
+        load_policy("adapters/adapter", env)
+
+
+def spoil_by_cutting(folder):
+    weights = folder / "adapter_model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+
+
+def spoil_by_pickle(folder):
+    (folder / "adapter_model.safetensors").rename(folder / "adapter_model.bin")
+
+
+def spoil_by_names(folder):
+    tensors = load_file(folder / "adapter_model.safetensors")
+    save_file(
+        {key.replace("layers.1.", "layers.7."): value for key, value in tensors.items()}, folder / "adapter_model.safetensors"
+    )
+
+
+def spoil_by_a_surplus(folder):
+    change(folder, target_modules=["q_proj"])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (spoil_by_cutting, r"expected a whole adapter_model\.safetensors; it is cut off or damaged"),
+        (spoil_by_pickle, r"got adapter_model\.bin\. Pickles are never loaded"),
+        (spoil_by_names, "expected one that fits its base 'smollm2'; .*missing adapter keys"),
+        (spoil_by_a_surplus, "expected one that fits its base 'smollm2'; .* have no place"),
+        (lambda folder: change(folder, r=8), "expected one that fits its base 'smollm2'; .*size mismatch"),
+        (lambda folder: change(folder, base_model_name_or_path=None), "expected base_model_name_or_path"),
+        (lambda folder: change(folder, base_model_name_or_path="/no/such/folder"), "expected one that can be loaded"),
+        (lambda folder: (folder / "adapter_config.json").write_text("[]"), "expected a JSON object"),
+    ],
+)
+def test_an_adapter_that_cannot_be_used_is_one_clear_sentence(adapter, embedded, spoil, message):
+    spoil(adapter)
+    with pytest.raises(UsageError, match=message) as caught:
+        load_backend(str(adapter))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_model_whose_weights_are_a_pickle_or_cut_off_is_refused(base, tmp_path):
+    folder = shutil.copytree(base, tmp_path / "model")
+    weights = folder / "model.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:-100])
+    with pytest.raises(UsageError, match="expected one that can be loaded"):
+        load_backend(str(folder))
+    weights.unlink()
+    torch.save({}, folder / "pytorch_model.bin")
+    with pytest.raises(UsageError, match="expected one that can be loaded"):
+        load_backend(str(folder))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_four_bits_without_cuda_are_a_clear_error(embedded):
+    with pytest.raises(UsageError, match=r"load_in_4bit=True: expected a CUDA device; there is none\."):
+        load_backend("smollm2", load_in_4bit=True)
+    with pytest.raises(UsageError, match="load_in_4bit: expected True or False; got 4"):
+        load_backend("smollm2", load_in_4bit=4)
+    with pytest.raises(UsageError, match="Did you mean 'load_in_4bit'"):
+        load_backend("smollm2", load_in_4bits=True)
+
+
+@pytest.mark.parametrize("name", sorted(path.parent.name for path in models.ADAPTERS.glob(f"*/{models.RECORD}")))
+def test_an_adapter_that_ships_is_asked_in_the_words_that_it_has_learnt(name):
+    record = json.loads((models.ADAPTERS / name / models.RECORD).read_text())
+    asked = Asked(**{key: value for key, value in record["asked"].items() if key != "mode"})
+    assert asked.prompt().config["template"] == record["template"]
