@@ -1,7 +1,8 @@
 """YAML files as nodes that know their line, so that a mistake can be named where it stands.
 
-YAML is loaded safely. Booleans are those of YAML 1.2 (true and false; off and no are words). A mapping has each key once,
-apart from what ``<<`` merges. A list anywhere stands for several configurations, one for each entry; a list within a list is a value.
+YAML is loaded safely. Booleans are those of YAML 1.2: true and false, while off and no are words. A mapping has each key once,
+apart from what ``<<`` merges. A list anywhere stands for several configurations, one for each entry. A list within a list is a
+value.
 """
 
 from __future__ import annotations
