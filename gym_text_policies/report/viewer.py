@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from markupsafe import Markup
 
 from gym_text.errors import import_extra
-from gym_text_policies.report.pictures import Replay, replay
+from gym_text_policies.report.pictures import Pictures, draw_pictures
 from gym_text_policies.report.runs import Variant
 from gym_text_policies.report.table import Summary
 
@@ -81,12 +81,12 @@ def show(chosen: Sequence[tuple[Variant, Summary]], *, pictures: bool = True, pr
         if (size := len(script_json(text))) > text_left:
             continue
         text_left -= size
-        seen = replay(episode, store.folder / "pictures") if pictures_left > 0 else Replay()
-        pictures_left -= seen.size
+        drawn = draw_pictures(episode, store.folder / "pictures") if pictures_left > 0 else Pictures()
+        pictures_left -= drawn.size
         if pictures_left < 0:
-            seen = Replay(gold_actions=seen.gold_actions)
+            drawn = Pictures(gold_actions=drawn.gold_actions)
         place = order.setdefault(id(variant), len(order))
-        shown.append((place, summary.seed, Shown(_entry(variant, summary), script_json(text | asdict(seen)))))
+        shown.append((place, summary.seed, Shown(_entry(variant, summary), script_json(text | asdict(drawn)))))
     return [one for *_, one in sorted(shown, key=lambda item: item[:2])]
 
 
