@@ -13,7 +13,6 @@ import jinja2
 from markupsafe import Markup
 
 from gym_text_policies.report import curves
-from gym_text_policies.report.baselines import baselines
 from gym_text_policies.report.compare import FEW, Comparison, compare
 from gym_text_policies.report.plots import Plot, plots
 from gym_text_policies.report.runs import Runs, Variant
@@ -109,10 +108,8 @@ def _count(number: int, what: str) -> str:
 
 
 def _environment(name: str, variants: Sequence[Variant], gifs: Mapping[int, str]) -> Environment:
-    others = baselines(variants[0].game)
-    rows = [Row(cells(variant.row)[1:], gifs.get(id(variant))) for variant in variants]
-    rows += [Row(cells(other.whole_row)[1:]) for other in others]
-    return Environment(name, tuple(rows), *plots(variants, others), compare(variants))
+    rows = tuple(Row(cells(variant.row)[1:], gifs.get(id(variant))) for variant in variants)
+    return Environment(name, rows, *plots(variants), compare(variants))
 
 
 def _gifs(variants: Sequence[Variant]) -> tuple[dict[int, str], int]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gym_text_policies.report.baselines import Baseline
 from gym_text_policies.report.runs import Variant
 from gym_text_policies.report.table import Summary
 
@@ -65,15 +64,14 @@ class Plot:
     """What the left and the right edge stand for."""
 
 
-def plots(variants: Sequence[Variant], baselines: Sequence[Baseline]) -> tuple[list[Plot], list[str]]:
+def plots(variants: Sequence[Variant]) -> tuple[list[Plot], list[str]]:
     """Return the plots of an environment, and the names of those measures of which there is nothing to draw."""
     drawn, empty = [], []
     for measure in MEASURES:
         points = [(variant.policy, *mean_and_error([measure.of(e) for e in _played(variant)])) for variant in variants]
-        points = [point for point in points if point[1] is not None]
-        points += [(one.policy, *one.figures[measure.name]) for one in baselines if measure.name in one.figures]
-        if points and (measure.always or any(mean for _, mean, _ in points)):
-            drawn.append(_plot(measure, points))
+        known = [(policy, mean, error) for policy, mean, error in points if mean is not None]
+        if known and (measure.always or any(mean for _, mean, _ in known)):
+            drawn.append(_plot(measure, known))
         else:
             empty.append(measure.name)
     return drawn, empty
@@ -91,10 +89,9 @@ def _played(variant: Variant) -> list[Summary]:
     return [episode for episode in variant.episodes if episode.error is None]
 
 
-def _plot(measure: Measure, points: Sequence[tuple[str, float | None, float | None]]) -> Plot:
-    known = [(policy, mean, error) for policy, mean, error in points if mean is not None]
-    low = min(0.0, *(mean - (error or 0) for _, mean, error in known))
-    high = max(0.0, *(mean + (error or 0) for _, mean, error in known))
+def _plot(measure: Measure, points: Sequence[tuple[str, float, float | None]]) -> Plot:
+    low = min(0.0, *(mean - (error or 0) for _, mean, error in points))
+    high = max(0.0, *(mean + (error or 0) for _, mean, error in points))
     if measure.name == "success rate":
         low, high = 0.0, 1.0
     span = (high - low) or 1.0
@@ -103,7 +100,7 @@ def _plot(measure: Measure, points: Sequence[tuple[str, float | None, float | No
         return round(min(max((value - low) / span * 100, 0), 100), 2)
 
     bars = []
-    for policy, mean, error in known:
+    for policy, mean, error in points:
         text = measure.write(mean) + (f" ± {measure.write(error)}" if error is not None else "")
         whisker = (place(mean - error), place(mean + error)) if error is not None else None
         left, right = sorted((place(0), place(mean)))

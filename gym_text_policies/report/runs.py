@@ -30,8 +30,6 @@ class Variant:
     """What the environment is called in this report."""
     policy: str
     """What the policy is called; no other in this environment has the name."""
-    game: Mapping[str, Any]
-    """The environment without what its policies need: id, keyword arguments, limit, wrappers."""
     episodes: tuple[Summary, ...]
     stores: Mapping[str, EpisodeStore]
     """Where each episode is kept, by its key."""
@@ -116,7 +114,7 @@ def _variants(folders: Iterable[Path]) -> Iterator[Variant]:
         for group, policy in zip(groups, distinct(plain, settings), strict=True):
             episodes = tuple(sorted(summaries[group].values(), key=lambda summary: summary.seed))
             places = {one.key: stores[one.key] for one in episodes}
-            yield Variant(name, policy, kinds[group][0], episodes, places, gifs.get(group, ()))
+            yield Variant(name, policy, episodes, places, gifs.get(group, ()))
 
 
 def _gifs(folder: Path) -> tuple[Path, ...]:
