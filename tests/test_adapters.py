@@ -18,7 +18,7 @@ def test_two_adapters_are_compared_on_the_same_seeds_by_the_keys_of_the_table():
             Summary(f"{name}{seed}", seed, outcome, None, reward, steps, 0, 0, 0, 0.0, 0.0)
             for seed, (outcome, reward) in enumerate(outcomes)
         )
-        variants.append(Variant("E", "x-sft, greedy" if name == "old" else f"{name}, adapter=1", {}, some, {}))
+        variants.append(Variant("E", "x-sft, greedy" if name == "old" else f"{name}, adapter=1", some, {}))
     table = [{"key": f"{name}0", "policy": name} for name in played if name != "old"]
     wins, differences = paired(variants, table, [name for name in played if name != "old"])
     assert wins == "x-ppo, greedy alone wins 2 of 6 episodes, x-sft, greedy alone 1; p = 1, McNemar's exact test."

@@ -157,15 +157,6 @@ def test_pictures_are_kept_and_an_episode_that_goes_another_way_has_none(run, pa
     assert picture.startswith(b"\x89PNG")
 
 
-def test_stable_baselines3_stands_beside_the_same_environment_only(run, page, tmp_path):
-    assert "stable-baselines3 PPO" not in page.read_text()  # twenty steps are another game
-    store = EpisodeStore(tmp_path)
-    environment = {"id": "BabyAIText-v0", "kwargs": {"task": "goto", "fold": "test"}, "max_episode_steps": None, "wrappers": []}
-    for episode in EpisodeStore(run).episodes():
-        store.append(dataclasses.replace(episode, environment=environment))
-    assert "stable-baselines3 PPO, word embeddings" in write_report([tmp_path], tmp_path / "r.html", pictures=False).read_text()
-
-
 def test_a_row_shows_its_gif(run, tmp_path):
     store = EpisodeStore(tmp_path)
     for episode in EpisodeStore(run).episodes():

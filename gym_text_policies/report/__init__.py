@@ -1,9 +1,21 @@
-"""From run folders to one HTML page: tables, plots, comparisons, learning curves, and episodes to step through."""
+"""From run folders to one HTML page: tables, plots, comparisons, learning curves, and episodes to step through.
+
+In the order in which data flows, with the modules to read in that order::
+
+    runs      folders -> a Variant (a policy in an environment) for each row
+    curves    training files -> learning curves, and their charts
+    table     episodes -> Summary -> a row with intervals; also used by the commands bench and run
+    plots     variants -> bars with standard errors
+    compare   variants -> in pairs on the same seeds: how probable it is that one is better
+    replay    a recorded episode -> its states, by playing it again
+    pictures  replay -> pictures and the expert's advice, for the viewer
+    viewer    variants -> the episodes to step through, with all that is shown of them
+    page      all of these -> one HTML page (page.html.jinja, style.css, viewer.js)
+    gif       replay -> an episode as a GIF, for run folders; no part of the page
+"""
 
 from __future__ import annotations
 
-import logging
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,21 +24,19 @@ from gym_text.errors import UsageError, check_int, import_extra
 
 __all__ = ["ReportConfig", "run", "write_report"]
 
-_logger = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True)
 class ReportConfig:
     """Make one HTML page of run folders: tables, plots, comparisons, learning curves, and episodes to step through."""
 
     run: tuple[str, ...] = field(metadata={"positional": True})
-    """Folders of runs, or folders that hold several."""
+    """Run folders, or folders that contain run folders."""
     output: str | None = None
-    """The file; by default report.html in the first folder."""
+    """The HTML file. None is report.html in the first folder."""
     episodes: int = 200
-    """Most episodes that can be stepped through, 200 or fewer."""
+    """Most episodes to step through, at most 200."""
     pictures: bool = True
-    """Play these again for their pictures, which are kept in the run's folder."""
+    """Whether to play these episodes again for their pictures. The run folder keeps the pictures."""
     title: str = "Report"
     """Heading of the page."""
 
@@ -52,24 +62,26 @@ def write_report(
     """Write one HTML page about run folders; it needs no other file and no network.
 
     Args:
-        folders: Of runs, or folders that hold several.
-        output: The page.
-        episodes: Most episodes that can be stepped through, 200 or fewer.
-        pictures: Play these again for their pictures, which are kept in the run's folder.
+        folders: Run folders, or folders that contain run folders.
+        output: The HTML file.
+        episodes: Most episodes to step through, at most 200.
+        pictures: Whether to play these episodes again for their pictures. The run folder keeps the pictures.
         title: Heading of the page.
-        progress: Whether a terminal shows how far it is.
+        progress: Whether to show a progress bar in a terminal.
 
     Returns:
         The page's path.
 
     Raises:
-        UsageError: If a folder holds no run, or the page cannot be written there.
-        MissingDependencyError: If scipy, which the intervals need, is not installed.
+        UsageError: If a folder contains no run, or `output` is a folder.
+        StoreError: If the page cannot be written.
+        MissingDependencyError: If scipy, which computes the intervals, is not installed.
     """
     import_extra("scipy", "bench")
     from gym_text_policies.report.page import render
     from gym_text_policies.report.runs import read_runs
     from gym_text_policies.report.viewer import MOST, choose, show
+    from gym_text_policies.store import write_atomically
 
     check_int("episodes", episodes, 0, MOST)
     path = Path(output)
@@ -78,7 +90,5 @@ def write_report(
     runs = read_runs(folders)
     page = render(runs, show(choose(runs.variants, episodes), pictures=pictures, progress=progress), title)
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    partial.write_bytes(page.encode("utf-8", "replace"))
-    os.replace(partial, path)
+    write_atomically(path, page.encode("utf-8", "replace").decode("utf-8"))  # a model may have said half a character
     return path

@@ -1,4 +1,4 @@
-"""Policies in pairs on the same seeds: how probable is it that one is better."""
+"""Compare policies in pairs on the same seeds: how probable it is that one of them is better."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ import numpy as np
 from gym_text_policies.report.runs import Variant
 
 MOST = 12
-"""Policies of an environment that are compared, the best ones."""
+"""Most policies of an environment that are compared: the best ones."""
 FEW = 10
-"""Fewer common seeds than these say little."""
+"""Fewer common seeds than this say little."""
 DRAWS = 4000
+"""Bootstrap samples."""
 _CHUNK = 200
-"""Draws that are in memory at once."""
+"""Bootstrap samples in memory at once."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """The policy of a row beside that of a column."""
+    """The policy of a row compared with the policy of a column."""
 
     probability: float
-    """That the row's mean return is the higher one."""
+    """Probability that the row's mean return is higher."""
     difference: float
-    """Of the mean returns, row minus column."""
+    """Difference of the mean returns: row minus column."""
     seeds: int
-    """Seeds that both have played to the end."""
+    """Seeds that both policies have played without an error."""
 
     @property
     def few(self) -> bool:
@@ -37,7 +38,7 @@ class Pair:
 
     @property
     def text(self) -> str:
-        """The probability as it can be claimed: "> 0.99" only with enough seeds, and where the draws are sure of it."""
+        """The probability in words. "> 0.99" needs enough seeds and enough bootstrap samples; see `sure`."""
         if self.sure(self.probability):
             return "> 0.99"
         if self.sure(1 - self.probability):
@@ -46,40 +47,40 @@ class Pair:
 
     @property
     def shown_difference(self) -> str:
-        """The difference as it is written; what rounds to 0 has no sign."""
+        """The difference as text; a difference that rounds to 0 has no sign."""
         text = f"{self.difference:+.2f}"
         return "0.00" if float(text) == 0 else text
 
     def sure(self, probability: float) -> bool:
-        """Whether a probability is above 0.99 even if the draws erred by three standard errors."""
+        """Whether a probability is above 0.99 by three standard errors of the bootstrap, on enough seeds."""
         return not self.few and probability - 3 * math.sqrt(probability * (1 - probability) / DRAWS) > 0.99
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The best policies of an environment, each beside each."""
+    """The best policies of an environment, each compared with each."""
 
     policies: tuple[str, ...]
     """Best first."""
     pairs: tuple[tuple[Pair | None, ...], ...]
-    """Row by column; None on the diagonal and where there is no common seed."""
+    """Pairs by row and column. None on the diagonal, and where two policies have no common seed."""
     left_out: int
-    """Policies that are not among the best."""
+    """Number of policies that are not compared."""
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """What stands above the columns: the policies, or where there are many their numbers."""
+        """Headings of the columns: the policies, or their numbers if there are more than six."""
         return self.policies if len(self.policies) <= 6 else tuple(str(i) for i in range(1, len(self.policies) + 1))
 
     @property
     def rows(self) -> tuple[str, ...]:
-        """What stands before the rows."""
+        """Headings of the rows: the policies, with their numbers if the columns have numbers."""
         pairs = zip(self.policies, self.columns, strict=True)
         return tuple(policy if column == policy else f"{column}. {policy}" for policy, column in pairs)
 
 
 def compare(variants: Sequence[Variant]) -> Comparison | None:
-    """Compare the best policies of an environment; None where there are no two."""
+    """Compare the best policies of an environment. Return None if there are fewer than two."""
     ranked = sorted(
         (variant for variant in variants if variant.row["return"] is not None),
         key=lambda variant: (variant.row["success"], variant.row["return"]),
@@ -101,12 +102,12 @@ def compare(variants: Sequence[Variant]) -> Comparison | None:
 
 
 def probabilities_of_better(differences: Sequence[np.ndarray], seed: int = 0) -> list[float]:
-    """Return, for each array of differences by seed, the probability that their mean is above 0.
+    """Return the probability that a mean is above 0, for each array of differences by seed.
 
-    The Bayesian bootstrap (Rubin 1981, https://doi.org/10.1214/aos/1176345338): the weights of the seeds are drawn from a flat
-    Dirichlet distribution. Beside the seeds stand two imagined ones, one for either side, as large as the differences that are
-    not 0 (root mean square). Without them a single seed in which two policies differ would be certainty; with them differences
-    of one size give what a flat prior on the share of seeds won gives.
+    This is the Bayesian bootstrap (Rubin 1981, https://doi.org/10.1214/aos/1176345338): the weights of the seeds are drawn from a
+    flat Dirichlet distribution. Two imagined seeds are added, one in favour of either policy. Each is as large as the root mean
+    square of the differences that are not 0. Without them, two policies that differ in a single seed would be compared with
+    certainty. With them, differences of one size give the same result as a flat prior on the share of seeds won.
 
     >>> even, better = probabilities_of_better([np.zeros(20), np.array([1.0] + [0.0] * 19)])
     >>> even, 0.7 < better < 0.8
@@ -124,11 +125,12 @@ def probabilities_of_better(differences: Sequence[np.ndarray], seed: int = 0) ->
         for _ in range(DRAWS // _CHUNK):
             weights = rng.standard_exponential((_CHUNK, count + 2))  # their sum does not change the sign
             above += (weights @ table.T > 0).sum(axis=0)
-        for i, share in zip(places, above / DRAWS, strict=True):
-            results[i] = float(share)
+        for i, fraction in zip(places, above / DRAWS, strict=True):
+            results[i] = float(fraction)
     return results
 
 
 def _with_imagined(difference: np.ndarray) -> np.ndarray:
+    """Return the differences and two imagined ones."""
     size = math.sqrt(float(np.mean(np.square(difference[difference != 0]))))
     return np.concatenate([difference, [size, -size]])

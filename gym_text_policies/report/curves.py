@@ -1,4 +1,4 @@
-"""Curves of training runs: read from the files that training and search leave, and drawn as SVG."""
+"""Learning curves: read from the files that training and search write, and laid out as SVG charts."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from typing import Any
 from gym_text.errors import UsageError
 
 _LISTS = {"training.json": "curve", "trainer_state.json": "log_history"}
-"""Where in a JSON file the records are; the second file is Hugging Face's."""
+"""JSON file -> its key with the records. The second file is Hugging Face's."""
 _SEARCH = "evaluations.jsonl"
 CURVE_FILES = ("curve.jsonl", "metrics.jsonl", *_LISTS, _SEARCH)
-"""Records, with numbers by name; those of the kind jsonl have one a line. Earlier ones are preferred."""
+"""Files with records, which are numbers by name; a jsonl file has one record a line. If a run has several, the first one counts."""
 _POSITIONS = ("step", "iteration", "update", "round", "evaluation", "episode", "epoch")
-"""Names of what goes to the right; the first that a record has."""
+"""Names that can be the x axis. The first that a run has is taken."""
 _MOST_POINTS = 400
+"""Most points of a curve; of more, every second or third … is kept."""
 
 
 @dataclass(frozen=True)
@@ -30,15 +31,16 @@ class Curve:
     name: str
     """Name of the figure, such as ``loss``."""
     over: str
-    """What is counted to the right, such as ``step``."""
+    """Name of the x axis, such as ``step``."""
     points: tuple[tuple[float, float], ...]
+    """Pairs (x, y), by x."""
 
 
 def read_curves(root: Path) -> Iterator[Curve]:
-    """Yield the curves of the training runs in a folder, itself included; of each run from its best file.
+    """Yield the curves of the training runs in a folder. The folder itself may be a run. Of each run one file is read.
 
     Raises:
-        UsageError: If such a file is not what its name says.
+        UsageError: If a file with such a name does not contain records.
     """
     best: dict[Path, Path] = {}
     for name in reversed(CURVE_FILES):
@@ -50,7 +52,7 @@ def read_curves(root: Path) -> Iterator[Curve]:
 
 
 def _with_best(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return what each evaluation of a search found, and the best up to it."""
+    """Return the value of each evaluation of a search, and the best value so far."""
     curve: list[Mapping[str, Any]] = []
     top = -math.inf
     usable = [record for record in records if _is_number(record.get("index")) and _is_number(record.get("value"))]
@@ -61,7 +63,7 @@ def _with_best(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def _run(path: Path) -> Path:
-    """Return the folder of the run that a file belongs to."""
+    """Return the folder of the run that a file belongs to; checkpoints and adapters are subfolders of a run."""
     folder = path.parent
     return folder.parent if folder.name == "adapter" or folder.name.startswith("checkpoint-") else folder
 
@@ -98,20 +100,20 @@ def _is_number(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class Chart:
-    """The curves of one figure, of all runs that have it, ready to draw in a box of `WIDTH` x `HEIGHT`."""
+    """The curves of one figure, one for each run, laid out in a box of `WIDTH` x `HEIGHT`."""
 
     name: str
     over: str
     lines: tuple[tuple[str, str], ...]
-    """Of each run its name, and its points as SVG has them."""
+    """Pairs of a run's name and its points as SVG text."""
     x_ticks: tuple[tuple[float, str], ...]
-    """Places in the box and what is written there."""
+    """Pairs of a place in the box and its label."""
     y_ticks: tuple[tuple[float, str], ...]
 
 
 WIDTH, HEIGHT = 360, 220
 LEFT, RIGHT, TOP, BOTTOM = 56, 348, 10, 184
-"""Edges of the area within the axes."""
+"""Edges of the plotted area, in the box."""
 
 
 def charts(curves: Sequence[Curve]) -> list[Chart]:
@@ -140,7 +142,7 @@ def _range(values: Sequence[float]) -> tuple[float, float]:
 
 
 def ticks(low: float, high: float, about: int) -> list[float]:
-    """Return round numbers at equal distances, about so many, of which the first is at most `low` and the last at least `high`.
+    """Return about `about` round numbers at equal distances, from `low` or below to `high` or above.
 
     >>> ticks(0, 187, 4)
     [0.0, 50.0, 100.0, 150.0, 200.0]

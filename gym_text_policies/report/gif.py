@@ -1,10 +1,11 @@
-"""An episode as a GIF: the picture of each state beside what the model thought, what it did, and how probable that was."""
+"""An episode as a GIF: the picture of each state, and beside it the model's reasoning, its action, and how probable that was."""
 
 from __future__ import annotations
 
+import io
 import math
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,18 @@ import numpy as np
 
 from gym_text.errors import import_extra
 from gym_text_policies.records import Episode, Step
-from gym_text_policies.report.replay import replayed
+from gym_text_policies.report.replay import replay
 
 HEIGHT, PANEL, MARGIN = 420, 380, 14
-"""Pixels: height of all, width and margin of the panel beside the picture."""
+"""Pixels: height of a frame, width of the panel beside the picture, and the panel's margin."""
 MOST_PICTURES = 400
-"""A longer episode shows every second step, or third …"""
+"""Most frames. A longer episode shows every second step, or every third, and so on."""
+_BITS = 7
+"""Bits of a pixel: 128 colours a frame."""
 _BARS = 6
 """Most actions whose probabilities are shown, the most probable first."""
 _LAST = 2000
-"""Milliseconds that the last picture stays."""
+"""Milliseconds that the last frame stays."""
 _INK, _FAINT, _ACCENT, _BAR, _PAPER = (32, 33, 36), (110, 113, 118), (26, 82, 118), (174, 205, 225), (250, 249, 246)
 
 
@@ -31,65 +34,89 @@ def write_gif(path: str | Path, episode: Episode, make_env: Callable[[], gym.Env
 
     Args:
         path: The file.
-        episode: What was played.
-        make_env: Makes the same environment, with ``render_mode="rgb_array"``; one that draws nothing is shown by its text.
-        fps: Pictures a second, 1 to 50.
+        episode: The recorded episode.
+        make_env: Makes the same environment, with ``render_mode="rgb_array"``. An environment that draws nothing is shown as text.
+        fps: Frames a second, 1 to 50.
 
     Raises:
-        MissingDependencyError: If Pillow is not installed.
+        MissingDependencyError: If imageio or Pillow is not installed.
     """
     import_extra("PIL", "experiments")
     stride = math.ceil((episode.length + 1) / MOST_PICTURES)
-    pictures = [
-        _beside(state.picture(), episode, state.number, state.so_far)
-        for state in replayed(episode, make_env)
-        if state.number % stride == 0 or state.number == episode.length
-    ]
-    if not pictures:
-        return
-    durations = [max(20, round(1000 / fps))] * (len(pictures) - 1) + [_LAST]
-    first, *rest = (picture.quantize(128, method=2) for picture in pictures)  # 2: by an octree, several times faster
+    shown = {*range(0, episode.length, stride), episode.length}
+    frames = (
+        _frame(state.picture(), episode, state.number, state.reward_so_far)
+        for state in replay(episode, make_env)
+        if state.number in shown
+    )
+    write_frames(path, frames, [max(20, round(1000 / fps))] * (len(shown) - 1) + [_LAST])
+
+
+def write_frames(path: str | Path, frames: Iterable[np.ndarray], durations: Sequence[int], *, extra: str = "experiments") -> None:
+    """Write pictures as a GIF that repeats for ever; a reader of the file sees the old one or the new one, never a part.
+
+    Args:
+        path: The file.
+        frames: Pictures of one size, uint8 of shape (height, width, 3).
+        durations: Milliseconds that each frame stays.
+        extra: Name of the extra that the error names where imageio is missing.
+
+    Raises:
+        MissingDependencyError: If imageio is not installed.
+    """
+    iio = import_extra("imageio.v3", extra)
+    data = io.BytesIO()
+    with iio.imopen(data, "w", plugin="pillow", extension=".gif") as gif:
+        for frame in frames:
+            gif.write(_with_fewer_colours(frame), duration=list(durations), loop=0, save_all=True, bits=_BITS)
     partial = Path(path).with_suffix(".partial")
-    first.save(partial, format="GIF", save_all=True, append_images=rest, duration=durations, loop=0)
+    partial.write_bytes(data.getvalue())
     partial.replace(path)
 
 
-def _beside(frame: np.ndarray, episode: Episode, index: int, so_far: float) -> Any:
-    """Return one picture of the GIF."""
+def _with_fewer_colours(frame: np.ndarray) -> np.ndarray:
+    """Return a picture in the colours of an octree: a file of two thirds the size that imageio's own choice of colours gives."""
     from PIL import Image
 
-    picture = Image.fromarray(frame)
+    return np.asarray(Image.fromarray(frame).quantize(2**_BITS, method=Image.Quantize.FASTOCTREE).convert("RGB"))
+
+
+def _frame(picture_of_state: np.ndarray, episode: Episode, index: int, reward_so_far: float) -> np.ndarray:
+    """Return one frame of the GIF: the picture, and the panel beside it."""
+    from PIL import Image
+
+    picture = Image.fromarray(picture_of_state)
     picture = picture.resize((max(1, round(picture.width * HEIGHT / picture.height)), HEIGHT))
     whole = Image.new("RGB", (picture.width + PANEL, HEIGHT), _PAPER)
     whole.paste(picture, (0, 0))
-    page = _Page(whole, picture.width + MARGIN)
-    page.line(f"step {min(index + 1, episode.length)} of {episode.length}   return {so_far:.4g}", 14, _FAINT)
+    panel = _Panel(whole, picture.width + MARGIN)
+    panel.line(f"step {min(index + 1, episode.length)} of {episode.length}   return {reward_so_far:.4g}", 14, _FAINT)
     if index < episode.length:
-        _write_decision(page, episode.steps[index])
+        _write_decision(panel, episode.steps[index])
     else:
-        page.line(episode.outcome, 22, _ACCENT)
+        panel.line(episode.outcome, 22, _ACCENT)
         if episode.error:
-            page.text(episode.error, 13, _INK, HEIGHT - MARGIN)
-    return whole
+            panel.text(episode.error, 13, _INK, HEIGHT - MARGIN)
+    return np.asarray(whole)
 
 
-def _write_decision(page: _Page, step: Step) -> None:
+def _write_decision(panel: _Panel, step: Step) -> None:
     decision = step.decision
-    page.text(decision.action, 20, _ACCENT, page.y + 80)
+    panel.text(decision.action, 20, _ACCENT, panel.y + 80)
     if not decision.valid:
-        page.line("its answer could not be used", 13, _FAINT)
+        panel.line("its answer could not be used", 13, _FAINT)
     probabilities = sorted((decision.probabilities or {}).items(), key=lambda item: -item[1])[:_BARS]
     room = HEIGHT - MARGIN - 30 * len(probabilities)
     thoughts = decision.reasoning or (decision.completion if decision.completion != decision.action else "")
     if thoughts:
-        page.y += 6
-        page.text(thoughts, 14, _INK, room - 6)
-    page.y = room
+        panel.y += 6
+        panel.text(thoughts, 14, _INK, room - 6)
+    panel.y = room
     for name, probability in probabilities:
-        page.bar(name, probability)
+        panel.bar(name, probability)
 
 
-class _Page:
+class _Panel:
     """The panel, written from top to bottom."""
 
     def __init__(self, image: Any, left: int) -> None:
@@ -105,7 +132,7 @@ class _Page:
         self.y += int(size * 1.4)
 
     def text(self, text: str, size: int, colour: tuple[int, int, int], bottom: int) -> None:
-        """Write a text in lines that fit, down to `bottom`; what does not fit ends in dots."""
+        """Write a text in lines of the panel's width, down to `bottom`; a text that is too long is cut and ends in dots."""
         columns = max(8, int(self._width / self._draw.textlength("abcdefghij nopqrst uvwxyz", _font(size)) * 25))
         lines = [part for line in text.splitlines() for part in (textwrap.wrap(line, columns) or [""])]
         room = max(1, (bottom - self.y) // int(size * 1.4))

@@ -1,4 +1,4 @@
-"""From runs to one HTML page that needs nothing else."""
+"""Render runs as one HTML page, which contains all that it needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import jinja2
 from markupsafe import Markup
 
 from gym_text_policies.report import curves
-from gym_text_policies.report.baselines import baselines
 from gym_text_policies.report.compare import FEW, Comparison, compare
 from gym_text_policies.report.plots import Plot, plots
 from gym_text_policies.report.runs import Runs, Variant
@@ -22,9 +21,9 @@ from gym_text_policies.report.viewer import Shown, script_json
 
 _HERE = Path(__file__).parent
 _COLOURS = 8
-"""Colours of lines in the style sheet."""
+"""Number of line colours in the style sheet."""
 _GIF_BUDGET = 9_000_000
-"""Bytes of all GIFs."""
+"""Most bytes of all GIFs together."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ class Row:
 
     cells: tuple[str, ...]
     gif: str | None = None
-    """As a data URI."""
+    """A GIF of an episode, as a data URI."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class Environment:
     rows: tuple[Row, ...]
     plots: list[Plot]
     empty: list[str]
-    """Measures of which there is nothing to draw."""
+    """Names of the measures without a plot."""
     comparison: Comparison | None
 
     @property
@@ -54,14 +53,13 @@ class Environment:
 
 
 def render(runs: Runs, shown: Sequence[Shown], title: str) -> str:
-    """Return the page. Everything that comes from a run is escaped: text by the template, JSON by `script_json`."""
-    script = (_HERE / "viewer.js").read_text("utf-8")
+    """Return the page. All text of a run is escaped: in HTML by the template, in JSON by `script_json`."""
+    script = (_HERE / "viewer.js").read_text("utf-8")  # our own files are safe as Markup
     names = list(dict.fromkeys(curve.run for curve in runs.curves))
     colours = {name: i % _COLOURS for i, name in enumerate(names)}
     gifs, left_out = _gifs(runs.variants)
-    notes = [f"{left_out} GIFs are left out, as the page would get too large."] if left_out else []
+    notes = [f"{left_out} GIFs are left out, because the page would be too large."] if left_out else []
     episodes = sum(len(variant.episodes) for variant in runs.variants)
-    own = Markup  # our own files, not text of a run
     return _template().render(
         title=title,
         summary=_summary(runs, episodes),
@@ -78,9 +76,9 @@ def render(runs: Runs, shown: Sequence[Shown], title: str) -> str:
         notes=" ".join(NOTES.split()),
         more_notes=notes,
         sources=[str(source) for source in runs.sources],
-        style=own((_HERE / "style.css").read_text("utf-8")),
-        script=own(script),
-        script_hash=own("sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()),
+        style=Markup((_HERE / "style.css").read_text("utf-8")),
+        script=Markup(script),
+        script_hash=Markup("sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()),
     )
 
 
@@ -104,21 +102,19 @@ def _summary(runs: Runs, episodes: int) -> str:
     return f"{', '.join(parts)}. Made {made}."
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'s' if number != 1 else ''}"
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' if number != 1 else ''}"
 
 
 def _environment(name: str, variants: Sequence[Variant], gifs: Mapping[int, str]) -> Environment:
-    others = baselines(variants[0].game)
-    rows = [Row(cells(variant.row)[1:], gifs.get(id(variant))) for variant in variants]
-    rows += [Row(cells(other.whole_row)[1:]) for other in others]
-    return Environment(name, tuple(rows), *plots(variants, others), compare(variants))
+    rows = tuple(Row(cells(variant.row)[1:], gifs.get(id(variant))) for variant in variants)
+    return Environment(name, rows, *plots(variants), compare(variants))
 
 
 def _gifs(variants: Sequence[Variant]) -> tuple[dict[int, str], int]:
-    """Return for each variant, by its id(), a GIF as a data URI; and how many there was no room for.
+    """Return a GIF as a data URI for each variant, by the variant's id(), and the number of variants whose GIFs are too large.
 
-    The first one is shown, or the smallest where that is too large.
+    A variant shows its first GIF, or its smallest one if the first is larger than its share of the budget.
     """
     found = [variant for variant in variants if variant.gifs]
     left, kept = _GIF_BUDGET, {}

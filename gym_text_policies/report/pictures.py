@@ -1,4 +1,4 @@
-"""Pictures of an episode that was played, and the expert's advice in it, by playing it again."""
+"""Pictures for the page: a recorded episode is played again, drawn, and asked for the expert's advice where the record has none."""
 
 from __future__ import annotations
 
@@ -21,70 +21,70 @@ from gym_text import GymTextError
 from gym_text.errors import import_extra
 from gym_text_policies.environments import remake_environment
 from gym_text_policies.records import Episode, plain
-from gym_text_policies.report.replay import replayed
+from gym_text_policies.report.replay import replay
 from gym_text_policies.store import write_atomically
 
 _logger = logging.getLogger(__name__)
 _MOST_PICTURES = 40
-"""Of one episode; a longer one is shown every second, third … step."""
+"""Most pictures of an episode. A longer one shows every second step, or every third, and so on."""
 _MOST_WIDTH = 640
+"""Pixels."""
 _COLOURS = 32
-"""Games are drawn in few colours: so a picture takes 1 to 8 kB, without a loss that is seen."""
+"""The games use few colours. A picture takes 1 to 8 kB, without visible loss."""
 
 
 @dataclass(frozen=True)
-class Replay:
-    """What playing an episode again shows."""
+class Pictures:
+    """The pictures of an episode, and the expert's advice."""
 
     pictures: tuple[str, ...] = ()
-    """PNG in base64, each once."""
+    """PNG in base64; equal pictures are kept once."""
     shown: tuple[int | None, ...] = ()
-    """For each observation the number of its picture, or None where it is the one before."""
+    """For each observation the index of its picture, or None where the earlier picture stays."""
     gold_actions: tuple[str | None, ...] = ()
-    """For each step the expert's action, where one is known."""
+    """For each step the expert's action, or None where it is unknown."""
 
     @property
     def size(self) -> int:
-        """Characters of its pictures."""
+        """Number of characters of the pictures."""
         return sum(map(len, self.pictures))
 
 
-def replay(episode: Episode, cache: Path | None = None) -> Replay:
-    """Play an episode again.
+def draw_pictures(episode: Episode, cache: Path | None = None) -> Pictures:
+    """Play an episode again and draw it.
 
     Args:
-        episode: The episode; its environment is made anew.
-        cache: A folder that keeps what was drawn; where it cannot be written nothing is kept.
+        episode: The recorded episode. Its environment is made from the record.
+        cache: A folder that keeps what was drawn. If it cannot be written, nothing is kept.
 
     Returns:
-        What was seen. Nothing, where the environment cannot be made or has no pictures, or the game does not go as it did.
+        The pictures. There are none if the environment cannot be made, or if the game goes another way than the record.
     """
     path = cache / f"{episode.key}-{episode.length}.json" if cache else None
     if path is not None:
         with suppress(OSError, ValueError, TypeError):
             stored = json.loads(path.read_text("utf-8"))
-            return Replay(**{name: tuple(values) for name, values in stored.items()})
+            return Pictures(**{name: tuple(values) for name, values in stored.items()})
     try:
-        seen = _play(episode)
+        drawn = _draw(episode)
     except (gym.error.Error, GymTextError, ImportError, TypeError, ValueError, LookupError, RuntimeError) as error:
         _logger.info("%s: no pictures: %s", episode.environment["id"], error)
-        return Replay()
+        return Pictures()
     if path is not None:
         with suppress(OSError):
             path.parent.mkdir(exist_ok=True)
-            write_atomically(path, json.dumps(asdict(seen)))
-    return seen
+            write_atomically(path, json.dumps(asdict(drawn)))
+    return drawn
 
 
-def _play(episode: Episode) -> Replay:
-    pictures: dict[str, int] = {}
+def _draw(episode: Episode) -> Pictures:
+    pictures: dict[str, int] = {}  # PNG -> its index
     shown: list[int | None] = []
     gold: list[str | None] = []
-    every = math.ceil((episode.length + 1) / _MOST_PICTURES)
-
-    for state in replayed(episode, functools.partial(_make, episode)):
+    stride = math.ceil((episode.length + 1) / _MOST_PICTURES)
+    for state in replay(episode, functools.partial(_make, episode)):
         number = state.number
-        if number % every and number != episode.length:
+        if number % stride and number != episode.length:
             shown.append(None)
         else:
             shown.append(pictures.setdefault(_encode(state.picture()), len(pictures)))
@@ -92,11 +92,11 @@ def _play(episode: Episode) -> Replay:
             step = episode.steps[number]
             _check(state.obs, step.observation)
             gold.append(step.gold_action or state.info.get("gold_action"))
-    return Replay(tuple(pictures), tuple(shown), tuple(gold))
+    return Pictures(tuple(pictures), tuple(shown), tuple(gold))
 
 
 def _make(episode: Episode) -> gym.Env[Any, Any]:
-    """Return the episode's environment, with pictures, and an expert that knows every state if the record lacks some advice."""
+    """Return the episode's environment with pictures, and with an expert for every state if the record lacks some advice."""
     record = dict(episode.environment)
     entry_point = gym.spec(record["id"]).entry_point
     if isinstance(entry_point, str) and entry_point.startswith("gym_text."):
@@ -106,9 +106,9 @@ def _make(episode: Episode) -> gym.Env[Any, Any]:
 
 
 def _check(obs: Any, recorded: Mapping[str, Any]) -> None:
-    """Raise ValueError unless the observation is the recorded one."""
+    """Raise ValueError unless an observation is the recorded one, in the keys that both have."""
     if plain({key: obs[key] for key in recorded if key in obs}) != {key: recorded[key] for key in recorded if key in obs}:
-        raise ValueError("the game, played again, does not go as it did")
+        raise ValueError("expected the recorded observations; played again, the game goes another way")
 
 
 def _encode(frame: Any) -> str:

@@ -1,4 +1,4 @@
-"""What is drawn of the variants of an environment: for each measure a bar for each policy, with its standard error."""
+"""Bar plots of an environment: one for each measure, with a bar and a standard error for each policy."""
 
 from __future__ import annotations
 
@@ -7,24 +7,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gym_text_policies.report.baselines import Baseline
 from gym_text_policies.report.runs import Variant
 from gym_text_policies.report.table import Summary
 
 
 @dataclass(frozen=True)
 class Measure:
-    """One figure of an episode."""
+    """A figure that every episode has."""
 
     name: str
     form: str
-    """How its mean is written."""
+    """Format of its mean."""
     of: Callable[[Summary], float]
     always: bool = True
-    """Whether it is drawn even where it is 0 throughout."""
+    """Whether it is plotted even if all means are 0."""
 
     def write(self, value: float) -> str:
-        """Return a value as text; what rounds to 0 has no sign."""
+        """Return a value as text; a value that rounds to 0 has no sign."""
         text = self.form.format(value)
         return text.lstrip("-") if float(text.replace(",", "")) == 0 else text
 
@@ -41,15 +40,15 @@ MEASURES = (
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar; places are percent of the plot's width."""
+    """One bar. Positions are percent of the plot's width."""
 
     policy: str
     text: str
-    """The mean, and its standard error where there is one."""
+    """The mean, with its standard error if it is known."""
     left: float
     width: float
     whisker: tuple[float, float] | None
-    """One standard error to either side; none of fewer than two episodes."""
+    """The mean minus and plus one standard error. None for fewer than two episodes."""
 
 
 @dataclass(frozen=True)
@@ -59,28 +58,27 @@ class Plot:
     name: str
     bars: tuple[Bar, ...]
     zero: float
-    """Where 0 is, in percent of the width."""
+    """Position of 0."""
     low: str
     high: str
-    """What the left and the right edge stand for."""
+    """Labels of the left and the right edge."""
 
 
-def plots(variants: Sequence[Variant], baselines: Sequence[Baseline]) -> tuple[list[Plot], list[str]]:
-    """Return the plots of an environment, and the names of those measures of which there is nothing to draw."""
+def plots(variants: Sequence[Variant]) -> tuple[list[Plot], list[str]]:
+    """Return the plots of an environment, and the names of the measures without a plot."""
     drawn, empty = [], []
     for measure in MEASURES:
         points = [(variant.policy, *mean_and_error([measure.of(e) for e in _played(variant)])) for variant in variants]
-        points = [point for point in points if point[1] is not None]
-        points += [(one.policy, *one.figures[measure.name]) for one in baselines if measure.name in one.figures]
-        if points and (measure.always or any(mean for _, mean, _ in points)):
-            drawn.append(_plot(measure, points))
+        known = [(policy, mean, error) for policy, mean, error in points if mean is not None]
+        if known and (measure.always or any(mean for _, mean, _ in known)):
+            drawn.append(_plot(measure, known))
         else:
             empty.append(measure.name)
     return drawn, empty
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float | None, float | None]:
-    """Return the mean and its standard error; None where there are too few values for it."""
+    """Return the mean and its standard error. The mean of no values is None, and so is the error of fewer than two."""
     if not values:
         return None, None
     error = float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None
@@ -91,10 +89,9 @@ def _played(variant: Variant) -> list[Summary]:
     return [episode for episode in variant.episodes if episode.error is None]
 
 
-def _plot(measure: Measure, points: Sequence[tuple[str, float | None, float | None]]) -> Plot:
-    known = [(policy, mean, error) for policy, mean, error in points if mean is not None]
-    low = min(0.0, *(mean - (error or 0) for _, mean, error in known))
-    high = max(0.0, *(mean + (error or 0) for _, mean, error in known))
+def _plot(measure: Measure, points: Sequence[tuple[str, float, float | None]]) -> Plot:
+    low = min(0.0, *(mean - (error or 0) for _, mean, error in points))
+    high = max(0.0, *(mean + (error or 0) for _, mean, error in points))
     if measure.name == "success rate":
         low, high = 0.0, 1.0
     span = (high - low) or 1.0
@@ -103,7 +100,7 @@ def _plot(measure: Measure, points: Sequence[tuple[str, float | None, float | No
         return round(min(max((value - low) / span * 100, 0), 100), 2)
 
     bars = []
-    for policy, mean, error in known:
+    for policy, mean, error in points:
         text = measure.write(mean) + (f" ± {measure.write(error)}" if error is not None else "")
         whisker = (place(mean - error), place(mean + error)) if error is not None else None
         left, right = sorted((place(0), place(mean)))

@@ -1,4 +1,4 @@
-"""An episode played again by its recorded actions: for its pictures, and for what its record does not hold."""
+"""Play a recorded episode again, by its actions: for its pictures and for facts that the record lacks."""
 
 from __future__ import annotations
 
@@ -19,47 +19,55 @@ _logger = logging.getLogger(__name__)
 
 
 class State(NamedTuple):
-    """A state of an episode: before its step of that number, or the last one."""
+    """A state of an episode that is played again."""
 
     number: int
+    """Steps played before it."""
     env: gym.Env[Any, Any]
     obs: Any
     info: dict[str, Any]
-    so_far: float
-    """Sum of the rewards up to it."""
+    reward_so_far: float
+    """Sum of the rewards up to this state."""
 
     def picture(self) -> np.ndarray:
-        """Return its picture, uint8 of shape (height, width, 3); of what draws nothing a panel with its text."""
+        """Return its picture, uint8 of shape (height, width, 3). An environment that draws nothing gives a panel with its text."""
         frame = None
         if self.env.render_mode == "rgb_array":
-            with contextlib.suppress(GymTextError, gym.error.Error):  # what it draws with is not installed
+            with contextlib.suppress(GymTextError, gym.error.Error):  # the package that draws is not installed
                 frame = self.env.render()
         if isinstance(frame, np.ndarray) and frame.ndim == 3:
             return frame
         return draw_panel(str(self.obs["goal"]), str(self.obs["text"]))
 
 
-def replayed(episode: Episode, make_env: Callable[[], gym.Env[Any, Any]]) -> Iterator[State]:
-    """Play an episode again and yield its states, one more than it has steps; each is gone with the next.
+def replay(episode: Episode, make_env: Callable[[], gym.Env[Any, Any]]) -> Iterator[State]:
+    """Play an episode again and yield its states, one more than it has steps. A state is valid until the next one.
+
+    A different return is logged as a warning.
 
     Args:
-        episode: What was played.
+        episode: The recorded episode.
         make_env: Makes the same environment, without the policy's wrappers.
     """
     if "gym_text." not in str(gym.spec(episode.environment["id"]).entry_point):
         with contextlib.suppress(MissingDependencyError):
-            prepare_pygame("box2d")  # Gymnasium's own environments draw with it, and some complain where there is no screen
+            prepare_pygame("box2d")  # most of Gymnasium's own environments draw with pygame, which may complain without a screen
     env = make_env()
     try:
         spec = env.get_wrapper_attr("text_spec")
         obs, info = env.reset(seed=episode.seed)
-        so_far = 0.0
+        reward_so_far = 0.0
         for number, step in enumerate(episode.steps):
-            yield State(number, env, obs, info, so_far)
+            yield State(number, env, obs, info, reward_so_far)
             obs, reward, _, _, info = env.step(spec.encode(step.decision.action, dict(obs)))
-            so_far += float(reward)
-        if not math.isclose(so_far, episode.total_reward, rel_tol=1e-6, abs_tol=1e-6):
-            _logger.warning("seed %d: its pictures may not show what happened: played again, its return is another.", episode.seed)
-        yield State(episode.length, env, obs, info, so_far)
+            reward_so_far += float(reward)
+        if not math.isclose(reward_so_far, episode.total_reward, rel_tol=1e-6, abs_tol=1e-6):
+            _logger.warning(
+                "seed %d: expected the recorded return of %.4g; played again it is %.4g. The pictures may show something else.",
+                episode.seed,
+                episode.total_reward,
+                reward_so_far,
+            )
+        yield State(episode.length, env, obs, info, reward_so_far)
     finally:
         env.close()

@@ -1,11 +1,11 @@
-"""Run folders, read: episodes by policy and environment, their pictures that move, and the curves of training."""
+"""Read run folders: episodes by environment and policy, GIFs, and training curves. Each policy gets a name of its own."""
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,9 @@ from gym_text_policies.report.curves import Curve, read_curves
 from gym_text_policies.report.table import Summary, labels, row
 from gym_text_policies.store import EpisodeStore
 
-_OF_THE_POLICY = ("GoldAction", "History", "LastAction")
-"""Wrappers that a policy puts on: the game behind them is the same."""
-_OF_THE_RECORD = ("expert", "render_mode")
+_POLICY_WRAPPERS = ("GoldAction", "History", "LastAction")
+"""Wrappers that policies put on. They do not change the game."""
+_FREE_KWARGS = ("expert", "render_mode")
 """Keyword arguments that do not change the game."""
 
 
@@ -27,16 +27,15 @@ class Variant:
     """A policy in an environment: one row of the table."""
 
     environment: str
-    """What the environment is called in this report."""
+    """Name of the environment in this report."""
     policy: str
-    """What the policy is called; no other in this environment has the name."""
-    game: Mapping[str, Any]
-    """The environment without what its policies need: id, keyword arguments, limit, wrappers."""
+    """Name of the policy; no other policy in this environment has it."""
     episodes: tuple[Summary, ...]
+    """By seed."""
     stores: Mapping[str, EpisodeStore]
-    """Where each episode is kept, by its key."""
+    """Key of an episode -> the store that has it."""
     gifs: tuple[Path, ...] = ()
-    """Of its episodes, in the order of their seeds."""
+    """GIFs of the episodes, by seed."""
 
     @cached_property
     def row(self) -> dict[str, Any]:
@@ -66,10 +65,10 @@ class Runs:
 def read_runs(folders: Iterable[str | Path]) -> Runs:
     """Read run folders, and the run folders in them.
 
-    An episode that is in several folders counts once, as the last one has it.
+    An episode that is in several folders counts once, as the last folder has it.
 
     Raises:
-        UsageError: If a folder is none, or has neither episodes nor curves.
+        UsageError: If a folder does not exist, or has neither episodes nor curves.
     """
     roots = list(dict.fromkeys(Path(folder) for folder in folders))
     if not roots:
@@ -80,56 +79,73 @@ def read_runs(folders: Iterable[str | Path]) -> Runs:
         if not root.is_dir():
             raise UsageError(f"report: expected the folder of a run; {root} is none. `gym-text bench` and `gym-text run` make one.")
         found = sorted(path.parent for path in root.rglob("episodes.jsonl"))
-        learnt = list(read_curves(root))
-        if not found and not learnt:
+        trained = list(read_curves(root))
+        if not found and not trained:
             raise UsageError(f"report: expected a folder with episodes.jsonl or a training curve; {root} has neither.")
         places |= dict.fromkeys(found)
-        curves |= dict.fromkeys(learnt)
+        curves |= dict.fromkeys(trained)
     return Runs(tuple(_variants(places)), tuple(curves), tuple(roots))
 
 
+@dataclass
+class _Group:
+    """The episodes of one policy in one environment, while the folders are read."""
+
+    game: dict[str, Any]
+    settings: dict[str, Any]
+    """All settings that can tell its row from others: the policy's, and the environment's below ``environment``."""
+    label: str = ""
+    """The name that the benchmark gave it, if any."""
+    episodes: dict[str, Summary] = field(default_factory=dict)
+    """By key."""
+    stores: dict[str, EpisodeStore] = field(default_factory=dict)
+    """By the episode's key."""
+    gifs: tuple[Path, ...] = ()
+
+
 def _variants(folders: Iterable[Path]) -> Iterator[Variant]:
-    summaries: dict[str, dict[str, Summary]] = defaultdict(dict)  # group -> key -> summary
-    stores: dict[str, EpisodeStore] = {}
-    groups_of: dict[Path, set[str]] = defaultdict(set)
-    called: dict[str, str] = {}  # group -> what the benchmark calls it
-    kinds: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}  # group -> the game, and all that tells rows apart
-    for folder in folders:
-        store, labelled = EpisodeStore(folder), labels(folder)
-        for episode in store.episodes():
-            group = json.dumps([episode.environment, episode.policy], sort_keys=True)
-            kinds.setdefault(group, (_game(episode), {**episode.policy, "environment": episode.environment}))
-            groups_of[folder].add(group)
-            if episode.key in labelled:
-                called[group] = labelled[episode.key]
-            summaries[group][episode.key] = Summary.of(episode)
-            stores[episode.key] = store
-    gifs = {next(iter(groups)): _gifs(folder) for folder, groups in groups_of.items() if len(groups) == 1}
-    by_game: dict[str, list[str]] = {}
-    for group, (game, _) in kinds.items():
-        by_game.setdefault(json.dumps(game, sort_keys=True), []).append(group)
-    games = [kinds[groups[0]][0] for groups in by_game.values()]
+    by_game: dict[str, list[_Group]] = defaultdict(list)
+    for group in _read_groups(folders):
+        by_game[json.dumps(group.game, sort_keys=True)].append(group)
+    games = [groups[0].game for groups in by_game.values()]
     names = distinct([game_name(game) for game in games], games)
     for name, groups in zip(names, by_game.values(), strict=True):
-        settings = [kinds[group][1] for group in groups]
-        plain = [called.get(group) or policy_name(kinds[group][1]) for group in groups]
-        for group, policy in zip(groups, distinct(plain, settings), strict=True):
-            episodes = tuple(sorted(summaries[group].values(), key=lambda summary: summary.seed))
-            places = {one.key: stores[one.key] for one in episodes}
-            yield Variant(name, policy, kinds[group][0], episodes, places, gifs.get(group, ()))
+        policies = distinct([group.label or policy_name(group.settings) for group in groups], [group.settings for group in groups])
+        for group, policy in zip(groups, policies, strict=True):
+            episodes = tuple(sorted(group.episodes.values(), key=lambda summary: summary.seed))
+            yield Variant(name, policy, episodes, group.stores, group.gifs)
+
+
+def _read_groups(folders: Iterable[Path]) -> list[_Group]:
+    groups: dict[str, _Group] = {}
+    for folder in folders:
+        store, labelled, here = EpisodeStore(folder), labels(folder), set()
+        for episode in store.episodes():
+            name = json.dumps([episode.environment, episode.policy], sort_keys=True)
+            if name not in groups:
+                groups[name] = _Group(_game(episode), {**episode.policy, "environment": episode.environment})
+            group = groups[name]
+            group.label = labelled.get(episode.key, group.label)
+            group.episodes[episode.key] = Summary.of(episode)
+            group.stores[episode.key] = store
+            here.add(name)
+        if len(here) == 1:  # else a GIF does not say whose episode it shows
+            groups[here.pop()].gifs = _gifs(folder)
+    return list(groups.values())
 
 
 def _gifs(folder: Path) -> tuple[Path, ...]:
-    return tuple(sorted(folder.glob("gifs/*.gif"), key=lambda path: (len(path.name), path.name)))
+    return tuple(sorted(folder.glob("gifs/*.gif"), key=lambda path: (len(path.name), path.name)))  # seed-10 after seed-9
 
 
 def _game(episode: Episode) -> dict[str, Any]:
+    """Return what identifies the game: id, keyword arguments, limit and wrappers, without what serves policies or records."""
     environment = episode.environment
     return {
         "id": environment["id"],
-        "kwargs": {key: value for key, value in environment.get("kwargs", {}).items() if key not in _OF_THE_RECORD},
+        "kwargs": {key: value for key, value in environment.get("kwargs", {}).items() if key not in _FREE_KWARGS},
         "max_episode_steps": environment.get("max_episode_steps"),
-        "wrappers": [wrapper for wrapper in environment.get("wrappers", ()) if wrapper[0] not in _OF_THE_POLICY],
+        "wrappers": [wrapper for wrapper in environment.get("wrappers", ()) if wrapper[0] not in _POLICY_WRAPPERS],
     }
 
 
@@ -140,42 +156,51 @@ def game_name(game: Mapping[str, Any]) -> str:
 
 
 def policy_name(config: Mapping[str, Any]) -> str:
-    """Return a short name of a policy, not yet distinct from others."""
+    """Return a short name of a policy. Other policies may have the same."""
     kind = str(config.get("kind", "policy"))
     if kind == "gold":
         return "gold (expert)"
     if kind == "llm":
         backend, model = config.get("backend", ""), str(config.get("model") or config.get("name") or "model")
-        said = backend in ("", "transformers") or model.partition(":")[0] == backend
-        return f"{model if said else f'{backend}:{model}'}, {config.get('mode')}"
+        is_clear = backend in ("", "transformers") or model.partition(":")[0] == backend
+        return f"{model if is_clear else f'{backend}:{model}'}, {config.get('mode')}"
     return kind if kind in ("random", "controller") else str(config.get("name") or kind)
 
 
 def distinct(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the names, each that several share with those settings in which its bearers differ."""
+    """Make names distinct: equal ones get the settings in which they differ, then numbers.
+
+    >>> distinct(["a", "a", "b"], [{"history": 0, "seed": 1}, {"history": 2, "seed": 1}, {}])
+    ['a, history=0', 'a, history=2', 'b']
+
+    Args:
+        names: The names.
+        settings: The settings behind each name. Settings of the environment are used only if no other ones differ.
+    """
     flat = [dict(_flat(one)) for one in settings]
     longer = list(names)
     for name in {name for name in names if names.count(name) > 1}:
-        sharing = [i for i, other in enumerate(names) if other == name]
-        keys = sorted({key for i in sharing for key in flat[i]})
-        differing = [key for key in keys if len({flat[i].get(key, "") for i in sharing}) > 1]
-        readable = [key for key in differing if "environment." not in key] or differing
-        for i in sharing:
-            said = ", ".join(f"{key.rpartition('.')[2]}={_short(flat[i][key])}" for key in readable if flat[i].get(key))
-            longer[i] = f"{name}, {said}" if said else name
+        equal = [i for i, other in enumerate(names) if other == name]
+        keys = sorted({key for i in equal for key in flat[i]})
+        differing = [key for key in keys if len({flat[i].get(key, "") for i in equal}) > 1]
+        shown = [key for key in differing if "environment." not in key] or differing
+        for i in equal:
+            pairs = ", ".join(f"{key.rpartition('.')[2]}={_short(flat[i][key])}" for key in shown if flat[i].get(key))
+            longer[i] = f"{name}, {pairs}" if pairs else name
     return _numbered(longer)
 
 
 def _numbered(names: list[str]) -> list[str]:
-    """Return the names, each that is not the first of its kind with a number."""
-    seen: dict[str, int] = defaultdict(int)
+    """Return the names, with a number after each that stood before."""
+    counts: dict[str, int] = defaultdict(int)
     for i, name in enumerate(names):
-        seen[name] += 1
-        names[i] = name if seen[name] == 1 else f"{name} ({seen[name]})"
+        counts[name] += 1
+        names[i] = name if counts[name] == 1 else f"{name} ({counts[name]})"
     return names
 
 
 def _flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the leaves of nested settings, as dotted path and text."""
     if isinstance(value, Mapping):
         for key, part in value.items():
             yield from _flat(part, f"{path}.{key}" if path else str(key))

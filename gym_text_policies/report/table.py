@@ -1,4 +1,4 @@
-"""Figures of episodes: one row for each policy in an environment, with intervals, and the table of them."""
+"""The table: a row for each policy in an environment, with intervals, as figures, text cells and Markdown."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MEASURES = ("total_reward", "length", "invalid", "tokens_in", "tokens_out", "se
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What is kept of an episode where its steps are not."""
+    """An episode without its steps."""
 
     key: str
     seed: int
@@ -39,7 +39,7 @@ class Summary:
 
 
 def labels(folder: Path) -> dict[str, str]:
-    """Return the names of a benchmark's rows, as its folder has them, each by the key of one of its episodes."""
+    """Return the row names of a benchmark folder, by the key of an episode. A row is known by one of its episodes."""
     try:
         found = json.loads((folder / "table.json").read_text("utf-8"))["labels"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -48,7 +48,7 @@ def labels(folder: Path) -> dict[str, str]:
 
 
 def row(environment: str, policy: str, episodes: Iterable[Episode | Summary]) -> dict[str, Any]:
-    """Return the figures of one row. An episode that ended in error counts in `error` and in no mean."""
+    """Return the figures of one row. An episode that ended in an error counts in `error` and in no mean."""
     outcomes = {"won": 0, "lost": 0, "truncated": 0, "error": 0}
     columns: dict[str, list[float]] = {name: [] for name in _MEASURES}
     for episode in episodes:
@@ -77,12 +77,12 @@ def row(environment: str, policy: str, episodes: Iterable[Episode | Summary]) ->
 
 
 def mean(values: Sequence[float]) -> float | None:
-    """Return the mean; None of no values."""
+    """Return the mean, or None of no values."""
     return float(np.mean(values)) if values else None
 
 
 def t_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """Return Student's 95 % interval of the mean; None for fewer than two values."""
+    """Return Student's 95 % interval of the mean, or None of fewer than two values."""
     if len(values) < 2:
         return None
     from scipy import stats
@@ -92,7 +92,7 @@ def t_interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 
 def wilson_interval(successes: int, trials: int) -> tuple[float, float] | None:
-    """Return Wilson's 95 % interval of a rate; None without trials."""
+    """Return Wilson's 95 % interval of a rate, or None without trials."""
     if trials == 0:
         return None
     from scipy import stats
@@ -113,7 +113,7 @@ Tokens: mean per episode; in `choose` the candidates are read (in), not generate
 
 
 def markdown(rows: Sequence[dict[str, Any]]) -> str:
-    """Return the rows as a Markdown table whose columns are aligned in plain text, too."""
+    """Return the rows as a Markdown table. The columns are aligned in plain text too."""
     table = [HEADER, *([cell.replace("|", "\\|") for cell in cells(row)] for row in rows)]
     widths = [max(len(line[i]) for line in table) for i in range(len(HEADER))]
     lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in table]
@@ -139,10 +139,10 @@ def cells(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def number(value: float | None, form: str) -> str:
-    """Return a number in this format; a dash where there is none."""
+    """Return a number in a format; None is a dash."""
     return "-" if value is None else format(value, form)
 
 
 def interval(bounds: tuple[float, float] | None, form: str) -> str:
-    """Return an interval in brackets; nothing where there is none."""
+    """Return an interval in brackets; None is an empty text."""
     return "" if bounds is None else f" [{bounds[0]:{form}}, {bounds[1]:{form}}]"

@@ -1,5 +1,5 @@
-// The episode viewer: choose an environment, a policy and a seed; step with the arrow keys. What a model or a game said is only
-// ever written as text (textContent), never as markup.
+// The episode viewer: choose an environment, a policy and a seed; step with the arrow keys. Text of models and games is written
+// with textContent only, never as markup.
 "use strict";
 (() => {
   for (const gif of document.querySelectorAll(".gif")) gif.addEventListener("click", () => gif.classList.toggle("large"));
@@ -8,8 +8,8 @@
   if (!index.length) return;
   const picks = { environment: byId("pick-environment"), policy: byId("pick-policy"), seed: byId("pick-seed") };
   const slider = byId("step");
-  let episode = null; // {steps, last, error, pictures, shown, gold}, each step with its whole observation and prompt
-  let position = 0; // steps played before what is shown; the last position shows the end
+  let episode = null; // {steps, last, error, pictures, shown, gold}; each step has its whole observation and prompt
+  let position = 0; // number of steps before the shown state; the last position is the end
 
   function element(tag, text, kind) {
     const made = document.createElement(tag);
@@ -43,19 +43,19 @@
     open(index.indexOf(entry));
   }
 
-  // A step is stored without what it repeats of the one before: of an observation the fields that changed, of a prompt how many
-  // of the messages are the same, then the others.
+  // A step is stored as the difference to the one before. Its observation has the fields that changed. Its prompt begins with the
+  // number of messages that are the same; the new messages follow.
   function open(place) {
     const data = JSON.parse(byId(`episode-${place}`).textContent);
-    let seen = {};
-    let said = [];
+    let observation = {};
+    let prompt = [];
     const steps = data.steps.map((step) => {
-      seen = { ...seen, ...step.observation };
+      observation = { ...observation, ...step.observation };
       const messages = step.decision.messages;
-      said = messages ? [...said.slice(0, messages[0]), ...messages.slice(1)] : [];
-      return { ...step, seen, said };
+      prompt = messages ? [...prompt.slice(0, messages[0]), ...messages.slice(1)] : [];
+      return { ...step, observation, prompt };
     });
-    const last = { ...seen, ...data.last_observation };
+    const last = { ...observation, ...data.last_observation };
     episode = { steps, last, error: data.error, pictures: data.pictures, shown: data.shown, gold: data.gold_actions };
     slider.max = steps.length;
     show(0);
@@ -71,7 +71,7 @@
     const step = episode.steps[position];
     byId("place").textContent = step ? `step ${position + 1} of ${episode.steps.length}` : "the end";
     showPicture();
-    showSeen(step ? step.seen : episode.last);
+    showObservation(step ? step.observation : episode.last);
     showDecision(step);
     showProbabilities(step);
     showPrompt(step);
@@ -90,8 +90,8 @@
     box.replaceChildren(image);
   }
 
-  // The task and what is perceived first; the list of actions, which can be long, last.
-  function showSeen(observation) {
+  // The goal and the text come first. The list of actions, which can be long, comes last.
+  function showObservation(observation) {
     const ranks = { goal: 0, text: 1, valid_actions: 3 };
     const rank = (name) => ranks[name] ?? 2;
     const names = Object.keys(observation).sort((one, other) => rank(one) - rank(other));
@@ -152,7 +152,7 @@
   }
 
   function showPrompt(step) {
-    const messages = step ? step.said : [];
+    const messages = step ? step.prompt : [];
     byId("prompt-part").hidden = !messages.length;
     const parts = messages.flatMap((message) => [element("dt", message.role), element("dd", message.content)]);
     byId("prompt").replaceChildren(...parts);
@@ -161,9 +161,9 @@
   const jumps = { ArrowLeft: () => position - 1, ArrowRight: () => position + 1, Home: () => 0, End: () => episode.steps.length };
   document.addEventListener("keydown", (event) => {
     const held = event.altKey || event.ctrlKey || event.metaKey || event.shiftKey;
-    if (!(event.key in jumps) || held || !inView()) return; // elsewhere these keys scroll
+    if (!(event.key in jumps) || held || !inView()) return; // outside the viewer these keys scroll
     const far = event.key === "Home" || event.key === "End";
-    if (far && event.target.tagName === "SELECT") return; // in a list these go to its ends
+    if (far && event.target.tagName === "SELECT") return; // in a list these keys go to its ends
     event.preventDefault();
     show(jumps[event.key]());
   });

@@ -1,4 +1,4 @@
-"""The episodes that can be stepped through: a balanced choice of them, and their data."""
+"""Episodes to step through: a balanced choice of them, and their data for viewer.js."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any, TypeVar
 from markupsafe import Markup
 
 from gym_text.errors import import_extra
-from gym_text_policies.report.pictures import Replay, replay
+from gym_text_policies.report.pictures import Pictures, draw_pictures
 from gym_text_policies.report.runs import Variant
 from gym_text_policies.report.table import Summary
 
 MOST = 200
-"""Episodes in the viewer."""
+"""Most episodes in the viewer."""
 TEXT_BUDGET = 18_000_000
-"""Characters of all that was seen and said."""
+"""Most characters of all observations, prompts and answers together."""
 PICTURE_BUDGET = 12_000_000
-"""Characters of all pictures."""
+"""Most characters of all pictures together."""
 _T = TypeVar("_T")
 _OUTCOMES = ("won", "lost", "truncated", "error")
 
@@ -31,13 +31,13 @@ class Shown:
     """One episode of the viewer."""
 
     entry: dict[str, Any]
-    """What it is found by."""
+    """Its environment, policy, seed, outcome and return, for the menus."""
     data: Markup
-    """What is shown, as JSON that can stand in a page."""
+    """Its steps and pictures, as JSON that is safe in a script element."""
 
 
 def choose(variants: Sequence[Variant], most: int = MOST) -> list[tuple[Variant, Summary]]:
-    """Choose episodes, the most telling first: of each environment, each policy in it, each outcome in turn; low seeds first."""
+    """Choose episodes. They alternate between environments, then policies, then outcomes; low seeds come first."""
     groups: dict[str, list[Variant]] = defaultdict(list)
     for variant in variants:
         groups[variant.environment].append(variant)
@@ -51,7 +51,7 @@ def _by_outcome(variant: Variant) -> Iterator[tuple[Variant, Summary]]:
 
 
 def _alternate(iterators: Sequence[Iterator[_T]]) -> Iterator[_T]:
-    """Yield one of each iterator in turn, until all are at their end."""
+    """Yield one value of each iterator in turn, until all iterators have ended."""
     waiting = deque(iterators)
     while waiting:
         one = waiting.popleft()
@@ -62,12 +62,12 @@ def _alternate(iterators: Sequence[Iterator[_T]]) -> Iterator[_T]:
 
 
 def show(chosen: Sequence[tuple[Variant, Summary]], *, pictures: bool = True, progress: bool = False) -> list[Shown]:
-    """Return the chosen episodes, those of a policy together; one whose text does not fit any more is left out.
+    """Return the data of the chosen episodes, by policy and seed. Those whose text exceeds the rest of `TEXT_BUDGET` are left out.
 
     Args:
-        chosen: What `choose` has chosen.
-        pictures: Whether to play them again for their pictures, until the budget of these is spent.
-        progress: Whether a terminal shows how far it is.
+        chosen: The result of `choose`.
+        pictures: Whether to play the episodes again for their pictures, until `PICTURE_BUDGET` is spent.
+        progress: Whether to show a progress bar in a terminal.
     """
     shown: list[tuple[int, int, Shown]] = []
     order: dict[int, int] = {}
@@ -81,12 +81,12 @@ def show(chosen: Sequence[tuple[Variant, Summary]], *, pictures: bool = True, pr
         if (size := len(script_json(text))) > text_left:
             continue
         text_left -= size
-        seen = replay(episode, store.folder / "pictures") if pictures_left > 0 else Replay()
-        pictures_left -= seen.size
+        drawn = draw_pictures(episode, store.folder / "pictures") if pictures_left > 0 else Pictures()
+        pictures_left -= drawn.size
         if pictures_left < 0:
-            seen = Replay(gold_actions=seen.gold_actions)
+            drawn = Pictures(gold_actions=drawn.gold_actions)
         place = order.setdefault(id(variant), len(order))
-        shown.append((place, summary.seed, Shown(_entry(variant, summary), script_json(text | asdict(seen)))))
+        shown.append((place, summary.seed, Shown(_entry(variant, summary), script_json(text | asdict(drawn)))))
     return [one for *_, one in sorted(shown, key=lambda item: item[:2])]
 
 
@@ -101,6 +101,6 @@ def _entry(variant: Variant, summary: Summary) -> dict[str, Any]:
 
 
 def script_json(value: Any) -> Markup:
-    """Return JSON that can stand in a script element: nothing in it ends the element."""
+    """Return JSON that is safe in a script element: it contains no ``<`` that could end the element."""
     text = json.dumps(value, separators=(",", ":")).replace("<", "\\u003c").replace(">", "\\u003e")
     return Markup(text)

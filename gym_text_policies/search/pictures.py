@@ -11,12 +11,16 @@ import numpy as np
 
 from gym_text.errors import import_extra
 from gym_text.pictures import prepare_pygame
+from gym_text_policies.report.gif import write_frames
 from gym_text_policies.search.config import SearchConfig
 from gym_text_policies.search.evaluate import Evaluator
 from gym_text_policies.search.records import Evaluation, Found
 
 _COLOURS = {"model": "#1a5276", "cma": "#b9770e", "gp": "#117864", "random": "#7b7d7d", "random instead": "#c0392b"}
 _MOST_FRAMES = 200
+"""An episode with more steps shows every second one, or every third, and so on."""
+_FRAME = 40
+"""Milliseconds that a frame stays."""
 
 
 def draw_all(config: SearchConfig, found: Found) -> list[str]:
@@ -92,8 +96,6 @@ def draw_trajectory(config: SearchConfig, evaluation: Evaluation, path: Path) ->
 
 def draw_gif(config: SearchConfig, evaluation: Evaluation, path: Path) -> bool:
     """Draw the first rollout of an evaluation as an animation; return False where the environment cannot draw itself here."""
-    from PIL import Image
-
     try:
         prepare_pygame("box2d")
         env = config.task.make(render_mode="rgb_array")
@@ -105,9 +107,8 @@ def draw_gif(config: SearchConfig, evaluation: Evaluation, path: Path) -> bool:
         return False
     finally:
         env.close()
-    every = max(1, len(frames) // _MOST_FRAMES)
-    images = [Image.fromarray(frame).quantize(64) for frame in frames[::every]]
-    images[0].save(path, save_all=True, append_images=images[1:], duration=40, loop=0)
+    shown = frames[:: max(1, len(frames) // _MOST_FRAMES)]
+    write_frames(path, shown, [_FRAME] * len(shown), extra="search")
     return True
 
 
