@@ -51,6 +51,11 @@ COMMANDS = {
         "let a tuned model play, and teach it what its expert says", "gym_text_policies.training.dagger", "DAggerConfig"
     ),
     "search": Command("search for a policy's parameters", "gym_text_policies.search", "SearchConfig", "command"),
+    "aggrevate": Command(
+        "teach a language model what each action costs, by its expert's plans",
+        "gym_text_policies.training.aggrevate",
+        "AggreVaTeConfig",
+    ),
     "average": Command("take the mean of adapters", "gym_text_policies.training.average", "AverageConfig"),
     "ppo": Command("let a language model learn from its own episodes, by PPO", "gym_text_policies.training.ppo", "PPOConfig"),
     "export": Command("write training data in OpenAI's format, and submit it", "gym_text_policies.training.export", "ExportConfig"),

@@ -19,10 +19,11 @@ from gym_text_policies.backends.load import load_backend
 from gym_text_policies.backends.local import models as loading
 from gym_text_policies.backends.local import smollm2
 from gym_text_policies.backends.local.tokens import prompt_tokens, text_tokens
+from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.report.runs import Variant
 from gym_text_policies.report.table import Summary
 from gym_text_policies.training.average import AverageConfig, average
-from gym_text_policies.training.rows import Asked
+from gym_text_policies.training.rows import training_prompt
 
 REQUEST = Request(({"role": "user", "content": "A red ball."},), ("turn left", "go forward", "pick up"))
 
@@ -243,8 +244,7 @@ def test_four_bits_without_cuda_are_a_clear_error(embedded):
 @pytest.mark.parametrize("name", sorted(path.parent.name for path in loading.ADAPTERS.glob(f"*/{loading.RECORD}")))
 def test_an_adapter_that_ships_is_asked_in_the_words_that_it_has_learnt(name):
     record = json.loads((loading.ADAPTERS / name / loading.RECORD).read_text())
-    asked = Asked(**{key: value for key, value in record["asked"].items() if key != "mode"})
-    assert asked.prompt().config["template"] == record["template"]
+    assert training_prompt(PolicyConfig(**record["asked"])).config["template"] == record["template"]
 
 
 def test_two_adapters_are_compared_on_the_same_seeds_by_the_keys_of_the_table():
