@@ -30,10 +30,11 @@ from gym_text.textworld_express.engine import Game
 from gym_text_policies import Episode, load_policy, rollout
 from gym_text_policies.commands.options import add_fields
 from gym_text_policies.experiments.bench import BenchConfig, run, versions
+from gym_text_policies.policies.config import TRAINED
+from gym_text_policies.policies.mixed import MixedPolicy
 from gym_text_policies.policy import text_spec
 from gym_text_policies.store import write_atomically
-from gym_text_policies.training.collect import MixedPolicy
-from gym_text_policies.training.rows import Asked, prompts_of
+from gym_text_policies.training.rows import prompts_of, training_prompt
 
 RESULTS = Path(__file__).parent / "results"
 ENV_ID = "CookingWorldText-v0"
@@ -168,11 +169,10 @@ def prompt_figures(player: str, fold: str, levels: int, tokenizer: Any) -> dict[
     from gym_text_policies.backends.local.tokens import prompt_tokens
 
     make_env = partial(gym.make, ENV_ID, fold=fold, expert="path" if player == "gold" else "off")
-    env, asked = make_env(), Asked()
-    prompt = asked.prompt()
+    env, prompt = make_env(), training_prompt(TRAINED)
     counts, longest = [], []
     for episode in rollout(make_env, load_policy(player, env), range(levels)):
-        prompts = list(prompts_of(episode, text_spec(env), asked, prompt))[: episode.length]
+        prompts = list(prompts_of(episode, text_spec(env), TRAINED, prompt))[: episode.length]
         own = [len(prompt_tokens(tokenizer, messages)) for messages in prompts]
         counts += own
         longest.append(max(own))

@@ -1,6 +1,6 @@
-"""Supervised actions per second: whole episodes packed into one row, beside one prompt for each step read whole.
+"""Supervised actions per second: whole episodes packed into one row, compared with one full prompt for each step.
 
-The ways take turns, so that a machine whose speed drifts is as fast for each.
+The ways take turns, so that a machine whose speed drifts does not favour one of them.
 
 python benchmarks/training.py --environment CookingWorldText-v0 --episodes 8
 """
@@ -24,7 +24,7 @@ from gym_text_policies.store import write_atomically
 from gym_text_policies.training.collect import CollectConfig, collect
 from gym_text_policies.training.lora import add_lora, compile_layers, environment_record, load_base, set_precision
 from gym_text_policies.training.rows import Row
-from gym_text_policies.training.sequences import Reading, answer_losses
+from gym_text_policies.training.sequences import Conversation, answer_losses
 
 RESULTS = Path(__file__).parent / "results"
 RECIPE = "one prompt for each step"
@@ -33,13 +33,13 @@ RECIPE = "one prompt for each step"
 def packed(model: Any, tokenizer: Any, rows: list[Row]) -> int:
     """Do a forward and a backward pass of whole episodes; return the number of actions learnt."""
     with torch.autocast("cpu", torch.bfloat16, enabled=model.dtype == torch.bfloat16):
-        loss = answer_losses(model, [Reading.of(tokenizer, row.examples()) for row in rows]).mean()
+        loss = answer_losses(model, [Conversation.of(tokenizer, row.examples()) for row in rows]).mean()
     loss.backward()
     return sum(row.decisions for row in rows)
 
 
 def one_by_one(model: Any, tokenizer: Any, rows: list[Row], steps: Sequence[int]) -> int:
-    """Do them as the tutorial's recipe does: one prompt with its whole history, batch 1; return the number of actions."""
+    """Do the same as the tutorial's recipe: one prompt with its whole history at a time; return the number of actions learnt."""
     count = 0
     for row in rows:
         examples = list(row.examples())
@@ -69,7 +69,7 @@ def main() -> None:
     parser.add_argument("--environment", default="CookingWorldText-v0")
     parser.add_argument("--episodes", type=int, default=8, help="gold episodes learnt from")
     parser.add_argument("--rows-per-pass", type=int, default=2)
-    parser.add_argument("--stride", type=int, default=3, help="the straightforward way is timed on every so manieth step")
+    parser.add_argument("--stride", type=int, default=3, help="the recipe is timed on every n-th step only")
     parser.add_argument("--name", default="training", help="name of the result files")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

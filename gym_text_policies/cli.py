@@ -62,6 +62,11 @@ COMMANDS = {
         "command",
         file="A YAML file with these settings as keys; options beside it replace the file's.",
     ),
+    "aggrevate": Command(
+        "teach a language model what each action costs, by its expert's plans",
+        "gym_text_policies.training.aggrevate",
+        "AggreVaTeConfig",
+    ),
     "average": Command("take the mean of adapters", "gym_text_policies.training.average", "AverageConfig"),
     "ppo": Command("let a language model learn from its own episodes, by PPO", "gym_text_policies.training.ppo", "PPOConfig"),
     "export": Command("write training data in OpenAI's format, and submit it", "gym_text_policies.training.export", "ExportConfig"),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
-from test_sft import GOTO, examples
+from training_data import GOTO, examples
 
 from gym_text_policies.training.ppo import PPOConfig, train
 from gym_text_policies.training.rows import write_rows

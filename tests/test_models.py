@@ -16,7 +16,8 @@ from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.load import load_backend
 from gym_text_policies.backends.local import models, smollm2, transformers
 from gym_text_policies.backends.local.tokens import prompt_tokens, text_tokens
-from gym_text_policies.training.rows import Asked
+from gym_text_policies.policies.config import PolicyConfig
+from gym_text_policies.training.rows import training_prompt
 
 REQUEST = Request(({"role": "user", "content": "A red ball."},), ("turn left", "go forward", "pick up"))
 
@@ -187,5 +188,4 @@ def test_four_bits_without_cuda_are_a_clear_error(embedded):
 @pytest.mark.parametrize("name", sorted(path.parent.name for path in models.ADAPTERS.glob(f"*/{models.RECORD}")))
 def test_an_adapter_that_ships_is_asked_in_the_words_that_it_has_learnt(name):
     record = json.loads((models.ADAPTERS / name / models.RECORD).read_text())
-    asked = Asked(**{key: value for key, value in record["asked"].items() if key != "mode"})
-    assert asked.prompt().config["template"] == record["template"]
+    assert training_prompt(PolicyConfig(**record["asked"])).config["template"] == record["template"]

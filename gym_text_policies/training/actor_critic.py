@@ -1,9 +1,8 @@
-"""A language model as actor and critic: the probability of each action that can be said, and the value of what is seen.
+"""A language model as actor and critic: the probability of each valid action, and the value of the observation.
 
-The actor is ``choose``: log P(action + end of turn | prompt), softmax over the actions that can be said now; the same numbers by
-which `LLMPolicy` plays. The critic is a linear head on the last hidden state of the prompt's last token; what it learns does not
-change the actor. One pass reads decisions of an episode, with their candidates, as one tree, or several such trees; see
-`gym_text_policies.training.sequences`.
+The actor is ``choose``: log P(action + end of turn | prompt), softmax over the valid actions, as `LLMPolicy` plays. The critic is
+a linear head on the last hidden state of the prompt's last token; what it learns does not change the actor. One pass reads the
+decisions of an episode, with their candidates, as one tree, or several such trees; see `gym_text_policies.training.sequences`.
 """
 
 from __future__ import annotations
@@ -12,111 +11,43 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
-from gym_text import TextSpec
 from gym_text_policies.backends.local.transformers import TransformersBackend
-from gym_text_policies.prompts import Prompt
-from gym_text_policies.records import Episode
-from gym_text_policies.training.lora import add_lora, as_it_plays, compile_layers, load_base, set_precision
-from gym_text_policies.training.rows import Asked, prompts_of
-from gym_text_policies.training.sequences import Reading, pack, read
+from gym_text_policies.training.lora import add_lora, compile_layers, load_base, player_of, set_precision
+from gym_text_policies.training.sequences import Conversation, forward, pack
 
 _REFERENCE = "reference"
 
 
-class Candidate(NamedTuple):
-    """An action that could have been taken."""
-
-    action: str
-    share: float
-    """Probability with which play drew it."""
-    plan: float = 0.0
-    """Steps to a win after it by the expert's plan, where that is learnt from; infinite: none."""
-
-
 @dataclass(frozen=True)
-class Trajectory:
-    """An episode, ready to be learnt from."""
+class Evaluation:
+    """What a model says of the decisions of some conversations, in their order."""
 
-    readings: tuple[Reading, ...]
-    """Its decisions with their candidates; after them, if the episode was truncated, the last observation without any."""
-    actions: tuple[int, ...]
-    """Place of the action that was taken among the candidates, for each decision."""
-    shares: tuple[float, ...]
-    """Probability with which play took it."""
-    plans: tuple[tuple[float, ...], ...]
-    """Steps to a win after each candidate, where that is learnt from."""
-    rewards: tuple[float, ...]
-    truncated: bool
-    """Whether it was cut off: then what would still have come is the value of the last observation."""
+    log_probs: torch.Tensor
+    """Log-probability of each candidate, float32 of shape (decisions, most candidates); -inf where a decision has fewer."""
+    hidden: torch.Tensor
+    """Hidden state from which the critic reads each decision's value, detached; float32 of shape (decisions, width)."""
+    last_hidden: torch.Tensor
+    """The same for the last observation of each truncated episode; shape (truncated episodes, width)."""
 
-    @classmethod
-    def of(
-        cls,
-        episode: Episode,
-        candidates: Sequence[Sequence[Candidate]],
-        spec: TextSpec,
-        asked: Asked,
-        prompt: Prompt,
-        tokenizer: Any,
-        most: int,
-    ) -> Trajectory:
-        """Return an episode that a policy played in ``choose``.
-
-        Args:
-            episode: What was played.
-            candidates: For each of its decisions the actions that are learnt of, the one that was taken among them.
-            spec: Of its environment.
-            asked: How the model was asked.
-            prompt: The template by which it was.
-            tokenizer: The model's.
-            most: After so many tokens, those of the first prompt not counted, another reading begins.
-        """
-        readings, taken = [Reading()], []
-        truncated = not episode.steps[-1].terminated
-        for place, messages in enumerate(prompts_of(episode, spec, asked, prompt)):
-            if place < episode.length:
-                if readings[-1].grown > most:
-                    readings.append(Reading())
-                actions = [candidate.action for candidate in candidates[place]]
-                readings[-1].add(tokenizer, messages, actions)
-                taken.append(actions.index(episode.steps[place].decision.action))
-            elif truncated:
-                readings[-1].add(tokenizer, messages, ())
-        shares = tuple(some[place].share for some, place in zip(candidates, taken, strict=True))
-        plans = tuple(tuple(candidate.plan for candidate in some) for some in candidates)
-        return cls(tuple(readings), tuple(taken), shares, plans, tuple(step.reward for step in episode.steps), truncated)
-
-
-@dataclass(frozen=True)
-class Judged:
-    """What a model says of decisions; a row for each, in the order of what was read."""
-
-    logs: torch.Tensor
-    """Log-probability of each candidate, float32 of shape (decisions, most candidates); minus infinity where there is none."""
-    seen: torch.Tensor
-    """What the head reads at each decision, without gradients; float32 of shape (decisions, width of the model)."""
-    last_seen: torch.Tensor
-    """Likewise for each last observation of a truncated episode; shape (last observations, width of the model)."""
-
-    def cpu(self) -> Judged:
+    def cpu(self) -> Evaluation:
         """Return the same on the CPU."""
-        return Judged(self.logs.cpu(), self.seen.cpu(), self.last_seen.cpu())
+        return Evaluation(self.log_probs.cpu(), self.hidden.cpu(), self.last_hidden.cpu())
 
 
-class ActorCritic:
-    """A model with the adapter that learns, a head for values, and what it began as.
+class Actor:
+    """A model with the adapter that learns, and the reference: the model as training began with it.
 
     Args:
         model: Name of the base.
         adapter: Folder of the adapter to begin with; empty: a new one.
-        rank: Of a new adapter.
-        alpha: Of a new adapter.
-        temperature: By which the actions' scores are divided.
-        precision: Of the products and the base's weights: ``float32`` or ``bfloat16``.
+        rank: Rank of a new adapter.
+        alpha: A new adapter's updates are scaled by alpha / rank.
+        temperature: The actions' scores are divided by it.
+        precision: Precision of products and of the base's weights: ``float32`` or ``bfloat16``.
         compiled: Whether to compile the model's layers.
     """
 
@@ -134,32 +65,34 @@ class ActorCritic:
         base, self.tokenizer = load_base(model)
         self.model = add_lora(base, rank=rank, alpha=alpha, adapter=adapter)
         self._temperature = temperature
-        self._adapted = bool(adapter)
+        self._starts_from_adapter = bool(adapter)
         if adapter:
             add_lora(self.model, adapter=adapter, name=_REFERENCE)
             self.model.set_adapter("default")
         set_precision(self.model, precision)
         if compiled:
             compile_layers(self.model)
-        self._rounded = precision == "bfloat16"
-        self.model.eval()  # there is no dropout in what learns: the probabilities are those of play
-        self.head = torch.nn.Linear(base.config.hidden_size, 1).to(base.device)
-        torch.nn.init.zeros_(self.head.weight)
-        torch.nn.init.zeros_(self.head.bias)
+        self._autocasts = precision == "bfloat16"
+        self.model.eval()  # no dropout: the probabilities are those of play
 
     @property
-    def weights(self) -> list[torch.nn.Parameter]:
+    def parameters(self) -> list[torch.nn.Parameter]:
         """The adapter's parameters."""
         return [parameter for name, parameter in self.model.named_parameters() if "lora_" in name and _REFERENCE not in name]
 
+    @property
+    def window(self) -> int:
+        """Most tokens that the model reads."""
+        return int(self.model.config.max_position_embeddings)
+
     def player(self) -> TransformersBackend:
-        """Return what plays as the model does now."""
-        return as_it_plays(self.model, self.tokenizer)
+        """Return a backend that plays as the model does now."""
+        return player_of(self.model, self.tokenizer)
 
     @contextlib.contextmanager
     def reference(self) -> Iterator[None]:
-        """Be what it began as while the block runs."""
-        if not self._adapted:
+        """Be the model that training began with while the block runs."""
+        if not self._starts_from_adapter:
             with self.model.disable_adapter():
                 yield
             return
@@ -169,62 +102,49 @@ class ActorCritic:
         finally:
             self.model.set_adapter("default")
 
-    def values(self, seen: torch.Tensor) -> torch.Tensor:
-        """Return the values of what `judge` says was seen, float32 of shape (decisions,), on the CPU."""
-        return self.head(seen.to(self.head.weight.device))[:, 0].cpu()  # type: ignore[no-any-return]
-
-    def judge(self, readings: Sequence[Reading]) -> Judged:
-        """Return log-probabilities of all decisions, with gradients where they are on, and what was seen, from one pass."""
-        packed = pack(self.model, readings)
-        tokens: list[tuple[int, int, int]] = []  # (row that predicts, token, candidate)
-        candidates: list[tuple[int, int]] = []  # (decision, place among its candidates)
-        seen: list[int] = []  # row of each prompt's last token
-        ends: list[int] = []  # likewise of the last observations
-        for reading, places in zip(readings, packed.places, strict=True):
-            for decided in reading.decided:
-                for place, answer in enumerate(decided.answers):
+    def evaluate(self, conversations: Sequence[Conversation]) -> Evaluation:
+        """Read all decisions in one pass, with gradients for the log-probabilities where they are on."""
+        row = pack(self.model, conversations)
+        tokens: list[tuple[int, int, int]] = []  # (place that predicts it, token, candidate)
+        candidates: list[tuple[int, int]] = []  # (decision, number among its candidates)
+        prompt_ends: list[int] = []  # place of each prompt's last token
+        episode_ends: list[int] = []  # the same for prompts without candidates: the last observations
+        for conversation, places in zip(conversations, row.places, strict=True):
+            for decision in conversation.decisions:
+                for number, answer in enumerate(decision.answers):
                     tokens += [(places[node], token, len(candidates)) for node, token in answer]
-                    candidates.append((len(seen), place))
-                (seen if decided.answers else ends).append(places[decided.last])
-        rows = sorted({row for row, _, _ in tokens})
-        index = {row: place for place, row in enumerate(rows)}
-        with torch.autocast(self.model.device.type, torch.bfloat16, enabled=self._rounded):
-            logs, hidden = read(self.model, packed, rows, hidden=True)
+                    candidates.append((len(prompt_ends), number))
+                (prompt_ends if decision.answers else episode_ends).append(places[decision.prompt_end])
+        predicting = sorted({place for place, _, _ in tokens})
+        index = {place: number for number, place in enumerate(predicting)}
+        with torch.autocast(self.model.device.type, torch.bfloat16, enabled=self._autocasts):
+            log_probs, hidden = forward(self.model, row, predicting, hidden=True)  # (predicting, vocabulary), (row, width)
         assert hidden is not None
-        device = logs.device
-        each = logs[torch.tensor([index[row] for row, _, _ in tokens]), torch.tensor([token for _, token, _ in tokens])]
-        sums = torch.zeros(len(candidates), device=device).index_add(
-            0, torch.tensor([c for _, _, c in tokens], device=device), each
-        )
-        width = 1 + max(place for _, place in candidates)
-        scores = torch.full((len(seen), width), float("-inf"), device=device)
-        places_of = tuple(torch.tensor(column, device=device) for column in zip(*candidates, strict=True))
+        device = log_probs.device
+        each = log_probs[torch.tensor([index[place] for place, _, _ in tokens]), torch.tensor([token for _, token, _ in tokens])]
+        of_candidate = torch.tensor([candidate for _, _, candidate in tokens], device=device)
+        scores = torch.zeros(len(candidates), device=device).index_add(0, of_candidate, each)  # (candidates,)
+        width = 1 + max(number for _, number in candidates)
+        table = torch.full((len(prompt_ends), width), float("-inf"), device=device)  # (decisions, most candidates)
+        cells = tuple(torch.tensor(column, device=device) for column in zip(*candidates, strict=True))
         hidden = hidden.detach()
-        return Judged(scores.index_put(places_of, sums / self._temperature).log_softmax(-1), hidden[seen], hidden[ends])
+        log_softmax = table.index_put(cells, scores / self._temperature).log_softmax(-1)
+        return Evaluation(log_softmax, hidden[prompt_ends], hidden[episode_ends])
 
 
-def advantages(
-    rewards: Sequence[float], values: Sequence[float], last_value: float, discount: float, decay: float
-) -> tuple[list[float], list[float]]:
-    """Return generalised advantages (Schulman et al. 2015, https://arxiv.org/abs/1506.02438) and returns of one episode.
+class ActorCritic(Actor):
+    """An actor with a linear head for values, which begin at 0. Arguments as of `Actor`."""
 
-    Args:
-        rewards: Of each step.
-        values: Of what was seen before each step.
-        last_value: Of what was seen after the last: 0 where the episode terminated, for then nothing more can come.
-        discount: Worth of a reward one step later.
-        decay: Lambda, from 0 (one step and the value) to 1 (all rewards).
+    def __init__(self, model: str, adapter: str | Path = "", **options: Any) -> None:
+        super().__init__(model, adapter, **options)
+        self.value_head = torch.nn.Linear(self.model.config.hidden_size, 1).to(self.model.device)
+        torch.nn.init.zeros_(self.value_head.weight)
+        torch.nn.init.zeros_(self.value_head.bias)
 
-    >>> advantages([0.0, 1.0], [0.5, 0.5], 0.0, 1.0, 1.0)
-    ([0.5, 0.5], [1.0, 1.0])
-    >>> advantages([0.0, 1.0], [0.5, 0.5], 2.0, 1.0, 0.0)
-    ([0.0, 2.5], [0.5, 3.0])
-    """
-    found: list[float] = []
-    following, after = 0.0, last_value
-    for reward, value in zip(reversed(rewards), reversed(values), strict=True):
-        following = reward + discount * after - value + discount * decay * following
-        found.append(following)
-        after = value
-    found.reverse()
-    return found, [advantage + value for advantage, value in zip(found, values, strict=True)]
+    def values(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return values, float32 of shape (decisions,), on the CPU.
+
+        Args:
+            hidden: Hidden states as `evaluate` returns them, of shape (decisions, width).
+        """
+        return self.value_head(hidden.to(self.value_head.weight.device))[:, 0].cpu()  # type: ignore[no-any-return]

@@ -1,7 +1,7 @@
 """The mean of adapters that were trained on from one another: each of its weights is the mean of theirs.
 
-Every stage of training ends at another place around a good one, and wins and loses other episodes; their mean often lies nearer to
-it (Izmailov et al. 2018, https://arxiv.org/abs/1803.05407), and costs nothing to train or to play.
+Stages of training end at different points around a good one, and win and lose different episodes. Their mean often lies nearer to
+the good point (Izmailov et al. 2018, https://arxiv.org/abs/1803.05407), and costs nothing to train or to play.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from gym_text_policies.training.lora import environment_record, write_adapter
 
 @dataclass(frozen=True)
 class AverageConfig:
-    """Of which adapters, and where to."""
+    """Which adapters to average, and where to write the mean."""
 
     adapters: tuple[str, ...] = ()
     """Two or more adapters that were trained on from one another: folders, or adapters/NAME."""
     folder: str = "runs/average/adapter"
-    """Folder of their mean."""
+    """Folder of the mean."""
 
     def __post_init__(self) -> None:
         if len(self.adapters) < 2:
@@ -35,7 +35,7 @@ def average(config: AverageConfig) -> Path:
     """Write the mean of adapters, and return its folder.
 
     Raises:
-        UsageError: If an adapter is not whole or does not fit the first one, or there is something in the folder.
+        UsageError: If an adapter is not whole or does not fit the first one, or the folder is not empty.
     """
     torch = import_extra("torch", "train")
     from safetensors.torch import load_file
@@ -60,7 +60,7 @@ def average(config: AverageConfig) -> Path:
 
 
 def run(config: AverageConfig) -> str:
-    """Write the mean, and return in words where it is."""
+    """Write the mean, and return a sentence that names its folder."""
     return f"The adapter: {average(config)}; load_policy takes this folder as a model."
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints of an actor and critic in training: weights, optimiser and counters, whole or not at all, in safetensors alone."""
+"""Checkpoints of on-policy training: weights, optimiser and counters, written whole or not at all, in safetensors alone."""
 
 from __future__ import annotations
 
@@ -13,28 +13,31 @@ from typing import TYPE_CHECKING
 
 from gym_text.errors import UsageError
 from gym_text_policies.store import write_atomically
+from gym_text_policies.training.lora import load_weights
 
 if TYPE_CHECKING:
     import torch
 
-    from gym_text_policies.training.actor_critic import ActorCritic
+    from gym_text_policies.training.actor_critic import Actor
+
+_VALUE_HEAD = "value_head.safetensors"
 
 
 @dataclass
 class State:
-    """What a run has to know, beside weights and optimiser, to go on."""
+    """The counters of a run."""
 
     iteration: int = 0
+    """Iterations that are done."""
     seed: int = 0
-    """Of the next episode."""
+    """Seed of the next episode."""
     kl_weight: float = 0.0
     best_success: float = -1.0
+    """Highest success in the dev fold so far."""
 
 
-def save_checkpoint(
-    folder: Path, learner: ActorCritic, optimizer: torch.optim.Optimizer, state: State, metrics: dict[str, float]
-) -> None:
-    """Save all that the run has to know to go on, whole or not at all; the one before it goes."""
+def save_checkpoint(folder: Path, actor: Actor, optimizer: torch.optim.Optimizer, state: State, metrics: dict[str, float]) -> None:
+    """Save everything that the run needs to go on, and a line of metrics; the checkpoint before it is removed."""
     log = folder / "metrics.jsonl"
     lines = log.read_text("utf-8").splitlines()[: state.iteration - 1] if log.exists() else []
     write_atomically(log, "\n".join([*lines, json.dumps(metrics)]) + "\n")
@@ -42,7 +45,7 @@ def save_checkpoint(
     def save(target: Path) -> None:
         from safetensors.torch import save_file
 
-        save_weights(learner, target)
+        save_weights(actor, target)
         moments = {
             f"{number}.{name}": tensor.contiguous()
             for number, values in optimizer.state_dict()["state"].items()
@@ -57,8 +60,8 @@ def save_checkpoint(
             shutil.rmtree(old)
 
 
-def load_checkpoint(folder: Path, learner: ActorCritic, optimizer: torch.optim.Optimizer) -> State | None:
-    """Load the newest checkpoint and return its state, or None where there is none.
+def load_checkpoint(folder: Path, actor: Actor, optimizer: torch.optim.Optimizer) -> State | None:
+    """Load the newest checkpoint and return its counters, or None where there is no checkpoint.
 
     Raises:
         UsageError: If it is not whole.
@@ -66,16 +69,15 @@ def load_checkpoint(folder: Path, learner: ActorCritic, optimizer: torch.optim.O
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    from gym_text_policies.training.lora import load_weights
-
     found = [path for path in folder.glob("checkpoint-*") if not path.name.endswith(".partial")]
     if not found:
         return None
     path = max(found, key=lambda path: int(path.name.partition("-")[2]))
     try:
         state = State(**json.loads((path / "state.json").read_text("utf-8")))
-        load_weights(learner.model, path)
-        learner.head.load_state_dict(load_file(path / "value_head.safetensors"))
+        load_weights(actor.model, path)
+        if hasattr(actor, "value_head"):
+            actor.value_head.load_state_dict(load_file(path / _VALUE_HEAD))
         moments = load_file(path / "optimizer.safetensors")
     except (OSError, ValueError, TypeError, KeyError, SafetensorError, RuntimeError) as error:
         raise UsageError(f"{path}: expected a whole checkpoint; got {error}. Remove it to begin anew.") from error
@@ -88,18 +90,19 @@ def load_checkpoint(folder: Path, learner: ActorCritic, optimizer: torch.optim.O
     return state
 
 
-def save_weights(learner: ActorCritic, folder: Path) -> None:
-    """Save adapter and head in full precision."""
+def save_weights(actor: Actor, folder: Path) -> None:
+    """Save the adapter, and the value head if there is one, in full precision."""
     from peft import get_peft_model_state_dict
     from safetensors.torch import save_file
 
-    weights = get_peft_model_state_dict(learner.model, adapter_name="default")
+    weights = get_peft_model_state_dict(actor.model, adapter_name="default")
     save_file({name: tensor.contiguous() for name, tensor in weights.items()}, folder / "adapter_model.safetensors")
-    save_file(learner.head.state_dict(), folder / "value_head.safetensors")
+    if hasattr(actor, "value_head"):
+        save_file(actor.value_head.state_dict(), folder / _VALUE_HEAD)
 
 
 def replace_folder(folder: Path, save: Callable[[Path], None]) -> None:
-    """Make a folder anew so that it is whole or the old one."""
+    """Replace a folder by one that `save` fills; a crash leaves the old or the new one, never a part."""
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)

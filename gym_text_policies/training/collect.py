@@ -2,52 +2,45 @@
 
 Three kinds of data:
 
-* Gold: the environment's expert plays; an episode counts only if it is won and each of its actions was valid.
-* A policy's own: what any policy played and said, of the episodes at or above a threshold.
-* DAgger's: any policy plays, and the expert (``expert="replan"``) says in every state what it would do. So does `noise`: with
-  that probability the expert's action is replaced by a random one, while the expert's is learnt. A model that has only seen the
-  expert's own path does not know what to do once it has left it (Ross et al. 2011, https://arxiv.org/abs/1011.0686). Of an
-  episode that ends in an error, as where no expert has a plan any more, all steps before it are learnt.
+* Gold: the environment's expert plays. An episode counts only if it is won and each of its actions was valid.
+* A policy's own: any policy plays, and its own answers are learnt. Episodes at or above a threshold count.
+* DAgger's: any policy plays, and the expert (``expert="replan"``) labels every state with its own action. `noise` does the same for
+  an expert that plays: with this probability a random action is played, and the expert's is learnt. A model that has only seen the
+  expert's own path does not know what to do once it has left it (Ross et al. 2011, https://arxiv.org/abs/1011.0686). An episode may
+  end in an error, for instance where the expert has no plan any more. The steps before the error are learnt.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
-
-from gym_text.errors import UsageError, check_choice, check_int, import_extra
-from gym_text_policies.engines.base import Engine, EpisodeJob, Identity
-from gym_text_policies.engines.options import EngineOptions
+from gym_text.errors import UsageError, check_choice, check_int
+from gym_text_policies.engines.base import Engine, EpisodeJob
+from gym_text_policies.engines.options import PlayOptions
 from gym_text_policies.environments import check_no_fold, environment_maker
-from gym_text_policies.load import load_policy
-from gym_text_policies.policies.config import PolicyConfig
-from gym_text_policies.policies.mixed import MixedPolicy
-from gym_text_policies.policy import Policy, environment_config, text_spec
+from gym_text_policies.experiments.play_missing import ProgressBar, Series, play_missing, stored
+from gym_text_policies.policies.config import Mode, PolicyConfig, PromptOptions
+from gym_text_policies.policy import text_spec
 from gym_text_policies.records import Episode
-from gym_text_policies.rollout import rollout
 from gym_text_policies.store import EpisodeStore
-from gym_text_policies.training.rows import LABELS, Asked, Row, push_rows, rows_of, write_rows
+from gym_text_policies.training.rows import LABELS, Labels, Row, push_rows, rows_of, trained_as, training_prompt, write_rows
 
 _logger = logging.getLogger(__name__)
 THRESHOLDS = ("progression", "return")
-_Play = Callable[[Sequence[int]], Iterator[Episode]]
 
 
 @dataclass(frozen=True)
-class CollectConfig(EngineOptions):
-    """Who plays what, and what of it is learnt."""
+class CollectConfig(PlayOptions, PromptOptions):
+    """Who plays which environments, and which answers become training data."""
 
     folder: str = "runs/data"
-    """Where to: episodes (a run that was stopped goes on), and the dataset in ``rows``."""
+    """Run folder: the episodes (a run that was stopped goes on), and the dataset in ``rows``."""
     environments: tuple[str, ...] = ("CookingWorldText-v0",)
     """Environments: ids, with keyword arguments as in BabyAIText-v0?task=goto. Only their train fold is played."""
     episodes: tuple[str, ...] = ("200",)
@@ -56,34 +49,24 @@ class CollectConfig(EngineOptions):
     """Seed of each environment's first episode; the others follow it."""
     policy: str = "gold"
     """Who plays: gold (the expert), random, controller, or a language model as in load_policy."""
-    mode: str = "choose"
+    mode: Mode = "choose"
     """How a language model answers."""
     temperature: float = 0.0
     """A language model's temperature."""
     expert_share: float = 0.0
-    """With a language model and labels of the expert: probability that the expert's action is played in place of the model's."""
+    """Probability that the expert's action is played in place of a language model's; for labels of the expert."""
     noise: float = 0.0
-    """Probability that any action is played in place of the expert's, or the model's; the expert's is learnt."""
+    """Probability that a random action is played in place of the player's; the expert's is learnt."""
     labels: str = ""
-    """What is learnt: expert, its answer in every state, or own, what was played. By default own, with noise expert."""
+    """Whose answers are learnt: expert (in every state) or own (the player's). Default: own; with noise or expert_share, expert."""
     threshold: float = 0.7
-    """Of a policy's own episodes those at or above it count; of the expert's own only those that are won."""
+    """Least progression or return of a policy's own episodes that count; the expert's own count if they are won."""
     threshold_on: str = "progression"
-    """What the threshold is on: progression (1 if won, else the last score) or return."""
-    strategy: str = "chat"
-    """Prompt of the model that will learn: a template's name or path."""
-    history: str = "all"
-    """Steps before the present one that it is shown, or all."""
-    with_reward: bool = False
-    """Whether its prompt says what is rewarded."""
-    batch: int = 8
-    """Episodes that run at once."""
-    max_concurrency: int = 50
-    """Requests to a provider that wait at once."""
+    """What the threshold applies to: progression (1 if won, else the last score) or return."""
     push_to: str = ""
     """Repository of the hub to which the dataset is uploaded as well."""
     seed: int = 0
-    """Of all that is drawn at random."""
+    """Seed of everything that is drawn at random."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -99,14 +82,22 @@ class CollectConfig(EngineOptions):
             raise UsageError("labels='own': expected noise=0 and expert_share=0; what is played at random is not to be learnt.")
 
     @property
-    def asked(self) -> Asked:
-        """How the model that learns is asked."""
-        return asked_of(self.strategy, self.history, self.with_reward)
+    def prompting(self) -> PolicyConfig:
+        """How a language model that plays is prompted, and the model that will learn: as given, else as the adapter that plays."""
+        return trained_as(self.asking(self.policy, mode=self.mode), self.policy)
 
     @property
-    def learnt(self) -> Any:
+    def player(self) -> PolicyConfig:
+        """Who plays."""
+        drawn: dict[str, Any] = {"noise": self.noise, "expert_share": self.expert_share, "seed": self.seed}
+        return dataclasses.replace(self.prompting, temperature=self.temperature, **drawn).for_any()
+
+    @property
+    def learnt(self) -> Labels:
         """Whose answers are learnt."""
-        return self.labels or ("expert" if self.noise or self.expert_share else "own")
+        if self.labels:
+            return "expert" if self.labels == "expert" else "own"
+        return "expert" if self.noise or self.expert_share else "own"
 
     def counts(self) -> tuple[int, ...]:
         """Return the number of episodes of each environment."""
@@ -119,128 +110,72 @@ class CollectConfig(EngineOptions):
 
     def identity(self) -> dict[str, Any]:
         """Return what all runs into one folder must share: who plays, and how."""
-        names = ("policy", "mode", "temperature", "expert_share", "noise", "labels", "strategy", "history", "with_reward", "seed")
-        return {"collected": "episodes"} | {name: getattr(self, name) for name in names}
+        names = ("policy", "mode", "temperature", "expert_share", "noise", "labels", "seed")
+        prompting = self.prompting
+        return {
+            "collected": "episodes",
+            **{name: getattr(self, name) for name in names},
+            "strategy": prompting.strategy,
+            "history": str(prompting.history),
+            "with_reward": prompting.with_reward,
+        }
 
 
-def asked_of(strategy: str, history: str, with_reward: bool = False) -> Asked:
-    """Return `Asked` from the words of a command line."""
-    if history != "all" and not history.isdecimal():
-        raise UsageError(f"history: expected a number of steps, or all; got {history!r}.")
-    return Asked(strategy, "all" if history == "all" else int(history), with_reward)
-
-
-def collect(config: CollectConfig, policy: Policy | None = None) -> list[Row]:
+def collect(config: CollectConfig) -> list[Row]:
     """Play what is missing, write the dataset and return its rows.
 
-    Args:
-        config: What to do.
-        policy: Who plays, if not the one that `config` names.
-
     Raises:
-        UsageError: If nothing is left to learn from.
+        UsageError: If no row is left to learn from.
     """
-    found: dict[tuple[Any, ...], Row] = {}  # by what is said and learnt in it
+    found: dict[tuple[Any, ...], Row] = {}  # by its texts and labels: duplicates are dropped
     fates: Counter[str] = Counter()
     with EpisodeStore(config.folder, config.identity()) as store, config.make_engine() as engine:
-        for environment, count in zip(config.environments, config.counts(), strict=True):
-            fates += _add_rows(found, config, environment, count, policy, store, engine)
+        series = [_series(config, *one, engine) for one in zip(config.environments, config.counts(), strict=True)]
+        play_missing(store, series, engine, ProgressBar(), retry_errors=config.retry_errors)
+        for one in series:
+            fates += _add_rows(found, config, one, store)
     told = ", ".join(f"{number} {fate}" for fate, number in fates.items())
     _logger.info("Episodes: %s. Rows: %d.", told, len(found))
     if not found:
         raise UsageError(f"{config.folder}: expected episodes to learn from; none is left ({told}). Lower the threshold.")
     rows = list(found.values())
     folder = Path(config.folder) / "rows"
-    shutil.rmtree(folder, ignore_errors=True)  # made anew of the stored episodes
+    shutil.rmtree(folder, ignore_errors=True)  # it is made from the stored episodes each time
     write_rows(rows, folder)
     if config.push_to:
         push_rows(folder, config.push_to)
     return rows
 
 
-def _add_rows(
-    found: dict[tuple[Any, ...], Row],
-    config: CollectConfig,
-    environment: str,
-    count: int,
-    policy: Policy | None,
-    store: EpisodeStore,
-    engine: Engine,
-) -> Counter[str]:
-    """Play an environment's episodes, add their rows to `found`, and return how many episodes were kept, or why not."""
+def _series(config: CollectConfig, environment: str, count: int, engine: Engine) -> Series:
+    """Return the episodes of an environment."""
     expert = "replan" if config.learnt == "expert" else "path" if config.policy == "gold" else "off"
     arguments = {"fold": "train", "expert": expert}
-    make_env = environment_maker(environment, **arguments)
-    env, asked, prompt = make_env(), config.asked, config.asked.prompt()
+    job = EpisodeJob(environment, arguments, config.player, batch=config.batch, max_concurrency=config.max_concurrency)
+    return Series.of(environment, job, engine, range(config.first_seed, config.first_seed + count))
+
+
+def _add_rows(found: dict[tuple[Any, ...], Row], config: CollectConfig, series: Series, store: EpisodeStore) -> Counter[str]:
+    """Add the rows of an environment's episodes to `found`; return how many were kept, or dropped for which reason."""
+    with environment_maker(series.job.environment, **series.job.arguments)() as env:
+        spec = text_spec(env)
+    prompt = training_prompt(config.prompting)
     fates: Counter[str] = Counter()
-    if policy is None:
-        job = _CollectJob(
-            environment,
-            arguments,
-            PolicyConfig(config.policy),
-            config,
-            batch=config.batch,
-            max_concurrency=config.max_concurrency,
-        )
-        identity = engine.identify(job)
-        play: _Play = lambda seeds: engine.play([(job, seeds)])  # noqa: E731
-    else:
-        identity = Identity(environment_config(policy.wrap(env)), policy.config)
-        at_once: dict[str, Any] = {"workers": config.max_concurrency, "batch": 1} if policy.remote else {"batch": config.batch}
-        play = lambda seeds: rollout(make_env, policy, seeds, **at_once)  # noqa: E731
-    for episode in _played(play, identity, range(config.first_seed, config.first_seed + count), store):
+    for episode in stored(store, series):
         fate = _unfit(episode, config)
         if not fate:
             before = len(found)
-            for row in rows_of(episode, text_spec(env), asked, config.learnt, prompt):
+            for row in rows_of(episode, spec, config.prompting, config.learnt, prompt):
                 found.setdefault((tuple(message["content"] for message in row.messages), row.labels), row)
             kept = "kept" if episode.error is None else "kept up to an error"
             fate = kept if len(found) > before else "duplicates, or without labels"
         fates[fate] += 1
-    env.close()
     return fates
-
-
-@dataclass(frozen=True)
-class _CollectJob(EpisodeJob):
-    """The policy that a configuration names, which may be mixed with others."""
-
-    config: CollectConfig
-
-    def make_policy(self, env: gym.Env[Any, Any]) -> Policy:
-        return _player(self.config, env)
-
-
-def _player(config: CollectConfig, env: gym.Env[Any, Any]) -> Policy:
-    if config.policy in ("gold", "random", "controller"):
-        player = load_policy(config.policy, env, seed=config.seed)
-        player.seed = config.seed  # of what is drawn beside the expert
-    else:
-        answers: dict[str, Any] = {"seed": config.seed, "mode": config.mode, "temperature": config.temperature}
-        player = load_policy(config.policy, env, **answers, **dataclasses.asdict(config.asked))
-    if not (config.noise or config.expert_share):
-        return player
-    return MixedPolicy(player, noise=config.noise, expert_share=config.expert_share)
-
-
-def _played(play: _Play, identity: Identity, seeds: range, store: EpisodeStore) -> Iterator[Episode]:
-    """Play the episodes that are not stored, then yield all in the order of their seeds."""
-    tqdm = import_extra("tqdm", "bench").tqdm
-    keys = {seed: identity.key(seed) for seed in seeds}
-    missing = [seed for seed, key in keys.items() if not store.has(key)]
-    for episode in tqdm(play(missing), total=len(missing), desc=_title(identity.environment), disable=not missing):
-        store.append(episode)
-    yield from store.episodes(keys.values())
-
-
-def _title(environment: Mapping[str, Any]) -> str:
-    arguments = {key: value for key, value in environment["kwargs"].items() if key not in ("fold", "expert")}
-    return f"{environment['id']} {json.dumps(arguments) if arguments else ''}".strip()
 
 
 def _unfit(episode: Episode, config: CollectConfig) -> str:
     """Return why nothing is learnt from an episode, or an empty string."""
-    if config.learnt == "expert":  # up to an error as well: noise may have opened, and so destroyed, the box of a mission
+    if config.learnt == "expert":  # also with an error at its end: noise may have destroyed the box that the mission needs
         return ""
     if episode.error is not None:
         return "ended in an error"
@@ -251,11 +186,11 @@ def _unfit(episode: Episode, config: CollectConfig) -> str:
 
 
 def progression(episode: Episode) -> float:
-    """Return how far an episode came: 1 if it was won, else its last score."""
+    """Return an episode's progression: 1 if it was won, else its last score."""
     return 1.0 if episode.outcome == "won" else episode.steps[-1].score if episode.steps else 0.0
 
 
 def run(config: CollectConfig) -> str:
-    """Collect, and return what there is now in words."""
+    """Collect, and return a summary in one line."""
     rows = collect(config)
     return f"{len(rows)} rows with {sum(row.decisions for row in rows)} answers to learn: {Path(config.folder) / 'rows'}"

@@ -1,8 +1,8 @@
-"""DAgger: the learner plays, the expert says in each state that it reaches what it would do, and the learner learns that as well.
+"""DAgger: the learner plays, the expert labels every state that the learner reaches, and the learner learns these labels as well.
 
-An expert shows only the states that an expert reaches; a learner that errs once is outside of them, and errs again (Ross et
-al. 2011, https://arxiv.org/abs/1011.0686). Each round plays new levels of the train fold with the last adapter, adds the
-labelled states to the data, and trains on from that adapter. A run that was stopped goes on in the round where it was.
+An expert shows only the states that an expert reaches. A learner that errs once leaves them, and errs again (Ross et al. 2011,
+https://arxiv.org/abs/1011.0686). Each round plays new levels of the train fold with the last adapter, adds the labelled states to
+the data, and trains that adapter further. A run that was stopped goes on in the round where it was.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from pathlib import Path
 from gym_text.errors import UsageError, check_choice, check_int
 from gym_text_policies.backends.local.models import read_adapter
 from gym_text_policies.training.collect import CollectConfig, collect
-from gym_text_policies.training.rows import Row, read_rows
-from gym_text_policies.training.sft import PRECISIONS, SFTConfig, asked_in, sft
+from gym_text_policies.training.lora import PRECISIONS
+from gym_text_policies.training.rows import Row, policy_of, read_rows
+from gym_text_policies.training.sft import SFTConfig, sft
 
 _logger = logging.getLogger(__name__)
 
@@ -26,11 +27,11 @@ class DAggerConfig:
     """Who learns in which environments, for how many rounds."""
 
     folder: str = "runs/dagger"
-    """Run folder: of each round its data and its adapter."""
+    """Run folder: each round's data and adapter."""
     adapter: str = "runs/sft/adapter"
     """Folder of the adapter to begin with, made by gym-text sft."""
     data: tuple[str, ...] = ("runs/data/rows",)
-    """Datasets that it was trained on; each round learns them again, so that nothing is forgotten."""
+    """Datasets that the adapter was trained on; each round learns them again, so that nothing is forgotten."""
     environments: tuple[str, ...] = ("CookingWorldText-v0",)
     """Environments that the learner plays: ids, with keyword arguments as in BabyAIText-v0?task=goto. Each has an expert."""
     rounds: int = 2
@@ -60,13 +61,13 @@ class DAggerConfig:
     report_to: str = "none"
     """Where else metrics go; see gym-text sft."""
     seed: int = 0
-    """Of all that is drawn at random."""
+    """Seed of everything that is drawn at random."""
     interchangeable: tuple[str, ...] = ()
-    """Names that are exchanged among each other in each row; see gym-text sft."""
+    """Names that are exchanged with each other in each row; see gym-text sft."""
     precision: str = "float32"
-    """Of the products and the base's weights as it learns: float32 or bfloat16; see gym-text sft."""
+    """Precision of products and of the base's weights in learning: float32 or bfloat16; see gym-text sft."""
     compiled: bool = False
-    """Compile the model's layers as it learns; see gym-text sft."""
+    """Compile the model's layers for learning; see gym-text sft."""
 
     def __post_init__(self) -> None:
         check_int("rounds", self.rounds, 1, 1000)
@@ -83,7 +84,7 @@ def dagger(config: DAggerConfig) -> Path:
         UsageError: If there is no adapter or no data to begin with, or an environment's expert labels nothing.
     """
     rows: list[Row] = [row for source in config.data for row in read_rows(source)]
-    asked = asked_in(rows)
+    prompting = policy_of(rows)
     adapter = Path(config.adapter)
     for number in range(1, config.rounds + 1):
         folder = Path(config.folder) / f"round-{number}"
@@ -95,9 +96,9 @@ def dagger(config: DAggerConfig) -> Path:
             policy=str(adapter),
             labels="expert",
             expert_share=config.expert_share / 2 ** (number - 1),
-            strategy=asked.strategy,
-            history=str(asked.history),
-            with_reward=asked.with_reward,
+            strategy=prompting.strategy,
+            history=prompting.history,
+            with_reward=prompting.with_reward,
             batch=config.batch,
             seed=config.seed,
         )
@@ -112,7 +113,7 @@ def dagger(config: DAggerConfig) -> Path:
 
 
 def _learning(config: DAggerConfig, folder: Path, adapter: Path, number: int) -> SFTConfig:
-    """Return how one round learns."""
+    """Return the settings of one round's fine-tuning."""
     own = {field.name for field in dataclasses.fields(SFTConfig)} & {field.name for field in dataclasses.fields(config)}
     shared = {name: getattr(config, name) for name in own - {"data", "folder", "adapter", "seed"}}
     data = (*config.data, *(str(Path(config.folder) / f"round-{n}" / "data" / "rows") for n in range(1, number + 1)))
@@ -123,5 +124,5 @@ def _learning(config: DAggerConfig, folder: Path, adapter: Path, number: int) ->
 
 
 def run(config: DAggerConfig) -> str:
-    """Play and learn, and return in words where the adapter is."""
+    """Play and learn, and return a sentence that names the adapter's folder."""
     return f"The adapter: {dagger(config)}; load_policy takes this folder as a model."

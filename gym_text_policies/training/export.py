@@ -1,4 +1,4 @@
-"""Training data for others: OpenAI's fine-tuning format, and the call that submits it and waits."""
+"""Training data in OpenAI's fine-tuning format, and the call that submits it and waits."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ _OVER = ("succeeded", "failed", "cancelled")
 
 @dataclass(frozen=True)
 class ExportConfig:
-    """What to export, and whether to submit it."""
+    """Which dataset to export, and whether to submit it."""
 
     data: str = "runs/data/rows"
     """Dataset of gym-text collect: a folder, or hf:OWNER/NAME of the hub."""
     file: str = "runs/data/openai.jsonl"
-    """Where to."""
+    """File to write."""
     submit_to: str = ""
-    """Model of OpenAI to fine-tune on it; empty: none. The key is OPENAI_API_KEY."""
+    """OpenAI model to fine-tune on it; empty: none. The key is read from OPENAI_API_KEY."""
     base_url: str = ""
     """Another server of the same protocol."""
     suffix: str = "gym-text"
     """Part of the tuned model's name."""
     poll: float = 30.0
-    """Seconds between questions whether it is done."""
+    """Seconds between two looks at the job's status."""
     timeout: float = 86_400.0
-    """Seconds after which to wait no more; the job goes on."""
+    """Most seconds to wait; the job itself goes on."""
 
 
 def openai_lines(rows: Sequence[Row]) -> list[str]:
     """Return rows as lines of JSON: chats, in which only messages of weight 1 are learnt.
 
-    Where the label is another answer than the message that was played, that decision is a chat of its own.
+    A decision whose label differs from the message that was played becomes a chat of its own.
     """
     lines = []
     for row in rows:
@@ -49,8 +49,8 @@ def openai_lines(rows: Sequence[Row]) -> list[str]:
                 messages.append(dict(message))
                 continue
             if label and label != message["content"]:
-                asked = [{**m, "weight": 0} if m["role"] == "assistant" else m for m in row.messages[:place]]
-                lines.append(json.dumps({"messages": [*asked, {"role": "assistant", "content": label, "weight": 1}]}))
+                before = [{**m, "weight": 0} if m["role"] == "assistant" else m for m in row.messages[:place]]
+                lines.append(json.dumps({"messages": [*before, {"role": "assistant", "content": label, "weight": 1}]}))
             messages.append({**message, "weight": int(bool(label) and label == message["content"])})
         if any(message.get("weight") for message in messages):
             lines.append(json.dumps({"messages": messages}, ensure_ascii=False))
@@ -86,7 +86,7 @@ def submit(
 
 
 def run(config: ExportConfig) -> str:
-    """Write the file, submit it if asked to, and return in words what there is now."""
+    """Write the file, submit it if the settings say so, and return the result in one line."""
     path = Path(config.file)
     if path.exists():
         raise UsageError(f"{path}: expected a new file; it is there already. Name another one, or remove it.")

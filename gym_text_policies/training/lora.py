@@ -1,7 +1,7 @@
 """Adapters: low-rank updates of a model's linear layers (Hu et al. 2021, https://arxiv.org/abs/2106.09685), by peft.
 
-An adapter's folder holds ``adapter_model.safetensors`` (16-bit), ``adapter_config.json`` (peft's, which names the base) and
-``training.json``: how it is asked and what made it.
+An adapter's folder holds ``adapter_model.safetensors`` (16-bit), ``adapter_config.json`` (peft's, with the name of the base) and
+``training.json`` (how the model is prompted, and how the adapter was made).
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from gym_text_policies.training.processes import process_count
 if TYPE_CHECKING:
     from gym_text_policies.backends.local.transformers import TransformersBackend
 
+PRECISIONS = ("float32", "bfloat16")
+
 
 def load_base(name: str, *, four_bit: bool = False) -> tuple[Any, Any]:
     """Return a model to train, its weights frozen, and its tokenizer.
@@ -40,19 +42,22 @@ def load_base(name: str, *, four_bit: bool = False) -> tuple[Any, Any]:
         raise UsageError(f"model: expected a base; {name!r} is an adapter of {source.base!r}. Pass it as adapter.")
     model, tokenizer = load_model(source)
     model.requires_grad_(False)
-    model.base_name = name  # what an adapter says it is for
+    model.base_name = name  # an adapter's configuration names it
     return model, tokenizer
 
 
 def add_lora(model: Any, *, rank: int = 16, alpha: float = 32.0, adapter: str | Path = "", name: str = "default") -> Any:
-    """Return the model with an adapter on all linear layers but the last: a new one, or one that goes on being trained.
+    """Return the model with an adapter on all linear layers but the last: a new one, or one to train further.
 
     Args:
         model: What `load_base` returns, or a model that has an adapter already.
-        rank: Of the updates.
-        alpha: The update is scaled by alpha / rank.
-        adapter: Folder of the adapter to go on from, or the name of one that ships.
-        name: By which the model knows it.
+        rank: Rank of a new adapter.
+        alpha: A new adapter's updates are scaled by alpha / rank.
+        adapter: Folder of the adapter to train further, or the name of one that ships; empty: a new one.
+        name: The adapter's name in the model.
+
+    Raises:
+        UsageError: If the adapter is for another base.
     """
     peft = import_extra("peft", "train")
     if adapter:
@@ -73,12 +78,12 @@ def add_lora(model: Any, *, rank: int = 16, alpha: float = 32.0, adapter: str | 
 
 
 def set_precision(model: Any, precision: str) -> None:
-    """Hold the weights that learn in float32, and the others in a precision.
+    """Convert the frozen weights of a model to a precision, and the trained ones to float32.
 
     Args:
-        model: One with an adapter; its buffers, as those of positions, stay as they are, and so does what is quantised.
-        precision: ``float32`` or ``bfloat16``. Logits are in float32: in bfloat16 one of 20 is known to 0.06, and a ratio of
-            probabilities to 6 %.
+        model: A model with an adapter. Its buffers, such as those of positions, and quantised weights stay as they are.
+        precision: ``float32`` or ``bfloat16``. Logits are computed in float32 all the same: bfloat16 would round a logit of 20 by
+            0.06, and a ratio of probabilities by 6 %.
     """
     torch = import_extra("torch", "train")
     head = model.get_output_embeddings()
@@ -93,22 +98,22 @@ def set_precision(model: Any, precision: str) -> None:
 
 
 def _in_float32(layer: Any, inputs: Any) -> Any:
-    """Return what a linear layer says, in float32, in a block of autocast as well."""
+    """Compute a linear layer in float32, also inside autocast."""
     torch = import_extra("torch", "train")
     with torch.autocast(inputs.device.type, enabled=False):
         return torch.nn.functional.linear(inputs.float(), layer.weight.float(), None if layer.bias is None else layer.bias.float())
 
 
 def _is_quantised(model: Any) -> bool:
-    """Return whether the base of a model with an adapter is held in few bits."""
+    """Return whether the base of a model with an adapter is quantised."""
     return getattr(model.get_base_model(), "hf_quantizer", None) is not None
 
 
 def compile_layers(model: Any) -> None:
-    """Let torch compile the layers of a model with an adapter for rows of any length; attention itself is left as it is.
+    """Let torch compile the layers of a model with an adapter, for rows of any length; attention itself is not compiled.
 
     Raises:
-        UsageError: If there is no C++ compiler, or the model names its layers in a way of its own.
+        UsageError: If there is no C++ compiler, or the model does not keep its layers in `model.layers`.
     """
     cpp_builder = import_extra("torch._inductor.cpp_builder", "train")
     try:
@@ -120,10 +125,10 @@ def compile_layers(model: Any) -> None:
         layer.compile(dynamic=True)
 
 
-def as_it_plays(model: Any, tokenizer: Any) -> TransformersBackend:
-    """Return a backend of what a model with an adapter has learnt so far: a copy, the adapter merged, laid out for play.
+def player_of(model: Any, tokenizer: Any) -> TransformersBackend:
+    """Return a backend that plays as a model with an adapter does now: a copy with the adapter merged, laid out for play.
 
-    A model in 4 bits plays as it is.
+    A model in 4 bits is not copied.
     """
     from gym_text_policies.backends.local.llama import optimise_for_cpu
     from gym_text_policies.backends.local.transformers import TransformersBackend
@@ -134,15 +139,15 @@ def as_it_plays(model: Any, tokenizer: Any) -> TransformersBackend:
 
 
 def load_weights(model: Any, folder: str | Path, name: str = "default") -> None:
-    """Put the weights of a folder into a model's adapter.
+    """Load the weights of a folder into a model's adapter.
 
     Raises:
-        UsageError: If they are of another model.
+        UsageError: If they belong to another model.
     """
     peft = import_extra("peft", "train")
     from safetensors.torch import load_file
 
-    path = (adapter_folder(folder) or Path(folder)) / WEIGHTS  # a checkpoint has no configuration
+    path = (adapter_folder(folder) or Path(folder)) / WEIGHTS  # a checkpoint has no adapter_config.json
     weights = {key: tensor.float() for key, tensor in load_file(path).items()}
     own = peft.get_peft_model_state_dict(model, adapter_name=name)
     if {key: tensor.shape for key, tensor in weights.items()} != {key: tensor.shape for key, tensor in own.items()}:
@@ -151,10 +156,10 @@ def load_weights(model: Any, folder: str | Path, name: str = "default") -> None:
 
 
 def save_adapter(model: Any, folder: str | Path, record: dict[str, Any], *, name: str = "default") -> None:
-    """Save an adapter: 16-bit safetensors, its configuration, and how it was made; no folder is left half written.
+    """Save an adapter: 16-bit safetensors, its configuration, and its record; the folder is written whole or not at all.
 
     Raises:
-        UsageError: If there is something in the folder.
+        UsageError: If the folder is not empty.
     """
     peft, torch = import_extra("peft", "train"), import_extra("torch", "train")
     weights = peft.get_peft_model_state_dict(model, adapter_name=name)
@@ -165,16 +170,16 @@ def save_adapter(model: Any, folder: str | Path, record: dict[str, Any], *, name
 
 
 def write_adapter(folder: str | Path, weights: dict[str, Any], config: dict[str, Any], record: dict[str, Any]) -> None:
-    """Write the three files of an adapter; no folder is left half written.
+    """Write the three files of an adapter; the folder is written whole or not at all.
 
     Args:
-        folder: Where to.
-        weights: By the names that peft gives them.
-        config: Peft's, with ``base_model_name_or_path``, the base by its name here.
-        record: How it is asked, and what made it.
+        folder: The new folder.
+        weights: Tensors by peft's names.
+        config: Peft's configuration; ``base_model_name_or_path`` is the base's name as `load_base` takes it.
+        record: How the model is prompted, and how the adapter was made.
 
     Raises:
-        UsageError: If there is something in the folder.
+        UsageError: If the folder is not empty.
     """
     import_extra("torch", "train")
     from safetensors.torch import save_file
@@ -193,10 +198,10 @@ def write_adapter(folder: str | Path, weights: dict[str, Any], config: dict[str,
 
 
 def merge_adapter(adapter: str | Path, folder: str | Path) -> None:
-    """Save the base model with the adapter's update added to its weights: a model that needs no adapter, for any other program.
+    """Save the base with the adapter's update added to its weights: a model for any other program, which needs no adapter.
 
     Raises:
-        UsageError: If the folder is there already.
+        UsageError: If the folder exists.
     """
     if Path(folder).exists():
         raise UsageError(f"{folder}: expected a new folder; it is there already.")
@@ -207,7 +212,7 @@ def merge_adapter(adapter: str | Path, folder: str | Path) -> None:
 
 
 def push_adapter(folder: str | Path, repository: str) -> None:
-    """Upload an adapter to the hub; a repository that is made for it is private."""
+    """Upload an adapter to the hub; a new repository is private."""
     read_adapter(folder)
     hub = import_extra("huggingface_hub", "train").HfApi()
     hub.create_repo(repository, private=True, exist_ok=True)
@@ -215,7 +220,7 @@ def push_adapter(folder: str | Path, repository: str) -> None:
 
 
 def environment_record() -> dict[str, Any]:
-    """Return what a training run ran on, for its record."""
+    """Return on what a training run ran, for its record: hardware, versions, command."""
     torch = import_extra("torch", "train")
     packages = ("torch", "transformers", "peft", "datasets", "accelerate")
     return {

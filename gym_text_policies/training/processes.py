@@ -1,10 +1,11 @@
-"""What the processes of one training run, as ``torchrun`` starts them, do together; a process alone does it by itself."""
+"""What the processes of one training run do together. ``torchrun`` starts several; a process alone does everything itself."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -28,44 +29,49 @@ def is_first() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def claim(run: str, config: Any, free: Sequence[str], later: Mapping[str, Any]) -> EpisodeStore | None:
-    """Note whose run folder it is, or compare, and keep other runs out; of several processes of one run the first does so.
+@contextlib.contextmanager
+def claim(run: str, config: Any, free: Sequence[str]) -> Iterator[None]:
+    """Keep other runs, and this run with other settings, out of a folder while the block runs; only the first process does so.
 
     Args:
         run: Kind of the run.
-        config: Its settings.
-        free: Names of those that may change when it goes on.
-        later: Those that older runs do not have, with the values at which they are not noted: an older folder goes on.
+        config: Its settings, a dataclass with a ``folder``.
+        free: Names of the settings that may change when the run is continued.
+
+    Raises:
+        UsageError: If the folder belongs to another run, or to this one with other settings.
+        StoreError: If another process uses the folder.
     """
     if not is_first():
-        return None
-    noted = {name: value for name, value in dataclasses.asdict(config).items() if name not in free}
-    settings = {name: value for name, value in noted.items() if name not in later or value != later[name]}
-    return EpisodeStore(config.folder, {"run": run, **settings})
+        yield
+        return
+    settings = {name: value for name, value in dataclasses.asdict(config).items() if name not in free}
+    with EpisodeStore(config.folder, {"run": run, **settings}):
+        yield
 
 
 def join() -> None:
-    """Meet the others, and take this process's GPU, if there are any; before a model is loaded."""
+    """Meet the other processes, if any, and take this process's GPU. Call it before a model is loaded."""
     torch, accelerate = import_extra("torch", "train"), import_extra("accelerate", "train")
     accelerate.PartialState(cpu=not torch.cuda.is_available())
 
 
-def share(items: Sequence[T]) -> Sequence[T]:
-    """Return those of some items that this process is to work on: every n-th."""
+def own_share(items: Sequence[T]) -> Sequence[T]:
+    """Return the items that this process works on: of n processes each takes every n-th."""
     return items[int(os.environ.get("RANK", "0")) :: process_count()]
 
 
-def gather(done: Sequence[T]) -> list[T]:
-    """Return what all processes have done, in the order in which `share` dealt it; tensors have to be on the CPU."""
-    shares = import_extra("accelerate", "train").utils.gather_object([list(done)])
+def gather(results: Sequence[T]) -> list[T]:
+    """Return the results of all processes in the order in which `own_share` dealt the items; tensors have to be on the CPU."""
+    shares = import_extra("accelerate", "train").utils.gather_object([list(results)])
     return [item for row in zip_longest(*shares, fillvalue=_NOTHING) for item in row if item is not _NOTHING]
 
 
-def add_gradients(weights: Iterable[torch.nn.Parameter]) -> None:
-    """Give each weight the sum of all processes' gradients; also where this process has had nothing to do."""
+def add_gradients(parameters: Iterable[torch.nn.Parameter]) -> None:
+    """Give each parameter the sum of all processes' gradients, also where this process has none."""
     if process_count() == 1:
         return
     torch, accelerate = import_extra("torch", "train"), import_extra("accelerate", "train")
-    for weight in weights:
-        own = torch.zeros_like(weight) if weight.grad is None else weight.grad
-        weight.grad = accelerate.utils.reduce(own, "sum")
+    for parameter in parameters:
+        own = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        parameter.grad = accelerate.utils.reduce(own, "sum")

@@ -1,13 +1,14 @@
 """Training data: episodes as chats in the standard ``messages`` form, in Hugging Face datasets on disk or on the hub.
 
-A row is one growing conversation: of an append-only strategy (``chat`` with the whole history) a whole episode, of any other
-strategy one step. Beside its messages stand the labels: what is to be learnt in place of each of the assistant's messages, empty
-where nothing is. A label can differ from the message, as when a player erred on purpose, or the learner played: then the expert's
-answer is learnt, and the conversation goes on as it was played.
+A row is one growing conversation. An append-only strategy (``chat`` with the whole history) gives one row for each episode, any
+other strategy one row for each step. Each message has a label: the answer to learn in its place, or nothing. A label can differ
+from the message, because the player may err on purpose, or be the learner itself. The expert's answer is learnt then, and the
+conversation continues as it was played.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -18,8 +19,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gym_text import TextSpec
-from gym_text.errors import UsageError, check_choice, check_int, import_extra
+from gym_text.errors import UsageError, check_choice, import_extra
 from gym_text.wrappers.exchange_names import Names
+from gym_text_policies.backends.local.models import settings_of
+from gym_text_policies.policies.config import TRAINED, Depth, PolicyConfig
 from gym_text_policies.prompts import Prompt
 from gym_text_policies.records import Episode, Message, Step
 
@@ -27,35 +30,33 @@ LABELS = ("expert", "own")
 Labels = Literal["expert", "own"]
 
 
-@dataclass(frozen=True)
-class Asked:
-    """How a model is asked, when it is trained and when it plays."""
+def trained_as(given: PolicyConfig, adapter: str = "") -> PolicyConfig:
+    """Return how a model is prompted in training: what the user gives, else what the adapter was trained with, else `TRAINED`.
 
-    strategy: str = "chat"
-    """Name or path of the template."""
-    history: int | Literal["all"] = "all"
-    """Steps before the present one that are shown."""
-    with_reward: bool = False
-    """Whether the prompt says what is rewarded."""
+    Args:
+        given: The user's settings.
+        adapter: Name or folder of the adapter that training starts from, or that plays; any other model adds no settings.
+    """
+    return given.with_defaults(settings_of(adapter) if adapter else {}).with_defaults(TRAINED)
 
-    def __post_init__(self) -> None:
-        if self.history != "all":
-            check_int("history", self.history, 0, 1_000_000)
 
-    def prompt(self) -> Prompt:
-        """Return the renderer.
+def training_prompt(policy: PolicyConfig) -> Prompt:
+    """Return the renderer of a policy's prompts.
 
-        Raises:
-            UsageError: If the strategy shows examples, which training does not know.
-        """
-        prompt = Prompt(self.strategy, with_reward=self.with_reward)
-        if prompt.uses_examples:
-            raise UsageError(f"strategy {self.strategy!r}: expected one without examples, as in 'chat' or 'zero_shot'.")
-        return prompt
+    Raises:
+        UsageError: If the strategy shows examples: training data has none.
+    """
+    prompt = Prompt(policy.strategy or "", with_reward=bool(policy.with_reward))
+    if prompt.uses_examples:
+        raise UsageError(f"strategy {policy.strategy!r}: expected one without examples, as in 'chat' or 'zero_shot'.")
+    return prompt
 
-    def record(self) -> dict[str, Any]:
-        """Return what the record of an adapter that has learnt so says of it; ``template`` is a hash of the template's text."""
-        return {"asked": {"mode": "choose", **dataclasses.asdict(self)}, "template": str(self.prompt().config["template"])}
+
+def prompt_record(policy: PolicyConfig) -> dict[str, Any]:
+    """Return what an adapter's record says of its prompts; ``template`` is a hash of the template's text."""
+    names = ("mode", "strategy", "history", "with_reward")
+    asked = {name: getattr(policy, name) for name in names}
+    return {"asked": asked, "template": str(training_prompt(policy).config["template"])}
 
 
 @dataclass(frozen=True)
@@ -64,18 +65,20 @@ class Row:
 
     messages: tuple[Message, ...]
     labels: tuple[str, ...]
-    """For each message what is to be learnt in its place; empty where nothing is."""
+    """For each message the answer to learn in its place; empty: none."""
     environment: str
-    """The environment it is of, as JSON."""
+    """The environment, as JSON."""
     episode: str
     """Key of the episode."""
     seed: int
     episode_return: float
     success: bool
     strategy: str
-    """Template and history of the prompts; `template` is a hash of the template's text."""
+    """The prompts' template: its name or path."""
     history: str
+    """Earlier steps that the prompts show, a number or ``all``, as text."""
     template: str
+    """Hash of the template's text."""
     with_reward: bool = False
     """Whether the prompt says what is rewarded."""
 
@@ -84,68 +87,74 @@ class Row:
         """Number of answers to learn."""
         return sum(map(bool, self.labels))
 
+    @property
+    def policy(self) -> PolicyConfig:
+        """How a model that learns from it is prompted."""
+        history: Depth = "all" if self.history == "all" else int(self.history)
+        return dataclasses.replace(TRAINED, strategy=self.strategy, history=history, with_reward=self.with_reward)
+
     def examples(self) -> Iterator[tuple[tuple[Message, ...], str]]:
-        """Yield each prompt and the answer to learn."""
+        """Yield each prompt with the answer to learn."""
         for place, label in enumerate(self.labels):
             if label:
                 yield self.messages[:place], label
 
 
-def rows_of(episode: Episode, spec: TextSpec, asked: Asked, labels: Labels, prompt: Prompt | None = None) -> list[Row]:
-    """Return an episode as rows: one, if each prompt goes on from the one before, else one for each step.
+def rows_of(episode: Episode, spec: TextSpec, policy: PolicyConfig, labels: Labels, prompt: Prompt | None = None) -> list[Row]:
+    """Return an episode as rows: one if each prompt extends the one before it, else one for each step.
 
     Args:
-        episode: Any policy's.
+        episode: Played by any policy.
         spec: Of its environment.
-        asked: How the model is asked that will learn from it.
-        labels: Whose answers are learnt, the expert's in each state where it is known, or the player's own.
-        prompt: The renderer, if there is one already.
+        policy: How the model that will learn from it is prompted.
+        labels: Whose answers are learnt: the expert's, in each state where it is known, or the player's own.
+        prompt: The renderer, if it exists already.
     """
     check_choice("labels", labels, LABELS)
-    prompt = prompt or asked.prompt()
+    prompt = prompt or training_prompt(policy)
     origin: dict[str, Any] = {
         "environment": json.dumps(dict(episode.environment), sort_keys=True),
         "episode": episode.key,
         "seed": episode.seed,
         "episode_return": episode.total_reward,
         "success": episode.outcome == "won",
-        "strategy": asked.strategy,
-        "history": str(asked.history),
+        "strategy": policy.strategy,
+        "history": str(policy.history),
         "template": str(prompt.config["template"]),
-        "with_reward": asked.with_reward,
+        "with_reward": bool(policy.with_reward),
     }
     rows: list[Row] = []
     messages: list[Message] = []
-    learnt: list[str] = []
-    for step, asking in zip(episode.steps, prompts_of(episode, spec, asked, prompt), strict=False):  # none follows the last step
-        if list(asking[: len(messages)]) != messages:
-            rows.append(Row(tuple(messages), tuple(learnt), **origin))
-            messages, learnt = [], []
-        learnt += [""] * (len(asking) - len(learnt))
-        answer = _label(step, labels)
-        messages = [*asking, {"role": "assistant", "content": step.decision.action}]
-        learnt.append(answer)
-    rows.append(Row(tuple(messages), tuple(learnt), **origin))
-    return [_shown(row) for row in rows if row.decisions]
+    answers: list[str] = []
+    # No step follows the prompt after the last one.
+    for step, prompted in zip(episode.steps, prompts_of(episode, spec, policy, prompt), strict=False):
+        if list(prompted[: len(messages)]) != messages:
+            rows.append(Row(tuple(messages), tuple(answers), **origin))
+            messages, answers = [], []
+        answers += [""] * (len(prompted) - len(answers))
+        answers.append(_label(step, labels))
+        messages = [*prompted, {"role": "assistant", "content": step.decision.action}]
+    rows.append(Row(tuple(messages), tuple(answers), **origin))
+    return [_ends_with_its_label(row) for row in rows if row.decisions]
 
 
 def exchange_names(rows: Sequence[Row], names: Sequence[str], seed: int) -> list[Row]:
-    """Return rows in each of which some names stand for one another, drawn at random: all else that it tells stays as it was.
+    """Return rows in which some names stand for one another, drawn anew for each row; everything else stays as it is.
 
-    So what a thing's name has always meant in the data (a chicken leg is grilled) cannot be learnt in place of what the text says.
+    This keeps a model from learning what a name always means in the data (a chicken leg is grilled) in place of reading the text.
 
     Args:
-        rows: What is learnt.
-        names: Of things; see `gym_text.wrappers.exchange_names.Names`.
-        seed: Of what is drawn.
+        rows: What to learn from.
+        names: Names of things; see `gym_text.wrappers.exchange_names.Names`.
+        seed: Seed of the draws.
 
     Raises:
-        UsageError: If no other thing has as many names, one stands twice, or one is nowhere in the rows.
+        UsageError: If no other thing has as many names, a name is given twice, or a name is nowhere in the rows.
     """
     things = Names(names)
-    seen = {name for row in rows for message in row.messages for name in things.found(message["content"])}
-    if things.single - seen:
-        raise UsageError(f"interchangeable: expected names that stand in the data; these do not: {sorted(things.single - seen)}.")
+    found = {name for row in rows for message in row.messages for name in things.found(message["content"])}
+    if things.single - found:
+        raise UsageError(f"interchangeable: expected names that stand in the data; these do not: {sorted(things.single - found)}.")
     rng = random.Random(seed)
     exchanged = []
     for row in rows:
@@ -155,8 +164,8 @@ def exchange_names(rows: Sequence[Row], names: Sequence[str], seed: int) -> list
     return exchanged
 
 
-def _shown(row: Row) -> Row:
-    """Return a row whose last message, which no later prompt shows, is its label."""
+def _ends_with_its_label(row: Row) -> Row:
+    """Return a row whose last message is its label: no later prompt shows the action that was played."""
     last = {"role": "assistant", "content": row.labels[-1] or row.messages[-1]["content"]}
     return dataclasses.replace(row, messages=(*row.messages[:-1], last))
 
@@ -167,11 +176,11 @@ def _label(step: Step, labels: Labels) -> str:
     return (step.decision.completion or step.decision.action) if step.decision.valid else ""
 
 
-def prompts_of(episode: Episode, spec: TextSpec, asked: Asked, prompt: Prompt) -> Iterator[tuple[Message, ...]]:
-    """Yield what a model that played this episode would have been asked at each step, and after the last."""
+def prompts_of(episode: Episode, spec: TextSpec, policy: PolicyConfig, prompt: Prompt) -> Iterator[tuple[Message, ...]]:
+    """Yield the prompt of each step of an episode, and the prompt after its last step."""
     past: list[tuple[str, str]] = []
     for step in (*episode.steps, None):
-        shown = past if asked.history == "all" else past[len(past) - asked.history :] if asked.history else []
+        shown = past if policy.history == "all" else past[len(past) - policy.history :] if policy.history else []
         observation = step.observation if step else episode.last_observation
         yield prompt.render(spec, {**observation, "history": tuple(shown)})
         if step:
@@ -182,7 +191,7 @@ def write_rows(rows: Sequence[Row], folder: str | Path) -> None:
     """Save rows as a Hugging Face dataset.
 
     Raises:
-        UsageError: If there is none, or the folder is there already.
+        UsageError: If there are no rows, or the folder exists.
     """
     datasets = import_extra("datasets", "train")
     if not rows:
@@ -190,24 +199,24 @@ def write_rows(rows: Sequence[Row], folder: str | Path) -> None:
     if Path(folder).exists():
         raise UsageError(f"{folder}: expected a new folder; it is there already. Name another one, or remove it.")
     partial = Path(folder).with_name(Path(folder).name + ".partial")
-    with _no_progress(datasets):
+    with _no_progress_bars(datasets):
         datasets.Dataset.from_list([dataclasses.asdict(row) for row in rows]).save_to_disk(partial)
     partial.rename(folder)
 
 
-def read_rows(source: str | Path, asked: Asked | None = None) -> list[Row]:
+def read_rows(source: str | Path, policy: PolicyConfig | None = None) -> list[Row]:
     """Read rows from a folder, or from the hub as ``hf:OWNER/NAME``.
 
     Args:
-        source: Where they are.
-        asked: How the model that learns from them is asked; None: however they say.
+        source: The folder or repository.
+        policy: How the model that learns from them is prompted; None: any prompt will do.
 
     Raises:
-        UsageError: If there are none, or they were made with another prompt.
+        UsageError: If there are no rows, or they were made with another prompt.
     """
     datasets = import_extra("datasets", "train")
     try:
-        with _no_progress(datasets):
+        with _no_progress_bars(datasets):
             if str(source).startswith("hf:"):
                 data = datasets.load_dataset(str(source).removeprefix("hf:"), split="train")
             else:
@@ -217,50 +226,58 @@ def read_rows(source: str | Path, asked: Asked | None = None) -> list[Row]:
         raise UsageError(f"{source}: expected a dataset that gym-text collect has made; {error}") from error
     if not rows:
         raise UsageError(f"{source}: expected rows to learn from; got none.")
-    check_prompts(rows, asked, str(source))
+    check_prompts(rows, policy, str(source))
     return rows
 
 
-def check_prompts(rows: Iterable[Row], asked: Asked | None, source: str) -> None:
-    """Raise `UsageError` unless all rows have one prompt version, and it is the one that is asked for."""
+def check_prompts(rows: Iterable[Row], policy: PolicyConfig | None, source: str) -> None:
+    """Raise `UsageError` unless all rows have the same prompt, and it is the policy's."""
     found = {(row.strategy, row.history, row.with_reward, row.template) for row in rows}
     if len(found) > 1:
         raise UsageError(f"{source}: expected rows of one prompt; got {sorted(found)}. Collect them with one strategy and history.")
-    if asked is not None:
-        expected = (asked.strategy, str(asked.history), asked.with_reward, str(asked.prompt().config["template"]))
+    if policy is not None:
+        template = str(training_prompt(policy).config["template"])
+        expected = (policy.strategy, str(policy.history), policy.with_reward, template)
         if {expected} != found:
             (got,) = found
             raise UsageError(
                 f"{source}: expected rows with the prompt (strategy, history, reward, version) {expected}; got {got}. "
-                "The template has changed or another one is asked for: collect again, the stored episodes are used."
+                "The template has changed, or another one is asked for. Collect again: the stored episodes are used."
             )
 
 
+def policy_of(rows: Sequence[Row]) -> PolicyConfig:
+    """Return how the model that learns from rows is prompted.
+
+    Raises:
+        UsageError: If there are no rows, their prompts differ, or the template has changed since.
+    """
+    if not rows:
+        raise UsageError("data: expected rows to learn from; got none.")
+    policy = rows[0].policy
+    check_prompts(rows, policy, "data")
+    return policy
+
+
 def push_rows(folder: str | Path, repository: str) -> None:
-    """Upload a dataset to the hub, private unless the repository is there already."""
+    """Upload a dataset to the hub; a new repository is private."""
     datasets = import_extra("datasets", "train")
     datasets.load_from_disk(str(folder)).push_to_hub(repository, private=True)
 
 
 def _row(record: Mapping[str, Any]) -> Row:
-    fields = {field.name: record[field.name] for field in dataclasses.fields(Row) if field.name != "with_reward"}
-    fields["with_reward"] = record.get("with_reward", False)  # which older rows do not say
+    fields = {field.name: record[field.name] for field in dataclasses.fields(Row)}
     messages = tuple({"role": message["role"], "content": message["content"]} for message in fields["messages"])
     return Row(**{**fields, "messages": messages, "labels": tuple(fields["labels"])})
 
 
-def _no_progress(datasets: Any) -> Any:
-    """Return a block in which datasets draws no bars."""
-    import contextlib
-
-    @contextlib.contextmanager
-    def quiet() -> Iterator[None]:
-        was_on = datasets.is_progress_bar_enabled()
-        datasets.disable_progress_bars()
-        try:
-            yield
-        finally:
-            if was_on:
-                datasets.enable_progress_bars()
-
-    return quiet()
+@contextlib.contextmanager
+def _no_progress_bars(datasets: Any) -> Iterator[None]:
+    """Let datasets draw no progress bars while the block runs."""
+    was_on = datasets.is_progress_bar_enabled()
+    datasets.disable_progress_bars()
+    try:
+        yield
+    finally:
+        if was_on:
+            datasets.enable_progress_bars()

@@ -1,8 +1,8 @@
 """Supervised fine-tuning: a language model learns the labels of a dataset, by transformers' `Trainer` and an adapter of peft.
 
-Conversations are packed into one row without padding, what they begin with is read once, and logits are computed only where
-something is learnt; see `gym_text_policies.training.sequences`. The loss is the mean of -log P over the tokens of the answers
-and their end of turn: the quantity by which ``choose`` plays.
+Several conversations share one row of the model without padding. Their common beginning is read once, and logits are computed only
+where an answer is learnt; see `gym_text_policies.training.sequences`. The loss is the mean of -log P over the tokens of the answers
+and their end of turn: the same quantity by which ``choose`` plays.
 
 On several GPUs, or in several processes of a CPU::
 
@@ -21,17 +21,29 @@ from pathlib import Path
 from typing import Any
 
 from gym_text.errors import UsageError, check_choice, check_int, import_extra
-from gym_text_policies.backends.base import Backend
-from gym_text_policies.environments import check_no_fold, environment_maker
-from gym_text_policies.training.collect import asked_of
-from gym_text_policies.training.processes import claim, gather, process_count, share
-from gym_text_policies.training.rows import Asked, Row, check_prompts, exchange_names, read_rows
+from gym_text_policies.backends.local.models import read_adapter
+from gym_text_policies.environments import check_no_fold
+from gym_text_policies.policies.config import PolicyConfig
+from gym_text_policies.training.dev_fold import play_dev_fold
+from gym_text_policies.training.lora import (
+    PRECISIONS,
+    add_lora,
+    compile_layers,
+    environment_record,
+    load_base,
+    merge_adapter,
+    player_of,
+    push_adapter,
+    save_adapter,
+    set_precision,
+)
+from gym_text_policies.training.processes import claim, gather, is_first, own_share, process_count
+from gym_text_policies.training.rows import Row, exchange_names, policy_of, prompt_record, read_rows
 
 _logger = logging.getLogger(__name__)
 SCHEDULES = ("cosine", "constant", "linear")
-PRECISIONS = ("float32", "bfloat16")
-_BATCH = 8
-"""Episodes of the dev fold that run at once."""
+_FREE = ("folder", "log_steps", "report_to", "merge_to", "push_to", "rows_per_pass", "compiled")
+"""Settings that may change when a run is continued."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +57,7 @@ class SFTConfig:
     model: str = "smollm2"
     """The base: smollm2, hf:OWNER/NAME or a folder."""
     adapter: str = ""
-    """Folder of an adapter to go on from; empty: a new one."""
+    """Folder of an adapter to train further; empty: a new one."""
     rank: int = 16
     """Rank of a new adapter's updates."""
     alpha: float = 32.0
@@ -53,27 +65,26 @@ class SFTConfig:
     learning_rate: float = 5e-4
     """Highest learning rate."""
     schedule: str = "cosine"
-    """How the learning rate goes on after the warm-up: cosine (to 0), linear (to 0) or constant."""
+    """Learning rate after the warm-up: cosine (to 0), linear (to 0) or constant."""
     warmup: int = 5
     """Steps in which the learning rate rises from 0."""
     epochs: float = 1.0
     """How often each row is read."""
     max_steps: int = 0
-    """Steps of the optimiser at which to end; 0: when all epochs are done."""
+    """Steps of the optimiser after which to end; 0: when all epochs are done."""
     rows_per_step: int = 8
-    """Conversations of one step of the optimiser."""
+    """Conversations in one step of the optimiser."""
     rows_per_pass: int = 2
     """Conversations that go through the model at once: 1,000 tokens take about 2.5 GB."""
     weight_decay: float = 0.0
-    """Decay of the adapter's weights."""
+    """Weight decay of the adapter."""
     max_norm: float = 1.0
     """Gradients longer than this are shortened to it."""
     interchangeable: tuple[str, ...] = ()
-    """Names that stand in the data, such as those of foods: each row has them exchanged among each other at random, so that what
-    the text says of a thing is learnt, not what its name meant in other episodes. With = between them (fry=stove roast=oven) they
-    are exchanged together."""
+    """Names in the data, such as those of foods, that are exchanged with each other at random, anew for each row. The model then
+    has to read what the text says of a thing. Names joined by = (fry=stove roast=oven) are exchanged together."""
     dev_environments: tuple[str, ...] = ()
-    """Environments whose dev fold is played at every checkpoint; that with the highest success is kept. None: the last is."""
+    """Environments whose dev fold is played at every checkpoint; the one with the highest success is kept. None: the last is."""
     dev_episodes: int = 20
     """Episodes of each of them."""
     save_steps: int = 20
@@ -81,20 +92,20 @@ class SFTConfig:
     log_steps: int = 1
     """Steps from one line of the log to the next."""
     report_to: str = "none"
-    """Where else metrics go: none, tensorboard, or what else transformers knows."""
+    """Where else metrics go: none, tensorboard, or any other that transformers knows."""
     precision: str = "float32"
-    """Of the products and the base's weights: float32, or bfloat16 (autocast; the weights that learn stay float32), faster where
-    the processor multiplies it in hardware: GPUs, CPUs with AMX."""
+    """Precision of products and of the base's weights: float32, or bfloat16 (autocast; trained weights stay float32). bfloat16 is
+    faster where the processor multiplies it in hardware: GPUs, CPUs with AMX."""
     compiled: bool = False
-    """Compile the model's layers (torch.compile): a step takes less, after some minutes; a C++ compiler has to be there."""
+    """Compile the model's layers (torch.compile): steps get faster after some minutes. It needs a C++ compiler."""
     four_bit: bool = False
-    """Read the base in 4 bits; on CUDA."""
+    """Read the base in 4 bits; needs CUDA."""
     merge_to: str = ""
     """Folder for the base with the adapter merged into it."""
     push_to: str = ""
     """Repository of the hub to which the adapter is uploaded."""
     seed: int = 0
-    """Of the new adapter's weights and of the order of the rows."""
+    """Seed of the new adapter's weights and of the order of the rows."""
 
     def __post_init__(self) -> None:
         check_no_fold("dev_environments", self.dev_environments, "dev")
@@ -124,59 +135,27 @@ def sft(config: SFTConfig, rows: Sequence[Row] | None = None) -> Path:
     if result.exists():
         raise UsageError(f"{config.folder}: expected a run that is not done; {result} is there already. Name another folder.")
     rows = list(rows) if rows is not None else [row for source in config.data for row in read_rows(source)]
-    asked = asked_in(rows)
-    record = asked.record()  # of the template as it is now
+    policy = policy_of(rows)
+    record = prompt_record(policy)  # read now: the template may change while the run goes on
     if config.interchangeable:
         rows = exchange_names(rows, config.interchangeable, config.seed)
-    free = ("folder", "log_steps", "report_to", "merge_to", "push_to", "rows_per_pass", "compiled")
-    store = claim("sft", config, free, {"precision": "float32", "interchangeable": ()})
-    from gym_text_policies.training.lora import (
-        add_lora,
-        compile_layers,
-        environment_record,
-        load_base,
-        merge_adapter,
-        push_adapter,
-        save_adapter,
-        set_precision,
-    )
-
-    import_extra("torch", "train").manual_seed(config.seed)
-    base, tokenizer = load_base(config.model, four_bit=config.four_bit)
-    model = add_lora(base, rank=config.rank, alpha=config.alpha, adapter=config.adapter)
-    set_precision(model, config.precision)
-    if config.compiled:
-        compile_layers(model)
-    trainer = _trainer(config, model, tokenizer, rows, asked)
-    trainer.train(resume_from_checkpoint=last_checkpoint(config.folder))
-    if trainer.is_world_process_zero():
-        made = {"sft": dataclasses.asdict(config), "data": _origin(rows), "ran_on": environment_record()}
-        save_adapter(model, result, {**record, "made_by": made, "curve": _curve(trainer)})
-        if config.merge_to:
-            merge_adapter(result, config.merge_to)
-        if config.push_to:
-            push_adapter(result, config.push_to)
-    if store is not None:
-        store.close()
+    with claim("sft", config, _FREE):
+        model, tokenizer = _load(config)
+        trainer = _trainer(config, model, tokenizer, rows, policy)
+        trainer.train(resume_from_checkpoint=last_checkpoint(config.folder))
+        if is_first():
+            made_by = {"sft": dataclasses.asdict(config), "data": _origin(rows), "ran_on": environment_record()}
+            save_adapter(model, result, {**record, "made_by": made_by, "curve": _curve(trainer.state.log_history)})
+            if config.merge_to:
+                merge_adapter(result, config.merge_to)
+            if config.push_to:
+                push_adapter(result, config.push_to)
     return result
 
 
 def run(config: SFTConfig) -> str:
-    """Train, and return in words where the adapter is."""
+    """Train, and return a sentence that names the adapter's folder."""
     return f"The adapter: {sft(config)}; load_policy takes this folder as a model."
-
-
-def asked_in(rows: Sequence[Row]) -> Asked:
-    """Return how the rows are asked.
-
-    Raises:
-        UsageError: If there are no rows, they differ in it, or the template has changed since.
-    """
-    if not rows:
-        raise UsageError("data: expected rows to learn from; got none.")
-    asked = asked_of(rows[0].strategy, rows[0].history, rows[0].with_reward)
-    check_prompts(rows, asked, "data")
-    return asked
 
 
 def last_checkpoint(folder: str | Path) -> str | None:
@@ -185,8 +164,6 @@ def last_checkpoint(folder: str | Path) -> str | None:
     Raises:
         UsageError: If one is damaged.
     """
-    from gym_text_policies.backends.local.models import read_adapter
-
     for path in sorted(Path(folder).glob("checkpoint-*"), key=lambda path: -int(path.name.partition("-")[2])):
         if not (path / "trainer_state.json").exists():  # it is written last
             _logger.warning("%s: passed over, as it was not written whole.", path)
@@ -202,51 +179,40 @@ def last_checkpoint(folder: str | Path) -> str | None:
     return None
 
 
-def _origin(rows: Sequence[Row]) -> dict[str, Any]:
-    """Return what the rows are of."""
-    environments = Counter(_short(row.environment) for row in rows)
-    return {"rows": len(rows), "decisions": sum(row.decisions for row in rows), "environments": dict(sorted(environments.items()))}
+def _load(config: SFTConfig) -> tuple[Any, Any]:
+    """Return the model to train, with its adapter, and its tokenizer."""
+    import_extra("torch", "train").manual_seed(config.seed)
+    base, tokenizer = load_base(config.model, four_bit=config.four_bit)
+    model = add_lora(base, rank=config.rank, alpha=config.alpha, adapter=config.adapter)
+    set_precision(model, config.precision)
+    if config.compiled:
+        compile_layers(model)
+    return model, tokenizer
 
 
-def _short(environment: str) -> str:
-    data = json.loads(environment)
-    arguments = "&".join(f"{key}={value}" for key, value in sorted(data["kwargs"].items()) if key != "expert")
-    return f"{data['id']}?{arguments}" if arguments else str(data["id"])
-
-
-def _curve(trainer: Any) -> list[dict[str, float]]:
-    """Return the log: at most 200 lines of loss, and all of the dev fold."""
-    lines = [line for line in trainer.state.log_history if "loss" in line]
-    every = -(-len(lines) // 200)
-    kept = [{key: line[key] for key in ("step", "loss", "learning_rate")} for line in lines[:: every or 1]]
-    keys = ("step", "eval_success", "eval_episodes")
-    return kept + [{key: line[key] for key in keys if key in line} for line in trainer.state.log_history if "eval_success" in line]
-
-
-def _trainer(config: SFTConfig, model: Any, tokenizer: Any, rows: Sequence[Row], asked: Asked) -> Any:
-    """Return a `Trainer` of transformers that reads conversations."""
+def _trainer(config: SFTConfig, model: Any, tokenizer: Any, rows: Sequence[Row], policy: PolicyConfig) -> Any:
+    """Return a `Trainer` of transformers that reads conversations, and plays the dev fold in place of an evaluation loss."""
     torch, transformers = import_extra("torch", "train"), import_extra("transformers", "train")
-    from gym_text_policies.training.lora import as_it_plays
-    from gym_text_policies.training.sequences import Reading, answer_losses
+    from gym_text_policies.training.sequences import Conversation, answer_losses
 
     def collate(batch: list[Row]) -> dict[str, Any]:
-        readings = [Reading.of(tokenizer, row.examples()) for row in batch]
-        for reading in readings:
-            reading.check_window(model.config.max_position_embeddings)
-        count = sum(len(decided.answers[0]) for reading in readings for decided in reading.decided)
-        labels = torch.zeros(1, count, dtype=torch.long)  # whose number `Trainer` takes for the mean over a whole step
-        return {"readings": readings, "labels": labels, "shift_labels": labels}
+        conversations = [Conversation.of(tokenizer, row.examples()) for row in batch]
+        for conversation in conversations:
+            conversation.check_window(model.config.max_position_embeddings)
+        count = sum(len(decision.answers[0]) for conversation in conversations for decision in conversation.decisions)
+        labels = torch.zeros(1, count, dtype=torch.long)  # `Trainer` counts them to take the mean over a whole step
+        return {"conversations": conversations, "labels": labels, "shift_labels": labels}
 
     class ConversationTrainer(transformers.Trainer):  # type: ignore[misc, name-defined]
         def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
-            losses = answer_losses(model, inputs["readings"])
+            losses = answer_losses(model, inputs["conversations"])  # (tokens,)
             if num_items_in_batch is None:
                 return losses.mean()
-            return losses.sum() / num_items_in_batch * self.accelerator.num_processes  # whose mean the gradients become
+            return losses.sum() / num_items_in_batch * self.accelerator.num_processes  # gradients are averaged over processes
 
         def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-            player = as_it_plays(self.model, tokenizer)
-            won = gather(play_dev_fold(player, config.dev_environments, share(range(config.dev_episodes)), asked))
+            seeds = own_share(range(config.dev_episodes))
+            won = gather(play_dev_fold(player_of(self.model, tokenizer), config.dev_environments, seeds, policy))
             metrics = {"eval_success": sum(won) / len(won), "eval_episodes": len(won)}
             self.log(metrics)
             control: Any = self.control  # type: ignore[has-type]
@@ -254,17 +220,14 @@ def _trainer(config: SFTConfig, model: Any, tokenizer: Any, rows: Sequence[Row],
             return metrics
 
     data: Any = list(rows)
+    dev_data = data[:1] if config.dev_environments else None  # `evaluate` plays in place of reading it
     return ConversationTrainer(
-        model=model,
-        args=_arguments(config),
-        train_dataset=data,
-        eval_dataset=data[:1] if config.dev_environments else None,
-        data_collator=collate,
+        model=model, args=_arguments(config), train_dataset=data, eval_dataset=dev_data, data_collator=collate
     )
 
 
 def _arguments(config: SFTConfig) -> Any:
-    """Return the settings in transformers' own words."""
+    """Return the settings as transformers' `TrainingArguments`."""
     torch, transformers = import_extra("torch", "train"), import_extra("transformers", "train")
     processes = process_count()
     if config.rows_per_step % (config.rows_per_pass * processes):
@@ -272,7 +235,7 @@ def _arguments(config: SFTConfig) -> Any:
             f"rows_per_step: expected a multiple of {processes} processes x rows_per_pass={config.rows_per_pass}; "
             f"got {config.rows_per_step}."
         )
-    choosing = bool(config.dev_environments)
+    plays_dev_fold = bool(config.dev_environments)
     return transformers.TrainingArguments(
         output_dir=config.folder,
         per_device_train_batch_size=config.rows_per_pass,
@@ -288,11 +251,11 @@ def _arguments(config: SFTConfig) -> Any:
         logging_steps=config.log_steps,
         save_steps=config.save_steps,
         save_total_limit=2,
-        eval_strategy="steps" if choosing else "no",
+        eval_strategy="steps" if plays_dev_fold else "no",
         eval_steps=config.save_steps,
-        load_best_model_at_end=choosing,
-        metric_for_best_model="success" if choosing else None,
-        greater_is_better=True if choosing else None,
+        load_best_model_at_end=plays_dev_fold,
+        metric_for_best_model="success" if plays_dev_fold else None,
+        greater_is_better=True if plays_dev_fold else None,
         report_to=config.report_to,
         remove_unused_columns=False,
         seed=config.seed,
@@ -302,16 +265,22 @@ def _arguments(config: SFTConfig) -> Any:
     )
 
 
-def play_dev_fold(player: Backend, environments: Sequence[str], seeds: Sequence[int], asked: Asked) -> list[bool]:
-    """Return which episodes of each environment's dev fold a model wins, greedy in ``choose``."""
-    from gym_text_policies.load import load_policy
-    from gym_text_policies.rollout import rollout
+def _origin(rows: Sequence[Row]) -> dict[str, Any]:
+    """Return what an adapter's record says of its data: numbers of rows and decisions, and rows of each environment."""
+    environments = Counter(_environment_name(row.environment) for row in rows)
+    return {"rows": len(rows), "decisions": sum(row.decisions for row in rows), "environments": dict(sorted(environments.items()))}
 
-    won: list[bool] = []
-    for environment in environments:
-        make_env = environment_maker(environment, **{"fold": "dev", "expert": "off"})
-        env = make_env()
-        policy = load_policy(player, env, mode="choose", **dataclasses.asdict(asked))
-        won += [episode.outcome == "won" for episode in rollout(make_env, policy, seeds, batch=_BATCH)]
-        env.close()
-    return won
+
+def _environment_name(environment: str) -> str:
+    data = json.loads(environment)
+    arguments = "&".join(f"{key}={value}" for key, value in sorted(data["kwargs"].items()) if key != "expert")
+    return f"{data['id']}?{arguments}" if arguments else str(data["id"])
+
+
+def _curve(log: Sequence[dict[str, float]]) -> list[dict[str, float]]:
+    """Return the learning curve of a `Trainer`'s log: at most 200 lines of loss, then every line of the dev fold."""
+    losses = [line for line in log if "loss" in line]
+    every = -(-len(losses) // 200) or 1
+    kept = [{key: line[key] for key in ("step", "loss", "learning_rate")} for line in losses[::every]]
+    keys = ("step", "eval_success", "eval_episodes")
+    return kept + [{key: line[key] for key in keys if key in line} for line in log if "eval_success" in line]

@@ -1,0 +1,124 @@
+"""Episodes that a model plays by drawing from its policy, ready to be learnt from."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gym_text import TextSpec
+from gym_text.errors import UsageError
+from gym_text_policies.load import load_policy
+from gym_text_policies.policies.llm import tempered
+from gym_text_policies.policy import text_spec
+from gym_text_policies.prompts import Prompt
+from gym_text_policies.records import Decision, Episode
+from gym_text_policies.rollout import rollout
+from gym_text_policies.training.checkpoints import State
+from gym_text_policies.training.on_policy import OnPolicyConfig
+from gym_text_policies.training.processes import gather, own_share
+from gym_text_policies.training.rows import prompts_of, training_prompt
+
+if TYPE_CHECKING:
+    from gym_text_policies.training.actor_critic import Actor
+    from gym_text_policies.training.sequences import Conversation
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """An episode, ready to be learnt from."""
+
+    environment: str
+    """The environment's name, as the settings have it."""
+    episode: Episode
+    candidates: tuple[dict[str, float], ...]
+    """Candidates of each decision, the chosen action among them, with the probabilities by which play drew them."""
+    conversations: tuple[Conversation, ...]
+    """The decisions with their candidates; after a truncated episode also its last observation, without candidates."""
+
+    @classmethod
+    def of(
+        cls, config: OnPolicyConfig, environment: str, episode: Episode, spec: TextSpec, prompt: Prompt, tokenizer: Any
+    ) -> Trajectory:
+        """Return an episode that the model played in ``choose``.
+
+        Args:
+            config: Of the run.
+            environment: Name of the environment.
+            episode: What was played.
+            spec: Of its environment.
+            prompt: The renderer.
+            tokenizer: The model's.
+        """
+        from gym_text_policies.training.sequences import Conversation
+
+        conversations = [Conversation()]
+        candidates = [candidates_of(config, step.decision) for step in episode.steps]
+        for place, messages in enumerate(prompts_of(episode, spec, config.prompting, prompt)):
+            if place < episode.length:
+                if conversations[-1].size_after_first_prompt > config.tokens_per_pass:
+                    conversations.append(Conversation())
+                conversations[-1].add(tokenizer, messages, list(candidates[place]))
+            elif not episode.steps[-1].terminated:
+                conversations[-1].add(tokenizer, messages, ())
+        return cls(environment, episode, tuple(candidates), tuple(conversations))
+
+    @property
+    def actions(self) -> list[int]:
+        """Number of the action that was taken among the candidates, for each decision."""
+        taken = zip(self.episode.steps, self.candidates, strict=True)
+        return [list(candidates).index(step.decision.action) for step, candidates in taken]
+
+    @property
+    def probabilities(self) -> list[float]:
+        """Probability with which play drew each action that was taken."""
+        taken = zip(self.episode.steps, self.candidates, strict=True)
+        return [candidates[step.decision.action] for step, candidates in taken]
+
+    @property
+    def rewards(self) -> list[float]:
+        """Reward of each step."""
+        return [step.reward for step in self.episode.steps]
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the episode was cut off; the value of its last observation then stands for the rewards that are missing."""
+        return not self.episode.steps[-1].terminated
+
+
+def candidates_of(config: OnPolicyConfig, decision: Decision) -> dict[str, float]:
+    """Return the candidates of a decision that are learnt, with the probabilities by which play drew them, summing to 1."""
+    played = decision.probabilities or {decision.action: 1.0}  # no probabilities: there was no other action
+    probabilities = dict(zip(played, tempered(list(played.values()), config.temperature).tolist(), strict=True))
+    least = min(config.least_probability, *sorted(probabilities.values())[-4:])
+    kept = {name: value for name, value in probabilities.items() if value >= least or name == decision.action}
+    total = sum(kept.values())
+    return {name: value / total for name, value in kept.items()}
+
+
+def play(config: OnPolicyConfig, actor: Actor, state: State) -> list[Trajectory]:
+    """Play an iteration's episodes by drawing; every process returns the episodes of all.
+
+    Raises:
+        UsageError: If every episode ended in an error, or one is longer than the model's window.
+    """
+    prompt, player = training_prompt(config.prompting), actor.player()
+    options = dataclasses.replace(config.prompting, temperature=config.temperature).given
+    trajectories: list[Trajectory] = []
+    for place, name in enumerate(config.environments):
+        count = len(range(place, config.episodes, len(config.environments)))
+        make_env = config.env_maker(name)
+        env = make_env()
+        policy = load_policy(player, env, seed=config.seed, **options)
+        seeds = own_share(range(state.seed, state.seed + count))
+        played = gather([episode for episode in rollout(make_env, policy, seeds, batch=config.batch) if episode.error is None])
+        for episode in sorted(played, key=lambda episode: episode.seed):
+            trajectories.append(Trajectory.of(config, name, episode, text_spec(env), prompt, actor.tokenizer))
+        env.close()
+    if not trajectories:
+        raise UsageError(f"environments: expected episodes that can be played; all {config.episodes} ended in an error.")
+    state.seed += -(-config.episodes // len(config.environments))
+    for trajectory in trajectories:
+        for conversation in trajectory.conversations:
+            conversation.check_window(actor.window)
+    return trajectories

@@ -1,0 +1,74 @@
+"""An actor's probabilities are those of plain passes, one for each candidate."""
+
+import gymnasium as gym
+import pytest
+import torch
+from training_data import GOTO, plain_log_probs, with_random_adapter
+
+from gym_text import UsageError
+from gym_text_policies.policy import text_spec
+from gym_text_policies.training import sequences
+from gym_text_policies.training.actor_critic import Actor, ActorCritic
+from gym_text_policies.training.checkpoints import State
+from gym_text_policies.training.ppo import PPOConfig
+from gym_text_policies.training.rows import prompts_of, training_prompt
+from gym_text_policies.training.trajectories import play
+
+pytestmark = [
+    pytest.mark.usefixtures("one_thread"),
+    pytest.mark.filterwarnings("ignore:.*:FutureWarning", "ignore:.*:DeprecationWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def played(tiny_model):
+    """Return an actor whose adapter changes what it says, an episode that it played, and its plain log-probabilities."""
+    config = PPOConfig(model=tiny_model, environments=(f"{GOTO}&max_episode_steps=3",), episodes=1, temperature=2.0)
+    actor = ActorCritic(tiny_model, temperature=2.0)
+    with_random_adapter(actor.model)
+    (trajectory,) = play(config, actor, State())
+    spec = text_spec(gym.make("BabyAIText-v0", task="goto"))
+    prompts = prompts_of(trajectory.episode, spec, config.prompting, training_prompt(config.prompting))
+    plain = []
+    for messages, candidates in zip(prompts, trajectory.candidates, strict=False):  # none after the last step
+        scores = [plain_log_probs(actor.model, actor.tokenizer, messages, answer).sum() / 2 for answer in candidates]
+        plain.append(torch.stack(scores).log_softmax(0))
+    return actor, trajectory, torch.stack(plain)
+
+
+def gradient(actor, log_probs):
+    """Return the gradient of log-probabilities, weighted so that none cancels another."""
+    actor.model.zero_grad()
+    (log_probs * torch.arange(1, log_probs.numel() + 1).reshape(log_probs.shape)).sum().backward(retain_graph=True)
+    return torch.cat([parameter.grad.flatten() for parameter in actor.parameters])
+
+
+@pytest.mark.parametrize("block", [10_000, 16])
+def test_packed_decisions_have_the_probabilities_and_gradients_of_plain_passes_in_blocks_of_any_size(played, block, monkeypatch):
+    actor, trajectory, plain = played
+    monkeypatch.setattr(sequences, "_BLOCK", block)
+    evaluation = actor.evaluate(trajectory.conversations)
+    torch.testing.assert_close(evaluation.log_probs, plain, atol=1e-4, rtol=1e-4)
+    expected = gradient(actor, plain)
+    torch.testing.assert_close(gradient(actor, evaluation.log_probs), expected, atol=1e-3 * float(expected.abs().max()), rtol=1e-3)
+    assert not evaluation.hidden.requires_grad, "what the critic learns does not change the actor"
+
+
+def test_play_draws_by_the_probabilities_that_are_learnt(played):
+    _, trajectory, plain = played
+    for candidates, log_probs in zip(trajectory.candidates, plain, strict=True):
+        assert list(candidates.values()) == pytest.approx(log_probs.exp().tolist(), abs=1e-4)
+
+
+def test_the_reference_is_the_model_without_the_new_adapter(played, tiny_model):
+    actor, trajectory, plain = played
+    with torch.no_grad(), actor.reference():
+        reference = actor.evaluate(trajectory.conversations).log_probs
+        untrained = Actor(tiny_model, temperature=2.0).evaluate(trajectory.conversations).log_probs
+    torch.testing.assert_close(reference, untrained)
+    assert (reference - plain).abs().max() > 1e-3
+
+
+def test_an_adapter_of_another_base_is_refused(tiny_model):
+    with pytest.raises(UsageError, match="expected one for"):
+        Actor(tiny_model, "adapters/babyai-sft")

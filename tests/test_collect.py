@@ -1,0 +1,62 @@
+"""`collect`: which episodes become training data."""
+
+import dataclasses
+
+import pytest
+from training_data import GOTO
+
+from gym_text import UsageError
+from gym_text_policies.engines import base as engines
+from gym_text_policies.policies.config import TRAINED
+from gym_text_policies.store import EpisodeStore
+from gym_text_policies.training.collect import CollectConfig, collect
+from gym_text_policies.training.rows import read_rows
+from gym_text_policies.training.sft import SFTConfig
+
+
+def test_with_noise_the_experts_answer_is_learnt_and_the_played_one_shown(noisy_rows):
+    differing = 0
+    for row in noisy_rows:
+        assert [bool(label) for label in row.labels] == [message["role"] == "assistant" for message in row.messages]
+        said = [(message["content"], label) for message, label in zip(row.messages, row.labels, strict=True) if label]
+        differing += sum(played != label for played, label in said[:-1])
+    assert differing > 3
+
+
+def test_an_episode_in_which_the_expert_has_no_plan_any_more_is_learnt_up_to_there(tmp_path, caplog):
+    # noise opens the box that is to be picked up: it is gone, and the mission with it
+    environment = "BabyAIText-v0?task=pick_up_seq_go_to"
+    config = CollectConfig(str(tmp_path), (environment,), ("1",), first_seed=100, noise=0.2, policy="gold")
+    with caplog.at_level("INFO"):
+        (row,) = collect(config)
+    (episode,) = EpisodeStore(tmp_path).episodes()
+    assert episode.error and "The expert has no action here" in episode.error and episode.steps[-1].decision.action == "toggle"
+    assert [label for label in row.labels if label] == [step.gold_action for step in episode.steps]
+    assert "1 kept up to an error" in caplog.text
+
+
+def test_gold_data_is_won_and_resumed_and_duplicates_are_dropped(tmp_path, monkeypatch):
+    config = CollectConfig(str(tmp_path), ("CookingWorldText-v0",), ("6",), first_seed=998)  # the fold has 1,000 levels
+    rows = collect(config)
+    episodes = list(EpisodeStore(tmp_path).episodes())
+    kept = [episode for episode in episodes if not episode.invalid]
+    assert {row.episode for row in rows} == {episode.key for episode in kept if episode.outcome == "won"}
+    again = CollectConfig(str(tmp_path), ("CookingWorldText-v0",), ("1002",), first_seed=998)
+    monkeypatch.setattr(engines, "rollout", lambda make_env, policy, seeds, **_: iter(()))
+    assert collect(again) == rows, "nothing is played twice"
+    assert read_rows(tmp_path / "rows", TRAINED) == rows
+    assert [label for label in rows[0].labels if label] == [m["content"] for m in rows[0].messages if m["role"] == "assistant"]
+    twice = [*rows, dataclasses.replace(rows[0], episode="another")]
+    assert len({(row.messages[-1]["content"], row.labels) for row in twice}) <= len(rows)
+
+
+def test_own_episodes_are_filtered_and_none_left_is_said(tmp_path):
+    config = CollectConfig(str(tmp_path / "a"), (GOTO,), ("12",), policy="random", threshold=0.7)
+    rows = collect(config)
+    assert 0 < len(rows) < 12 and all(row.success for row in rows)
+    with pytest.raises(UsageError, match="none is left"):
+        collect(dataclasses.replace(config, folder=str(tmp_path / "b"), policy="scripted:drop", mode="text", episodes=("2",)))
+    with pytest.raises(UsageError, match="train fold alone"):
+        CollectConfig(environments=(f"{GOTO}&fold=test",))
+    with pytest.raises(UsageError, match="dev_environments: expected the dev fold alone"):
+        SFTConfig(dev_environments=(f"{GOTO}&fold=test",))

@@ -1,0 +1,69 @@
+"""Adapters: made, saved, merged, and as they play."""
+
+import pytest
+import torch
+from training_data import examples, plain_losses, with_random_adapter
+
+from gym_text import UsageError
+from gym_text_policies.backends.base import Request
+from gym_text_policies.backends.local.models import read_adapter
+from gym_text_policies.backends.local.transformers import TransformersBackend
+from gym_text_policies.training.lora import add_lora, load_base, merge_adapter, player_of, save_adapter, set_precision
+
+pytestmark = [
+    pytest.mark.usefixtures("one_thread"),
+    pytest.mark.filterwarnings("ignore:.*:FutureWarning", "ignore:.*:DeprecationWarning"),
+]
+
+
+@pytest.fixture
+def adapter(tiny_model, tmp_path):
+    """Return the folder of an adapter that changes what the small model says."""
+    base, _ = load_base(tiny_model)
+    save_adapter(with_random_adapter(add_lora(base)), tmp_path / "adapter", {})
+    return tmp_path / "adapter"
+
+
+def test_a_merged_adapter_is_a_model_that_needs_none(tiny_model, adapter, tmp_path):
+    merge_adapter(adapter, tmp_path / "merged")
+    base, tokenizer = load_base(tiny_model)
+    merged, _ = load_base(str(tmp_path / "merged"))
+    tuned = plain_losses(add_lora(base, adapter=adapter).eval(), tokenizer, examples())
+    assert tuned == pytest.approx(plain_losses(merged.eval(), tokenizer, examples()), abs=1e-3)
+    with pytest.raises(UsageError, match="there already"):
+        merge_adapter(adapter, tmp_path / "merged")
+
+
+def test_an_adapter_of_another_base_or_without_weights_is_refused(tiny_model, adapter):
+    base, _ = load_base(tiny_model)
+    base.base_name = "smollm2"
+    with pytest.raises(UsageError, match="expected one for 'smollm2'"):
+        add_lora(base, adapter=adapter)
+    (adapter / "adapter_model.safetensors").unlink()
+    with pytest.raises(UsageError, match=r"expected weights in adapter_model\.safetensors; got none"):
+        read_adapter(adapter)
+    with pytest.raises(UsageError, match="expected a CUDA device") if not torch.cuda.is_available() else pytest.raises(UsageError):
+        load_base(tiny_model if not torch.cuda.is_available() else "nothing", four_bit=True)
+
+
+def test_logits_are_in_float32_where_the_last_layer_has_a_bias_as_well(tiny_model):
+    base, _ = load_base(tiny_model)
+    base.lm_head.bias = torch.nn.Parameter(torch.arange(base.config.vocab_size).float(), requires_grad=False)
+    model = add_lora(base)
+    expected = model(input_ids=torch.tensor([[1, 2, 3]])).logits.detach()
+    set_precision(model, "bfloat16")
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = model(input_ids=torch.tensor([[1, 2, 3]])).logits.detach()
+    assert logits.dtype == torch.float32 and base.lm_head.bias.dtype == torch.bfloat16
+    assert torch.allclose(logits, expected, rtol=0.01, atol=0.1)
+
+
+def test_a_player_answers_as_the_model_in_training_and_leaves_it_in_training(tiny_model):
+    base, tokenizer = load_base(tiny_model)
+    model = with_random_adapter(add_lora(base)).train()
+    player = player_of(model, tokenizer)
+    assert model.training
+    plain = TransformersBackend(model, tokenizer, "plain")
+    question = Request(messages=({"role": "user", "content": "Which way?"},), choices=("left", "right", "on"))
+    (answer,), (expected,) = player.answer([question]), plain.answer([question])
+    assert answer.probabilities == pytest.approx(expected.probabilities, abs=1e-4)

@@ -1,0 +1,47 @@
+"""What several processes do together, seen from each of them; `test_launch` starts them."""
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import pytest
+
+from gym_text import UsageError
+from gym_text.errors import StoreError
+from gym_text_policies.training import processes
+
+
+@dataclass
+class Config:
+    """Settings of a run."""
+
+    folder: str
+    seed: int = 0
+    batch: int = 1
+
+
+def test_items_are_dealt_in_turn_and_gathered_in_their_order(monkeypatch):
+    shares = []
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    for rank in range(3):
+        monkeypatch.setenv("RANK", str(rank))
+        assert processes.is_first() == (rank == 0)
+        shares.append(list(processes.own_share(range(8))))
+    assert shares == [[0, 3, 6], [1, 4, 7], [2, 5]]
+    utils = SimpleNamespace(gather_object=lambda _: shares)
+    monkeypatch.setattr(processes, "import_extra", lambda *_: SimpleNamespace(utils=utils))
+    assert processes.gather([]) == list(range(8))
+
+
+def test_a_folder_is_of_one_run_with_the_same_settings_and_one_at_a_time(tmp_path, monkeypatch):
+    with processes.claim("ppo", Config(str(tmp_path)), ["batch"]):
+        pass
+    with processes.claim("ppo", Config(str(tmp_path), batch=2), ["batch"]):
+        with pytest.raises(StoreError), processes.claim("ppo", Config(str(tmp_path)), ["batch"]):
+            pass
+        monkeypatch.setenv("RANK", "1")
+        with processes.claim("ppo", Config(str(tmp_path)), ["batch"]):  # the first process has the lock for all
+            monkeypatch.setenv("RANK", "0")
+    with pytest.raises(UsageError, match="seed: stored 0, given 1"), processes.claim("ppo", Config(str(tmp_path), 1), ["batch"]):
+        pass
+    with pytest.raises(UsageError, match="run: stored"), processes.claim("sft", Config(str(tmp_path)), ["batch"]):
+        pass

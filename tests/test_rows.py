@@ -1,0 +1,104 @@
+"""Rows: episodes as prompts and answers to learn."""
+
+import dataclasses
+import re
+from functools import partial
+
+import gymnasium as gym
+import pytest
+
+from gym_text import UsageError
+from gym_text_policies import load_policy, rollout
+from gym_text_policies.policies.config import TRAINED, PolicyConfig
+from gym_text_policies.policy import text_spec
+from gym_text_policies.training.rows import (
+    exchange_names,
+    policy_of,
+    prompt_record,
+    read_rows,
+    rows_of,
+    training_prompt,
+    write_rows,
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*:FutureWarning", "ignore:.*:DeprecationWarning")
+
+
+@pytest.mark.parametrize(("strategy", "history"), [("chat", "all"), ("zero_shot", 2), ("balrog", 0)])
+@pytest.mark.parametrize("env_id", ["BabyAIText-v0", "CookingWorldText-v0"])
+def test_a_prompt_in_the_data_is_the_prompt_at_play_byte_for_byte(env_id, strategy, history):
+    make_env = partial(gym.make, env_id, fold="train", max_episode_steps=5)
+    env = make_env()
+    model = "scripted:go forward|turn left|look around|inventory|no action at all"
+    policy = load_policy(model, env, strategy=strategy, history=history)
+    (episode,) = rollout(make_env, policy, [3])
+    asked = PolicyConfig(strategy=strategy, history=history, with_reward=False)
+    rows = rows_of(dataclasses.replace(episode, steps=tuple(map(valid, episode.steps))), text_spec(env), asked, "own")
+    prompts = [messages for row in rows for messages, _ in row.examples()]
+    assert prompts == [step.decision.messages for step in episode.steps]
+    assert len(rows) == (1 if strategy == "chat" else 5), "an append-only episode is one conversation"
+
+
+def valid(step):
+    """Return the step with a decision that counts, and nothing said."""
+    return dataclasses.replace(step, decision=dataclasses.replace(step.decision, valid=True, completion=None))
+
+
+def test_whether_the_reward_is_said_is_kept_with_the_rows(tmp_path, noisy_rows):
+    write_rows([dataclasses.replace(noisy_rows[0], with_reward=True)], tmp_path / "rows")
+    assert policy_of(read_rows(tmp_path / "rows")) == dataclasses.replace(TRAINED, with_reward=True)
+    with pytest.raises(UsageError, match="expected rows with the prompt"):
+        read_rows(tmp_path / "rows", TRAINED)
+
+
+def test_names_are_exchanged_in_prompts_and_labels_alike(noisy_rows):
+    names = ("key", "ball", "box", "grey")
+
+    def stripped(row, pattern=re.compile(r"\b(key|ball|box|grey)\b")):
+        """Return the row without the names, and the names in the order in which they stand there."""
+        texts = [*(message["content"] for message in row.messages), *row.labels]
+        return [pattern.sub("", text) for text in texts], [name for text in texts for name in pattern.findall(text)]
+
+    exchanged = exchange_names(noisy_rows, names, 0)
+    maps = []
+    for before, after in zip(noisy_rows, exchanged, strict=True):
+        (plain, old), (others, new) = stripped(before), stripped(after)
+        assert plain == others
+        pairs = set(zip(old, new, strict=True))
+        assert len({name for name, _ in pairs}) == len({name for _, name in pairs}) == len(pairs), "one for one"
+        maps.append(frozenset(pairs))
+    assert len(set(maps)) > 1, "each row has its own"
+    assert exchanged == exchange_names(noisy_rows, names, 0) != exchange_names(noisy_rows, names, 1)
+    for wrong in ((), ("key",), ("key", "key"), ("key=ball", "box"), ("key=ball", "box=")):
+        with pytest.raises(UsageError, match=r"^interchangeable: expected two or more different names, each beside others with as"):
+            exchange_names(noisy_rows, wrong, 0)
+    with pytest.raises(UsageError, match=r"^interchangeable: expected names that stand in the data; these do not: \['banana'\]"):
+        exchange_names(noisy_rows, ("key", "banana"), 0)
+
+
+def test_names_of_one_thing_are_exchanged_together(noisy_rows):
+    asked, answer = {"role": "user", "content": "fry apple: stove, roast carrot: oven"}, {"role": "assistant", "content": "stove"}
+    row = dataclasses.replace(noisy_rows[0], messages=(asked, answer), labels=("", "stove"))
+    exchanged = exchange_names([row] * 40, ("apple", "carrot", "fry=stove", "roast=oven"), 0)
+    assert {(row.messages[0]["content"], row.labels[1]) for row in exchanged} == {
+        ("fry apple: stove, roast carrot: oven", "stove"), ("fry carrot: stove, roast apple: oven", "stove"),
+        ("roast apple: oven, fry carrot: stove", "oven"), ("roast carrot: oven, fry apple: stove", "oven"),
+    }  # fmt: skip
+
+
+def test_a_dataset_of_another_prompt_version_is_refused(tmp_path, noisy_rows):
+    write_rows([dataclasses.replace(noisy_rows[0], template="0" * 16)], tmp_path / "rows")
+    with pytest.raises(UsageError, match="The template has changed"):
+        read_rows(tmp_path / "rows", TRAINED)
+    with pytest.raises(UsageError, match="there already"):
+        write_rows(noisy_rows, tmp_path / "rows")
+    with pytest.raises(UsageError, match="gym-text collect has made"):
+        read_rows(tmp_path / "nothing")
+
+
+def test_a_strategy_that_shows_examples_is_refused_and_the_record_names_the_prompt():
+    with pytest.raises(UsageError, match="expected one without examples"):
+        training_prompt(PolicyConfig(strategy="few_shot"))
+    record = prompt_record(TRAINED)
+    assert record["asked"] == {"mode": "choose", "strategy": "chat", "history": "all", "with_reward": False}
+    assert record["template"] == training_prompt(TRAINED).config["template"]

@@ -1,0 +1,95 @@
+"""Packed conversations have the losses and gradients of plain passes."""
+
+from functools import partial
+
+import gymnasium as gym
+import pytest
+import torch
+from training_data import plain_losses, with_random_adapter
+
+from gym_text import UsageError
+from gym_text_policies import load_policy, rollout
+from gym_text_policies.policies.config import PolicyConfig
+from gym_text_policies.policy import text_spec
+from gym_text_policies.training import sequences
+from gym_text_policies.training.lora import add_lora, load_base
+from gym_text_policies.training.rows import rows_of
+from gym_text_policies.training.sequences import Conversation, DecisionNodes, answer_losses, pack, passes, segments_of, stack_padded
+
+pytestmark = [
+    pytest.mark.usefixtures("one_thread"),
+    pytest.mark.filterwarnings("ignore:.*:FutureWarning", "ignore:.*:DeprecationWarning"),
+]
+
+
+def tokenised(tokenizer, rows):
+    """Return the rows as conversations."""
+    return [Conversation.of(tokenizer, row.examples()) for row in rows]
+
+
+@pytest.mark.parametrize("block", [384, 32])
+def test_packed_losses_are_those_of_one_plain_pass_for_each_decision(tiny_model, noisy_rows, block, monkeypatch):
+    monkeypatch.setattr(sequences, "_BLOCK", block)
+    base, tokenizer = load_base(tiny_model)
+    model = with_random_adapter(add_lora(base)).eval()
+    make_env = partial(gym.make, "BabyAIText-v0", max_episode_steps=4)
+    policy = load_policy("scripted:go forward|turn left", make_env(), strategy="zero_shot", history=1)
+    prompting = PolicyConfig(strategy="zero_shot", history=1, with_reward=False)
+    steps = [rows_of(e, text_spec(make_env()), prompting, "own") for e in rollout(make_env, policy, range(3))]
+    for rows in (noisy_rows[:4], noisy_rows[4:5], [row for episode in steps for row in episode]):
+        with torch.no_grad():
+            packed = answer_losses(model, tokenised(tokenizer, rows))
+            assert packed.tolist() == pytest.approx(plain_losses(model, tokenizer, rows), abs=1e-4)
+    conversations = tokenised(tokenizer, noisy_rows[:4])
+    first, second, *_ = pack(model, conversations).places
+    shared = len({*first} & {*second})
+    assert shared > 100, "what the prompts begin with is read once"
+    assert len(pack(model, conversations).tokens) == sum(conversation.size for conversation in conversations) - 3 * shared
+
+
+def test_packed_losses_of_the_real_model_and_their_gradients(noisy_rows):
+    base, tokenizer = load_base("smollm2")
+    model = with_random_adapter(add_lora(base))
+    row = min(noisy_rows, key=lambda row: len(row.labels))
+    losses = answer_losses(model, tokenised(tokenizer, [row]))
+    assert losses.tolist() == pytest.approx(plain_losses(model, tokenizer, [row]), abs=1e-3)
+    losses.sum().backward()
+    moved = {name for name, parameter in model.named_parameters() if parameter.grad is not None}
+    assert moved == {name for name, parameter in model.named_parameters() if "lora_" in name}
+
+
+def test_a_row_longer_than_the_window_is_refused(tiny_model):
+    conversation = Conversation()
+    conversation.tree.grow(-1, range(3000))
+    with pytest.raises(UsageError, match="at most 2048 tokens"):
+        conversation.check_window(2048)
+
+
+def test_segments_go_into_passes_in_their_order_and_none_is_left_out():
+    conversations = []
+    for size in (3, 4, 9, 2, 1):
+        conversations.append(Conversation())
+        conversations[-1].tree.grow(-1, range(size))
+        conversations[-1].decisions.append(DecisionNodes(0, (((0, 1),),)))
+    episodes = segments_of([conversations[:2], conversations[2:]])
+    assert [[segment.rows for segment in episode] for episode in episodes] == [
+        [range(0, 1), range(1, 2)],
+        [range(2, 3), range(3, 4), range(4, 5)],
+    ]
+    groups = passes([segment for episode in episodes for segment in episode], 8)
+    assert [[segment.conversation.size for segment in group] for group in groups] == [[3, 4], [9], [2, 1]]
+
+
+def test_the_stem_is_the_unbranched_prefix():
+    conversation = Conversation()
+    assert conversation.stem == 0
+    end = conversation.tree.grow(-1, [1, 2, 3])[-1]
+    assert conversation.stem == 3
+    for answer in ([4, 5], [6]):
+        conversation.tree.grow(end, answer)
+    assert conversation.stem == 3
+
+
+def test_rows_of_unequal_width_are_padded():
+    padded = stack_padded([torch.zeros(1, 1), torch.ones(2, 3)], 7.0)
+    assert padded.tolist() == [[0, 7, 7], [1, 1, 1], [1, 1, 1]]

@@ -1,0 +1,72 @@
+"""What the tests of training share: rows to learn from, an environment, a model as it is without packing."""
+
+import torch
+from gymnasium import spaces
+
+from gym_text import Action, Field, TextSpec
+from gym_text.spaces import FreeText
+from gym_text.text_env import Outcome, TextEnv
+from gym_text_policies.backends.local.tokens import prompt_tokens, text_tokens
+from gym_text_policies.policies.config import TRAINED
+from gym_text_policies.training.rows import Row, training_prompt
+
+GOTO = "BabyAIText-v0?task=goto"
+
+
+def examples(count=8):
+    """Return rows of one question each."""
+    words = ["turn left", "turn right", "go forward", "pick up", "drop", "toggle"]
+    origin = {"environment": '{"id": "x", "kwargs": {}}', "episode": "e", "seed": 0, "episode_return": 1.0, "success": True}
+    prompt = {"strategy": "chat", "history": "all", "template": training_prompt(TRAINED).config["template"]}
+    rows = []
+    for i in range(count):
+        text = " ".join(4 * [["ball", "key", "box", "door", "wall", "lamp", "hall", "room"][i]])
+        messages = ({"role": "user", "content": text}, {"role": "assistant", "content": "x"})
+        rows.append(Row(messages, ("", words[i % 6]), **origin, **prompt))
+    return rows
+
+
+def plain_log_probs(model, tokenizer, messages, answer):
+    """Return log P of each token of an answer and its end of turn, with gradients, from one plain forward pass."""
+    prompt, tokens = prompt_tokens(tokenizer, messages), [*text_tokens(tokenizer, answer), tokenizer.eos_token_id]
+    log_probs = model(input_ids=torch.tensor([prompt + tokens])).logits[0].log_softmax(-1)
+    return torch.stack([log_probs[len(prompt) + i - 1, token] for i, token in enumerate(tokens)])
+
+
+def plain_losses(model, tokenizer, rows):
+    """Return -log P of each answer's tokens, from one plain forward pass for each decision."""
+    with torch.no_grad():
+        found = [plain_log_probs(model, tokenizer, *example) for row in rows for example in row.examples()]
+    return (-torch.cat(found)).tolist()
+
+
+def with_random_adapter(model):
+    """Return a model whose adapter changes what it says: a new adapter's update is 0."""
+    torch.manual_seed(1)
+    for name, parameter in model.named_parameters():
+        if "lora_B" in name:
+            parameter.data = torch.randn_like(parameter) * 0.1
+    return model
+
+
+class Corridor(TextEnv):
+    """Go right `length` times; with a length of 1 a bandit. Any other action ends the episode, for nothing."""
+
+    def __init__(self, *, length=3, fold=None, expert="off", render_mode=None):
+        super().__init__(fold=fold, expert=expert, render_mode=render_mode)
+        fields = {"text": Field("where you are"), "goal": Field("the task")}
+        actions = (Action("left", "go left"), Action("right", "go right"), Action("stay", "stay where you are"))
+        self.text_spec = TextSpec("Walk.", fields, actions, "discrete")
+        self.action_space = spaces.Discrete(3)
+        self.observation_space = spaces.Dict({"text": FreeText(64), "goal": FreeText(64)})
+        self.length, self.place = length, 0
+
+    def _start(self, seed):
+        self.place = 0
+        return {"text": "Place 0.", "goal": "Walk."}
+
+    def _play(self, action):
+        self.place += 1
+        over = action != 1 or self.place == self.length
+        won = over and action == 1
+        return Outcome({"text": f"Place {self.place}.", "goal": "Walk."}, float(won), over, success=won)
