@@ -1,11 +1,11 @@
 """Configuration files: what they may say, and what is said of a mistake."""
 
 import pytest
+from gym_text_policies.experiments.yaml_files import from_plain, read_yaml, variants
 
 from gym_text import UsageError
 from gym_text_policies import parse_config
 from gym_text_policies.experiments.config import as_config, explain_keys
-from gym_text_policies.experiments.yaml_files import from_plain, read_yaml, variants
 
 FILE = """\
 agent:
