@@ -18,7 +18,7 @@ from gym_text.errors import BudgetError
 from gym_text_policies import EpisodeStore, LLMPolicy, PolicyError, load_policy, rollout
 from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.load import load_backend
-from gym_text_policies.backends.providers.remote import hide_keys
+from gym_text_policies.backends.providers.errors import hide_keys
 from gym_text_policies.policy import text_spec
 
 KEY = "sk-1234567890-very-secret"

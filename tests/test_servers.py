@@ -11,7 +11,7 @@ from gym_text import UsageError
 from gym_text_policies import LLMPolicy, PolicyError, rollout
 from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.load import load_backend
-from gym_text_policies.backends.providers.remote import CallError
+from gym_text_policies.backends.providers.errors import CallError
 from gym_text_policies.backends.providers.servers import Servers
 from gym_text_policies.policy import text_spec
 

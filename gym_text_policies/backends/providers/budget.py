@@ -1,4 +1,4 @@
-"""Money and tokens: what an answer costs, and a `Budget` that stops a run before a limit is passed."""
+"""Money and tokens: the price of an answer, and a `Budget` that stops a run before it passes a limit."""
 
 from __future__ import annotations
 
@@ -70,10 +70,10 @@ class Spending:
 
 
 class Budget:
-    """Limits on what all calls of one backend spend, from the time it is made.
+    """Limits on what all calls of one backend spend.
 
-    Before a call its upper bound is reserved, so that calls in flight cannot pass a limit together; while others are in flight a
-    call that might wait for what they really spend. The bound takes every byte of the prompt for a token.
+    Before a call its upper bound is reserved, so that calls in flight cannot pass a limit together. A call that could pass a limit
+    waits while others are in flight, as they may spend less than they reserved. The bound counts every byte of the prompt as a token.
 
     Args:
         prices: Of the model.
@@ -100,7 +100,7 @@ class Budget:
         return Spending(tokens_in + request.max_tokens, self._prices.cost(most) if self._prices else 0.0)
 
     def reserve(self, bound: Spending) -> None:
-        """Set aside what a call may spend, after waiting for calls in flight if need be.
+        """Reserve what a call may spend; wait for calls in flight where that could pass a limit.
 
         Raises:
             BudgetError: If it could pass a limit and no call is in flight.
@@ -114,7 +114,7 @@ class Budget:
             self._calls += 1
 
     def settle(self, bound: Spending, spent: Spending) -> None:
-        """Replace what was set aside for a call by what it spent."""
+        """Replace a call's reservation by what it spent."""
         with self._changed:
             self._calls -= 1
             self._reserved = self._reserved.plus(bound, -1) if self._calls else Spending()
@@ -122,7 +122,7 @@ class Budget:
             self._changed.notify_all()
 
     def _passed(self, bound: Spending) -> str:
-        """Return a sentence about the limit that `bound` could pass, or an empty string."""
+        """Return an error message if `bound` could pass a limit, else an empty string."""
         most = self.spent.plus(self._reserved).plus(bound)
         rows = [
             ("max_total_tokens", self._max[0], most.tokens, self.spent.tokens, bound.tokens, "d", "tokens"),

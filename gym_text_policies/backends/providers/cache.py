@@ -1,4 +1,4 @@
-"""`AnswerCache`: answers on disk, so that the same request is not paid twice."""
+"""`AnswerCache`: answers on disk, so that no request is paid twice."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gym_text_policies.backends.base import Answer
 
 
 class AnswerCache:
-    """Answers in a folder, as JSON; it may be shared by several runs, and nothing in it expires.
+    """Answers in a folder, as JSON. Several runs may share it, and nothing in it expires.
 
     Args:
         folder: Made if it does not exist.
@@ -27,9 +27,9 @@ class AnswerCache:
         self._lock = threading.Lock()
 
     def get(self, key: str, ask: Callable[[], Answer]) -> Answer:
-        """Return the stored answer, or ask and store; who asks the same meanwhile waits for that answer.
+        """Return the stored answer, or ask and store it. A thread that asks the same meanwhile waits for that answer.
 
-        A stored answer costs nothing, all its tokens in count as cached, and it belongs to no episode of the provider.
+        A stored answer costs nothing, all its input tokens count as cached, and it belongs to no episode of the provider.
         """
         with self._lock:
             stored = self._disk.get(key)

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from gym_text.errors import import_extra
 from gym_text_policies.backends.base import Answer, Request
+from gym_text_policies.backends.providers.errors import CallError
 from gym_text_policies.backends.providers.openai import INSTRUCTIONS
-from gym_text_policies.backends.providers.remote import CallError, RemoteBackend, RemoteOptions, as_state, check_url, shares
+from gym_text_policies.backends.providers.remote import RemoteBackend, RemoteOptions, as_state, check_url, normalised
 
 
 class OllamaBackend(RemoteBackend):
     """A model that Ollama serves.
 
-    A text is a chat; a schema goes along as its `format`; choices are one ``systemone`` decision, for which Ollama needs a model
-    made for decisions.
+    A text is a chat; a schema is sent as its `format`; choices are one ``systemone`` decision, for which Ollama needs a model made
+    for decisions.
 
     Args:
         model: The model's name, such as ``llama3.2:3b``.
@@ -31,7 +30,7 @@ class OllamaBackend(RemoteBackend):
         super().__init__(model, options)
         self._base_url = check_url(base_url)
         self._ollama: Any = import_extra("ollama", "ollama")
-        self._httpx: Any = import_extra("httpx", "ollama")  # the client's own, whose errors it lets through
+        self._httpx: Any = import_extra("httpx", "ollama")  # Ollama's client uses it, and lets its errors through
         self._client = self._ollama.Client(base_url, timeout=self._options.timeout, event_hooks={"response": [_check_status]})
 
     @property
@@ -59,27 +58,21 @@ class OllamaBackend(RemoteBackend):
         question = {"type": "choice", "instructions": INSTRUCTIONS, "criteria": dict.fromkeys(request.choices or ())}
         response = self._client.systemone(self.model, as_state(request.messages), {"action": question})
         return Answer(
-            probabilities=shares(request.choices or (), response.answers["action"].probabilities),
+            probabilities=normalised(request.choices or (), response.answers["action"].probabilities),
             probability_kind=self.probability_kind,
             tokens_in=response.usage.input_tokens,
             tokens_out=response.usage.output_tokens,
         )
 
-    @contextmanager
-    def _failures(self) -> Iterator[None]:
-        """Turn the client's errors, and answers of another form, into `CallError`."""
-        try:
-            yield
-        except self._httpx.TimeoutException:
-            raise CallError(f"no answer within {self._options.timeout:g} s", retry=True, billed=True) from None
-        except (ConnectionError, self._httpx.TransportError) as error:
-            sent = not isinstance(error, ConnectionError)
-            raise CallError(f"connection failed: {error}", retry=True, billed=sent) from None
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
-            raise CallError.malformed(error) from None
+    def _call_error(self, error: Exception) -> CallError | None:
+        if isinstance(error, self._httpx.TimeoutException):
+            return CallError.timeout(self._options.timeout)
+        if isinstance(error, ConnectionError | self._httpx.TransportError):
+            return CallError.connection(error, sent=not isinstance(error, ConnectionError))
+        return None
 
 
 def _check_status(response: Any) -> None:
-    """Raise before the client does, whose own error has lost the headers."""
+    """Raise before the client does: its own error has no headers."""
     if response.is_error:
         raise CallError.of_status(response.status_code, response.read().decode(errors="replace"), response.headers)

@@ -1,38 +1,38 @@
-"""OpenAI, and every server that speaks its protocol: vLLM, `transformers serve`, Gemini's compatible endpoint."""
+"""OpenAI, and every server with its protocol: vLLM, `transformers serve`, Gemini's compatible endpoint."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from gym_text.errors import UsageError, check_choice, import_extra
 from gym_text_policies.backends.base import Answer, Request
-from gym_text_policies.backends.providers.remote import CallError, RemoteBackend, RemoteOptions, as_state, check_url, shares
+from gym_text_policies.backends.providers.errors import CallError
+from gym_text_policies.backends.providers.remote import RemoteBackend, RemoteOptions, as_state, check_url, normalised
 from gym_text_policies.backends.providers.servers import Servers
 
 INSTRUCTIONS = "Which action comes next?"
-"""The question that a typed decision answers."""
+"""The question of a typed decision."""
 
 
 class OpenAIBackend(RemoteBackend):
     """A model by the official `openai` client.
 
-    A text is a chat completion; a schema goes along as a strict JSON schema; choices are one typed decision. OpenAI's decisions
-    take 2 to 255 choices. `transformers serve` has ``/v1/systemone`` in their place (26 choices), which compares the logits of
-    the letters that stand for them.
+    A text is a chat completion; a schema is sent as a strict JSON schema; choices are one typed decision. OpenAI's decisions take
+    2 to 255 choices. `transformers serve` has ``/v1/systemone`` instead, for at most 26 choices: each choice gets a letter, and the
+    logits of the letters are compared.
 
     Args:
         model: The model's name.
         options: Timeout, retries, cache, prices, limits.
         base_url: Address of another server, with its ``/v1``; by default OPENAI_BASE_URL of the environment, else OpenAI. Or
-            several addresses, of servers of the same model that share the load: see `Servers`.
+            the addresses of several servers of the same model, which share the load: see `Servers`.
         key_variable: Name of the environment variable that holds the key. Another server may do without one.
         decide: Which typed decision the server has.
-        extra: More fields of a chat completion, or None for a field to leave out: ``{"temperature": None}`` for models that
-            take none, ``{"reasoning_effort": "low"}``.
+        extra: More fields of a chat completion, such as ``{"reasoning_effort": "low"}``. None leaves a field out:
+            ``{"temperature": None}`` for models that take no temperature.
     """
 
     provider = "openai"
@@ -83,7 +83,7 @@ class OpenAIBackend(RemoteBackend):
         fields: dict[str, Any] = {
             "model": self.model,
             "messages": list(request.messages),
-            # OpenAI's newer models know the long name alone; not every compatible server knows it
+            # OpenAI's newer models take only the longer name; not every compatible server knows that one
             "max_tokens" if self._urls else "max_completion_tokens": request.max_tokens,
             "temperature": request.temperature,
             "seed": request.seed,
@@ -114,7 +114,7 @@ class OpenAIBackend(RemoteBackend):
         if answer.type == "refusal":
             raise CallError("the model refused to decide", billed=True)
         return Answer(
-            probabilities=shares(request.choices or (), {row.value: row.probability for row in answer.probabilities}),
+            probabilities=normalised(request.choices or (), {row.value: row.probability for row in answer.probabilities}),
             probability_kind=self.probability_kind,
             tokens_in=usage.input_tokens,
             tokens_cached=usage.input_tokens_details.cached_tokens,
@@ -127,23 +127,17 @@ class OpenAIBackend(RemoteBackend):
         body = {"model": self.model, "state": as_state(request.messages), "questions": {"action": question}}
         data = client.post("/systemone", cast_to=object, body=body)
         return Answer(
-            probabilities=shares(request.choices or (), data["answers"]["action"]["probabilities"]),
+            probabilities=normalised(request.choices or (), data["answers"]["action"]["probabilities"]),
             probability_kind=self.probability_kind,
             tokens_in=data["usage"]["input_tokens"],
             tokens_out=data["usage"]["output_tokens"],
         )
 
-    @contextmanager
-    def _failures(self) -> Iterator[None]:
-        """Turn the client's errors, and answers of another form, into `CallError`."""
-        try:
-            yield
-        except self._openai.APITimeoutError:
-            raise CallError(f"no answer within {self._options.timeout:g} s", retry=True, billed=True) from None
-        except self._openai.APIConnectionError as error:
-            sent = type(error.__cause__).__name__ != "ConnectError"
-            raise CallError(f"connection failed: {error.__cause__ or error}", retry=True, billed=sent) from None
-        except self._openai.APIStatusError as error:
-            raise CallError.of_status(error.status_code, error.response.text, error.response.headers) from None
-        except (self._openai.APIError, AttributeError, LookupError, TypeError, ValueError) as error:
-            raise CallError.malformed(error) from None
+    def _call_error(self, error: Exception) -> CallError | None:
+        if isinstance(error, self._openai.APITimeoutError):
+            return CallError.timeout(self._options.timeout)
+        if isinstance(error, self._openai.APIConnectionError):
+            return CallError.connection(error.__cause__ or error, sent=type(error.__cause__).__name__ != "ConnectError")
+        if isinstance(error, self._openai.APIStatusError):
+            return CallError.of_status(error.status_code, error.response.text, error.response.headers)
+        return CallError.malformed(error) if isinstance(error, self._openai.APIError) else None

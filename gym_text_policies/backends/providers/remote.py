@@ -1,4 +1,4 @@
-"""What all providers share: retries, a cache, budgets, and errors that show no key."""
+"""`RemoteBackend`: what all providers share. Retries, a cache, budgets, and one way in which calls fail."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ import dataclasses
 import hashlib
 import json
 import logging
-import os
 import random
-import re
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any, ClassVar, Self
 from urllib.parse import urlsplit
 
@@ -22,27 +19,24 @@ from gym_text.errors import PolicyError, UsageError, check_int, import_extra
 from gym_text_policies.backends.base import Answer, Backend, Request
 from gym_text_policies.backends.providers.budget import Budget, Prices, Spending
 from gym_text_policies.backends.providers.cache import AnswerCache
+from gym_text_policies.backends.providers.errors import CallError, hide_keys
 from gym_text_policies.records import Message
 
 _logger = logging.getLogger(__name__)
 _BACKOFF = 0.5
-"""Seconds, and up to as many more, before the second try; twice as long before each one after it, at most 30."""
-_LONGEST_WAIT = 120.0
-"""Seconds; a provider that asks to come back later than this is not waited for."""
-_SHOWN = 500
-"""Most characters of a provider's words in an error message."""
+"""Seconds before the second try, and up to as many more at random; doubled before each further try, at most 30."""
 
 
 @dataclass(frozen=True)
 class RemoteOptions:
-    """How a provider is called; no answer depends on these."""
+    """How a provider is called. No answer depends on these."""
 
     timeout: float = 60.0
     """Seconds to wait for an answer, each time."""
     retries: int = 5
-    """How often to try again after a timeout, a lost connection, HTTP 408, 409, 429 or 5xx, or an answer that cannot be read."""
+    """Most further tries after a timeout, a lost connection, HTTP 408, 409, 425, 429 or 5xx, or an answer that cannot be read."""
     cache: str | None = None
-    """Folder of answers; the same request is not paid twice. Requests that sample without a seed are always asked."""
+    """Folder of answers, so that the same request is not paid twice. Requests that sample without a seed are never cached."""
     prices: Mapping[str, Mapping[str, float]] | None = None
     """US dollars per million tokens: model -> ``input``, ``output``, and ``cached`` if that differs from ``input``."""
     max_cost: float | None = None
@@ -59,41 +53,7 @@ class RemoteOptions:
 
 
 SHARED_OPTIONS = tuple(field.name for field in dataclasses.fields(RemoteOptions))
-"""Options that all providers take."""
-
-
-class CallError(Exception):
-    """A call to a provider that failed.
-
-    Args:
-        message: What happened.
-        retry: Whether the same call may succeed later.
-        after: Seconds after which the provider asks to come back.
-        billed: Whether it may have been paid for.
-    """
-
-    refused = False
-    """Whether the provider did not take the request as it is."""
-
-    def __init__(self, message: str, *, retry: bool = False, after: float | None = None, billed: bool = False) -> None:
-        super().__init__(message if len(message) <= _SHOWN else message[:_SHOWN] + " …")
-        self.elsewhere = retry  # another server may answer, even where this one asks to come back too late
-        self.retry = retry and (after is None or after <= _LONGEST_WAIT)
-        self.after = after
-        self.billed = billed
-
-    @classmethod
-    def of_status(cls, status: int, text: str, headers: Mapping[str, str] | None = None) -> CallError:
-        """Return the error for an HTTP status other than success."""
-        again = status in (408, 409, 425, 429) or status >= 500
-        error = cls(f"HTTP {status}: {text}", retry=again, after=_retry_after(headers or {}))
-        error.refused = status in (400, 404, 405, 413, 422)
-        return error
-
-    @classmethod
-    def malformed(cls, error: Exception) -> CallError:
-        """Return the error for an answer that cannot be read."""
-        return cls(f"expected an answer of the documented form; {type(error).__name__}: {error}", retry=True, billed=True)
+"""Names of the options that all providers take."""
 
 
 class RemoteBackend(Backend):
@@ -106,7 +66,7 @@ class RemoteBackend(Backend):
 
     remote = True
     provider: ClassVar[str]
-    """First part of the model string, and name of the extra."""
+    """Part of the model string before the colon, and name of the extra."""
     _client: Any
     most_choices: int = 0
     """Most choices of a request; 0 where the provider has no typed decisions."""
@@ -124,7 +84,7 @@ class RemoteBackend(Backend):
 
     @classmethod
     def of(cls, model: str, options: Mapping[str, Any]) -> Self:
-        """Return the backend with these options, its own and those of `RemoteOptions`."""
+        """Return the backend of a model; `options` are of its constructor and of `RemoteOptions`."""
         shared = {name: value for name, value in options.items() if name in SHARED_OPTIONS}
         own = {name: value for name, value in options.items() if name not in SHARED_OPTIONS}
         return cls(model, RemoteOptions(**shared), **own)
@@ -153,14 +113,33 @@ class RemoteBackend(Backend):
             return list(pool.map(self._answer, requests))
 
     def close(self) -> None:
-        """Close the connections; no request is answered after this."""
+        """Close the connections. No request is answered after this."""
         self._client.close()
         if self._cache:
             self._cache.close()
 
     @abstractmethod
     def _ask(self, request: Request) -> Answer:
-        """Ask once; every failure is a `CallError`."""
+        """Ask once, inside `_failures`."""
+
+    @abstractmethod
+    def _call_error(self, error: Exception) -> CallError | None:
+        """Return what an error of the provider's client means; None where it is none of the client's."""
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        """Turn errors of the client, and those of reading an answer of another form, into `CallError`."""
+        try:
+            yield
+        except CallError:
+            raise
+        except Exception as error:
+            failed = self._call_error(error)
+            if failed is None and isinstance(error, AttributeError | LookupError | TypeError | ValueError):
+                failed = CallError.malformed(error)
+            if failed is None:
+                raise
+            raise failed from None
 
     def _answer(self, request: Request) -> Answer:
         if request.choices is not None:
@@ -169,7 +148,7 @@ class RemoteBackend(Backend):
                 return Answer(probabilities={request.choices[0]: 1.0}, probability_kind=self.probability_kind)
         if self._cache is None or (request.temperature > 0 and request.seed is None):
             return self._pay(request)
-        form = [field.name for field in dataclasses.fields(Answer)]  # an answer of another form is no longer read
+        form = [field.name for field in dataclasses.fields(Answer)]  # a stored answer with other fields is not read
         parts = [self.config, dataclasses.asdict(replace(request, episode="")), form]
         key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
         return self._cache.get(key, lambda: self._pay(request))
@@ -186,7 +165,7 @@ class RemoteBackend(Backend):
             )
 
     def _pay(self, request: Request) -> Answer:
-        """Ask, again where that may help."""
+        """Ask, with retries, within the budget."""
         bound = self._budget.bound(request)
         try:
             answer: Answer = self.retrying()(self._ask_within_budget, request, bound)
@@ -211,7 +190,7 @@ class RemoteBackend(Backend):
         return answer
 
     def retrying(self) -> Any:
-        """Return tenacity's caller, which tries again with backoff and jitter while a `CallError` says that may help."""
+        """Return tenacity's caller. After a `CallError` that may pass it tries again, with backoff and jitter."""
 
         def wait(state: Any) -> float:
             error = state.outcome.exception()
@@ -219,7 +198,7 @@ class RemoteBackend(Backend):
                 return float(error.after + random.uniform(0.0, _BACKOFF))
             return float(backoff(state))
 
-        def note(state: Any) -> None:
+        def log(state: Any) -> None:
             seconds = state.next_action.sleep
             _logger.info(
                 "%s:%s: %s; again in %.1f s", self.provider, self.model, hide_keys(str(state.outcome.exception())), seconds
@@ -230,21 +209,21 @@ class RemoteBackend(Backend):
             stop=self._tenacity.stop_after_attempt(self._options.retries + 1),
             retry=self._tenacity.retry_if_exception(lambda error: isinstance(error, CallError) and error.retry),
             wait=wait,
-            before_sleep=note,
+            before_sleep=log,
             reraise=True,
         )
 
     def failure(self, error: CallError, hint: str = "") -> PolicyError:
-        """Return the error that ends an episode, without any key."""
+        """Return the error that ends an episode. It shows no key."""
         tries = f" ({self._options.retries + 1} tries)" if error.retry and self._options.retries else ""
         return PolicyError(hide_keys(f"{self.provider}:{self.model}: {error}{tries}{hint}"))
 
 
-def shares(choices: Sequence[str], found: Mapping[str, float]) -> dict[str, float]:
-    """Return the choices' probabilities as a provider gave them, made to sum to exactly 1.
+def normalised(choices: Sequence[str], found: Mapping[str, float]) -> dict[str, float]:
+    """Return a provider's probabilities of the choices, rescaled to sum to 1.
 
     Raises:
-        KeyError, ValueError: If one is missing, or they are no probabilities.
+        KeyError, ValueError: If one is missing, or they are not probabilities.
     """
     values = [float(found[choice]) for choice in choices]
     total = sum(values)
@@ -254,13 +233,13 @@ def shares(choices: Sequence[str], found: Mapping[str, float]) -> dict[str, floa
 
 
 def as_state(messages: Sequence[Message]) -> str:
-    """Return a chat as one text, for providers whose decisions read no chat."""
+    """Return a chat as one text, for typed decisions that take no chat."""
     chat = any(message["role"] == "assistant" for message in messages)
     return "\n\n".join(f"{message['role']}: {message['content']}" if chat else message["content"] for message in messages)
 
 
 def check_url(url: str | None) -> str | None:
-    """Return the address of a server; raise `UsageError` if it is none, or may hold a key."""
+    """Return the address of a server; raise `UsageError` if it is not an address, or could hold a key."""
     if url is None:
         return None
     parts = urlsplit(url)
@@ -269,30 +248,3 @@ def check_url(url: str | None) -> str | None:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise UsageError(f"base_url: expected an address such as http://127.0.0.1:8000/v1; got {url!r}.")
     return url
-
-
-def hide_keys(text: str) -> str:
-    """Return a text in which the value of every environment variable that is named like a secret is replaced by stars."""
-    for name, value in os.environ.items():
-        if re.search(r"KEY|TOKEN|SECRET|PASSWORD", name.upper()) and len(value) >= 8:
-            text = text.replace(value, "***")
-    return text
-
-
-def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that a response asks to wait, from the headers Retry-After-Ms and Retry-After; None if it does not."""
-    for name, scale in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
-        value = headers.get(name)
-        if value is None:
-            continue
-        try:
-            return max(0.0, float(value) * scale)
-        except ValueError:
-            pass
-        try:
-            moment = parsedate_to_datetime(value)
-        except ValueError:
-            continue
-        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        return max(0.0, (moment - datetime.now(UTC)).total_seconds())
-    return None

@@ -8,32 +8,32 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from gym_text_policies.backends.providers.remote import CallError
+from gym_text_policies.backends.providers.errors import CallError
 
 _PAUSE = 30.0
-"""Seconds for which a server that failed is left out, unless it says itself when to come back."""
+"""Seconds for which a server that failed is left out, unless it says when to come back."""
 
 
 class Servers:
-    """Clients of servers that take turns; one that fails is left out for a while, and the retry goes to another.
+    """Clients of several servers, asked in turn. One that fails is left out for a while, and the retry goes to another.
 
     Where all are left out, the one that comes back first is asked.
 
     Args:
         clients: One for each server.
-        clock: Tells the time, in seconds.
+        clock: Returns the time in seconds.
     """
 
     def __init__(self, clients: Sequence[Any], clock: Callable[[], float] = time.monotonic) -> None:
         self.clients = list(clients)
         self._clock = clock
-        self._back = [0.0] * len(self.clients)  # when each may be asked again
+        self._back = [0.0] * len(self.clients)  # time from which each may be asked again
         self._next = 0
         self._lock = threading.Lock()
 
     @contextmanager
     def turn(self) -> Iterator[Any]:
-        """Give the client whose turn it is, and note whether its server fails."""
+        """Yield the next client, and leave its server out for a while if it fails."""
         place = self._take()
         try:
             yield self.clients[place]
@@ -57,7 +57,7 @@ class Servers:
             return place
 
     def _leave_out(self, place: int, error: CallError) -> None:
-        """Leave a server out; where another is free the error no longer asks to wait."""
+        """Leave a server out. Where another is free, the error is retried at once."""
         with self._lock:
             now = self._clock()
             self._back[place] = now + (_PAUSE if error.after is None else error.after)

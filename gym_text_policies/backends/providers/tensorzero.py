@@ -6,31 +6,30 @@ import hashlib
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from gym_text.errors import UsageError, import_extra
 from gym_text_policies.backends.base import Answer, Request
-from gym_text_policies.backends.providers.remote import CallError, RemoteBackend, RemoteOptions, check_url
+from gym_text_policies.backends.providers.errors import CallError
+from gym_text_policies.backends.providers.remote import RemoteBackend, RemoteOptions, check_url
 from gym_text_policies.records import Episode
 
 _REMEMBERED = 4096
-"""Episodes whose TensorZero id is kept."""
+"""Most episodes whose TensorZero id is kept."""
 
 
 class TensorZeroBackend(RemoteBackend):
     """A function of TensorZero, through a gateway in this process or elsewhere.
 
-    Requests of one episode are inferences of one TensorZero episode, whose id is each answer's `reference`. Call
-    `feedback` with each finished episode: it reports the metrics ``episode_return`` (the return) and ``progression`` (the
-    last score), which the gateway's configuration must define, both floats of level episode.
+    Requests of one episode are inferences of one TensorZero episode; its id is each answer's `reference`. Call `feedback` with
+    each finished episode. It reports two metrics, ``episode_return`` (the return) and ``progression`` (the last score); the
+    gateway's configuration must define both, as floats of level episode.
 
     Args:
-        model: ``FUNCTION``, whose variant the gateway chooses, or ``FUNCTION::VARIANT``.
-        options: Timeout, retries, cache, prices (by FUNCTION or FUNCTION::VARIANT, as in `model`), limits. Answers from a cache
-            are unknown to the gateway.
+        model: ``FUNCTION`` (the gateway chooses the variant) or ``FUNCTION::VARIANT``.
+        options: Timeout, retries, cache, prices (by FUNCTION or FUNCTION::VARIANT, as in `model`), limits. The gateway does not
+            see answers from the cache.
         config_file: Configuration of a gateway in this process.
         base_url: Or the address of a running gateway.
     """
@@ -72,14 +71,14 @@ class TensorZeroBackend(RemoteBackend):
         return super().config | gateway
 
     def feedback(self, episode: Episode) -> None:
-        """Report how a finished episode went.
+        """Report the return and the last score of a finished episode.
 
         Args:
             episode: One that this function played, as `rollout` yields it.
 
         Raises:
             UsageError: If its record has no TensorZero id.
-            PolicyError: If the gateway does not take it; one without observability does not.
+            PolicyError: If the gateway refuses it, as one without observability does.
         """
         references = [step.decision.reference for step in episode.steps]
         name = next((name for name in references if name), None)
@@ -132,14 +131,9 @@ class TensorZeroBackend(RemoteBackend):
             while len(self._episodes) > _REMEMBERED:
                 self._episodes.popitem(last=False)
 
-    @contextmanager
-    def _failures(self) -> Iterator[None]:
-        """Turn the client's errors, and answers of another form, into `CallError`."""
-        try:
-            yield
-        except self._tensorzero.TensorZeroError as error:
-            raise CallError.of_status(error.status_code, error.text or "") from None
-        except self._tensorzero.TensorZeroInternalError as error:
-            raise CallError(str(error), retry=True, billed=True) from None
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
-            raise CallError.malformed(error) from None
+    def _call_error(self, error: Exception) -> CallError | None:
+        if isinstance(error, self._tensorzero.TensorZeroError):
+            return CallError.of_status(error.status_code, error.text or "")
+        if isinstance(error, self._tensorzero.TensorZeroInternalError):
+            return CallError(str(error), retry=True, billed=True)
+        return None

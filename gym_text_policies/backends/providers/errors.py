@@ -1,0 +1,85 @@
+"""`CallError`: a call to a provider that failed, whichever client it went through; and errors that show no key."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+_LONGEST_WAIT = 120.0
+"""Seconds; a provider that asks to come back later than this is not waited for."""
+_SHOWN = 500
+"""Most characters of a provider's message in an error of ours."""
+
+
+class CallError(Exception):
+    """A call to a provider that failed.
+
+    Args:
+        message: What happened.
+        retry: Whether the same call may succeed later.
+        after: Seconds after which the provider asks to come back.
+        billed: Whether the call may have cost money.
+    """
+
+    refused = False
+    """Whether the provider rejected the request itself."""
+
+    def __init__(self, message: str, *, retry: bool = False, after: float | None = None, billed: bool = False) -> None:
+        super().__init__(message if len(message) <= _SHOWN else message[:_SHOWN] + " …")
+        self.elsewhere = retry  # another server may answer, even where this one asks to come back too late
+        self.retry = retry and (after is None or after <= _LONGEST_WAIT)
+        self.after = after
+        self.billed = billed
+
+    @classmethod
+    def of_status(cls, status: int, text: str, headers: Mapping[str, str] | None = None) -> CallError:
+        """Return the error for an HTTP status other than success."""
+        again = status in (408, 409, 425, 429) or status >= 500
+        error = cls(f"HTTP {status}: {text}", retry=again, after=_retry_after(headers or {}))
+        error.refused = status in (400, 404, 405, 413, 422)
+        return error
+
+    @classmethod
+    def timeout(cls, seconds: float) -> CallError:
+        """Return the error for an answer that did not come in time."""
+        return cls(f"no answer within {seconds:g} s", retry=True, billed=True)
+
+    @classmethod
+    def connection(cls, error: BaseException, *, sent: bool) -> CallError:
+        """Return the error for a connection that failed, before or after the request was sent."""
+        return cls(f"connection failed: {error}", retry=True, billed=sent)
+
+    @classmethod
+    def malformed(cls, error: Exception) -> CallError:
+        """Return the error for an answer that cannot be read."""
+        return cls(f"expected an answer of the documented form; {type(error).__name__}: {error}", retry=True, billed=True)
+
+
+def hide_keys(text: str) -> str:
+    """Return a text with stars in place of the value of every environment variable that is named like a secret."""
+    for name, value in os.environ.items():
+        if re.search(r"KEY|TOKEN|SECRET|PASSWORD", name.upper()) and len(value) >= 8:
+            text = text.replace(value, "***")
+    return text
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds to wait by the headers Retry-After-Ms and Retry-After; None without them."""
+    for name, scale in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
+        value = headers.get(name)
+        if value is None:
+            continue
+        try:
+            return max(0.0, float(value) * scale)
+        except ValueError:
+            pass
+        try:
+            moment = parsedate_to_datetime(value)
+        except ValueError:
+            continue
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return max(0.0, (moment - datetime.now(UTC)).total_seconds())
+    return None
