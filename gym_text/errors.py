@@ -3,12 +3,12 @@
 ::
 
     GymTextError
-    ├── UsageError (ValueError)                    an argument, level, seed or parameter that cannot be meant
+    ├── UsageError (ValueError)                    a wrong argument, level, seed or parameter
     │   └── InvalidActionError                     an action of the wrong type or outside the action space
     ├── StepOrderError (gymnasium ResetNeeded)     step before reset, or after the end
     ├── MissingDependencyError (ImportError)       an extra is not installed; the message is the pip line
     ├── BudgetError                                the next call to a provider could pass the run's limit on money or tokens
-    ├── StoreError (OSError)                       a run folder that another run writes into, that is full, or read-only
+    ├── StoreError (OSError)                       a run folder in use by another run, full, or read-only
     ├── ClusterError (RuntimeError)                the cluster has no room, or its workers die
     └── EpisodeError (RuntimeError)                this episode cannot go on, others can
         ├── EngineError                            the game engine failed
@@ -35,7 +35,7 @@ class GymTextError(Exception):
 
 
 class UsageError(GymTextError, ValueError):
-    """An argument that cannot be meant: says what was expected, what came and how to repair it."""
+    """A wrong argument. The message says what was expected, what came and how to repair it."""
 
 
 class InvalidActionError(UsageError):
@@ -55,11 +55,11 @@ class BudgetError(GymTextError):
 
 
 class StoreError(GymTextError, OSError):
-    """A run folder cannot be written: another run does, the disk is full, or it is read-only. What is stored stays whole."""
+    """A run folder cannot be written: another run writes it, the disk is full, or it is read-only. Stored episodes stay whole."""
 
 
 class ClusterError(GymTextError, RuntimeError):
-    """A cluster of machines cannot play: it is not there, has no room, or its workers die."""
+    """A cluster cannot play: it is not running, has no room, or its workers die."""
 
 
 class EpisodeError(GymTextError, RuntimeError):
@@ -75,7 +75,7 @@ class PolicyError(EpisodeError):
 
 
 def unknown_choice(what: str, value: object, choices: Iterable[str]) -> UsageError:
-    """Build the error for a value that is none of the choices, with the nearest ones named."""
+    """Return the error for a value that is not among the choices; it names the nearest ones."""
     choices = list(choices)
     near = difflib.get_close_matches(str(value), choices, n=3)
     hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
@@ -84,7 +84,7 @@ def unknown_choice(what: str, value: object, choices: Iterable[str]) -> UsageErr
 
 
 def check_options(what: str, options: Collection[str], known: Collection[str]) -> None:
-    """Raise `UsageError` unless all `options` are known; values are not shown, as one may be a key."""
+    """Raise `UsageError` unless all `options` are known. Values are not shown, since one may be a secret key."""
     for name in options:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)

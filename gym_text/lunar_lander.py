@@ -64,7 +64,7 @@ LUNAR_LANDER_SPEC = TextSpec(
 
 
 def import_box2d() -> None:
-    """Import Box2D, whose SWIG types raise DeprecationWarnings: where warnings are errors they crash the interpreter."""
+    """Import Box2D without the DeprecationWarnings of its SWIG types, which crash the interpreter if warnings are errors."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         import_extra("Box2D", "box2d")
@@ -100,7 +100,7 @@ def describe(obs: Observation) -> str:
     Args:
         obs: Has ``lander_cartesian``, ``lander_angular`` and ``legs_contact``.
     """
-    x, y, vx, vy = (round(float(value), 2) + 0.0 for value in obs["lander_cartesian"])  # adding 0 makes -0 a 0
+    x, y, vx, vy = (round(float(value), 2) + 0.0 for value in obs["lander_cartesian"])  # adding 0 turns -0 into 0
     angle, spin = (round(float(value), 2) + 0.0 for value in obs["lander_angular"])
     left, right = (bool(value) for value in obs["legs_contact"])
     legs = {(False, False): "no leg touches", (True, True): "both legs touch", (True, False): "the left leg touches"}
@@ -116,7 +116,7 @@ def describe(obs: Observation) -> str:
 
 
 def _side(value: float, negative: str, positive: str) -> str:
-    """Return the direction of a value that is not 0."""
+    """Return the direction of a value in brackets; empty for 0."""
     return "" if value == 0 else f" ({negative if value < 0 else positive})"
 
 
@@ -125,9 +125,9 @@ class LunarLanderEnv(TextEnv):
 
     ## Description
 
-    A lander starts at the top of the screen with a random push and is to come to rest between two flags, in two
-    dimensions, with three engines that are on or off. The dynamics are `LunarLander-v3`'s
-    (https://gymnasium.farama.org/environments/box2d/lunar_lander/), unchanged: this environment holds one and describes it.
+    A lander starts at the top of the screen with a random push. It must come to rest between two flags. The world has two
+    dimensions, and each of the three engines is on or off. The dynamics are `LunarLander-v3`'s
+    (https://gymnasium.farama.org/environments/box2d/lunar_lander/), unchanged: this environment holds a LunarLander and describes it.
 
     ## Action Space
 
@@ -146,7 +146,7 @@ class LunarLanderEnv(TextEnv):
     | `lander_angular` | `Box(2)` | tilt (radians, positive to the left), its change (2.5 radians/s) |
     | `legs_contact` | `MultiBinary(2)` | left and right leg on the ground |
 
-    Numbers are clipped to the ranges of `LunarLander-v3`'s observation space, which a lander that flies far away leaves.
+    Numbers are clipped to the ranges of `LunarLander-v3`'s observation space: a lander that flies far away leaves them.
 
     ## Rewards
 
@@ -172,15 +172,15 @@ class LunarLanderEnv(TextEnv):
     | `enable_wind` | bool | False | wind and turbulence |
     | `wind_power` | 0 to 20 | 15.0 | greatest wind, if there is any |
     | `turbulence_power` | 0 to 2 | 1.5 | greatest turning wind, if there is any |
-    | `decimals` | None, 0 to 6 | None | to how many decimals the observation's numbers are rounded, for the expert too |
+    | `decimals` | None, 0 to 6 | None | decimals to which the observation's numbers are rounded, for the expert too |
     | `fold` | None, train, dev, test | None | None passes the seed on unchanged; the folds shift it to 1, 2, 3 million and up |
     | `expert` | off, path, replan | path | the hints in `info` |
     | `render_mode` | ansi, rgb_array | None | text, or LunarLander's picture |
 
     ## Info
 
-    `gold_path` is what the module's `controller` plays on a twin of the episode; with ``expert="replan"`` it advises in every
-    state. On the seeds 0 to 99 it returns 284.5 on average and always succeeds; with wind it may not.
+    `gold_path` is what the module's `controller` plays on a twin of the episode. With ``expert="replan"`` the controller advises in
+    every state. On the seeds 0 to 99 it returns 284.5 on average and always succeeds; with wind it may not.
 
     ## Version History
 
@@ -265,7 +265,7 @@ class LunarLanderEnv(TextEnv):
     def _observation(self, state: np.ndarray) -> Observation:
         space = self._game.observation_space
         if self._decimals is not None:
-            state = np.round(state, self._decimals) + np.float32(0)  # which makes -0 a 0
+            state = np.round(state, self._decimals) + np.float32(0)  # adding 0 turns -0 into 0
         state = np.clip(state, space.low, space.high)
         obs: Observation = {
             "text": "",

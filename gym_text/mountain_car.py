@@ -16,7 +16,7 @@ _MAX_PLAN = 999
 """Steps the expert may take on the twin: the registered limit."""
 _MAX_TEXT = 1024
 _LEFT, _FASTEST = float(np.float32(-1.2)), float(np.float32(0.07))
-"""Bounds as the observation's float32 numbers meet them."""
+"""Bounds, rounded to float32 as the observation's numbers are."""
 
 MOUNTAIN_CAR_SPEC = TextSpec(
     goal=(
@@ -47,10 +47,10 @@ MOUNTAIN_CAR_SPEC = TextSpec(
 
 
 def controller(obs: Observation) -> str:
-    """Return the name of half the force, in the direction in which the car already moves.
+    """Return the name of the expert's action: half the force, in the direction in which the car already moves.
 
-    Pushing with the motion adds energy at every step. Half the force costs least of 0.1, 0.2 … 1.0: it returns 95.8 on
-    average over the seeds 0 to 99, full force 89.4.
+    Pushing with the motion adds energy at every step. Of the forces 0.1, 0.2 … 1.0, half the force has the highest return: 95.8
+    on average over the seeds 0 to 99; full force has 89.4.
     """
     return "push right" if float(obs["car"][1]) >= 0 else "push left"
 
@@ -74,9 +74,9 @@ class MountainCarContinuousEnv(TextEnv):
 
     ## Description
 
-    A car in a valley between two hills is to reach the flag on the right one with an engine too weak to climb directly. The
+    A car stands in a valley between two hills. It must reach the flag on the right hill; its engine is too weak to climb directly. The
     dynamics are `MountainCarContinuous-v0`'s (https://gymnasium.farama.org/environments/classic_control/mountain_car_continuous/),
-    unchanged: this environment holds one and describes it.
+    unchanged: this environment holds a MountainCarContinuous and describes it.
 
     ## Action Space
 
@@ -116,8 +116,8 @@ class MountainCarContinuousEnv(TextEnv):
 
     ## Info
 
-    `gold_path` is what pushing with half the force in the direction of motion gives on a twin of the episode; with
-    ``expert="replan"`` that rule advises in every state, and it always arrives.
+    `gold_path` is what the expert plays on a twin of the episode: it pushes with half the force in the direction of motion. With
+    ``expert="replan"`` the same rule advises in every state, and it always arrives.
 
     ## Version History
 

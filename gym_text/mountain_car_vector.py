@@ -1,6 +1,6 @@
 """Many rollouts of Gymnasium's MountainCarContinuous at once, in numpy, equal to Gymnasium's own to the last bit.
 
-Gymnasium computes a step in float32 scalars, the first one in float64, and the cosine in the C library; here every operation has
+Gymnasium computes the first step in float64, every other in float32, and the cosine in the C library. Here every operation has
 the same operands in the same precision and order. The dynamics are those of
 `gymnasium.envs.classic_control.continuous_mountain_car` (https://gymnasium.farama.org/environments/classic_control/mountain_car_continuous/).
 """
@@ -20,7 +20,7 @@ _POWER, _GRAVITY = np.float32(0.0015), 0.0025
 _LEFT, _RIGHT, _FASTEST, _FLAG = -1.2, 0.6, 0.07, 0.45
 
 Act = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""From observations, float32 of shape (n, 2), and which cars see them, int of shape (n,), to forces, float32 of shape (n,)."""
+"""Maps observations (float32, shape (n, 2)) and the indices of their cars (int, shape (n,)) to forces (float32, shape (n,))."""
 
 
 @dataclass(frozen=True)
@@ -33,19 +33,19 @@ class Drive:
     success: bool
     """Whether it reached the flag."""
     observations: np.ndarray
-    """What was seen, the last state included: float32 of shape (length + 1, 2); empty where it was not kept."""
+    """Observations, the last state included: float32 of shape (length + 1, 2); empty if not kept."""
     actions: np.ndarray
-    """Forces: float32 of shape (length,); empty where they were not kept."""
+    """Forces: float32 of shape (length,); empty if not kept."""
 
 
 def drive(act: Act, seeds: Sequence[int], *, limit: int = LIMIT, keep: bool = True) -> list[Drive]:
     """Drive one car for each seed until it reaches the flag, or for `limit` steps.
 
     Args:
-        act: Decides for all cars that still drive. Forces beyond -1 and 1 are clipped first.
-        seeds: Of the episodes, as ``env.reset(seed=…)`` takes them; the same one may come several times.
+        act: Chooses the forces of all cars that still drive. They are clipped to -1 and 1.
+        seeds: Seeds of the episodes, as ``env.reset(seed=…)`` takes them; a seed may occur several times.
         limit: Most steps.
-        keep: Whether to keep what was seen and done.
+        keep: Whether to keep observations and forces.
     """
     starts = {seed: float(seeding.np_random(seed)[0].uniform(low=-0.6, high=-0.4)) for seed in dict.fromkeys(seeds)}
     position = np.array([starts[seed] for seed in seeds])  # float64, as Gymnasium's state is until the first step
@@ -83,16 +83,16 @@ def _step(position: np.ndarray, velocity: np.ndarray, force: np.ndarray) -> tupl
 
 
 def _between(values: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Clip, as `numpy.clip` does, which takes several times as long for a few values."""
+    """Clip, as `numpy.clip` does; for a few values this is several times as fast."""
     kind = values.dtype.type
     return np.asarray(np.minimum(np.maximum(values, kind(low)), kind(high)))
 
 
 class _Notes:
-    """What all cars saw and did, step by step.
+    """The observations and forces of all cars, step by step.
 
     Args:
-        keep: Whether to keep it.
+        keep: Whether to keep them.
     """
 
     def __init__(self, keep: bool) -> None:
@@ -101,7 +101,7 @@ class _Notes:
         self._done: list[tuple[np.ndarray, np.ndarray]] = [(np.zeros(0, dtype=int), np.zeros(0, dtype=np.float32))]
 
     def note(self, cars: np.ndarray, obs: np.ndarray, force: np.ndarray | None = None) -> None:
-        """Note what some cars see and, unless it is their last state, do."""
+        """Keep the observations of some cars and, unless it is their last state, their forces."""
         if self._keep:
             self._seen.append((cars, obs))
             if force is not None:

@@ -1,4 +1,4 @@
-"""Pictures: text drawn as a panel for games that have none, and pygame without a screen."""
+"""Pictures: a panel of text for games without a picture of their own, and pygame without a screen."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from gym_text.errors import import_extra
 
 WIDTH, HEIGHT = 640, 480
-"""Size of the panel in pixels; even numbers, which video codecs ask for."""
+"""Size of the panel in pixels; even numbers, as video codecs need."""
 _MARGIN = 20
 _INK, _ACCENT, _PAPER = (32, 33, 36), (26, 82, 118), (250, 249, 246)
 
@@ -24,7 +24,7 @@ def draw_panel(title: str, text: str) -> np.ndarray:
         text: Shown below; line breaks are kept.
 
     Returns:
-        A picture, uint8 of shape (480, 640, 3). Text too long even for the smallest size is cut, and ends in ``…``.
+        A picture, uint8 of shape (480, 640, 3). Text that is too long for the smallest size is cut and ends in ``…``.
     """
     import_extra("PIL", "textworld")
     from PIL import Image, ImageDraw, ImageFont
@@ -49,9 +49,9 @@ def draw_panel(title: str, text: str) -> np.ndarray:
 
 
 def prepare_pygame(extra: str) -> None:
-    """Import pygame so that it draws, in silence, on machines without a screen.
+    """Import pygame so that it draws on machines without a screen, and prints nothing.
 
-    Without this SDL complains on stderr where it finds no display server.
+    Without this, SDL writes a complaint to stderr if it finds no display server.
     """
     if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")

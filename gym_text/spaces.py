@@ -1,9 +1,9 @@
-"""Spaces for text: strings of any length up to a bound, lists of action names, and what was seen and done before.
+"""Spaces for text: strings up to a bound, lists of action names, and histories of texts and actions.
 
-All are plain Gymnasium spaces with two repairs. They have shape ``()`` and dtype ``object``, so that libraries which
-put observations into NumPy arrays (stable-baselines3's ``DummyVecEnv``) keep whole strings. And
-``AsyncVectorEnv`` with shared memory, which would return the same stale strings at every step
-(Gymnasium 1.0.0 to 1.4.0), is refused with Gymnasium's own message naming ``shared_memory=False``.
+All are Gymnasium's own spaces with two repairs. They have shape ``()`` and dtype ``object``, so that libraries which
+put observations into NumPy arrays (stable-baselines3's ``DummyVecEnv``) keep whole strings. And they refuse
+``AsyncVectorEnv`` with shared memory, which returns the same stale strings at every step (Gymnasium 1.0.0 to
+1.4.0): the error is Gymnasium's own and names ``shared_memory=False``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class FreeText(spaces.Text):
         return isinstance(x, str) and len(x) <= self.max_length and _CHARACTERS.issuperset(x)
 
     def __repr__(self) -> str:
-        """Show the bound, not the hundred characters."""
+        """Show the bound, not the hundred characters of the space."""
         return f"FreeText({self.max_length})"
 
 

@@ -1,4 +1,4 @@
-"""`TextSpec`: what a player must be told of an environment, and how its words become actions."""
+"""`TextSpec`: what a player must know about an environment, and how names become actions."""
 
 from __future__ import annotations
 
@@ -45,41 +45,41 @@ class Field:
 
 @dataclass(frozen=True)
 class Action:
-    """One action, or one pattern of actions such as ``take {object}``, under the name a player says."""
+    """One action, or one pattern of actions such as ``take {object}``, by the name that a player uses."""
 
     name: str
     meaning: str
     value: float | tuple[float, ...] | None = None
-    """The number, or numbers, that the name stands for where the action space is a Box; else None."""
+    """The number or numbers that the name stands for, if the action space is a Box; else None."""
 
 
 @dataclass(frozen=True)
 class TextSpec:
-    """What a player must be told: the goal, the meaning of each observation field and of each action.
+    """What a player must know: the goal, the meaning of each observation field and of each action.
 
     `names`, `encode` and `decode` translate between action names and the environment's actions. Nothing else in
     either package knows whether an environment takes strings, indices or real numbers.
     """
 
     goal: str
-    """What the task is, in general; ``obs["goal"]`` has this episode's own."""
+    """The task in general; ``obs["goal"]`` has the task of the episode."""
     fields: Mapping[str, Field]
     """Meaning of each key of the observation."""
     actions: tuple[Action, ...]
     encoding: Encoding
     """How a name becomes an action. ``text``: as it is. ``index``: its place in ``obs["valid_actions"]``.
-    ``discrete``: its place in `actions`. ``box``: its value, or the numbers that it spells, with commas between."""
+    ``discrete``: its place in `actions`. ``box``: its value, or the numbers that it spells, separated by commas."""
     low: float = -1.0
     """Least number of a ``box`` action."""
     high: float = 1.0
     """Greatest number of a ``box`` action."""
     reward: str = ""
-    """What is rewarded, in a sentence."""
+    """The reward, in a sentence."""
     size: int = 1
-    """How many numbers a ``box`` action has."""
+    """Number of values in a ``box`` action."""
 
     def names(self, obs: Observation) -> tuple[str, ...]:
-        """Return the names of the actions that can be said now, sorted where the game lists them."""
+        """Return the names of the actions that can be chosen now, sorted if the game lists them."""
         if "valid_actions" in obs:
             return tuple(obs["valid_actions"])
         if self.encoding in ("text", "index"):
@@ -114,7 +114,7 @@ class TextSpec:
             return str(action)
         if self.encoding == "box":
             try:
-                with np.errstate(over="ignore"):  # too great a number becomes infinite, which no action is
+                with np.errstate(over="ignore"):  # too large a number becomes infinite, and no action is infinite
                     array = np.asarray(action, dtype=np.float32).reshape(-1)
                 numbers = tuple(float(str(number)) for number in array)  # float32's shortest digits
             except (TypeError, ValueError):
@@ -148,7 +148,7 @@ class TextSpec:
         return len(numbers) == self.size and all(self.low <= number <= self.high for number in numbers)  # nan is not
 
     def _range(self) -> str:
-        """Say what a ``box`` action is."""
+        """Describe a ``box`` action."""
         many = "a number" if self.size == 1 else f"{self.size} numbers, with commas between,"
         return f"{many} from {self.low:g} to {self.high:g}"
 
@@ -181,10 +181,10 @@ class TextSpec:
         return "\n".join(f"- {action.name}: {action.meaning}" for action in self.actions)
 
     def to_json(self) -> str:
-        """Return all of it as JSON text with sorted keys: equal specs give equal text."""
+        """Return the spec as JSON text with sorted keys: equal specs give equal text."""
         data = dataclasses.asdict(self)
         if self.size == 1:
-            del data["size"]  # as before there was a size, so that stored episodes are found again
+            del data["size"]  # as it was before there was a size: stored episodes are found by a hash of this text
         for field in data["fields"].values():
             if not field["is_scalar"]:
                 del field["is_scalar"]

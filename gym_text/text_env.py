@@ -24,7 +24,7 @@ FOLD_SIZE = 1_000_000
 """Seeds of one fold; the folds begin at 1, 2 and 3 times this number and never meet."""
 
 SHORT_LIMIT = "{}: the expert needs {} steps here, the limit is {}. Pass max_episode_steps={} or more to gym.make."
-"""Warning of a step limit within which the expert cannot win."""
+"""Warning that the expert cannot win within the step limit."""
 
 
 class Outcome(NamedTuple):
@@ -47,15 +47,14 @@ class TextEnv(gym.Env[Observation, Any]):
 
     * ``obs`` is a dict with at least ``text`` (what the agent perceives now) and ``goal`` (this episode's task).
     * ``info`` has ``score``, ``success`` and ``failure``; after a step ``action_was_valid``; unless the expert is off,
-      ``gold_path`` (at reset: the expert's action names), ``gold_action`` (the name of the next of them) and, where the expert has
-      a whole plan, ``gold_steps`` (how many it has left).
-      A key for which there is no value is left out.
+      ``gold_path`` (at reset: the names of the expert's actions), ``gold_action`` (the name of its next action) and, if the expert
+      has a whole plan, ``gold_steps`` (the number of steps left in it). A key without a value is left out.
     * Actions have the type of `action_space`; `text_spec` translates to and from their names.
 
     Args:
         fold: None passes the seed on unchanged; ``train``, ``dev`` and ``test`` shift it into ranges that never meet.
-        expert: ``off``: no hints. ``path``: ``gold_path``, and ``gold_action`` while the episode is on it. ``replan``: also
-            ``gold_action`` from every other state in which the expert finds a plan.
+        expert: ``off``: no hints. ``path``: ``gold_path``, and ``gold_action`` while the episode is on that path. ``replan``:
+            ``gold_action`` also in every other state in which the expert finds a plan.
         render_mode: ``ansi`` for text, ``rgb_array`` for a picture, None for neither.
     """
 
@@ -89,16 +88,16 @@ class TextEnv(gym.Env[Observation, Any]):
         """Play one action, which has been checked against `action_space`."""
 
     def _plan(self, seed: int) -> tuple[str, ...] | None:
-        """Return the names of the expert's actions in the episode of `seed` from its start, or None where it has no plan."""
+        """Return the names of the expert's actions from the start of the episode of `seed`, or None if it has no plan."""
         return None
 
     def _hint(self) -> str | None:
-        """Return the name of the expert's action in the present state, or None where no plan is found."""
+        """Return the name of the expert's action in the present state, or None if it finds no plan."""
         return None
 
     @staticmethod
     def _closed_loop_path(twin: TextEnv, seed: int, controller: Callable[[Observation], str], limit: int) -> tuple[str, ...]:
-        """Return what `controller` plays on `twin` in the episode of `seed`, to its end or for `limit` steps."""
+        """Play the episode of `seed` on `twin` by `controller`, at most `limit` steps; return the names of the actions."""
         obs, path = twin._start(seed), []
         for _ in range(limit):
             path.append(controller(obs))
@@ -110,11 +109,11 @@ class TextEnv(gym.Env[Observation, Any]):
 
     @staticmethod
     def _copied(obs: Observation) -> Observation:
-        """Return an observation that changes to the other one do not reach."""
+        """Return a copy of an observation: changing one does not change the other."""
         return {key: value.copy() if isinstance(value, np.ndarray) else value for key, value in obs.items()}
 
     def _more_info(self) -> dict[str, Any]:
-        """Return what else belongs into ``info`` in the present state."""
+        """Return the environment's own entries of ``info`` in the present state."""
         return {}
 
     def _frame(self) -> np.ndarray:
@@ -123,7 +122,7 @@ class TextEnv(gym.Env[Observation, Any]):
         return draw_panel(self._obs["goal"], self._obs["text"])
 
     def _level_seed(self, seed: int) -> int:
-        """Return the seed of the level that `seed` means in this environment's fold."""
+        """Return the level's seed for `seed`, shifted into this environment's fold."""
         return fold_seed(self.fold, seed)
 
     # ---------------------------------------------------------------- the Gymnasium interface
@@ -133,7 +132,7 @@ class TextEnv(gym.Env[Observation, Any]):
 
         Args:
             seed: Seed of the episode, 0 or greater; None draws one from this environment's generator.
-            options: None is known: must be None or empty.
+            options: Must be None or empty: there are no options.
 
         Returns:
             The first observation and ``info``.
@@ -206,7 +205,7 @@ class TextEnv(gym.Env[Observation, Any]):
         return f"{self._obs['goal']}\n\n{self._obs['text']}" if self.render_mode == "ansi" else self._frame()
 
     def close(self) -> None:
-        """End the episode and let go of what the game holds; `reset` is needed before another step."""
+        """End the episode and release the game; call `reset` before another step."""
         self._obs = None
         super().close()
 
@@ -235,7 +234,7 @@ class TextEnv(gym.Env[Observation, Any]):
         return self._obs
 
     def _checked(self, action: Any) -> Any:
-        """Return the action in its plainest type (str, int or float32 array), or raise `InvalidActionError`."""
+        """Return the action as a str, an int or a float32 array, or raise `InvalidActionError`."""
         space = self.action_space
         if isinstance(space, spaces.Text):
             if isinstance(action, str):
@@ -263,17 +262,17 @@ class TextEnv(gym.Env[Observation, Any]):
         )
 
     def _name(self, action: Any, obs: Observation) -> str | None:
-        """Return the action's name, or None for an index beyond the valid actions, which has none."""
+        """Return the action's name, or None for an index beyond the valid actions."""
         if self.text_spec.encoding == "index" and action >= len(obs["valid_actions"]):
             return None
         return self.text_spec.decode(action, obs)
 
     def _warn_of_limit(self, needed: int) -> None:
-        """Warn if the registered step limit is in force and too short for the expert; one that the user chose is no mistake."""
+        """Warn if the step limit is the registered one and too short for the expert; a limit that the user chose needs no warning."""
         registered = gym.registry[self.spec.id].max_episode_steps if self.spec and self.spec.id in gym.registry else None
         if self.spec is None or registered is None or needed <= registered:
             return
-        # Gymnasium tells an environment nothing of the TimeLimit around it, but it is among the callers of this reset
+        # Gymnasium does not tell an environment about the TimeLimit around it, but that is among the callers of this reset
         callers, frame = [], inspect.currentframe()
         while frame is not None:
             callers.append(frame.f_locals.get("self"))
@@ -294,17 +293,17 @@ class TextEnv(gym.Env[Observation, Any]):
                 info["gold_steps"] = left
 
     def _steps_left(self) -> int | None:
-        """Return the length of the plan that the expert's hint begins, or None where the expert decides step by step."""
+        """Return the length of the rest of the expert's plan, or None if the expert decides step by step."""
         return len(self._path) - self._turn if self.expert == "path" and self._path is not None else None
 
 
 def fold_seed(fold: Fold | None, seed: int) -> int:
-    """Return the seed that `seed` means in a fold; without a fold, itself."""
+    """Return `seed` shifted into a fold; without a fold, unchanged."""
     return seed if fold is None else FOLD_SIZE * (1 + FOLDS.index(fold)) + seed % FOLD_SIZE
 
 
 def _as_array(action: Any) -> np.ndarray | None:
-    """Return an action as an array, or None where it cannot be one."""
+    """Return an action as an array, or None if it cannot be one."""
     try:
         return np.asarray(action)
     except (ValueError, OverflowError):

@@ -1,9 +1,9 @@
-"""From the grid to what the agent sees, and from that to sentences.
+"""From the grid to the agent's view, and from the view to sentences.
 
 The wording of `describe` and its order are those of the text form of BabyAI that the language-model literature uses (Carta et
 al. 2023, "Grounding Large Language Models in Interactive Environments with Online Reinforcement Learning"; BALROG).
 
-What is seen is what minigrid's ``gen_obs_grid`` shows, read from the grid where it lies: nothing is sliced, copied or turned.
+The view is that of minigrid's ``gen_obs_grid``, read from the grid in place: nothing is sliced, copied or turned.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LINES = {
 _OFFSETS = tuple(
     tuple((x * ahead - y * right, y * ahead + x * right) for right, ahead in _CELLS) for x, y in ((1, 0), (0, 1), (-1, 0), (0, -1))
 )
-"""For each direction that the agent can face: where the cells of the view are in the grid, from the agent."""
+"""For each direction that the agent can face: the cells of the view as offsets in the grid from the agent."""
 _SCENERY = ("wall", "floor", "goal", "lava")
 
 
@@ -35,19 +35,19 @@ class View(NamedTuple):
     """What the agent sees."""
 
     things: list[Any]
-    """The object in each cell, columns from left to right, each from far to near; None where there is none, or it is not seen,
-    or the agent stands."""
+    """The object in each cell, columns from left to right, each from far to near. None for an empty or unseen cell, and for the
+    agent's own."""
     lit: list[int]
-    """The columns that are seen in each row, a bit for each, the rows from near to far."""
+    """The visible columns of each row, one bit each; the rows from near to far."""
 
     @property
     def front(self) -> Any:
-        """What is in front of the agent, or None."""
+        """The object in front of the agent, or None."""
         return self.things[_LINES["forward"][0]]
 
 
 def look(game: Any) -> View:
-    """Return what the agent of a game of minigrid sees. The grid has a wall around it, so nothing beyond is seen."""
+    """Return the view of the agent in a minigrid game. The grid has a wall around it, so nothing beyond is visible."""
     cells, width, height = game.grid.grid, game.grid.width, game.grid.height
     x0, y0 = game.agent_pos
     offsets = _OFFSETS[game.agent_dir]
@@ -88,7 +88,7 @@ def _spread(lit: int, opaque: int) -> tuple[int, int]:
 
 
 def seen_cells(game: Any) -> Iterator[tuple[int, int]]:
-    """Yield where in the grid the cells are that the agent of a game of minigrid sees."""
+    """Yield the positions in the grid of the cells that the agent in a minigrid game sees."""
     x0, y0 = game.agent_pos
     offsets = _OFFSETS[game.agent_dir]
     for row, lit in zip(_ROWS, look(game).lit, strict=False):
@@ -101,7 +101,7 @@ def describe(view: View, carrying: Any) -> str:
     """Say what the agent carries, the walls straight ahead and beside it, and every object in view.
 
     Returns:
-        One sentence a line; empty where there is nothing to say.
+        One sentence a line; empty if there is nothing to say.
     """
     lines = [f"You carry a {carrying.color} {carrying.type}"] if carrying else []
     for direction, line in _LINES.items():
@@ -117,7 +117,7 @@ def describe(view: View, carrying: Any) -> str:
 
 
 def name(thing: Any) -> str:
-    """Return what an object is called; of a door also its state."""
+    """Return the name of an object; a door's name has its state."""
     if thing.type == "wall":
         return "wall"
     if thing.type != "door":
@@ -127,7 +127,7 @@ def name(thing: Any) -> str:
 
 
 def _place(right: int, ahead: int) -> str:
-    """Say where a cell is; `right` is negative to the left, `ahead` never."""
+    """Say where a cell is; a negative `right` is to the left, `ahead` is never negative."""
     side = f"{_steps(abs(right))} {'right' if right > 0 else 'left'}" if right else ""
     forward = f"{_steps(ahead)} forward" if ahead else ""
     return " and ".join(part for part in (side, forward) if part)
@@ -141,23 +141,23 @@ _PLACES = tuple(_place(*cell) for cell in _CELLS)
 
 
 class Situation(NamedTuple):
-    """What an action can change, kept from before it."""
+    """What an action can change."""
 
     front: Any
     """What is in front of the agent, or None."""
     called: str
-    """Its name then: a door's has its state."""
+    """The name of what is in front, a door's with its state; empty for None."""
     carrying: Any
     """What the agent carries, or None."""
 
     @staticmethod
     def of(view: View, carrying: Any) -> Situation:
-        """Return the situation in which the agent has this view."""
+        """Return the situation of an agent with this view."""
         return Situation(view.front, name(view.front) if view.front else "", carrying)
 
 
 def describe_effect(action: str, before: Situation, after: Situation) -> str:
-    """Say what an action did, from what the agent sees in front of it and carries before and after."""
+    """Say what an action did, given what is in front of the agent and what it carries, before and after."""
     thing = before.called if before.called == "wall" else f"the {before.called}"
     thing = f"a {thing}" if thing == "wall" else thing
     if action == "go forward":

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 _MAX_TEXT = 4096
-"""Bound of a text in characters; 49 cells of at most 60 fit."""
+"""Most characters of a text: 49 cells of at most 60 fit."""
 DEFAULT_LEVEL = "BabyAI-GoToLocal-v0"
 
 BABYAI_SPEC = TextSpec(
@@ -51,8 +51,8 @@ class BabyAITextEnv(TextEnv):
 
     ## Description
 
-    A mission in a small grammar of English ("put the red ball next to the green key") is to be done in a grid of one or more
-    rooms. Levels and dynamics are minigrid's (https://minigrid.farama.org, Chevalier-Boisvert et al. 2019,
+    The agent carries out a mission in a small grammar of English ("put the red ball next to the green key") in a grid of one or
+    more rooms. Levels and dynamics are minigrid's (https://minigrid.farama.org, Chevalier-Boisvert et al. 2019,
     https://arxiv.org/abs/1810.08272). The agent sees the 7 x 7 cells in front of it, not through walls or closed doors.
 
     With ``task`` it is one of the five tasks of BabyAI-Text (Carta et al. 2023, https://arxiv.org/abs/2302.02662; the BabyAI of
@@ -79,7 +79,7 @@ class BabyAITextEnv(TextEnv):
 
     With ``feedback=True`` the first line of `text` says what the last action did ("The cell in front is occupied: nothing was
     dropped"). With ``valid_actions=True`` there is also ``valid_actions``, a sorted tuple of the actions that would change
-    something now. Both come from what the agent carries and sees in front of it, nothing else.
+    something now. Both depend only on what the agent carries and what is in front of it.
 
     ## Rewards
 
@@ -114,7 +114,7 @@ class BabyAITextEnv(TextEnv):
 
     `progression` is 1.0 once a reward was greater than 0, else 0.0.
 
-    `gold_path` is what minigrid's bot plays on a twin of the episode; it is left out should the bot not win within the limit.
+    `gold_path` is what minigrid's bot plays on a twin of the episode; it is left out if the bot does not win within the limit.
     With ``expert="replan"`` the bot follows the episode itself and advises in every state in which it finds a plan. Its budget
     is counted in steps and rounds of planning, so that the same seed gives the same advice. Of 200 episodes of each task it wins
     all, and of 20 of each level all but these:
@@ -221,7 +221,7 @@ class BabyAITextEnv(TextEnv):
 
 
 def _spec(feedback: bool, valid_actions: bool) -> TextSpec:
-    """Return what a player must be told when it is told this."""
+    """Return the spec of an environment with these options."""
     fields = dict(BABYAI_SPEC.fields)
     if feedback:
         fields["text"] = Field(f"what your last action did, and {fields['text'].meaning}")
@@ -231,7 +231,7 @@ def _spec(feedback: bool, valid_actions: bool) -> TextSpec:
 
 
 def _game_maker(level: str | None, task: Task | None, num_dists: int) -> Callable[[], Any]:
-    """Return what makes a game of the level or task."""
+    """Return a function that makes a game of the level or task."""
     from gym_text.babyai.levels import MOST_DISTS, TASKS, TaskLevel
 
     num_dists = check_int("num_dists", num_dists, 0, MOST_DISTS)

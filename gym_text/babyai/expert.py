@@ -1,4 +1,4 @@
-"""minigrid's bot as an advisor in any state: it starts anew where it fails, and says so where it has no plan.
+"""minigrid's bot as an advisor in any state: if it fails it starts anew, and it returns None if it has no plan.
 
 Its budget is counted in steps and in rounds of planning, not in time: the same state gives the same plan on any machine.
 """
@@ -15,11 +15,11 @@ from gym_text.babyai.describe import seen_cells
 
 _logger = logging.getLogger(__name__)
 _ROUNDS = 50
-"""Subgoals that the bot may look at for one action; where it has a plan it looks at a few."""
+"""Subgoals that the bot may look at for one action; if it has a plan it looks at a few."""
 
 
 class Advisor:
-    """Advice for one episode, to be asked once a step.
+    """Advice for one episode; call `advise` once a step.
 
     Args:
         game: The game of minigrid, just reset.
@@ -30,7 +30,7 @@ class Advisor:
         self._bot: _Bot | None = None
 
     def advise(self, last_action: int | None) -> int | None:
-        """Return the next action, or None where the bot finds no plan.
+        """Return the next action, or None if the bot finds no plan.
 
         Args:
             last_action: What was played since the last call; None at the start.
@@ -51,7 +51,7 @@ class _NoPlanError(Exception):
 
 
 class _BoundedStack(list[Any]):
-    """The bot's stack of subgoals, which ends an endless loop of planning: the bot reads the top in each round."""
+    """The bot's stack of subgoals. It bounds the rounds of planning, which may not end: the bot reads the top in each round."""
 
     reads = 0
 
@@ -63,7 +63,7 @@ class _BoundedStack(list[Any]):
 
 
 class _Bot(BabyAIBot):
-    """minigrid's bot, which can start in the middle of an episode: it skips what is done and first drops what it carries."""
+    """minigrid's bot, able to start in the middle of an episode: it skips what is done, and first drops what it carries."""
 
     def __init__(self, game: Any, earlier: _Bot | None) -> None:
         super().__init__(game)
@@ -83,25 +83,27 @@ class _Bot(BabyAIBot):
 
     def _process_instr(self, instr: Any) -> None:
         if not isinstance(instr, SeqInstr):
-            if isinstance(instr, PickupInstr | PutNextInstr):  # to go where a thing was will do
+            if isinstance(
+                instr, PickupInstr | PutNextInstr
+            ):  # for the other instructions, going to the place of a thing that is gone is enough
                 self._check_there(instr)
             super()._process_instr(instr)
             return
         sequence: Any = instr
         parts = [(sequence.instr_a, sequence.a_done), (sequence.instr_b, sequence.b_done)]
-        for part, done in parts if isinstance(instr, AfterInstr) else parts[::-1]:  # what is to be done first comes last
+        for part, done in parts if isinstance(instr, AfterInstr) else parts[::-1]:  # the last subgoal on the stack is done first
             if done != "success":
                 self._process_instr(part)
 
     def _check_there(self, instr: Any) -> None:
-        """Raise `_NoPlanError` if no thing is left that the instruction means: a box that was opened is gone."""
+        """Raise `_NoPlanError` if nothing that the instruction means is left: a box disappears when it is opened."""
         left = {id(thing) for thing in (*self.mission.grid.grid, self.mission.carrying)}
         for wanted in (instr.desc,) if isinstance(instr, PickupInstr) else (instr.desc_move, instr.desc_fixed):
             if not any(id(thing) in left for thing in wanted.obj_set):
                 raise _NoPlanError(f"there is no {wanted.color} {wanted.type} any more")
 
     def _shortest_path(self, accept_fn: Any, try_with_blockers: bool = False) -> Any:
-        """Explore no locked door whose key is being looked for: for this very key the bot would plan in circles."""
+        """Do not explore through a locked door while its key is being searched: the bot would plan in circles."""
         goals = list(self.stack)
         if goals and isinstance(goals[-1], ExploreSubgoal):
             doors = [goal.datum for goal in goals if goal.reason == "Open"]

@@ -2,8 +2,8 @@
 
 Same seed, same level as level ``MixedTrainLocal`` of ``mixed_seq_levels.py`` in
 https://github.com/flowersteam/Grounding_LLMs_with_online_RL (MIT; Carta et al. 2023, https://arxiv.org/abs/2302.02662), on which
-BALROG's BabyAI tasks are played: written anew, with every random draw in its order. There the constructor draws the task;
-here it is an argument.
+BALROG's BabyAI tasks are played. The code is new and makes every random draw in the same order. There the constructor draws the
+task; here it is an argument.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from minigrid.envs.babyai.core.verifier import (
 Task = Literal["goto", "pickup", "open", "putnext", "pick_up_seq_go_to"]
 TASKS: tuple[Task, ...] = get_args(Task)
 HELD_OUT = ("yellow box", "red key", "red door", "green ball", "grey door")
-"""What no mission speaks of: kept for tests of generalisation."""
+"""Things that occur in no mission: kept for tests of generalisation."""
 MOST_DISTS = 16
-"""More objects leave hardly any room in which each can be reached, so that drawing one takes minutes."""
+"""With more objects, hardly any room lets the agent reach each of them: drawing such a room takes minutes."""
 DOOR_COLORS = ("yellow", "green", "blue", "purple")
 
 
@@ -91,7 +91,7 @@ class TaskLevel(RoomGridLevel):
         if self.task == "pickup":
             return PickupInstr(first)
         second = self._describe(self._rand_elem(things))
-        if len(first.find_matching_objs(self)[0]) < 2:  # then the second has to be another
+        if len(first.find_matching_objs(self)[0]) < 2:  # then the second must be a different kind of thing
             while (second.type, second.color) == (first.type, first.color):
                 second = self._describe(self._rand_elem(things))
         if self.task == "putnext":

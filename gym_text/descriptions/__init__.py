@@ -1,6 +1,6 @@
 """Descriptions of well-known Gymnasium environments; `DescribeObservation` puts them on.
 
-They are found by the class of the environment, so every registered version and every id of your own that uses the class has one.
+They are found by the class of the environment: every registered version has one, and so has every id of yours with that class.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ DESCRIBED = {
     "SwimmerEnv": "mujoco:swimmer",
     "TaxiEnv": "toy_text:taxi",
 }
-"""Name of a Gymnasium class -> module and function here that describe it."""
+"""From the name of a Gymnasium class to the module and function here that describe it."""
 
 
 def find_description(env: gym.Env[Any, Any]) -> Description | None:
-    """Return the description of an environment as it was made (its map, its limits …), or None where none ships."""
+    """Return the description of an environment as it was made (its map, its limits …), or None if none ships."""
     for kind in type(env.unwrapped).__mro__:
         if kind.__module__.startswith("gymnasium.envs.") and kind.__name__ in DESCRIBED:
             module, _, function = DESCRIBED[kind.__name__].partition(":")

@@ -1,4 +1,4 @@
-"""`Description`: what is said of a Gymnasium environment that does not speak for itself."""
+"""`Description`: the words for a Gymnasium environment that has none."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ OBSERVATION = "observation"
 
 
 class Ending(NamedTuple):
-    """What is known when an episode ends, and at every step before."""
+    """The last step of an episode, or of an episode so far."""
 
     observation: Any
-    """The environment's own."""
+    """The environment's own observation."""
     reward: float
     terminated: bool
     truncated: bool
@@ -28,13 +28,13 @@ class Ending(NamedTuple):
 
 
 def never(_: Ending) -> bool:
-    """Say of every ending that it is no success."""
+    """Return False: no ending is a success."""
     return False
 
 
 @dataclass(frozen=True)
 class Description:
-    """A `TextSpec`, and what turns an observation into words."""
+    """A `TextSpec`, and the function that turns an observation into words."""
 
     spec: TextSpec
     describe: Callable[[Any], str]
@@ -55,13 +55,13 @@ def fields(meaning: str, quantities: Iterable[Quantity], *, is_scalar: bool = Fa
 
 
 def side(value: float, negative: str, positive: str, digits: int = 2) -> str:
-    """Return the direction of a value that is not 0 at this many digits, with a space before it."""
+    """Return a space and the direction of a value; empty if it rounds to 0 at this many digits."""
     rounded = round(value, digits)
     return "" if rounded == 0 else f" {negative if rounded < 0 else positive}"
 
 
 def amount(value: float, unit: str, negative: str, positive: str, digits: int = 2) -> str:
-    """Return the size of a value and the direction that its sign means.
+    """Return the absolute value, its unit and the direction that its sign means.
 
     >>> amount(-0.25, "m/s", "to the left", "to the right")
     '0.25 m/s to the left'
@@ -70,7 +70,7 @@ def amount(value: float, unit: str, negative: str, positive: str, digits: int = 
 
 
 def degrees(cos: float, sin: float) -> float:
-    """Return the angle of which these are cosine and sine, from -180 to 180 degrees."""
+    """Return the angle with this cosine and sine, from -180 to 180 degrees."""
     return math.degrees(math.atan2(sin, cos))
 
 
@@ -84,7 +84,7 @@ def cart_and_pole(place: str, velocity: float, angle: float, spin: float) -> str
 
 
 def words_of_numbers(spec: TextSpec, obs: Any) -> str:
-    """Say an observation by the names, values and units of its quantities, a line for each field.
+    """Describe an observation by the names, values and units of its quantities, one line for each field.
 
     Args:
         spec: Names the quantities.

@@ -30,7 +30,7 @@ def cart_pole(env: gym.Env[Any, Any]) -> Description:
         ("pole_angle", "tilt of the pole, positive to the right, 0 upright", "radians"),
         ("pole_angular_velocity", "change of the tilt, positive to the right", "radians/s"),
     )
-    # one reward of the two that the class offers; the other is chosen by an argument
+    # an argument of the class chooses between two rewards
     negative = bool(getattr(env.unwrapped, "_sutton_barto_reward", False))
     spec = TextSpec(
         goal=(
@@ -114,7 +114,7 @@ def pendulum(env: gym.Env[Any, Any]) -> Description:
         high=torque,
         reward="At every step -(angle squared + 0.1 x angular velocity squared + 0.001 x torque squared), the angle 0 upright.",
     )
-    # about 18 degrees, at the end of the episode
+    # success: within about 18 degrees of upright at the end of the episode
     return Description(spec, _pendulum_in_words, lambda end: end.truncated and float(end.observation[0]) > 0.95)
 
 

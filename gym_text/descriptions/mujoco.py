@@ -25,12 +25,12 @@ def _quantities(*rows: tuple[str, str, str]) -> list[Quantity]:
 
 
 def _places(env: gym.Env[Any, Any], *rows: tuple[str, str, str]) -> list[tuple[str, str, str]]:
-    """Return the quantities that Gymnasium leaves out of the observation unless asked for."""
+    """Return the quantities that are part of the observation only if the environment was made with them; else none."""
     return [] if getattr(env.unwrapped, "_exclude_current_positions_from_observation", True) else list(rows)
 
 
 def _reaches_threshold(env: gym.Env[Any, Any]) -> Callable[[Ending], bool]:
-    """Return whether the return is at least the one at which Gymnasium calls the task solved."""
+    """Return the success test: the episode's return is at least Gymnasium's reward threshold."""
     threshold = env.spec.reward_threshold if env.spec else None
     return lambda end: threshold is not None and end.score >= threshold
 

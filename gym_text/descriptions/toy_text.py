@@ -22,7 +22,7 @@ def frozen_lake(env: gym.Env[Any, Any]) -> Description:
     lake: Any = env.unwrapped
     rows = tuple("".join(tile.decode() for tile in row) for row in lake.desc)
     width = len(rows[0])
-    # what moving left does on the first tile that does not end the episode: one outcome, or the wanted one between two others
+    # outcomes of moving left from the first tile that does not end the episode: one, or the intended one between two others
     outcomes = next(lake.P[i][0] for i, tile in enumerate("".join(rows)) if tile in "SF")
     slips = (
         f" The ice is slippery: a step goes where you want with probability {outcomes[1][0]:.2g}, else to one of the two sides."
@@ -141,7 +141,7 @@ _TAXI_MOVES = {
 
 
 def _taxi_in_words(city: Any, rows: tuple[str, ...], places: dict[str, tuple[int, int]]) -> Callable[[Any], str]:
-    """Return what turns a state into words."""
+    """Return the function that turns a state into words."""
     stops = list(places)
 
     def describe(obs: Any) -> str:

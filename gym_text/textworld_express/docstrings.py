@@ -36,9 +36,9 @@ to 20999. No level of one fold is a level of another.""",
 | `render_mode` | ansi, rgb_array | None | text, or text drawn as a picture |""",
     "info": """\
 `gold_path` is the solution of the engine's gold agent, replayed at reset: steps that are not valid when they are played
-are dropped, and it is left out should it not win. With ``expert="replan"`` a new plan is made on a copy of the game
-wherever the agent has left the path, and believed only if it wins when replayed. `gold_steps` is the length of the plan
-that `gold_action` begins.""",
+are dropped, and it is left out if it does not win. With ``expert="replan"`` a new plan is made on a copy of the game
+whenever the agent has left the path, and kept only if it wins when replayed. `gold_steps` is the number of
+steps in the plan that begins with `gold_action`.""",
 }
 """What the docstrings have in common: ``{action_space}`` and so on in a docstring stand for it."""
 

@@ -36,13 +36,13 @@ def _renew_sorting_problem(seed: int, fold: str) -> None:
 
 
 class State(NamedTuple):
-    """What the engine says after a step or at the start of a game."""
+    """The engine's answer to a step, or at the start of a game."""
 
     observation: str
     look: str
     inventory: str
     valid_actions: tuple[str, ...]
-    """Sorted, each once: Simon Says lists a command as often as it will say it."""
+    """Sorted, without repetitions: Simon Says lists a command as often as it will say it."""
     score: float
     """From 0 to 1."""
     success: bool
@@ -99,9 +99,9 @@ class Game:
             return answer
 
     def step(self, action: str) -> State:
-        """Play an action; one that is not among the valid ones costs a step and is answered by the game."""
+        """Play an action; the game answers an invalid one too, and it costs a step."""
         enter()
-        try:  # not `_errors`: this is the hot path, and a context manager costs a microsecond and a half
+        try:  # not `_errors`: this is the hot path, and a context manager costs 1.5 microseconds
             return self._state(str(self._step(_encodable(action))))
         except self._java_error as error:
             raise _failure(self, error) from error
@@ -114,7 +114,7 @@ class Game:
         return self.step(actions[-1]) if actions else None
 
     def winning(self, path: Sequence[str], state: State) -> tuple[str, ...] | None:
-        """Play those steps of `path` that are valid when their turn comes; return them, to the win, or None if there is none.
+        """Play the steps of `path` that are valid when their turn comes; return those up to the win, or None if it does not win.
 
         Args:
             path: The steps.
@@ -146,7 +146,7 @@ class Game:
 
         Args:
             agent: Class name of the agent. It plays this very game, which must be started anew afterwards.
-            played: Steps played so far; the agent's answer repeats them, behind the engine's own first look around.
+            played: Number of steps so far. The agent's answer begins with the engine's own first look around and these steps.
             seed: Seed of the agent's random walks.
         """
         import jpype
@@ -183,7 +183,7 @@ class Game:
 
 
 def _failure(game: Game, error: Exception) -> EngineError:
-    """Return what to raise for what Java threw."""
+    """Return the error to raise for an exception of Java."""
     if "java.lang.OutOfMemoryError" in f"{type(error)} {error}":
         return EngineError(
             f"TextWorldExpress: {game}: expected room in Java's heap; it is full. Close environments that are no longer used, "

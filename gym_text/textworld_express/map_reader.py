@@ -19,7 +19,7 @@ from gym_text.textworld_express.env import (
 from gym_text.textworld_express.parameters import Flag, Parameters, Range
 
 _ROOMS_NEEDED = {1: 2, 2: 3, 3: 6, 4: 9, 5: 14, 6: 18, 7: 23, 8: 29}
-"""For each distance: the rooms with which the engine can make all 3,000 levels; with fewer it fails on some."""
+"""For each distance: the fewest rooms with which the engine can make all 3,000 levels."""
 
 MAP_READER_SPEC = TextSpec(
     goal=(

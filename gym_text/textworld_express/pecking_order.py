@@ -14,7 +14,7 @@ UNWINNABLE = frozenset((
     10871, 10902, 10908, 10938, 10942, 10975, 10994,
 ))
 # fmt: on
-"""Levels of dev with two things of one name, in which "take" takes the wrong one: an exhaustive search finds no win."""
+"""Levels of dev in which two things have the same name and "take" takes the wrong one: an exhaustive search finds no win."""
 
 PECKING_ORDER_SPEC = TextSpec(
     goal=(
@@ -36,11 +36,11 @@ PECKING_ORDER_SPEC = TextSpec(
 
 
 class PeckingOrderEnv(TextWorldExpressEnv):
-    """Take things in the order that a book tells one by one: TextWorldExpress's Pecking Order.
+    """Take things in the order that a book gives, one at a time: TextWorldExpress's Pecking Order.
 
     ## Description
 
-    One room with a book and 4 things. The book names the thing to take; when it is taken, the next.
+    One room with a book and 4 things. The book names the thing to take; when that is taken, it names the next.
 
     ## Action Space
 
@@ -59,8 +59,8 @@ class PeckingOrderEnv(TextWorldExpressEnv):
 
     {starting_state}
 
-    55 levels of dev cannot be won: they have two things of one name, of which the game takes the wrong one. The next level that can
-    be won is played in their place.
+    55 levels of dev cannot be won: two of their things have the same name, and the game takes the wrong one. The next level that
+    can be won is played instead.
 
     ## Episode End
 

@@ -98,7 +98,7 @@ class Planner:
         self._game: Game | None = None
 
     def close(self) -> None:
-        """Let go of the game; the next plan makes another."""
+        """Release the game; the next plan makes another."""
         self._game = None
 
     def gold_path(self, game: Game, level: int) -> Plan | None:
@@ -122,7 +122,7 @@ class Planner:
         return Situation(level, gold_path, state.look, state.valid_actions, plan=gold_path, looks=frozenset((state.look,)))
 
     def after(self, situation: Situation, action: str, state: State) -> Situation:
-        """Return the situation after an action, given the state that the engine answered with."""
+        """As `Situation.after`, by the rules of this game."""
         return situation.after(action, state, instructions_change=self._config.instructions_change)
 
     def plan(self, situation: Situation) -> Plan:

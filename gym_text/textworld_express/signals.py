@@ -1,7 +1,7 @@
-"""Java's handlers of the signals that it lives by.
+"""The JVM's signal handlers, kept in force.
 
-Compiled Java code finds null pointers, and stops for the garbage collector, by SIGSEGV and its like. A library that installs
-handlers of its own while the JVM runs (Ray and `faulthandler` do) would turn these into a crash of the process.
+Compiled Java code uses SIGSEGV and similar signals to find null pointers and to stop for the garbage collector. A library that
+installs its own handlers while the JVM runs (Ray and `faulthandler` do) would turn these signals into a crash of the process.
 """
 
 from __future__ import annotations
@@ -11,26 +11,28 @@ import signal
 
 _SIGNALS = tuple(getattr(signal, name) for name in ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL") if hasattr(signal, name))
 _SIZE = 512
-"""Bytes that hold the system's ``struct sigaction``, and more. It begins with the handler's address; of what follows the C
-library leaves a part unset."""
+"""Bytes, more than the system's ``struct sigaction`` has. It begins with the handler's address; the C library leaves a part of
+the rest unset."""
 _ADDRESS = ctypes.sizeof(ctypes.c_void_p)
 
 
 class SignalHandlers:
-    """The handlers at the time when this is made."""
+    """The signal handlers that were in force when this was made."""
 
     def __init__(self) -> None:
-        self._sigaction = getattr(ctypes.PyDLL(None), "sigaction", None)  # one thread at a time: they share the room
+        self._sigaction = getattr(
+            ctypes.PyDLL(None), "sigaction", None
+        )  # PyDLL keeps the interpreter's lock: all threads share the buffer
         self._room = ctypes.create_string_buffer(_SIZE)
         self._records = [self._read(number) for number in _SIGNALS]
 
     @property
     def addresses(self) -> list[bytes]:
-        """Where the handlers are."""
+        """The addresses of the handlers."""
         return [record[:_ADDRESS] for record in self._records]
 
     def restore(self) -> None:
-        """Put those back that have been replaced; half a microsecond where none has, so that each step can do it."""
+        """Put back handlers that were replaced. Takes half a microsecond if none was, so each step can call it."""
         if self._sigaction is None:
             return
         self._sigaction(_SIGNALS[0], None, self._room)

@@ -36,7 +36,7 @@ class SimonSaysEnv(TextWorldExpressEnv):
 
     ## Description
 
-    Simon says a command; when it is done, the next. `valid_actions` has all of his commands, and distractors.
+    Simon says a command; when that is done, he says the next. `valid_actions` has all of his commands, and distractors.
 
     ## Action Space
 

@@ -65,7 +65,7 @@ class TextWorldExpressVectorEnv(VectorEnv[dict[str, Any], Any, np.ndarray]):
 
     @property
     def text_spec(self) -> TextSpec:
-        """What the games tell their players."""
+        """The spec of the games."""
         return self.envs[0].text_spec
 
     def reset(
@@ -149,13 +149,18 @@ class TextWorldExpressVectorEnv(VectorEnv[dict[str, Any], Any, np.ndarray]):
         return info
 
     def _stacked(self) -> dict[str, Any]:
-        """Return the observations as `SyncVectorEnv` does: a tuple for each key."""
+        """Return the observations in the form of `SyncVectorEnv`: a tuple for each key."""
         return {key: tuple(obs[key] for obs in self._observations) for key in self._observations[0]}
 
     def _infos(self, infos: list[dict[str, Any]]) -> dict[str, Any]:
-        """Return the infos as `SyncVectorEnv` does: an array for each key, and a mask of who has it."""
+        """Return the infos in the form of `SyncVectorEnv`: for each key an array, and a mask of the games that have the key."""
         together: dict[str, Any] = {}
-        for key in ("score", "success", "failure", "action_was_valid"):  # numbers that mostly all have: at once, not one by one
+        for key in (
+            "score",
+            "success",
+            "failure",
+            "action_was_valid",
+        ):  # mostly every game has them: one array each is faster than `_add_info`
             if all(key in info for info in infos):
                 together |= {key: np.array([info.pop(key) for info in infos]), f"_{key}": np.ones(self.num_envs, dtype=np.bool_)}
         for i, info in enumerate(infos):
@@ -172,7 +177,7 @@ class TextWorldExpressVectorEnv(VectorEnv[dict[str, Any], Any, np.ndarray]):
         return tuple(getattr(env, name) for env in self.envs)
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Let go of the games."""
+        """Release the games."""
         self._observations = []
         for env in self.envs:
             env.close()

@@ -21,10 +21,10 @@ _MAX_TEXT = 8192
 
 
 class DescribeObservation(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """Give an environment words: what it shows becomes a dict with ``text``, ``goal`` and the environment's own observation.
+    """Give an environment words: its observation becomes a dict with ``text``, ``goal`` and the environment's own observation.
 
-    The own observation stands under ``observation``; one that is a dict keeps its keys. Actions stay what they are;
-    ``text_spec`` turns their names into them, as in our own environments. ``info`` gets ``score``, ``success`` and ``failure``.
+    The own observation has the key ``observation``; if it is a dict, it keeps its keys. Actions stay as they are, and
+    ``text_spec`` turns names into actions, as in our own environments. ``info`` gets ``score``, ``success`` and ``failure``.
 
     >>> env = DescribeObservation(gym.make("FrozenLake-v1", is_slippery=False))
     >>> obs, info = env.reset(seed=0)
@@ -36,8 +36,8 @@ class DescribeObservation(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
 
     Args:
         env: Any environment whose actions are `Discrete` or a one-dimensional `Box` with one lower and one upper limit.
-        spec: What a player must be told. None takes the description that ships; see `gym_text.descriptions`.
-        describe: Turns the environment's own observation into words; by default `spec`'s names of the numbers, with the values.
+        spec: What a player must know. None takes the description that ships; see `gym_text.descriptions`.
+        describe: Turns the environment's own observation into words; by default the names of the numbers in `spec`, with their values.
         fold: None passes seeds on unchanged; ``train``, ``dev`` and ``test`` shift them into ranges that never meet.
     """
 
@@ -99,7 +99,7 @@ class DescribeObservation(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
         )
 
     def succeeded(self, obs: Any, reward: float, terminated: bool, truncated: bool, score: float) -> bool:
-        """Return whether an episode that ends so, with the environment's own observation, is a success."""
+        """Return whether an episode is a success if it ends with this step; `obs` is the environment's own observation."""
         return (terminated or truncated) and bool(self._success(Ending(obs, reward, terminated, truncated, score)))
 
     def get_observation_schema(self) -> dict[str, Any]:

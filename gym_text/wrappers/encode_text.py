@@ -19,19 +19,19 @@ from gym_text.spaces import ActionNames, TextHistory
 Unit = Literal["word", "byte"]
 
 _TEXT_LENGTHS = {"word": 256, "byte": 1024}
-"""No text is longer at the registered parameters."""
+"""Enough ids for every text at the registered parameters."""
 _NAME_LENGTHS = {"word": 10, "byte": 48}
-"""Likewise no name of an action."""
+"""Enough ids for every action name at the registered parameters."""
 _MOST_NAMES = 128
-"""Rows of a list of names where the action space does not say how many there can be."""
+"""Rows for a list of names if the action space does not bound their number."""
 _MAX_VOCABULARY = 2**24
-"""Greater ids are not exact in float32, to which stable-baselines3 turns them."""
+"""Larger ids are not exact in float32, and stable-baselines3 converts to float32."""
 _WORD = re.compile(r"\w+|[^\w\s]|\n")
 """A word or number, a punctuation mark, or the end of a line."""
 
 
 class EncodeText(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
-    """Turn an observation of texts into one of arrays: a `Dict` of one-dimensional `Box` spaces, as stable-baselines3 takes it.
+    """Turn texts in an observation into arrays: the space is a `Dict` of one-dimensional `Box` spaces, as stable-baselines3 takes it.
 
     | field | becomes |
     |---|---|
@@ -40,10 +40,10 @@ class EncodeText(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
     | ``obs["history"]`` of ``History(env, n)`` | n rows, end to end, the latest last: ids of the text, then of the action's name |
     | numbers | themselves |
 
-    A word's id is a checksum of its letters in lower case, so it is the same everywhere and no vocabulary is needed; now and
-    then two words share one. A byte's id is its value. ``info``, with its ``action_mask``, and `action_masks` stay as they are.
+    A word's id is a checksum of its letters in lower case: it is the same everywhere and needs no vocabulary, but now and then two
+    words have the same id. A byte's id is its value. ``info``, with its ``action_mask``, and `action_masks` stay as they are.
 
-    Put it on last: our own policies read texts. ``env.observation(obs)`` encodes a text observation for a trained model.
+    Make it the outermost wrapper: our own policies read texts. ``env.observation(obs)`` encodes a text observation for a trained model.
 
     >>> env = EncodeText(gym.make("gym_text:BabyAIText-v0"))
     >>> obs, info = env.reset(seed=0)
@@ -89,7 +89,7 @@ class EncodeText(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
         return {key: encode(observation[key]) for key, (_, encode) in self._fields.items()}
 
     def _encoder(self, key: str, space: gym.Space[Any]) -> tuple[gym.Space[Any], Callable[[Any], Any]]:
-        """Return the space that a field becomes, and what turns a value into an element of it."""
+        """Return the space that a field becomes, and the function that turns a value into an element of it."""
         if isinstance(space, spaces.Text):
             return self._box(self._length), lambda text: self._encode(key, [(text, self._length)], self._length)
         if isinstance(space, ActionNames):
@@ -112,7 +112,7 @@ class EncodeText(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
         return self._encode(key, missing + parts, n * (self._length + self._name_length))
 
     def _encode(self, key: str, texts: Sequence[tuple[str, int]], size: int) -> np.ndarray:
-        """Return the ids of texts, each in as many places as are named beside it, in an array of `size` places."""
+        """Return an array of `size` ids. Each text comes with its number of places: longer ones are cut, shorter ones padded with 0."""
         array, start = np.zeros(size, dtype=np.int32), 0
         for text, length in texts:
             ids = self._ids(text)
@@ -140,7 +140,7 @@ def _bytes(text: str) -> np.ndarray:
 
 @lru_cache(maxsize=16)
 def _words(vocabulary: int) -> Callable[[str], np.ndarray]:
-    """Return what turns a text into ids below `vocabulary`."""
+    """Return the function that turns a text into ids below `vocabulary`."""
 
     @lru_cache(maxsize=4096)
     def ids(text: str) -> np.ndarray:

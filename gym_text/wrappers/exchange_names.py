@@ -1,4 +1,4 @@
-"""`ExchangeNames`: things under each other's names, so that what is said of them has to be read."""
+"""`ExchangeNames`: things under each other's names, so that a player must read what the text says about them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from gym_text.errors import UsageError
 
 
 class Names:
-    """Names of things that can stand for one another.
+    """Names of things that can be exchanged.
 
     Args:
-        names: Of things. One that has several is written with ``=`` between them, as fry=stove and roast=oven: they are exchanged
-            together, for those of a thing with as many.
+        names: Names of things. A thing with several names is written with ``=`` between them, such as fry=stove and roast=oven; its
+            names are exchanged together, for those of a thing with the same number of names.
 
     Raises:
-        UsageError: If no other thing has as many names, or one stands twice.
+        UsageError: If a thing is the only one with its number of names, or a name occurs twice.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -39,24 +39,24 @@ class Names:
         self._words = re.compile(r"\b(" + "|".join(map(re.escape, sorted(single, key=len, reverse=True))) + r")\b")
 
     def draw(self, rng: random.Random) -> dict[str, str]:
-        """Return for each name the one that stands for it."""
+        """Draw a new name for each name."""
         pairs = [pair for group in self._groups.values() for pair in zip(group, rng.sample(group, len(group)), strict=True)]
         return {old: new for thing, another in pairs for old, new in zip(thing, another, strict=True)}
 
     def found(self, text: str) -> set[str]:
-        """Return the names that stand in a text."""
+        """Return the names that occur in a text."""
         return set(self._words.findall(text))
 
     def rename(self, text: str, new: Mapping[str, str]) -> str:
-        """Return a text in which other names stand for those that are drawn."""
+        """Return a text with each name replaced by its new one."""
         return self._words.sub(lambda found: new[found[0]], text)
 
 
 class ExchangeNames(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """Let things have one another's names, drawn anew for each episode: in what is seen, what the expert says, and what is done.
+    """Exchange the names of things, drawn anew for each episode: in observations, in the expert's hints and in actions.
 
-    What a name has always meant in the train fold (a chicken leg is grilled) is then worth nothing; what the text says is. The seed
-    of an episode is also that of its names.
+    Knowledge about a name from the train fold (a chicken leg is grilled) is then worthless; only the text helps. The seed of an
+    episode also determines its names.
 
     >>> env = gym.make("gym_text:CookingWorldText-v0")
     >>> env.reset(seed=0)[1]["gold_path"][4:7]

@@ -14,9 +14,9 @@ from gym_text.text_env import SHORT_LIMIT
 
 
 class GoldAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """Copy ``info["gold_action"]`` into ``obs["gold_action"]``; an empty string where there is none.
+    """Copy ``info["gold_action"]`` into ``obs["gold_action"]``; an empty string if there is none.
 
-    Only a policy that is the expert, or learns from it, puts this on.
+    Only for a policy that is the expert or learns from it.
 
     Args:
         env: An environment whose expert is not off.
@@ -38,7 +38,7 @@ class GoldAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         known = gym.registry.get(self.spec.id) if self.spec else None
         registered = known.max_episode_steps if known else None
         if self.spec and limit is not None and needed > limit and limit != registered:
-            logger.warn(SHORT_LIMIT.format(self.spec.id, needed, limit, needed))  # of the registered one the environment warns
+            logger.warn(SHORT_LIMIT.format(self.spec.id, needed, limit, needed))  # for the registered limit, the environment warns
         return obs | {"gold_action": info.get("gold_action", "")}, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:

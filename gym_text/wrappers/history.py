@@ -1,4 +1,4 @@
-"""`History`: what was seen and done before, as a part of the observation."""
+"""`History`: the last texts and actions, as a part of the observation."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from gym_text.spec import TextSpec
 class History(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """Put the episode's last n steps into ``obs["history"]``: a tuple of pairs (text, action name), the oldest first.
 
-    The text of a pair is the ``obs["text"]`` on which the action was taken; ``obs["text"]`` itself is not in the history yet.
-    An index beyond the valid actions has no name: it stands there as an empty string.
+    The text of a pair is the ``obs["text"]`` that the action answered; the present ``obs["text"]`` is not in the history yet.
+    An index beyond the valid actions has no name: its name in the history is the empty string.
 
     >>> env = History(gym.make("gym_text:BabyAIText-v0"), 5)
     >>> obs, info = env.reset(seed=0)
@@ -31,7 +31,7 @@ class History(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
     Args:
         env: One of our environments.
-        n: Most pairs that are kept; None keeps all.
+        n: Most pairs to keep; None keeps all.
     """
 
     def __init__(self, env: gym.Env[Any, Any], n: int | None) -> None:
