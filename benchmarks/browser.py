@@ -1,4 +1,4 @@
-"""Chromium without a window, spoken to over a pipe in its DevTools protocol: no driver and no other package is needed."""
+"""Headless Chromium, controlled over a pipe by its DevTools protocol. It needs no driver and no other package."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _FLAGS = (
     "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--remote-debugging-pipe",
 )  # fmt: skip
 TIMEOUT = 120.0
-"""Seconds for an answer; a machine may be busy with other things."""
+"""Seconds to wait for an answer. The machine may be busy."""
 
 
 def find_browser() -> str | None:
-    """Return the path of Chromium, or None where it is not installed."""
+    """Return the path of Chromium, or None if it is not installed."""
     return next((path for path in map(shutil.which, NAMES) if path), None)
 
 
@@ -35,7 +35,7 @@ class BrowserError(RuntimeError):
 
 
 class Browser:
-    """One page of a browser of its own; what it writes to its console, errors and exceptions are kept in `complaints`.
+    """A browser with one page. `complaints` has its errors, exceptions and console messages.
 
     Raises:
         BrowserError: If it does not start.
@@ -49,7 +49,7 @@ class Browser:
         self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         theirs_in, self._out = os.pipe()
         self._in, theirs_out = os.pipe()
-        # the protocol's ends have to be the descriptors 3 and 4; 1 and 2 cannot be them, so the shell may move them
+        # the protocol needs the descriptors 3 and 4; the shell moves the ends of the pipes there
         command = f'exec "$@" 3<&{theirs_in} 4>&{theirs_out}'
         arguments = [path, *_FLAGS, f"--user-data-dir={self._folder.name}", "about:blank"]
         self._process = subprocess.Popen(
@@ -80,7 +80,7 @@ class Browser:
         self.close()
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """Send a command and return its result; events that come before are kept."""
+        """Send a command and return its result. Events that arrive before it are kept."""
         self._number += 1
         message: dict[str, Any] = {"id": self._number, "method": method, "params": parameters}
         if self._session:
@@ -99,7 +99,7 @@ class Browser:
             self._note(answer)
 
     def open(self, url: str) -> float:
-        """Load a page; return the seconds until its ``load`` event, as the page itself has measured them."""
+        """Load a page, and return the seconds until its ``load`` event, as the page measures them."""
         self._events.clear()
         self.call("Page.navigate", url=url)
         end = time.monotonic() + TIMEOUT
@@ -110,20 +110,20 @@ class Browser:
         return float(self.run("performance.timing.loadEventEnd - performance.timing.navigationStart")) / 1000
 
     def run(self, script: str) -> Any:
-        """Return the value of a JavaScript expression in the page."""
+        """Evaluate a JavaScript expression in the page and return its value."""
         result = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in result:
             raise BrowserError(f"{script}: {result['exceptionDetails']}")
         return result["result"].get("value")
 
     def press(self, key: str) -> None:
-        """Press a key, such as ``ArrowRight``, as a person does."""
+        """Press and release a key, such as ``ArrowRight``."""
         codes = {"ArrowLeft": 37, "ArrowRight": 39, "Home": 36, "End": 35}
         for kind in ("rawKeyDown", "keyUp"):
             self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=codes[key])
 
     def picture(self, path: str | Path, width: int, height: int | None = None, top: int = 0) -> None:
-        """Save what a window of this width shows as PNG; the whole page without a height."""
+        """Save the page in a window of this width as PNG. Without a height the whole page is saved."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height or 900, deviceScaleFactor=1, mobile=width < 600)
         whole = int(self.run("document.documentElement.scrollHeight"))
         clip = {"x": 0, "y": top, "width": width, "height": height or whole, "scale": 1}
@@ -131,11 +131,11 @@ class Browser:
         Path(path).write_bytes(base64.b64decode(data))
 
     def print(self, path: str | Path) -> None:
-        """Save the page as it is printed, as PDF."""
+        """Print the page to a PDF."""
         Path(path).write_bytes(base64.b64decode(self.call("Page.printToPDF", preferCSSPageSize=True)["data"]))
 
     def close(self) -> None:
-        """End the browser."""
+        """Stop the browser."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()

@@ -1,7 +1,7 @@
-"""Size and opening time of a report of many episodes, in Chromium without a window.
+"""Measure the size of a report on many episodes, and the time in which headless Chromium opens it.
 
-``python benchmarks/report.py`` plays the episodes (some minutes, once; they stay in the run folder), writes the report, opens it
-several times, and writes ``report.md`` and ``report.json``; ``--help`` lists the options.
+``python benchmarks/report.py`` plays the episodes, writes the report, opens it several times, and writes ``report.md`` and
+``report.json``. The first run plays for some minutes; the run folder keeps the episodes. ``--help`` lists the options.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ SCRIPT = ("go forward", "turn left", "go forward", "I cannot decide", "turn righ
 
 @dataclass(frozen=True)
 class Config:
-    """Play many short episodes, make a report of them, and measure its size and how long it takes to open."""
+    """Play many short episodes, write a report on them, and measure its size and how long it takes to open."""
 
     episodes: int = 10_000
-    """Episodes, of two tasks of BabyAIText and four policies, two of them scripted language models."""
+    """Number of episodes. They are of two BabyAIText tasks and four policies; two policies are scripted language models."""
     steps: int = 16
     """Most steps of an episode."""
     times: int = 5
-    """How often the page is opened; the median counts."""
+    """How often the page is opened. The result is the median."""
     run: str = "runs/report"
-    """Where the episodes and the page are."""
+    """Folder of the episodes and the page."""
     folder: str = "benchmarks/results"
-    """Where the results are written."""
+    """Folder of the results."""
 
 
 def make_env(task: str, config: Config) -> gym.Env:
-    """Return the environment of a task; its expert needs no more than the steps that there are, or loses."""
+    """Return the environment of a task, with few steps."""
     return gym.make("BabyAIText-v0", task=task, fold="test", max_episode_steps=config.steps)
 
 
 def policies(env: gym.Env) -> Iterator[Policy]:
-    """Yield who plays."""
+    """Yield the policies."""
     spec = text_spec(env)
     yield load_policy("random", env)
     yield load_policy("random", env, seed=1)
@@ -61,7 +61,7 @@ def policies(env: gym.Env) -> Iterator[Policy]:
 
 
 def play(config: Config) -> None:
-    """Play the episodes that are not there yet."""
+    """Play the episodes that are missing."""
     with EpisodeStore(config.run, {"report": config.steps}) as store, tqdm(total=config.episodes, desc="episodes") as bar:
         for task in ("goto", "pickup"):
             env = make_env(task, config)
@@ -76,7 +76,7 @@ def play(config: Config) -> None:
 
 
 def main() -> None:
-    """Play, write, open, print."""
+    """Play, write the report, open it, and write the results."""
     parser = argparse.ArgumentParser(description=Config.__doc__)
     add_fields(parser, Config)
     config = Config(**vars(parser.parse_args()))

@@ -1,8 +1,8 @@
-"""Optimisers of a linear policy on MountainCarContinuous, beside each other at equal numbers of evaluations.
+"""Compare optimisers of a linear policy on MountainCarContinuous at equal numbers of evaluations.
 
-``python benchmarks/search.py`` runs what is missing in ``--folder``, writes ``search.md`` and ``search.json``, and may be stopped
-at any time: the next run goes on. ``--rows hybrid numeric semantic`` adds those of the language model, which takes minutes of a
-core for each search; ``search.json`` has the seconds.
+``python benchmarks/search.py`` runs the searches that are missing in ``--folder``, and writes ``search.md`` and ``search.json``. It
+can be stopped at any time; the next run continues. ``--rows hybrid numeric semantic`` adds the language model, which needs minutes
+of a core for each search; ``search.json`` has the seconds.
 """
 
 from __future__ import annotations
@@ -40,41 +40,41 @@ PUBLISHED = (
 Prompted Policy Search, 2025, https://arxiv.org/abs/2511.21928; SAC and PPO as its table has them."""
 SHAPES = {3: {"bias": True, "bounds": (-6.0, 6.0)}, 2: {"bias": False, "bounds": (-7.0, 7.0)}}
 MODEL = {"reasons": False, "retries": 1, "buffer_size": 10, "structured": True, "batch": 16}
-"""How the language model is asked; several proposals of one prompt as in OPRO (https://arxiv.org/abs/2309.03409)."""
+"""How the language model is asked. It makes several proposals from one prompt, as in OPRO (https://arxiv.org/abs/2309.03409)."""
 ALONE = {"optimiser": "model", "warmup_episodes": 20, **MODEL}
 HYBRID = {"optimiser": "model then cma", "prompt": "numeric", "warmup_episodes": 120, "refine_at": 152, **MODEL}
 
 
 @dataclass(frozen=True)
 class Config:
-    """Search with each optimiser and several seeds, and compare what they find."""
+    """Search with each optimiser and several seeds, and compare the best policies found."""
 
     folder: str = "runs/search-benchmark"
-    """Where the searches are kept."""
+    """Folder of the searches."""
     results: str = "benchmarks/results"
-    """Where the tables are written."""
+    """Folder of the tables."""
     seeds: int = 10
-    """Searches of each optimiser."""
+    """Number of searches with each optimiser."""
     model_seeds: int = 3
-    """Searches of the language model alone."""
+    """Number of searches with the language model alone."""
     rows: tuple[str, ...] = ("scripted", "zero", "random", "cma", "random then cma", "gp", "without")
-    """Optimisers to run now; what was run before is in the tables in any case. Of the language model: hybrid, numeric, semantic."""
+    """Optimisers to run now. The tables also have earlier runs. The language model's are hybrid, numeric, semantic."""
     model: str = "smollm2"
     """The language model."""
     test_rollouts: int = 100
-    """Rollouts of what was found on seeds that no search has seen."""
+    """Rollouts of the best policy, on seeds that no search has seen."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """An optimiser with a number of parameters and of evaluations."""
+    """An optimiser, with a number of parameters and a number of evaluations."""
 
     name: str
     label: str
     size: int
     budget: int
     settings: tuple[tuple[str, Any], ...] = ()
-    """Of `SearchConfig`."""
+    """Fields of `SearchConfig`."""
 
     def seeds(self, config: Config) -> range:
         """Return the seeds of its searches."""
@@ -98,7 +98,7 @@ class Row:
 
     @property
     def key(self) -> str:
-        """Name of its folder. An optimiser that does not depend on the budget has one for all."""
+        """Name of its folder. If the optimiser does not depend on the budget, all budgets share a folder."""
         return f"{self.name}-{self.budget}" if " then " in self.name else self.name
 
 
@@ -120,7 +120,7 @@ def all_rows() -> Iterator[Row]:
 
 
 def run(config: Config) -> None:
-    """Run what is missing of the chosen rows, a seed of each in turn."""
+    """Run the missing searches of the chosen rows."""
     for row in [row for row in all_rows() if row.name in config.rows]:
         for seed in row.seeds(config):
             try:
@@ -134,7 +134,7 @@ def run(config: Config) -> None:
 
 
 def measured(config: Config, row: Row) -> list[dict[str, Any]]:
-    """Return what each finished search of a row has found within its budget."""
+    """Return the figures of each finished search of a row, within its budget."""
     found = []
     for seed in row.seeds(config):
         settings = row.search(config, seed)
@@ -148,7 +148,7 @@ def measured(config: Config, row: Row) -> list[dict[str, Any]]:
 
 
 def figures(config: Config, settings: SearchConfig, history: Sequence[Evaluation]) -> dict[str, Any]:
-    """Return the value of the best policy, on its own rollouts and on others, and what the proposals were."""
+    """Return the value of the best policy, on the search's rollouts and on test rollouts, and counts of the proposals."""
     top = best(history)
     seeds = tuple(fold_seed("test", seed) for seed in range(config.test_rollouts))
     evaluator = Evaluator(replace(settings.task, seeds=seeds))
@@ -168,12 +168,12 @@ def figures(config: Config, settings: SearchConfig, history: Sequence[Evaluation
 
 
 def iqm(values: np.ndarray, axis: int = -1) -> Any:
-    """Return the interquartile mean: of the middle half."""
+    """Return the interquartile mean: the mean of the middle half."""
     return stats.trim_mean(values, 0.25, axis=axis)
 
 
 def statistics(values: Sequence[float]) -> dict[str, Any]:
-    """Return mean, median and interquartile mean, with 95 % intervals by 10,000 bootstrap samples of the searches."""
+    """Return mean, median and interquartile mean, with 95 % intervals of 10,000 bootstrap samples over the searches."""
     array = np.array(values)
     drawn = array[np.random.default_rng(0).integers(len(array), size=(10_000, len(array)))]
     result: dict[str, Any] = {}

@@ -1,6 +1,6 @@
-"""stable-baselines3's PPO on BabyAIText, beside the random policy and the expert, on seeds that it was not trained on.
+"""Compare stable-baselines3's PPO with the random policy and the expert on BabyAIText, on seeds that it was not trained on.
 
-``python benchmarks/stable_baselines.py`` takes some minutes on one core, and writes ``stable_baselines.md`` and ``.json``;
+``python benchmarks/stable_baselines.py`` takes some minutes on one core, and writes ``stable_baselines.md`` and ``.json``.
 ``--help`` lists the options.
 """
 
@@ -34,26 +34,26 @@ from gym_text_policies.commands.options import add_fields
 
 @dataclass(frozen=True)
 class Config:
-    """Train PPO on a task of BabyAIText and play it, the random policy and the expert on the same held-out seeds."""
+    """Train PPO on a BabyAIText task. PPO, the random policy and the expert then play the same held-out seeds."""
 
     task: str = "goto"
     """Task of BabyAIText."""
     steps: int = 100_000
-    """Steps of training, of all games together; on the fold train."""
+    """Training steps of all games together, on the fold train."""
     games: int = 8
-    """Games that are played at once in training."""
+    """Games at once in training."""
     length: int = 128
-    """Words of a text that are read."""
+    """Most words of a text; the rest is cut off."""
     episodes: int = 200
-    """Episodes that are played afterwards, of seeds 0, 1, … of the fold test."""
+    """Episodes of each policy after training, on the seeds 0, 1, … of the fold test."""
     seed: int = 0
     """Seed of training."""
     folder: str = "benchmarks/results"
-    """Where the results are written."""
+    """Folder of the results."""
 
 
 class WordEmbeddings(BaseFeaturesExtractor):
-    """A learnt vector for each word, in the words' order: sixteen numbers say more of a word than its id does."""
+    """A learned vector for each word, in the order of the words. The vector has `size` numbers."""
 
     def __init__(self, space: gym.spaces.Dict, size: int = 16) -> None:
         boxes = [box for box in space.values() if isinstance(box, gym.spaces.Box)]
@@ -89,7 +89,7 @@ def train(config: Config, **policy_kwargs: Any) -> PPO:
 
 
 def players(config: Config) -> Iterable[tuple[str, Callable[[], Policy]]]:
-    """Yield the name of each contender, and what makes its policy; the time that takes is its training."""
+    """Yield each contender's name, and a function that makes its policy. The time of that call is its training time."""
     env = make_env(config, "test", "path")
     encoder = EncodeText(env, length=config.length)
 

@@ -1,4 +1,4 @@
-"""What playing and storing cost: size of episodes, writing, opening and reading a folder, and memory for each key."""
+"""Measure what playing and storing cost: size of episodes; time to write, open and read a folder; memory of a key."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ ROWS: dict[str, dict[str, Any]] = {
     "a model, zero_shot": {"model": "scripted:look around|inventory"},
     "a model, chat with all steps": {"model": "scripted:look around|inventory", "strategy": "chat", "history": "all"},
 }
-"""Policies whose episodes are stored; the scripted model answers as if it were one, so that all prompts are made and kept."""
+"""Policies whose episodes are stored. The scripted model stands for any model: all prompts are rendered and kept."""
 
 
 @dataclass(frozen=True)
 class Config:
-    """What to store."""
+    """Play, store and read episodes, and measure time, size and memory."""
 
     environment: str = "CookingWorldText-v0"
-    """Environment of the episodes."""
+    """Id of the environment."""
     played: int = 20
-    """Episodes that are played for each row."""
+    """Episodes to play for each row."""
     stored: int = 2000
-    """Episodes that are stored for each row, each of the played ones under many keys."""
+    """Episodes to store for each row: the played ones, under many keys."""
     keys: int = 200_000
-    """Keys in the folder whose memory is measured: many, so that what Python has at hand from before counts for nothing."""
+    """Keys in the folder whose memory is measured. With many keys, memory that Python already holds does not matter."""
 
 
 def main() -> None:
-    """Measure, print a table and write it to the results."""
+    """Measure, and write the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     add_fields(parser, Config)
     config = Config(**vars(parser.parse_args()))
@@ -80,7 +80,7 @@ def measure(config: Config, name: str, policy: dict[str, Any]) -> dict[str, Any]
     """Play some episodes, store each under many keys, open the folder, and read all."""
     make_env = partial(gym.make, config.environment, expert="off")
     player = load_policy(env=make_env(), **policy)
-    list(rollout(make_env, player, range(config.played)))  # the JVM starts and compiles, and what is made once is made
+    list(rollout(make_env, player, range(config.played)))  # a warm-up: the JVM starts and compiles
     start = time.process_time()
     episodes = list(rollout(make_env, player, range(config.played)))
     steps, played = sum(episode.length for episode in episodes), time.process_time() - start
@@ -113,7 +113,7 @@ def measure(config: Config, name: str, policy: dict[str, Any]) -> dict[str, Any]
 
 
 def bytes_a_key(keys: int) -> float:
-    """Return the memory that an opened folder takes for each of its keys."""
+    """Return the bytes of memory that an opened folder needs for each key."""
     with tempfile.TemporaryDirectory() as folder:
         lines = "".join(f'{{"key": "{number:032x}", "error": null}}\n' for number in range(keys))
         (Path(folder) / EpisodeStore.file_name).write_text(lines)

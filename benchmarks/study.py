@@ -1,7 +1,8 @@
-"""The published BabyAI study's design: five tasks x seeds from 200 on x variants of the prompt, with standard errors and plots.
+"""The BabyAI study with the published design: five tasks x seeds from 200 on x variants of the prompt.
 
-The variants are lines of ``study.yaml`` beside this file; swap their ``model`` for another one. The study runs concurrently, can
-be stopped at any time (Ctrl-C) and goes on from there. The published one takes 20 seeds a task: ``--seeds 20``.
+The results have standard errors and a plot. The variants are lines of ``study.yaml`` in this folder; change their ``model`` for
+another. The study can be stopped at any time (Ctrl-C); the next run continues. The published study has 20 seeds a task:
+``--seeds 20``.
 """
 
 from __future__ import annotations
@@ -44,18 +45,18 @@ Figures = dict[str, tuple[float | None, float | None]]
 
 @dataclass(frozen=True)
 class Config(PlayOptions):
-    """What to play."""
+    """Play variants of a policy on the tasks of BabyAIText, and compare them."""
 
     seeds: int = 3
     """Episodes of each task and variant."""
     first_seed: int = 200
-    """Seed of the first; the others follow it."""
+    """The first seed; the others follow."""
     tasks: tuple[str, ...] = TASKS
     """Tasks of BabyAIText-v0."""
     variants: str = str(HERE / "study.yaml")
     """The variants: a YAML file, name -> options of load_policy."""
     folder: str = "runs/study"
-    """Run folder; a second run goes on from what is there."""
+    """Run folder. A second run continues there."""
     results: str = str(HERE / "results")
     """Folder of study.md, study.json and study.png."""
 
@@ -66,7 +67,7 @@ def environment(task: str) -> str:
 
 
 def play(config: Config) -> EpisodeStore:
-    """Play what is missing."""
+    """Play the episodes that are missing."""
     _, store = bench.run(
         bench.BenchConfig(
             folder=config.folder,
@@ -83,7 +84,7 @@ def play(config: Config) -> EpisodeStore:
 
 
 def labels(config: Config) -> dict[str, str]:
-    """Return the name of each policy, by its configuration as JSON; random and expert stand beside the variants."""
+    """Return the name of each policy by its configuration as JSON: the variants, the random policy and the expert."""
     env = gym.make("BabyAIText-v0")
     rows = read_variants(config.variants)
     variants = {"random": PolicyConfig("random"), **{n: r.policy for n, r in rows.items()}, "gold (expert)": PolicyConfig("gold")}
@@ -91,7 +92,7 @@ def labels(config: Config) -> dict[str, str]:
 
 
 def as_key(config: Mapping[str, Any]) -> str:
-    """Return a configuration as a text; equal ones have equal texts."""
+    """Return a configuration as a text. Equal configurations have equal texts."""
     return json.dumps(config, sort_keys=True)
 
 
@@ -108,13 +109,13 @@ def group(config: Config, episodes: Iterable[Episode]) -> dict[str, dict[str, li
 
 
 def figures(episodes: Sequence[Episode]) -> Figures:
-    """Return means and standard errors; episodes that ended in an error count in none."""
+    """Return means and standard errors. Episodes that ended in an error are not counted."""
     played = [episode for episode in episodes if episode.error is None]
     return {name: mean_and_error([measure(episode) for episode in played]) for name, measure in MEASURES.items()}
 
 
 def over_tasks(tasks: Sequence[Figures]) -> Figures:
-    """Return the mean of the tasks' means; its standard error is that of a sum of independent means."""
+    """Return the mean of the tasks' means, with the standard error of a mean of independent means."""
     found: Figures = {}
     for name in MEASURES:
         means = [task[name][0] for task in tasks]
@@ -143,7 +144,7 @@ def tabulate(config: Config, episodes: Iterable[Episode]) -> tuple[str, dict[str
 
 
 def shown(name: str, mean: float | None, error: float | None) -> str:
-    """Return a figure with its standard error."""
+    """Return a figure with its standard error, as text."""
     digits = 2 if name in ("success", "return") else 1 if name == "length" else 0
     return "-" if mean is None else f"{mean:.{digits}f}" + ("" if error is None else f" ± {error:.{digits}f}")
 

@@ -1,4 +1,4 @@
-"""`Policy`, the one interface of everything that acts, and `as_policy`, which makes one of a function or a trained model."""
+"""`Policy`, the interface of everything that plays, and `as_policy`, which makes a policy from a function or a trained model."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from gym_text_policies.records import Decision, Turn
 
 
 class Policy(ABC):
-    """Anything that plays: from turns to decisions.
+    """Anything that plays: it gets turns and returns decisions.
 
     A policy is also a callable ``policy(obs) -> action``, and has stable-baselines3's ``predict``.
 
     Args:
-        spec: What the environment tells its players; ``env.get_wrapper_attr("text_spec")``.
-        seed: Seed of all that the policy draws at random.
+        spec: The environment's description for players: ``env.get_wrapper_attr("text_spec")``.
+        seed: Seed of all random numbers of the policy.
     """
 
     def __init__(self, spec: TextSpec, *, seed: int = 0) -> None:
@@ -33,12 +33,12 @@ class Policy(ABC):
 
     @property
     def remote(self) -> bool:
-        """Whether it waits for a provider: then `rollout` plays it fastest with many workers and a batch of 1."""
+        """Whether it waits for a provider. If so, `rollout` is fastest with many workers and a batch of 1."""
         return False
 
     @abstractmethod
     def decide(self, turns: Sequence[Turn]) -> list[Decision]:
-        """Decide one action for each turn; a turn's decision does not depend on the others.
+        """Decide an action for each turn. The decision of a turn does not depend on the other turns.
 
         Raises:
             PolicyError: If the policy, or the provider of its model, fails.
@@ -47,14 +47,14 @@ class Policy(ABC):
     @property
     @abstractmethod
     def config(self) -> dict[str, Any]:
-        """All that its decisions depend on, as plain JSON, without secrets."""
+        """All settings that its decisions depend on, as plain JSON, without secrets."""
 
     def wrap(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
-        """Put on the wrappers that this policy needs; by default none."""
+        """Put on the wrappers that this policy needs. By default there are none."""
         return env
 
     def __call__(self, obs: Mapping[str, Any]) -> Any:
-        """Decide on one observation, outside any loop, and return the environment's action."""
+        """Decide on one observation, outside `rollout`, and return the environment's action."""
         turn = Turn(obs, self._own_rng, step=self._own_step)
         self._own_step += 1
         return self.spec.encode(self.decide([turn])[0].action, dict(obs))
@@ -62,13 +62,13 @@ class Policy(ABC):
     def predict(
         self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False
     ) -> tuple[Any, Any]:
-        """Decide as a stable-baselines3 model does, so that its ``evaluate_policy`` runs any policy.
+        """Decide with the interface of a stable-baselines3 model, so that its ``evaluate_policy`` accepts any policy.
 
         Args:
             observation: One observation, or a batch: a dict of arrays of length n.
-            state: What the last call returned, or None.
+            state: The state that the last call returned, or None.
             episode_start: Which of the n episodes begin now, bool of shape (n,).
-            deterministic: Ignored: whether to draw or to take the best is the policy's own setting.
+            deterministic: Ignored. A policy's own settings say whether it samples.
 
         Returns:
             The action, or the n actions (shape (n, …); strings in an object array), and the step number of each episode.
@@ -104,12 +104,12 @@ class _FunctionPolicy(Policy):
 
 
 def as_policy(player: Any, env: gym.Env[Any, Any], *, name: str | None = None, seed: int = 0) -> Policy:
-    """Make a policy of a function from observation to action, or of a trained stable-baselines3 model.
+    """Make a policy from a function of the observation, or from a trained stable-baselines3 model.
 
     Args:
-        player: A callable ``obs -> action``, or anything with stable-baselines3's ``predict``; a policy is returned as it is.
+        player: A callable ``obs -> action``, or an object with stable-baselines3's ``predict``. A policy is returned unchanged.
         env: The environment to play, for its `text_spec`.
-        name: By which the records know it, by default its own name. Two different players need two names.
+        name: Its name in records, by default the function's or the class's. Two different players need two names.
         seed: Seed of the policy.
 
     Raises:
@@ -143,7 +143,11 @@ def text_spec(env: gym.Env[Any, Any]) -> TextSpec:
 
 
 def environment_config(env: gym.Env[Any, Any]) -> dict[str, Any]:
-    """Return what identifies an environment in records: id, keyword arguments, limit, wrappers, and a hash of its `TextSpec`."""
+    """Return what identifies an environment in records: id, keyword arguments, limit, wrappers, and a hash of its `TextSpec`.
+
+    Raises:
+        UsageError: If it was not made by ``gym.make``, or records cannot name an argument.
+    """
     spec = env.spec
     if spec is None:
         raise UsageError(f"env: expected one made by gym.make, which can be named in records; got {env}.")
@@ -159,7 +163,7 @@ def environment_config(env: gym.Env[Any, Any]) -> dict[str, Any]:
 
 
 def _named(value: Any) -> str:
-    """Return what stands for an argument that JSON cannot hold."""
+    """Return a text for an argument that is not JSON: the name of a function, or a hash of a `TextSpec`."""
     if isinstance(value, TextSpec):
         return hashlib.sha256(value.to_json().encode()).hexdigest()[:16]
     if callable(value):
@@ -168,12 +172,12 @@ def _named(value: Any) -> str:
 
 
 def episode_key(environment: Mapping[str, Any], policy: Mapping[str, Any], seed: int) -> str:
-    """Return the name under which the episode of a seed is stored: 32 hexadecimal digits."""
+    """Return the key under which an episode is stored: 32 hexadecimal digits."""
     text = json.dumps([environment, policy, seed], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def episode_rng(environment: Mapping[str, Any], policy_seed: int, seed: int) -> np.random.Generator:
-    """Return the generator of one episode, the same in every process and beside any other episodes."""
+    """Return the random generator of an episode. It depends on the arguments alone."""
     words = hashlib.sha256(json.dumps(environment, sort_keys=True).encode()).digest()[:8]
     return np.random.default_rng([policy_seed, int.from_bytes(words), seed])

@@ -30,27 +30,27 @@ def rollout(
     batch: int = 8,
     watch: Callable[[int], None] | None = None,
 ) -> Iterator[Episode]:
-    """Play one episode for each seed and yield each as it ends.
+    """Play one episode for each seed, and yield each when it ends.
 
-    Up to ``workers * batch`` episodes run at once, of several workers twice as many: so none is idle at the end, while the last
-    few episodes go on. Those that wait for a decision stand in one queue; each worker takes up to `batch` of them, decides,
-    plays, and puts them back. A model in this process wants one worker and a batch; a remote one many workers and a batch of 1,
-    so that a slow answer holds up only its own episode. Episodes do not depend on either number, but for the last digits of
-    probabilities.
+    Episodes that wait for a decision are in one queue. Each worker takes up to `batch` of them, decides, plays a step in each, and
+    puts them back. Up to ``workers * batch`` episodes run at once; with several workers twice as many, so that no worker is idle
+    while the last episodes go on. For a model in this process, one worker and a batch are fastest. For a remote model, many workers
+    and a batch of 1 are: a slow answer then delays only its own episode. Episodes do not depend on either number, except for the
+    last digits of probabilities.
 
     Args:
-        make_env: Makes an environment, without the policy's wrappers; called once for each episode that runs at once.
-        policy: Who plays.
-        seeds: Of the episodes.
-        workers: Number of threads that decide; 1 decides in the caller's thread.
-        batch: Most turns of one call of ``policy.decide``.
+        make_env: Makes an environment, without the policy's wrappers. It is called once for each episode that runs at once.
+        policy: The policy that plays.
+        seeds: Seeds of the episodes.
+        workers: Number of threads that decide. With 1 the caller's thread decides.
+        batch: Most turns in a call of ``policy.decide``.
         watch: Called after each call of ``policy.decide``, with the number of its turns.
 
     Yields:
-        The episodes, in the order in which they end. One that could not go on has `error` set.
+        The episodes, in the order in which they end. An episode that could not continue has `error` set.
 
     Raises:
-        UsageError: If `workers` or `batch` is below 1. Errors in the program end the run; see `gym_text.errors`.
+        UsageError: If `workers` or `batch` is below 1. Errors other than `EpisodeError` end the run; see `gym_text.errors`.
     """
     if workers < 1 or batch < 1:
         raise UsageError(f"rollout: expected workers and batch of at least 1; got workers={workers}, batch={batch}.")
@@ -64,12 +64,12 @@ def rollout(
 
 @dataclass
 class _Game:
-    """An environment and the episode that it plays."""
+    """An environment, and the episode that is played in it."""
 
     env: gym.Env[Any, Any]
     environment: dict[str, Any]
     keys: tuple[str, ...]
-    """Keys of the observation that are the environment's own."""
+    """The environment's own keys of the observation."""
     seed: int = 0
     turn: Turn | None = None
     info: dict[str, Any] = field(default_factory=dict)
@@ -82,9 +82,9 @@ class _Game:
 
 
 class _Table:
-    """The games, the queue of those that wait for a decision, and the seeds that are left.
+    """The games, the queue of those that wait for a decision, and the remaining seeds.
 
-    Every game is in the queue, in one worker's hands, or out of seeds.
+    A game is in the queue, or taken by one worker, or finished because there is no seed left.
     """
 
     def __init__(self, make_env: MakeEnv, policy: Policy, seeds: Iterator[int], size: int, watch: Callable[[int], None]) -> None:
@@ -102,10 +102,10 @@ class _Table:
         self._changed = threading.Condition()
 
     def take(self, most: int) -> list[_Game]:
-        """Return up to `most` waiting games, beginning new ones where there is room; an empty list when all is played."""
+        """Return up to `most` waiting games. New ones are made while there is room. An empty list means that all is played."""
         with self._changed:
             while not self.stopped:
-                enough = max(most, len(self._waiting) + 1)  # one more than is needed, until all are there
+                enough = max(most, len(self._waiting) + 1)  # one more than needed, until all games are made
                 while len(self._games) < self._size and len(self._waiting) < enough:
                     seed = next(self._seeds, None)
                     if seed is None:
@@ -122,7 +122,7 @@ class _Table:
             return []
 
     def put_back(self, game: _Game) -> None:
-        """Put a game whose step is done, or whose episode is, back into the queue; it is over for good when no seed is left."""
+        """Put a game back into the queue, after a step or an episode. After an episode it needs another seed."""
         with self._changed:
             self._playing -= 1
             if game.turn is None:
@@ -135,11 +135,11 @@ class _Table:
             self._changed.notify_all()
 
     def number(self) -> str:
-        """Return a name for a new episode, which no other in this process has."""
+        """Return a name for a new episode; it is unique in this process."""
         return f"{self._name}-{next(self._numbers)}"
 
     def close(self) -> None:
-        """Let waiting workers go, and close the environments."""
+        """Release waiting workers and close the environments."""
         with self._changed:
             self.stopped = True
             self._changed.notify_all()
@@ -156,7 +156,7 @@ class _Table:
 
 
 def _play(table: _Table, batch: int) -> Iterator[Episode]:
-    """Take games, decide, step, put them back; yield the episodes that end."""
+    """Take games, decide, play a step in each, and put them back. Yield the episodes that end."""
     while games := table.take(batch):
         ready = []
         for game in games:
@@ -176,20 +176,20 @@ def _play(table: _Table, batch: int) -> Iterator[Episode]:
 
 
 def _play_in_threads(table: _Table, workers: int, batch: int) -> Iterator[Episode]:
-    """Run `_play` in several threads and yield what they yield."""
+    """Run `_play` in several threads and yield their episodes."""
     ended: queue.Queue[Episode | BaseException | None] = queue.Queue()
 
     def work() -> None:
         try:
             for episode in _play(table, batch):
                 ended.put(episode)
-        except BaseException as error:  # handed to the caller's thread
+        except BaseException as error:  # is raised in the caller's thread
             ended.put(error)
         finally:
             ended.put(None)
 
     for _ in range(workers):
-        threading.Thread(target=work, daemon=True).start()  # a daemon: a hanging provider must not hold up Ctrl-C
+        threading.Thread(target=work, daemon=True).start()  # a daemon, so that a hanging provider does not delay Ctrl-C
     running = workers
     while running:
         message = ended.get()
@@ -213,7 +213,7 @@ def _begin(game: _Game, policy: Policy, name: str) -> EpisodeError | None:
 
 
 def _decide(policy: Policy, games: list[_Game]) -> list[Decision | EpisodeError]:
-    """Decide for all games in one call; if that fails, one by one, so that only those that fail end."""
+    """Decide for all games in one call. If it fails, decide one by one, so that only the failing episodes end."""
     turns = [game.turn for game in games if game.turn]
     if not turns:
         return []
@@ -227,7 +227,7 @@ def _decide(policy: Policy, games: list[_Game]) -> list[Decision | EpisodeError]
 
 
 def _step(game: _Game, decision: Decision) -> EpisodeError | None:
-    """Play the decision and record the step; return the error that prevents it, if any."""
+    """Play the decision and record the step. Return the error that prevented it, if any."""
     assert game.turn is not None
     obs = game.turn.obs
     try:
@@ -257,7 +257,7 @@ def _step(game: _Game, decision: Decision) -> EpisodeError | None:
 
 
 def _end(game: _Game, table: _Table, error: EpisodeError | None) -> Episode:
-    """Return the record of a game whose episode has ended, and put the game back for the next one."""
+    """Return the record of an episode that has ended, and put the game back for the next episode."""
     episode = Episode(
         key=episode_key(game.environment, table.policy.config, game.seed),
         environment=game.environment,
@@ -273,5 +273,5 @@ def _end(game: _Game, table: _Table, error: EpisodeError | None) -> Episode:
 
 
 def _own(game: _Game, obs: Any) -> dict[str, Any]:
-    """Return the environment's own part of an observation as plain JSON."""
+    """Return the environment's own keys of an observation, as plain JSON."""
     return {key: plain(obs[key]) for key in game.keys} if game.keys else {"observation": plain(obs)}

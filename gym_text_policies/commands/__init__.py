@@ -1,1 +1,1 @@
-"""Commands of `gym-text` that are no module of their own elsewhere, and how options are made of config dataclasses."""
+"""The commands `gym-text envs` and `gym-text play`, and `options`, which makes options of config dataclasses."""

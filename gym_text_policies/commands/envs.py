@@ -1,4 +1,4 @@
-"""`gym-text envs`: what can be played."""
+"""`gym-text envs`: the environments that can be played."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ _HEADER = ("id", "observation", "actions", "limit", "expert")
 
 @dataclass(frozen=True)
 class EnvsConfig:
-    """List what a language model can play: ids, observations, actions, step limits, and whether an expert is known."""
+    """List the environments that a language model can play: id, observation, actions, step limit, and whether it has an expert."""
 
     part: str = field(default="", metadata={"positional": True})
-    """Only ids with this in them, in capitals or not."""
+    """Only ids that contain this text; upper and lower case are the same."""
     all: bool = False
-    """Also Gymnasium's own environments, which DescribeObservation puts into words."""
+    """Also Gymnasium's own environments, which DescribeObservation describes in words."""
 
 
 def run(config: EnvsConfig) -> str:
     """Return the table.
 
     Raises:
-        UsageError: If no id has that part.
+        UsageError: If no id contains the text.
     """
     wanted = [name for name in playable_ids(gymnasium=config.all or bool(config.part)) if config.part.lower() in name.lower()]
     if not wanted:
-        raise UsageError(f"envs: expected a part of an id; none has {config.part!r}. gym-text envs --all lists them.")
+        raise UsageError(f"envs: expected a part of an id; no id contains {config.part!r}. gym-text envs --all lists all ids.")
     rows = [_HEADER, *(_row(name) for name in wanted)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(_HEADER))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
@@ -50,7 +50,7 @@ def describe_space(space: gym.Space[Any]) -> str:
 
 
 def has_expert(env: gym.Env[Any, Any]) -> bool:
-    """Whether an environment knows what an expert does."""
+    """Whether an environment has an expert."""
     game = env.unwrapped
     return isinstance(game, TextEnv) and type(game)._plan is not TextEnv._plan
 

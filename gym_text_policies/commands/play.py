@@ -1,4 +1,4 @@
-"""`gym-text play`: a person plays in the terminal, in the same loop as every policy."""
+"""`gym-text play`: a person plays in the terminal, in the same loop as any policy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gym_text_policies.store import EpisodeStore
 
 _HELP = "Say an action, its beginning or its number; Tab completes it. ? lists the actions, quit ends."
 _MANY = 12
-"""More actions than this are listed on request alone."""
+"""More actions than this are only listed on request."""
 
 
 @dataclass(frozen=True)
@@ -28,22 +28,22 @@ class PlayConfig:
     """Play an environment in the terminal."""
 
     environment: str
-    """Its id, with keyword arguments as in BabyAIText-v0?task=goto; gym-text envs lists the ids."""
+    """Id of the environment, with keyword arguments as in BabyAIText-v0?task=goto. gym-text envs lists the ids."""
     seed: int = 0
-    """Seed of the episode: the same seed is the same game."""
+    """Seed of the episode. The same seed gives the same game."""
     folder: str | None = None
-    """A folder that keeps the episode, as it keeps those of policies."""
+    """A run folder that keeps the episode."""
 
     def __post_init__(self) -> None:
         check_int("seed", self.seed, 0, 2**31 - 1)
 
 
 class Person(Policy):
-    """Ask a person for each action.
+    """A person, who is asked for each action.
 
     Args:
-        spec: What the environment tells its players.
-        read: Asks for a line, given the names of the actions; raises `EOFError` at the end of the input.
+        spec: The environment's description for players.
+        read: Asks for a line, given the names of the actions. It raises `EOFError` at the end of the input.
         write: Shows a text.
     """
 
@@ -54,14 +54,14 @@ class Person(Policy):
 
     @property
     def config(self) -> dict[str, Any]:
-        """That it is a person."""
+        """A person has no settings."""
         return {"kind": "person"}
 
     def decide(self, turns: Sequence[Turn]) -> list[Decision]:
-        """Show each observation and ask.
+        """Show each observation and ask for an action.
 
         Raises:
-            PolicyError: If the person leaves.
+            PolicyError: If the person leaves the game.
         """
         return [Decision(self._ask(turn)) for turn in turns]
 
@@ -99,7 +99,7 @@ class Person(Policy):
 
 
 def run(config: PlayConfig) -> str:
-    """Let a person play one episode; return how it ended."""
+    """Let a person play an episode, and return how it ended."""
     make_env = environment_maker(config.environment)
     with make_env() as env:
         person = Person(text_spec(env), _reader(), _write)
@@ -122,15 +122,15 @@ def _write(text: str) -> None:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Return the actions with their numbers, as wide as the terminal."""
+    """Return the numbered actions, in lines of the terminal's width."""
     parts = [f"{number} {name}".replace(" ", "\u00a0") for number, name in enumerate(names, start=1)]
     lines = textwrap.wrap("   ".join(parts), shutil.get_terminal_size().columns, break_long_words=False)
     return "\n".join(lines).replace("\u00a0", " ")
 
 
 def _reader() -> Callable[[Sequence[str]], str]:
-    """Return what reads a line: with completion in a terminal, plainly from a pipe."""
-    if sys.stdin is None:  # it was closed before the start
+    """Return a function that reads a line: with completion in a terminal, without it from a pipe."""
+    if sys.stdin is None:  # stdin was closed before the start
 
         def nothing(names: Sequence[str]) -> str:
             raise EOFError

@@ -1,4 +1,4 @@
-"""`ActionRate`: a policy that is asked every k-th step alone, and what it plays in between."""
+"""`ActionRate`: asks a policy only at every k-th step, and repeats or fills in actions in between."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from gym_text_policies.policy import Policy
 from gym_text_policies.records import Decision, Turn
 
 NO_OPS = ("do nothing", "no-op", "noop", "wait", "coast", "stay", "stand still")
-"""Names of actions that do nothing, where the number 0 is none."""
+"""Names of actions that do nothing. An action with the value 0 does nothing under any name."""
 _LONGEST_NAME = 4096
+"""Characters."""
 
 
 class LastAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """Put the name of the last action into ``obs["last_action"]``; at the episode's start it is empty.
+    """Put the name of the last action into ``obs["last_action"]``. It is empty at the start of an episode.
 
     >>> env = LastAction(gym.make("gym_text:BabyAIText-v0"))
     >>> env.reset(seed=0)[0]["last_action"]
@@ -50,7 +51,7 @@ class LastAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         return obs | {"last_action": ""}, info
 
     def step(self, action: Any) -> tuple[dict[str, Any], Any, bool, bool, dict[str, Any]]:
-        """Play one action and note its name."""
+        """Play an action and show its name."""
         obs, reward, terminated, truncated, info = self.env.step(action)
         try:
             name = self._spec.decode(action, self._last)[:_LONGEST_NAME]
@@ -61,13 +62,13 @@ class LastAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
 
 class ActionRate(Policy):
-    """Ask a policy at steps 0, k, 2k …, and play in between without it.
+    """Asks a policy at steps 0, k, 2k …, and plays other actions in between.
 
     Args:
-        policy: Who is asked.
-        k: Steps from one question to the next; 1 asks always.
-        between: ``repeat`` plays the last action again, as long as it can be said (else the policy is asked). ``no-op`` plays the
-            action that does nothing. Or an action's name.
+        policy: The policy that is asked.
+        k: Number of steps from one question to the next; 1 asks at every step.
+        between: What is played in between. ``repeat`` is the last action, or asks the policy if that action is no longer valid.
+            ``no-op`` is the action that does nothing. Anything else is the name of an action.
 
     Raises:
         UsageError: If the environment has no such action.
@@ -87,22 +88,22 @@ class ActionRate(Policy):
 
     @property
     def config(self) -> dict[str, Any]:
-        """The policy's own, the rate, and what is played in between."""
+        """The policy's configuration, the rate, and what is played in between."""
         return {**self._policy.config, "action_rate": self._k, "between": self._between}
 
     def wrap(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
-        """Put on the policy's wrappers, and the one that shows the last action, where that is repeated."""
+        """Put on the policy's wrappers, and `LastAction` if actions are repeated."""
         env = self._policy.wrap(env)
         return LastAction(env) if self._filler is None and self._k > 1 else env
 
     def decide(self, turns: Sequence[Turn]) -> list[Decision]:
-        """Ask the policy about the turns that are due, all together."""
+        """Ask the policy about all turns that are due, in one batch."""
         played = [self._unasked(turn) for turn in turns]
         asked = iter(self._policy.decide([turn for turn, name in zip(turns, played, strict=True) if name is None]))
         return [next(asked) if name is None else Decision(name) for name in played]
 
     def _unasked(self, turn: Turn) -> str | None:
-        """Return what is played without asking, or None where the policy is asked."""
+        """Return the action that is played without asking, or None if the policy is to be asked."""
         if turn.step % self._k == 0:
             return None
         name = self._filler
@@ -115,7 +116,7 @@ class ActionRate(Policy):
 
 
 def _filler(spec: TextSpec, between: str) -> str:
-    """Return the name of the action that is always played in between."""
+    """Return the name of the action to play in between."""
     names = [action.name for action in spec.actions]
     if between != "no-op":
         if spec.encoding in ("text", "index") or between in names:

@@ -1,4 +1,4 @@
-"""Policies that need no model: random, the expert, and the two controllers."""
+"""Policies without a model: random, the expert, and the controllers of two control tasks."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from gym_text_policies.records import Decision, Turn
 
 
 class RandomPolicy(Policy):
-    """Say any action that can be said now, each as often as the others."""
+    """Plays any action that can be named now, each with the same probability."""
 
     def decide(self, turns: Sequence[Turn]) -> list[Decision]:
-        """Draw one action for each turn from the turn's own generator."""
+        """Draw an action for each turn, from the turn's own generator."""
         choices = [self.spec.names(dict(turn.obs)) for turn in turns]
         return [Decision(names[turn.rng.integers(len(names))]) for names, turn in zip(choices, turns, strict=True)]
 
@@ -29,10 +29,10 @@ class RandomPolicy(Policy):
 
 
 class GoldPolicy(Policy):
-    """Say what the environment's expert says. Play it in ``policy.wrap(env)``."""
+    """Plays the action of the environment's expert. It needs the environment ``policy.wrap(env)``."""
 
     def wrap(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
-        """Show this policy, and no other, the expert's action."""
+        """Put the expert's action into the observation."""
         return GoldAction(env)
 
     def decide(self, turns: Sequence[Turn]) -> list[Decision]:
@@ -57,12 +57,12 @@ class GoldPolicy(Policy):
 
     @property
     def config(self) -> dict[str, Any]:
-        """Its name; it draws nothing at random."""
+        """Its name. It has no seed, as nothing is random."""
         return {"kind": "gold"}
 
 
 class ControllerPolicy(Policy):
-    """Play a control task by its analytic controller, from the observation alone."""
+    """Plays a control task by its analytic controller, which needs the observation alone."""
 
     def __init__(self, controller: Callable[[dict[str, Any]], str], env: gym.Env[Any, Any]) -> None:
         super().__init__(text_spec(env))
@@ -73,7 +73,7 @@ class ControllerPolicy(Policy):
         """Return the controller of an environment.
 
         Raises:
-            UsageError: If there is none for it.
+            UsageError: If the environment has no controller.
         """
         controllers = {
             lunar_lander.LunarLanderEnv: lunar_lander.controller,
@@ -92,5 +92,5 @@ class ControllerPolicy(Policy):
 
     @property
     def config(self) -> dict[str, Any]:
-        """Its name; it draws nothing at random."""
+        """Its name. It has no seed, as nothing is random."""
         return {"kind": "controller", "name": f"{self._controller.__module__}.{self._controller.__name__}"}

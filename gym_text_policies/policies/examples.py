@@ -1,4 +1,4 @@
-"""What a prompt can show of an expert's play: whole episodes, or the steps most like the present situation."""
+"""Examples of an expert's play for prompts: whole episodes, or the steps most similar to the observation."""
 
 from __future__ import annotations
 
@@ -22,20 +22,23 @@ from gym_text_policies.rollout import rollout
 
 @dataclass(frozen=True)
 class Example:
-    """Steps of one episode that shows how to play."""
+    """Steps of an episode that shows how to play."""
 
     goal: str
     """The episode's task."""
     steps: tuple[tuple[str, str], ...]
-    """What was perceived, and the action taken."""
+    """Pairs (text of the observation, name of the action)."""
 
 
 class Examples(ABC):
     """Chooses the examples of a prompt.
 
     Args:
-        count: How many.
-        demonstrations: What to choose from.
+        count: Number of examples in a prompt, 1 to 1000.
+        demonstrations: The examples to choose from.
+
+    Raises:
+        UsageError: If there are no demonstrations.
     """
 
     def __init__(self, count: int, demonstrations: Iterable[Example]) -> None:
@@ -50,13 +53,13 @@ class Examples(ABC):
 
     @property
     def config(self) -> dict[str, Any]:
-        """How many, and a hash of what they are chosen from."""
+        """The number of examples, and a hash of the demonstrations."""
         text = json.dumps([asdict(example) for example in self._demonstrations])
         return {"examples": self._count, "demonstrations": hashlib.sha256(text.encode()).hexdigest()[:16]}
 
 
 class FewShot(Examples):
-    """The first demonstrations, whatever the situation: the prompt's beginning never changes."""
+    """Always the first demonstrations, so that the beginning of the prompt never changes."""
 
     def of(self, obs: Mapping[str, Any]) -> Sequence[Example]:
         """Return the first demonstrations."""
@@ -64,7 +67,7 @@ class FewShot(Examples):
 
 
 class Retrieval(Examples):
-    """The single steps whose task and text are most like the present ones, the best first, by BM25 (the package bm25s)."""
+    """Single steps with the most similar goal and text, the most similar first. Similarity is BM25 (the package bm25s)."""
 
     def __init__(self, count: int, demonstrations: Iterable[Example]) -> None:
         super().__init__(count, demonstrations)
@@ -79,18 +82,21 @@ class Retrieval(Examples):
         return tokens
 
     def of(self, obs: Mapping[str, Any]) -> Sequence[Example]:
-        """Return the steps most like the observation; of equals the earlier one, on any machine."""
+        """Return the steps most similar to the observation. Of equally similar steps the earlier comes first."""
         words = self._tokens([f"{obs['goal']} {obs['text']}"])[0]
         scores = self._index.get_scores(words) if words else np.zeros(len(self._steps))
         return [self._steps[place] for place in np.argsort(-scores, kind="stable")[: self._count]]
 
 
 def gold_examples(env: gym.Env[Any, Any], count: int) -> list[Example]:
-    """Return what the expert plays in the first `count` levels of the train fold that it wins.
+    """Return the expert's first `count` won episodes of the train fold, or as many as it wins.
 
     Args:
-        env: An environment made by ``gym.make``; its keyword arguments but ``fold`` and ``expert`` are kept.
+        env: An environment made by ``gym.make``. The train fold is played with its keyword arguments.
         count: Number of episodes.
+
+    Raises:
+        UsageError: If the environment was not made by ``gym.make``.
     """
     spec = env.spec
     if spec is None:
@@ -99,7 +105,7 @@ def gold_examples(env: gym.Env[Any, Any], count: int) -> list[Example]:
     make_env = partial(gym.make, spec.id, max_episode_steps=spec.max_episode_steps, **kwargs)
     gold = GoldPolicy(text_spec(env))
     found: list[Episode] = []
-    for start in range(0, 4 * count, count):  # an expert that does not always win is given up after four times as many levels
+    for start in range(0, 4 * count, count):  # an expert that seldom wins is given up after four times as many levels
         found += [episode for episode in rollout(make_env, gold, range(start, start + count)) if episode.outcome == "won"]
         if len(found) >= count:
             break

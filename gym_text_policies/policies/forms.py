@@ -1,4 +1,4 @@
-"""Small policies with named, bounded parameters: linear ones for vectors, tables for single numbers."""
+"""Small policies with named, bounded parameters: linear functions of vectors, and tables over whole numbers."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from gym_text_policies.policy import text_spec
 
 @dataclass(frozen=True)
 class Parameter:
-    """One number that a policy is made of."""
+    """One parameter of a policy."""
 
     name: str
     meaning: str
     low: float
     high: float
     whole: bool = False
-    """Whether only its whole part counts, which is below `high`."""
+    """Whether only the whole part of the value counts. It is below `high`."""
 
     @property
     def greatest(self) -> float:
-        """The greatest value that is worth proposing."""
+        """The greatest value worth proposing."""
         return self.high - 1 if self.whole else self.high
 
 
 class Form(ABC):
-    """A policy up to its parameters: from numbers that are observed to an action.
+    """A family of policies: a function of observed numbers and of parameters that returns an action.
 
     Args:
-        parameters: What it is made of.
-        keys: Keys of the observation that it reads.
+        parameters: Names and bounds of the parameters.
+        keys: Keys of the observation that the policy reads.
     """
 
     kind: str
@@ -56,31 +56,30 @@ class Form(ABC):
 
     @abstractmethod
     def act(self, values: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-        """Decide for many observations at once, each by its own parameters.
+        """Decide for n observations at once, each with its own parameters.
 
         Args:
-            values: Of the parameters, float64 of shape (n, parameters).
-            numbers: What is observed, of shape (n, k).
+            values: Values of the parameters, float64 of shape (n, parameters).
+            numbers: Observed numbers, of shape (n, k).
 
         Returns:
-            The actions: float32 of shape (n, size) for a Box, else int of shape (n,). Row i depends on row i alone, to the last
-            bit.
+            The actions: float32 of shape (n, size) for a Box, else int of shape (n,). Row i depends on row i alone, exactly.
         """
 
     @abstractmethod
     def formula(self) -> str:
-        """Say how the action is computed."""
+        """Describe in a sentence how the action is computed."""
 
 
 class LinearForm(Form):
     """Scores that are weighted sums of the observed numbers.
 
-    Where actions are numbers, the scores are the actions, clipped to their limits. Of two actions the second is taken where the
-    one score is above 0; of more, the one whose own score is greatest.
+    If actions are numbers, they are the scores, clipped to their limits. Of two named actions the second is taken if the only score
+    is above 0. Of more than two the one with the greatest score is taken.
 
     Args:
-        spec: Of the environment.
-        keys: Of the observation's vectors.
+        spec: The environment's spec.
+        keys: Keys of the observation's vectors.
         bias: Whether each score has a constant term.
         bounds: Least and greatest value of each parameter.
     """
@@ -92,7 +91,7 @@ class LinearForm(Form):
         self._inputs = _quantities(spec, keys)
         self._bias = bias
         outputs = _outputs(spec)
-        self._width = len(self._inputs) + bias  # parameters of one score
+        self._width = len(self._inputs) + bias  # number of parameters of a score
         parameters = []
         for output in outputs:
             end = f"_{output.replace(' ', '_')}" if len(outputs) > 1 else ""
@@ -102,7 +101,7 @@ class LinearForm(Form):
         super().__init__(parameters, keys)
 
     def act(self, values: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-        """Decide for many observations at once; sums run in a fixed order, so that they are equal however many there are."""
+        """Decide for n observations at once. Sums run in a fixed order, so that they do not depend on n."""
         columns = []
         for start in range(0, values.shape[1], self._width):
             score = np.zeros(len(values))
@@ -115,7 +114,7 @@ class LinearForm(Form):
         return np.asarray(scores[:, 0] > 0 if scores.shape[1] == 1 else np.argmax(scores, axis=1), dtype=int)
 
     def formula(self) -> str:
-        """Say how the action is computed."""
+        """Describe in a sentence how the action is computed."""
         terms = " + ".join([f"w_{q.name} x {q.name}" for q in self._inputs] + ["bias"] * self._bias)
         names = [action.name for action in self._spec.actions]
         if self._spec.encoding == "box" and self._spec.size == 1:
@@ -128,18 +127,18 @@ class LinearForm(Form):
 
 
 class TableForm(Form):
-    """An action for each value of a single number, or of several whole numbers together.
+    """A table with an action for each value of one whole number, or for each combination of several.
 
     Args:
-        spec: Of the environment.
-        keys: Of the observation's numbers.
+        spec: The environment's spec.
+        keys: Keys of the observation's numbers.
     """
 
     kind = "table"
 
     def __init__(self, spec: TextSpec, keys: Sequence[str]) -> None:
         if spec.encoding != "discrete":
-            raise UsageError("search: expected named actions for an observation of whole numbers; got actions that are numbers.")
+            raise UsageError("search: expected named actions where the observation is whole numbers; got actions that are numbers.")
         quantities = _quantities(spec, keys)
         self._sizes = tuple(int(quantity.high) + 1 for quantity in quantities)
         self._actions = len(spec.actions)
@@ -161,13 +160,13 @@ class TableForm(Form):
         )
 
     def act(self, values: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-        """Look each action up."""
+        """Look up the action of each of n observations."""
         places = np.ravel_multi_index(tuple(numbers.astype(int).T), self._sizes)
         chosen = values[np.arange(len(values)), places]
         return np.asarray(np.clip(np.floor(chosen), 0, self._actions - 1), dtype=int)
 
     def formula(self) -> str:
-        """Say how the action is computed."""
+        """Describe in a sentence how the action is computed."""
         numbered = ", ".join(f"{i} {name}" for i, name in enumerate(self._names))
         return f"Each parameter is the number of the action that is taken there, its whole part: {numbered}."
 
@@ -176,12 +175,12 @@ def form_of(env: gym.Env[Any, Any], *, bias: bool = True, bounds: tuple[float, f
     """Return the form of policy that fits an environment.
 
     Args:
-        env: One with a `TextSpec`.
+        env: An environment with a `TextSpec`.
         bias: Whether linear scores have a constant term.
-        bounds: Of linear parameters.
+        bounds: Least and greatest value of linear parameters.
 
     Raises:
-        UsageError: If nothing that it shows is a number.
+        UsageError: If the observation contains no numbers.
     """
     spec, space = text_spec(env), env.observation_space
     keys = [key for key, field in spec.fields.items() if field.quantities]
@@ -202,7 +201,7 @@ def _quantities(spec: TextSpec, keys: Sequence[str]) -> list[Quantity]:
 
 
 def _outputs(spec: TextSpec) -> list[str]:
-    """Return what a linear policy has a score for."""
+    """Return the names of the scores of a linear policy."""
     if spec.encoding == "box":
         return [f"number {i + 1}" for i in range(spec.size)]
     return ["second"] if len(spec.actions) == 2 else [action.name for action in spec.actions]

@@ -1,4 +1,4 @@
-"""`MixedPolicy`: a policy that now and then plays the expert's action, or any action."""
+"""`MixedPolicy`: another policy, with some of its actions replaced by the expert's or by random ones."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from gym_text_policies.records import Decision, Turn
 
 
 class MixedPolicy(Policy):
-    """Play what another policy decides, but now and then the expert's action, and now and then any action.
+    """Plays another policy's actions, but replaces some of them at random.
 
     Args:
         player: The other policy.
-        noise: Probability of any action that can be said now.
-        expert_share: Probability of the expert's action.
+        noise: Probability of a random action. It is drawn first.
+        expert_share: Probability of the expert's action in a step without noise, where the expert has one.
     """
 
     def __init__(self, player: Policy, *, noise: float = 0.0, expert_share: float = 0.0) -> None:
@@ -29,23 +29,23 @@ class MixedPolicy(Policy):
 
     @property
     def remote(self) -> bool:
-        """Whether its player is."""
+        """Whether the other policy waits for a provider."""
         return self._player.remote
 
     @property
     def config(self) -> dict[str, Any]:
-        """The player's, and both probabilities."""
+        """The other policy's configuration, and both probabilities."""
         mixed = {"noise": self._noise, "expert_share": self._expert_share}
         return {"kind": "mixed", "player": self._player.config, **mixed, "seed": self.seed}
 
     def wrap(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
-        """Put on the player's wrappers, and show the expert's action."""
+        """Put on the other policy's wrappers, and the one that shows the expert's action if it is needed."""
         if not self._expert_share:
             return self._player.wrap(env)
         return self._player.wrap(GoldPolicy(self.spec).wrap(env))
 
     def decide(self, turns: Sequence[Turn]) -> list[Decision]:
-        """Let the player decide, then replace some of its decisions."""
+        """Let the other policy decide, then replace some of its decisions."""
         return [self._mixed(turn, decision) for turn, decision in zip(turns, self._player.decide(turns), strict=True)]
 
     def _mixed(self, turn: Turn, decision: Decision) -> Decision:

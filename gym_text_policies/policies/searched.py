@@ -1,4 +1,4 @@
-"""`SearchedPolicy`: parameters that a search has found, as a policy like the others."""
+"""`SearchedPolicy`: a policy with the parameters that a search has found."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from gym_text_policies.records import Decision, Turn
 
 
 class SearchedPolicy(Policy):
-    """Act by a form of policy and the values of its parameters.
+    """A form of policy with values of its parameters.
 
     Args:
-        form: Of the policy.
-        values: Of its parameters.
+        form: The form of the policy.
+        values: The values of its parameters.
         env: The environment to play.
     """
 
@@ -46,22 +46,22 @@ class SearchedPolicy(Policy):
 
 
 def policy_record(form: Form, values: Sequence[float], **about: Any) -> dict[str, Any]:
-    """Return what `load_searched` reads, as plain JSON.
+    """Return the contents of a ``policy.json``, which `load_searched` reads.
 
     Args:
-        form: Of the policy.
-        values: Of its parameters.
-        about: Where it comes from.
+        form: The form of the policy.
+        values: The values of its parameters.
+        about: More keys: how the policy was found.
     """
     parameters = {parameter.name: value for parameter, value in zip(form.parameters, values, strict=True)}
     return {"policy": form.kind, "parameters": parameters, **about}
 
 
 def load_searched(path: str | Path, env: gym.Env[Any, Any]) -> SearchedPolicy:
-    """Return the policy of a file ``policy.json`` that a search wrote.
+    """Return the policy of a ``policy.json`` that a search wrote.
 
     Raises:
-        UsageError: If there is no such file, or its parameters are not those of this environment's policies.
+        UsageError: If the file cannot be read, or its parameters do not fit the environment.
     """
     try:
         record = json.loads(Path(path).read_text("utf-8"))

@@ -1,4 +1,4 @@
-"""A language model as the optimiser: it sees what was tried, and says what to try next."""
+"""A language model as the optimiser: it is shown earlier evaluations and proposes the next parameters."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ class Asking:
     """How the model is asked."""
 
     prompt: Literal["numeric", "semantic"] = "numeric"
-    """numeric: the model optimises an unnamed function. semantic: it is told the task, the parameters' meaning and how it went."""
+    """numeric: the model optimises an unnamed function. semantic: it is also told the task, the meanings, how episodes went."""
     batch: int = 1
-    """Proposals that the model makes from one prompt, each an answer of its own; all are evaluated before it is asked again."""
+    """Proposals from one prompt, each in an answer of its own. All of them are evaluated before the next prompt."""
     conversation: bool = False
-    """Whether each evaluation is a turn of one conversation, instead of a line in a single prompt."""
+    """Whether each evaluation is a turn of a conversation, instead of a line in a single prompt."""
     structured: bool = True
-    """Whether the answer has to be a JSON object of the parameters."""
+    """Whether the answer must be a JSON object of the parameters."""
     reasons: bool = True
     """Whether the model gives a reason before its numbers."""
     buffer_size: int = 20
-    """Evaluations that the model is shown: the best half of them, and the latest."""
+    """Most evaluations that the model is shown: one half are the best, the others the latest."""
     search_std: float = 1.0
-    """Hint to the model: how far from good parameters to look."""
+    """A hint to the model: how far from good parameters to look."""
     optimum: float | None = None
-    """Greatest possible value, if the model is to be told; the record says whether it was."""
+    """Greatest possible value. None does not tell the model. It is part of the run's configuration."""
     retries: int = 3
-    """Times that an unusable answer is asked for again before a random proposal stands in."""
+    """How often an unusable answer is asked for again, before a random proposal replaces it."""
     temperature: float = 1.0
-    """Of the model; 0 takes the most probable answer."""
+    """Sampling temperature of the model; 0 takes the most probable answer."""
     max_tokens: int | None = None
-    """Most tokens of an answer; none is enough for the numbers and a short reason."""
+    """Most tokens of an answer. None leaves room for the numbers and a short reason."""
 
     def __post_init__(self) -> None:
         check_choice("prompt", self.prompt, ("numeric", "semantic"))
@@ -55,34 +55,35 @@ class Asking:
         if not self.search_std > 0 or not 0 <= self.temperature <= 100:
             raise UsageError("expected search_std above 0 and temperature from 0 to 100.")
         if self.batch > 1 and not self.temperature:
-            raise UsageError("batch: expected 1 where the temperature is 0, as all answers would be the same.")
+            raise UsageError(f"batch: expected 1 at temperature 0, where answers are equal; got {self.batch}. Raise temperature.")
 
 
 @dataclass
 class _Draft:
-    """A proposal while the model is asked for it."""
+    """A proposal in the making."""
 
     index: int
-    """Of the evaluation."""
+    """Index of its evaluation."""
     messages: list[Message]
+    """The prompt, with rejected answers and the reasons."""
     answers: list[Answer] = field(default_factory=list)
     rejections: list[str] = field(default_factory=list)
     chosen: tuple[float, ...] | None = None
 
 
 class ModelOptimiser(Optimiser):
-    """Ask a language model.
+    """Asks a language model.
 
-    An answer without the right numbers, outside the bounds, or tried before is asked for again with the reason; after `retries` of
-    them a random proposal stands in, and says so.
+    An answer is rejected if its numbers are not the right ones, are out of bounds or were tried before. The model is told why and
+    asked again. After `retries` more rejections a random proposal replaces it; its source is "random instead".
 
     Args:
-        form: Of the policy.
-        seed: Of all that is drawn at random.
+        form: The form of the policy.
+        seed: Seed of all random numbers.
         backend: The model.
-        asking: How it is asked.
-        spec: What the task is; only the semantic prompt tells it.
-        start: Number of evaluations before its own.
+        asking: How the model is asked.
+        spec: The task, which only the semantic prompt describes.
+        start: Number of evaluations before its first one.
     """
 
     def __init__(self, form: Form, seed: int, backend: Backend, asking: Asking, spec: TextSpec, *, start: int = 0) -> None:
@@ -96,7 +97,7 @@ class ModelOptimiser(Optimiser):
         self._shown = _renamed(form.parameters) if asking.prompt == "numeric" else form.parameters
 
     def propose(self, history: Sequence[Evaluation]) -> list[Proposal]:
-        """Return the rest of what the model proposes from its present prompt, random ones in place of what cannot be used."""
+        """Return the rest of the proposals from the current prompt. Random ones replace those that cannot be used."""
         done = (len(history) - self._start) % self._asking.batch
         known = history[: len(history) - done]
         if len(known) not in self._made:
@@ -104,7 +105,7 @@ class ModelOptimiser(Optimiser):
         return self._made[len(known)][done:]
 
     def _ask(self, history: Sequence[Evaluation], made: Sequence[Evaluation]) -> list[Proposal]:
-        """Return the proposals from one prompt; those that an earlier run has evaluated are not asked for again."""
+        """Return the proposals from one prompt. Those that an earlier run has evaluated (`made`) are not asked for again."""
         begin, messages = time.perf_counter(), self.messages(history)
         drafts = [_Draft(len(history) + i, list(messages)) for i in range(self._asking.batch)]
         for draft, evaluation in zip(drafts, made, strict=False):
@@ -121,7 +122,7 @@ class ModelOptimiser(Optimiser):
         return [*(evaluation.proposal for evaluation in made), *(self._proposal(draft, seconds) for draft in asked)]
 
     def _read(self, draft: _Draft, answer: Answer, history: Sequence[Evaluation], others: Sequence[Sequence[float]]) -> None:
-        """Take the parameters of an answer, or note what to tell the model about it."""
+        """Read the parameters of an answer into a draft, or the reason why it is rejected."""
         draft.answers.append(answer)
         text = answer.text or ""
         try:
@@ -168,14 +169,14 @@ class ModelOptimiser(Optimiser):
             ]
         messages = [*begin, {"role": "user", "content": f"{self._task()}\n\n{self._form_of_answer()}"}]
         for evaluation in sorted(shown, key=lambda evaluation: evaluation.index):
-            said = evaluation.proposal.answers[-1] if evaluation.proposal.source == "model" else self._values(evaluation)
+            answer = evaluation.proposal.answers[-1] if evaluation.proposal.source == "model" else self._values(evaluation)
             known = [other for other in history if other.index <= evaluation.index]
             result = f"It gave {evaluation.value:.2f}. The best so far is {best(known).value:.2f}. Propose the next."
-            messages += [{"role": "assistant", "content": said}, {"role": "user", "content": result}]
+            messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": result}]
         return messages
 
     def _chosen(self, history: Sequence[Evaluation]) -> list[Evaluation]:
-        """Return the evaluations that are shown."""
+        """Return the evaluations that the model is shown."""
         size = self._asking.buffer_size
         if len(history) <= size:
             return list(history)
@@ -210,7 +211,7 @@ class ModelOptimiser(Optimiser):
         return f"{self._values(evaluation)}: {evaluation.value:.2f}"
 
     def _latest(self, history: Sequence[Evaluation]) -> str:
-        """Return what the latest and the best episodes looked like, for the semantic prompt."""
+        """Return summaries of the latest and the best episodes, for the semantic prompt."""
         if self._asking.prompt == "numeric" or not history:
             return ""
         latest, top = history[-1], best(history)
@@ -244,7 +245,7 @@ class ModelOptimiser(Optimiser):
             kind = "integer" if parameter.whole else "number"
             limits = (int(parameter.low), int(parameter.greatest)) if parameter.whole else (parameter.low, parameter.high)
             fields[parameter.name] = {"type": kind, "minimum": limits[0], "maximum": limits[1]}
-            if not parameter.whole:  # without it a small model may write digits for ever
+            if not parameter.whole:  # without this a small model may write digits for ever
                 fields[parameter.name]["multipleOf"] = 10.0 ** (math.floor(math.log10(limits[1] - limits[0])) - 4)
         return {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
 

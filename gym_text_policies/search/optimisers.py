@@ -1,4 +1,4 @@
-"""What proposes parameters: at random, from a list, by CMA-ES, by a Gaussian process, or one after another."""
+"""Optimisers that propose parameters: random, zero, a list, CMA-ES, a Gaussian process, or two of them in turn."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ _STREAMS = ("random", "cma", "gp", "model", "fallback")
 
 
 def generator(seed: int, stream: str, index: int) -> np.random.Generator:
-    """Return the generator of one proposal: the same in every process, and whatever was proposed before."""
+    """Return the random generator of one proposal. It depends on the arguments alone, not on earlier proposals."""
     return np.random.default_rng([seed, _STREAMS.index(stream), index])
 
 
 class Optimiser(ABC):
-    """From the evaluations so far to the next proposals. Equal evaluations give equal proposals: so a run can go on after a kill.
+    """Proposes parameters, given the evaluations so far.
+
+    Equal evaluations give equal proposals, so a killed search can continue.
 
     Args:
-        form: Of the policy, for the bounds of its parameters.
-        seed: Of all that is drawn at random.
+        form: The form of the policy; it has the bounds of the parameters.
+        seed: Seed of all random numbers.
     """
 
     def __init__(self, form: Form, seed: int) -> None:
@@ -35,48 +37,48 @@ class Optimiser(ABC):
 
     @abstractmethod
     def propose(self, history: Sequence[Evaluation]) -> list[Proposal]:
-        """Return what to try next; of several, some or all are evaluated before it is asked again."""
+        """Return the next proposals. At least the first of them is evaluated before the next call."""
 
     def unit(self, parameters: Sequence[float]) -> np.ndarray:
-        """Return parameters as places in the unit cube."""
+        """Scale parameters to the unit cube."""
         return np.asarray((np.array(parameters) - self.form.low) / (self.form.high - self.form.low))
 
     def parameters(self, unit: np.ndarray) -> tuple[float, ...]:
-        """Return the parameters at a place in the unit cube."""
+        """Scale a point of the unit cube to parameters."""
         values = self.form.low + np.clip(unit, 0, 1) * (self.form.high - self.form.low)
         return tuple(np.clip(values, self.form.low, self.form.high).tolist())
 
 
 class RandomOptimiser(Optimiser):
-    """Draw each parameter evenly from its bounds."""
+    """Draws each parameter uniformly within its bounds."""
 
     ahead = 64
-    """Proposals at once; none depends on a result."""
+    """Proposals of one call. They depend on no result."""
 
     def propose(self, history: Sequence[Evaluation]) -> list[Proposal]:
         """Return the next proposals."""
         return [Proposal(self.draw(len(history) + i), "random") for i in range(self.ahead)]
 
     def draw(self, index: int) -> tuple[float, ...]:
-        """Return the proposal of an evaluation."""
+        """Return the proposal of the evaluation with this index."""
         return self.parameters(generator(self.seed, "random", index).uniform(size=len(self.form.parameters)))
 
 
 class ZeroOptimiser(Optimiser):
-    """Propose zeros: what a search has to beat that only ever looks there."""
+    """Proposes zeros: the baseline of doing nothing."""
 
     def propose(self, history: Sequence[Evaluation]) -> list[Proposal]:
-        """Return zeros, as often as is fastest."""
+        """Return zeros, as many as `RandomOptimiser` proposes at once."""
         zeros = tuple(np.clip(np.zeros(len(self.form.low)), self.form.low, self.form.high).tolist())
         return [Proposal(zeros, "zero")] * RandomOptimiser.ahead
 
 
 class ScriptedOptimiser(Optimiser):
-    """Propose what a list says.
+    """Proposes the rows of a list.
 
     Args:
-        form: Of the policy.
-        script: Parameters of each proposal.
+        form: The form of the policy.
+        script: The parameters of each proposal.
     """
 
     def __init__(self, form: Form, script: Sequence[Sequence[float]]) -> None:
@@ -97,15 +99,15 @@ class ScriptedOptimiser(Optimiser):
 class CmaOptimiser(Optimiser):
     """CMA-ES, by the package `cma` (https://github.com/CMA-ES/pycma), in the unit cube.
 
-    Begun with evaluations of another optimiser it starts at the best of them, else at a random place. Where it has converged it
-    starts again at a random place, or at the best so far, in turn. The best is of those in which an episode succeeded, where there
-    are any: next to a policy that returns most by doing nothing there is nothing to find.
+    After another optimiser, it starts at the best evaluation so far, otherwise at a random point. When it has converged, it
+    restarts, at a random point and at the best evaluation in turn. Evaluations in which an episode succeeded are preferred as the
+    best: near a policy that has the greatest return by doing nothing, there is nothing better to find.
 
     Args:
-        form: Of the policy.
-        seed: Of all that is drawn at random.
-        sigma: First step size, as a share of the range of the parameters.
-        start: Number of evaluations before its own.
+        form: The form of the policy.
+        seed: Seed of all random numbers.
+        sigma: First step size, as a fraction of the range of the parameters.
+        start: Number of evaluations before its first one.
     """
 
     def __init__(self, form: Form, seed: int, *, sigma: float, start: int = 0) -> None:
@@ -121,48 +123,49 @@ class CmaOptimiser(Optimiser):
         self._starts = 0
 
     def propose(self, history: Sequence[Evaluation]) -> list[Proposal]:
-        """Return the rest of the present generation, or the next one."""
+        """Return the rest of the current generation, or the next generation."""
         while len(history) - self._told >= len(self._asked):
             if self._asked:
                 values = [-evaluation.value for evaluation in history[self._told : self._told + len(self._asked)]]
                 with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # of flat values, which a task may well give
+                    warnings.simplefilter("ignore")  # of equal values, which are common in some tasks
                     self._strategy.tell(self._asked, values)
                 self._told += len(self._asked)
             if self._strategy is None or self._strategy.stop():
                 self._begin(history[: self._told])
             self._asked = self._strategy.ask()
-        return [Proposal(self.parameters(place), "cma") for place in self._asked[len(history) - self._told :]]
+        return [Proposal(self.parameters(point), "cma") for point in self._asked[len(history) - self._told :]]
 
     def _begin(self, history: Sequence[Evaluation]) -> None:
         rng = generator(self.seed, "cma", self._starts)
         at_best = bool(history) and (self._start > 0) == (self._starts % 2 == 0)
         solved = [evaluation for evaluation in history if evaluation.successes]
-        place = self.unit(best(solved or history).parameters) if at_best else rng.uniform(size=len(self.form.parameters))
+        point = self.unit(best(solved or history).parameters) if at_best else rng.uniform(size=len(self.form.parameters))
         options = {
             "bounds": [0, 1],
             "verbose": -9,
-            "seed": np.nan,  # it would seed numpy's global generator
+            "seed": np.nan,  # a number would seed numpy's global generator
             "randn": lambda *shape: rng.standard_normal(shape),
             "verb_log": 0,
         }
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            self._strategy = self._cma.CMAEvolutionStrategy(place, self._sigma, options)
+            self._strategy = self._cma.CMAEvolutionStrategy(point, self._sigma, options)
         self._starts += 1
 
 
 class GpOptimiser(Optimiser):
-    """A Gaussian process of scikit-learn and the expected improvement, in the unit cube.
+    """A Gaussian process of scikit-learn with expected improvement, in the unit cube.
 
-    A Matérn kernel (5/2) with a length for each parameter and noise, fitted to the likelihood after each tenth evaluation; the next
-    proposal is the best of many random places and of places near the best so far. Only a thousand evaluations or so are practical.
+    The kernel is Matérn (5/2) with a length for each parameter, and noise. It is fitted by maximum likelihood after every tenth
+    evaluation. The next proposal is the best of many random points and of points near the best so far. More than about a thousand
+    evaluations take too long.
 
     Args:
-        form: Of the policy.
-        seed: Of all that is drawn at random.
-        start: Number of evaluations before its own.
-        first: Random proposals before the first fit, where there are no evaluations before its own.
+        form: The form of the policy.
+        seed: Seed of all random numbers.
+        start: Number of evaluations before its first one.
+        first: Least number of evaluations before the first fit. What is missing is proposed at random.
     """
 
     def __init__(self, form: Form, seed: int, *, start: int = 0, first: int = 10) -> None:
@@ -174,40 +177,40 @@ class GpOptimiser(Optimiser):
         self._fitted = 0
 
     def propose(self, history: Sequence[Evaluation]) -> list[Proposal]:
-        """Return the place of greatest expected improvement."""
+        """Return the candidate with the greatest expected improvement."""
         n = len(history)
         if n < self._first:
             return [Proposal(self._random.draw(i), "gp") for i in range(n, self._first)]
         from scipy import stats
 
         rng = generator(self.seed, "gp", n)
-        places = np.array([self.unit(evaluation.parameters) for evaluation in history])
+        points = np.array([self.unit(evaluation.parameters) for evaluation in history])
         found = np.array([evaluation.value for evaluation in history])
         values = _standardised(found)
         fit_at = n - n % 10 if n - n % 10 >= self._first else self._first
         if self._kernel is None or self._fitted != fit_at:
-            self._kernel, self._fitted = self._fit(places[:fit_at], _standardised(found[:fit_at]), None).kernel_, fit_at
-        model = self._fit(places, values, self._kernel)
-        around = places[np.argmax(values)] + rng.normal(scale=0.05, size=(500, places.shape[1]))
-        candidates = np.clip(np.concatenate([rng.uniform(size=(1500, places.shape[1])), around]), 0, 1)
+            self._kernel, self._fitted = self._fit(points[:fit_at], _standardised(found[:fit_at]), None).kernel_, fit_at
+        model = self._fit(points, values, self._kernel)
+        around = points[np.argmax(values)] + rng.normal(scale=0.05, size=(500, points.shape[1]))
+        candidates = np.clip(np.concatenate([rng.uniform(size=(1500, points.shape[1])), around]), 0, 1)
         mean, std = model.predict(candidates, return_std=True)
         gain = mean - values.max()
         z = gain / np.maximum(std, 1e-9)
         improvement = gain * stats.norm.cdf(z) + std * stats.norm.pdf(z)
         return [Proposal(self.parameters(candidates[int(np.argmax(improvement))]), "gp")]
 
-    def _fit(self, places: np.ndarray, values: np.ndarray, kernel: Any) -> Any:
-        """Return the process given the evaluations; without a kernel, with the likeliest one."""
+    def _fit(self, points: np.ndarray, values: np.ndarray, kernel: Any) -> Any:
+        """Return the process fitted to the evaluations. Without a kernel, the kernel is fitted too."""
         from sklearn.gaussian_process import GaussianProcessRegressor
         from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
         given = kernel or (
-            ConstantKernel(1.0, (0.01, 100)) * Matern([0.3] * places.shape[1], (0.01, 10), nu=2.5) + WhiteKernel(0.01, (1e-6, 1))
+            ConstantKernel(1.0, (0.01, 100)) * Matern([0.3] * points.shape[1], (0.01, 10), nu=2.5) + WhiteKernel(0.01, (1e-6, 1))
         )
         model = GaussianProcessRegressor(given, optimizer="fmin_l_bfgs_b" if kernel is None else None)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of lengths at their limits
-            return model.fit(places, values)
+            warnings.simplefilter("ignore")  # of kernel lengths at their bounds
+            return model.fit(points, values)
 
 
 def _standardised(values: np.ndarray) -> np.ndarray:
@@ -215,12 +218,12 @@ def _standardised(values: np.ndarray) -> np.ndarray:
 
 
 class Then(Optimiser):
-    """One optimiser, and from a certain evaluation on another, which knows all evaluations before.
+    """Two optimisers, one after the other. The second is given the evaluations of the first.
 
     Args:
-        first: The one.
-        second: The other.
-        at: Evaluations after which the other takes over.
+        first: The first optimiser.
+        second: The second optimiser.
+        at: Number of evaluations before the second takes over.
     """
 
     def __init__(self, first: Optimiser, second: Optimiser, at: int) -> None:
@@ -228,6 +231,6 @@ class Then(Optimiser):
         self._first, self._second, self._at = first, second, at
 
     def propose(self, history: Sequence[Evaluation]) -> list[Proposal]:
-        """Return the proposals of whose turn it is."""
+        """Return the proposals of the optimiser whose turn it is."""
         left = self._at - len(history)
         return self._first.propose(history)[:left] if left > 0 else self._second.propose(history)

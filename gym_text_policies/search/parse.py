@@ -1,4 +1,4 @@
-"""From a model's words to parameters: named or bare numbers, in brackets, in scientific notation, or JSON."""
+"""Read parameters from a model's answer: JSON, named numbers, numbers in brackets, or bare numbers."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _NUMBER = NUMBER.pattern
 
 
 class RejectedError(Exception):
-    """An answer that cannot be used; the message says why, to the model."""
+    """An answer that cannot be used. The message tells the model why."""
 
 
 def parse_parameters(answer: str, parameters: Sequence[Parameter]) -> tuple[float, ...]:
-    """Return the values of the parameters that an answer names.
+    """Return the parameters that an answer proposes.
 
-    JSON counts first, then numbers behind names, then the last bracket of the right length, then all the numbers of the answer, if
-    there are as many as parameters.
+    These are tried in order: JSON; numbers behind the parameters' names; the last bracket with the right number of numbers; all
+    numbers of the answer, if there is one for each parameter.
 
     >>> pair = [Parameter("p1", "", -6, 6), Parameter("p2", "", -6, 6)]
     >>> parse_parameters("Go further: p1 = 1.5, p2 = -2e-1", pair)
@@ -47,7 +47,7 @@ def parse_parameters(answer: str, parameters: Sequence[Parameter]) -> tuple[floa
 
 
 def check_new(values: Sequence[float], history: Sequence[Evaluation], others: Sequence[Sequence[float]] = ()) -> None:
-    """Raise `RejectedError` if parameters were tried before, or are among others that will be, to five digits."""
+    """Raise `RejectedError` if parameters were tried before, or equal other proposals. They are compared to five digits."""
     shown = [f"{value:.5g}" for value in values]
     for evaluation in history:
         if [f"{value:.5g}" for value in evaluation.parameters] == shown:
@@ -57,7 +57,7 @@ def check_new(values: Sequence[float], history: Sequence[Evaluation], others: Se
 
 
 def reason_of(answer: str) -> str | None:
-    """Return the words of an answer that are not its numbers."""
+    """Return the reason that an answer gives: the field ``reason`` of its JSON, otherwise the whole answer."""
     for value in _objects(answer):
         if isinstance(value.get("reason"), str):
             return str(value["reason"]).strip() or None
@@ -65,6 +65,7 @@ def reason_of(answer: str) -> str | None:
 
 
 def _objects(answer: str) -> list[dict[str, Any]]:
+    """Return the JSON objects in an answer."""
     decoder, found, place = json.JSONDecoder(), [], answer.find("{")
     while place >= 0:
         try:
@@ -100,7 +101,7 @@ def _number(value: Any) -> float | None:
 
 
 def _named(answer: str, names: Sequence[str]) -> list[float]:
-    """Return the last number behind each name; nothing unless each has one."""
+    """Return the last number behind each name, or an empty list if a name has none."""
     values = []
     for name in names:
         found = re.findall(rf"(?<!\w){re.escape(name)}\W{{0,4}}?\s*(?:=|:|is|to|of)\s*({_NUMBER})", answer, re.IGNORECASE)

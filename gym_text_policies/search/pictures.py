@@ -1,4 +1,4 @@
-"""Pictures of a search: the return over evaluations, the path through the parameters, an episode's state and action, a GIF."""
+"""Pictures of a search: returns, the path through the parameters, and an episode as plots and as a GIF."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _FRAME = 40
 
 
 def draw_all(config: SearchConfig, found: Found) -> list[str]:
-    """Draw all pictures of a search into its folder; return their paths.
+    """Draw all pictures of a search into its folder and return their paths.
 
-    A GIF is drawn where the environment can draw itself here.
+    There is no GIF if the environment cannot draw itself here.
     """
     folder = Path(config.folder) / "pictures"
     folder.mkdir(parents=True, exist_ok=True)
@@ -45,7 +45,7 @@ def draw_all(config: SearchConfig, found: Found) -> list[str]:
 
 
 def draw_returns(history: Sequence[Evaluation], path: Path, title: str) -> None:
-    """Draw the value of each evaluation, by what proposed it, and the best so far."""
+    """Draw the value of each evaluation, coloured by who proposed it, and the best value so far."""
     figure, axes = _figure()
     values = np.array([evaluation.value for evaluation in history])
     for source in dict.fromkeys(evaluation.proposal.source for evaluation in history):
@@ -58,7 +58,7 @@ def draw_returns(history: Sequence[Evaluation], path: Path, title: str) -> None:
 
 
 def draw_path(history: Sequence[Evaluation], names: Sequence[str], path: Path) -> None:
-    """Draw where evaluations lie in the plane of the first two parameters, in their order, coloured by value."""
+    """Draw the first two parameters of each evaluation, connected in order and coloured by value."""
     figure, axes = _figure()
     places = np.array([evaluation.parameters[:2] for evaluation in history])
     values = [evaluation.value for evaluation in history]
@@ -74,7 +74,7 @@ def draw_path(history: Sequence[Evaluation], names: Sequence[str], path: Path) -
 
 
 def draw_trajectory(config: SearchConfig, evaluation: Evaluation, path: Path) -> None:
-    """Draw what was observed and done over the first rollout of an evaluation."""
+    """Draw the observed numbers and the actions over the first rollout of an evaluation."""
     evaluator = Evaluator(config.task)
     try:
         ((rollout, *_),) = evaluator([evaluation.parameters])
@@ -95,7 +95,7 @@ def draw_trajectory(config: SearchConfig, evaluation: Evaluation, path: Path) ->
 
 
 def draw_gif(config: SearchConfig, evaluation: Evaluation, path: Path) -> bool:
-    """Draw the first rollout of an evaluation as an animation; return False where the environment cannot draw itself here."""
+    """Write the first rollout of an evaluation as a GIF. Return False if the environment cannot draw itself here."""
     try:
         prepare_pygame("box2d")
         env = config.task.make(render_mode="rgb_array")
@@ -103,7 +103,7 @@ def draw_gif(config: SearchConfig, evaluation: Evaluation, path: Path) -> bool:
         return False
     try:
         frames = _frames(config, env, evaluation)
-    except Exception:  # the renderer's own errors, where there is no display, are of many kinds
+    except Exception:  # renderers raise errors of many kinds where there is no display
         return False
     finally:
         env.close()
