@@ -73,7 +73,7 @@ class Budget:
     """Limits on what all calls of one backend spend.
 
     Before a call its upper bound is reserved, so that calls in flight cannot pass a limit together. A call that could pass a limit
-    waits while others are in flight, as they may spend less than they reserved. The bound counts every byte of the prompt as a token.
+    waits while others are in flight, as they may spend less than they reserved. The bound counts each byte of a prompt as a token.
 
     Args:
         prices: Of the model.
