@@ -127,7 +127,8 @@ class LunarLanderEnv(TextEnv):
 
     A lander starts at the top of the screen with a random push. It must come to rest between two flags. The world has two
     dimensions, and each of the three engines is on or off. The dynamics are `LunarLander-v3`'s
-    (https://gymnasium.farama.org/environments/box2d/lunar_lander/), unchanged: this environment holds a LunarLander and describes it.
+    (https://gymnasium.farama.org/environments/box2d/lunar_lander/), unchanged: this environment holds a LunarLander and describes
+    it.
 
     ## Action Space
 

@@ -74,8 +74,8 @@ class MountainCarContinuousEnv(TextEnv):
 
     ## Description
 
-    A car stands in a valley between two hills. It must reach the flag on the right hill; its engine is too weak to climb directly. The
-    dynamics are `MountainCarContinuous-v0`'s (https://gymnasium.farama.org/environments/classic_control/mountain_car_continuous/),
+    A car stands in a valley between two hills. It must reach the flag on the right hill; its engine is too weak to climb directly.
+    The dynamics are `MountainCarContinuous-v0`'s (https://gymnasium.farama.org/environments/classic_control/mountain_car_continuous/),
     unchanged: this environment holds a MountainCarContinuous and describes it.
 
     ## Action Space

@@ -268,7 +268,7 @@ class TextEnv(gym.Env[Observation, Any]):
         return self.text_spec.decode(action, obs)
 
     def _warn_of_limit(self, needed: int) -> None:
-        """Warn if the step limit is the registered one and too short for the expert; a limit that the user chose needs no warning."""
+        """Warn if the step limit is the registered one and too short for the expert; a limit that the user chose is no mistake."""
         registered = gym.registry[self.spec.id].max_episode_steps if self.spec and self.spec.id in gym.registry else None
         if self.spec is None or registered is None or needed <= registered:
             return

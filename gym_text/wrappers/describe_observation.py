@@ -37,7 +37,7 @@ class DescribeObservation(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
     Args:
         env: Any environment whose actions are `Discrete` or a one-dimensional `Box` with one lower and one upper limit.
         spec: What a player must know. None takes the description that ships; see `gym_text.descriptions`.
-        describe: Turns the environment's own observation into words; by default the names of the numbers in `spec`, with their values.
+        describe: Turns the environment's own observation into words; by default the numbers' names in `spec`, with their values.
         fold: None passes seeds on unchanged; ``train``, ``dev`` and ``test`` shift them into ranges that never meet.
     """
 

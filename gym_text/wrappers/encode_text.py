@@ -31,7 +31,7 @@ _WORD = re.compile(r"\w+|[^\w\s]|\n")
 
 
 class EncodeText(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
-    """Turn texts in an observation into arrays: the space is a `Dict` of one-dimensional `Box` spaces, as stable-baselines3 takes it.
+    """Turn texts in an observation into arrays: the space is a `Dict` of one-dimensional `Box` spaces, for stable-baselines3.
 
     | field | becomes |
     |---|---|
@@ -43,7 +43,8 @@ class EncodeText(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
     A word's id is a checksum of its letters in lower case: it is the same everywhere and needs no vocabulary, but now and then two
     words have the same id. A byte's id is its value. ``info``, with its ``action_mask``, and `action_masks` stay as they are.
 
-    Make it the outermost wrapper: our own policies read texts. ``env.observation(obs)`` encodes a text observation for a trained model.
+    Make it the outermost wrapper: our own policies read texts. ``env.observation(obs)`` encodes a text observation, as a trained
+    model wants it.
 
     >>> env = EncodeText(gym.make("gym_text:BabyAIText-v0"))
     >>> obs, info = env.reset(seed=0)
@@ -112,7 +113,7 @@ class EncodeText(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
         return self._encode(key, missing + parts, n * (self._length + self._name_length))
 
     def _encode(self, key: str, texts: Sequence[tuple[str, int]], size: int) -> np.ndarray:
-        """Return an array of `size` ids. Each text comes with its number of places: longer ones are cut, shorter ones padded with 0."""
+        """Return an array of `size` ids. Each text has a number of places: it is cut, or padded with 0."""
         array, start = np.zeros(size, dtype=np.int32), 0
         for text, length in texts:
             ids = self._ids(text)

@@ -22,7 +22,7 @@ from gym_text.errors import UsageError, check_choice, check_int, import_extra
 from gym_text.text_env import Expert
 from gym_text.wrappers.exchange_names import ExchangeNames, Names
 from gym_text_policies.environments import check_no_fold, environment_maker
-from gym_text_policies.policies.config import Depth, PolicyConfig
+from gym_text_policies.policies.config import PolicyConfig, PromptOptions
 from gym_text_policies.records import Episode
 from gym_text_policies.rollout import MakeEnv
 from gym_text_policies.training.checkpoints import State, load_checkpoint, replace_folder, save_checkpoint, save_weights
@@ -43,7 +43,7 @@ FREE = ("folder", "iterations", "tokens_per_pass", "compiled")
 
 
 @dataclass(frozen=True)
-class OnPolicyConfig:
+class OnPolicyConfig(PromptOptions):
     """Settings that all on-policy training has."""
 
     folder: str = "runs/on-policy"
@@ -57,12 +57,6 @@ class OnPolicyConfig:
     interchangeable: tuple[str, ...] = ()
     """Names, such as those of foods, that are exchanged with each other in each episode. The model then has to read what the text
     says of a thing, and cannot remember what its name means in the train fold. See gym-text sft."""
-    strategy: str | None = None
-    """How the model is prompted: a template's name or path. Default: as the adapter was trained, else chat."""
-    history: Depth | None = None
-    """Earlier steps that the model is shown, or all. Default: as the adapter was trained, else all."""
-    with_reward: bool | None = None
-    """Whether the prompt says what is rewarded. Default: as the adapter was trained, else no."""
     iterations: int = 50
     """How often it plays and learns; a run that is done goes on if this is raised."""
     episodes: int = 16
@@ -132,9 +126,8 @@ class OnPolicyConfig:
 
     @functools.cached_property
     def prompting(self) -> PolicyConfig:
-        """How the model is prompted."""
-        given = PolicyConfig(strategy=self.strategy, history=self.history, with_reward=self.with_reward, mode="choose")
-        return trained_as(given, self.adapter)
+        """How the model is prompted: as given, else as the adapter was trained, else as new adapters are."""
+        return trained_as(self.asking(self.model, mode="choose"), self.adapter)
 
     def env_maker(self, name: str, expert: Expert = "off") -> MakeEnv:
         """Return a function that makes an environment of the train fold, with names exchanged if there are any."""

@@ -10,7 +10,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gym_text.errors import import_extra
-from gym_text_policies.store import EpisodeStore
+from gym_text_policies.store import RunFolder
 
 if TYPE_CHECKING:
     import torch
@@ -46,7 +46,7 @@ def claim(run: str, config: Any, free: Sequence[str]) -> Iterator[None]:
         yield
         return
     settings = {name: value for name, value in dataclasses.asdict(config).items() if name not in free}
-    with EpisodeStore(config.folder, {"run": run, **settings}):
+    with RunFolder(config.folder, {"run": run, **settings}):
         yield
 
 
