@@ -41,7 +41,7 @@ PLAYERS = {
     "random": "random",
     "the base, asked alike": "SmolLM2-135M, not tuned",
     "{}-sft, greedy": "after SFT",
-    "{}-ppo, greedy": "then PPO",
+    "{}-ppo, greedy": "then PPO *",
     "gold (expert)": "the expert",
 }
 """Rows of these results, and what they are called."""
@@ -83,7 +83,7 @@ def summary_table() -> str:
             form = ".0f" if game == "lunarlander" else ".2f"
             row = rows[place]
             cells.append(f"{number(row['value'], form)}{interval(row['interval'], form)} ({row['episodes']})")
-        lines.append(f"| {name} | {' | '.join(cells)} |")
+        lines.append(f"| {name.replace('*', '\\*')} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
