@@ -17,6 +17,8 @@ from gym_text_policies.commands.envs import run as list_environments
 from gym_text_policies.environments import make_environment, playable_ids
 
 HERE = Path(__file__).parent
+PICTURES = HERE / "pictures"
+"""Committed; ``python benchmarks/pictures.py`` makes them."""
 PAGES = {
     "index.md": "Start",
     "environments.md": "Environments",
@@ -24,7 +26,9 @@ PAGES = {
     "reports.md": "Reports",
     "strategies.md": "Strategies and answers",
     "providers.md": "Providers",
+    "results.md": "Results",
     "training.md": "Training",
+    "training-log.md": "Training log",
     "training-loops.md": "Other training loops",
     "search.md": "Policy search",
     "scale.md": "More machines",
@@ -70,7 +74,8 @@ def environments_page() -> str:
                 f"limit {limit or 'its own'}",
                 "an expert" if has_expert(env) else "no expert",
             ]
-            parts.append(f"## {name}\n\n{', '.join(facts)}.\n\n{as_markdown(inspect.getdoc(type(env.unwrapped)) or '')}\n")
+            picture = f"![{name}, drawn](pictures/environments/{name}.png)" if (PICTURES / "environments" / f"{name}.png").exists() else ""
+            parts.append(f"## {name}\n\n{', '.join(facts)}.\n\n{picture}\n\n{as_markdown(inspect.getdoc(type(env.unwrapped)) or '')}\n")
     parts.append("## Gymnasium's own\n\nPut into words by `DescribeObservation`; `gym-text` commands do so by themselves.\n")
     parts.append("| id | task | actions |\n|---|---|---|")
     for name in playable_ids(gymnasium=True)[len(playable_ids(gymnasium=False)) :]:
@@ -128,6 +133,7 @@ def build(folder: Path) -> Path:
     pages.mkdir(parents=True)
     for path in HERE.glob("*.md"):
         (pages / path.name).write_text(without_outer_links(path.read_text("utf-8")), "utf-8")
+    shutil.copytree(PICTURES, pages / "pictures")
     (pages / "environments.md").write_text(environments_page(), "utf-8")
     (pages / "command-line.md").write_text(command_line_page(), "utf-8")
     nav = ", ".join(f'{{ "{title}" = "{name}" }}' for name, title in PAGES.items() if (pages / name).exists())

@@ -1,13 +1,26 @@
-"""The README says what is there; its code runs as a doctest."""
+"""The README and the results page say what is there; their code runs as a doctest."""
 
+import importlib
 import json
 import re
 from pathlib import Path
+
+import pytest
 
 from gym_text_policies.report import table
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
+RESULTS = (ROOT / "docs/results.md").read_text()
+PAGES = {path: path.read_text() for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))}
+
+
+@pytest.fixture
+def pictures(monkeypatch):
+    pytest.importorskip("PIL")
+    pytest.importorskip("matplotlib")
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    return importlib.import_module("pictures")
 
 
 def test_the_tree_names_every_folder_and_nothing_else():
@@ -24,10 +37,25 @@ def test_the_tree_names_every_folder_and_nothing_else():
     assert folders - named == {"gym_text_policies/backends/"}, "of which the tree has both halves"
 
 
-def test_the_table_is_the_committed_result():
-    assert (ROOT / "benchmarks/results/policies.md").read_text().strip() in README
+def test_the_readme_fits_two_screens():
+    assert README.count("\n") <= 150
+
+
+def test_the_readmes_table_is_made_of_the_committed_results(pictures):
+    assert pictures.summary_table() in README
+
+
+def test_the_benchmarks_table_is_the_committed_result():
+    assert (ROOT / "benchmarks/results/policies.md").read_text().strip() in RESULTS
     record = json.loads((ROOT / "benchmarks/results/policies.json").read_text())
-    assert table.markdown(record["rows"]) in README
+    assert table.markdown(record["rows"]) in RESULTS
+
+
+@pytest.mark.parametrize("name", ["babyai", "cookingworld", "lunarlander"])
+def test_the_tables_of_adapters_are_the_committed_results(name):
+    committed = (ROOT / f"benchmarks/results/adapters_{name}.md").read_text()
+    short, _, _ = committed.partition("\n| environment")
+    assert "gold (expert)" in short and short.strip() in RESULTS
 
 
 def test_the_figures_of_ppo_are_the_committed_result():
@@ -37,3 +65,17 @@ def test_the_figures_of_ppo_are_the_committed_result():
     said = f"PPO wins {ppo['won']} of {ppo['episodes']} unseen levels in {ppo['length']:.1f} steps each "
     said += f"(the expert: {expert['length']:.1f}; the random policy wins {chance['won']})"
     assert said in " ".join((ROOT / "docs/training-loops.md").read_text().split())
+
+
+def test_every_picture_is_there_small_made_by_the_command_and_shown(pictures):
+    shown = {(page.parent / link).resolve() for page, text in PAGES.items() for link in re.findall(r"!\[[^\]]*\]\(([^)]*)\)", text)}
+    made = {pictures.FOLDER / name for name in (*pictures.PICTURES, "report-steps.png")}
+    assert shown == made
+    there = [path for path in pictures.FOLDER.rglob("*") if path.is_file()]
+    assert made <= set(there) and sum(path.stat().st_size for path in there) < 3_000_000
+
+
+def test_links_between_pages_lead_to_a_file():
+    for page, text in PAGES.items():
+        links = re.findall(r"\]\((?!https?:|#)([^)#]+)(?:#[^)]*)?\)", text)
+        assert [link for link in links if not (page.parent / link).exists() and link != "environments.md"] == [], page

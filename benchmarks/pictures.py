@@ -1,0 +1,258 @@
+"""Every picture of the README and the documentation.
+
+``python benchmarks/pictures.py`` makes all of them, ``python benchmarks/pictures.py results learning`` those two. They are drawn from
+the committed results and adapters; the film is an episode that is played for it. The report's picture needs Chromium.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import matplotlib
+import numpy as np
+from browser import Browser, find_browser
+from film import write_film
+from PIL import Image, ImageDraw, ImageFont
+
+import gym_text  # noqa: F401  registers the environments
+from gym_text.errors import unknown_choice
+from gym_text_policies import EpisodeStore, load_policy, rollout
+from gym_text_policies.environments import make_environment, playable_ids
+from gym_text_policies.report import write_report
+from gym_text_policies.report.table import interval, number, wilson_interval
+
+matplotlib.use("agg")
+import matplotlib.pyplot as plt
+
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "docs" / "pictures"
+ADAPTERS = ROOT / "gym_text_policies" / "training" / "adapters"
+SEED = 6
+"""Of the film's episode; it is won, and in one step of twenty the expert would have done something else."""
+GAMES = {"babyai": "BabyAI, five tasks", "cookingworld": "CookingWorld", "lunarlander": "LunarLander"}
+"""Committed results of adapters, ``adapters_NAME.json``, and what their environments are called."""
+PLAYERS = {
+    "random": "random",
+    "the base, asked alike": "SmolLM2-135M, not tuned",
+    "{}-sft, greedy": "after SFT",
+    "{}-ppo, greedy": "then PPO *",
+    "gold (expert)": "the expert",
+}
+"""Rows of these results, and what they are called."""
+INK, FAINT, LINE, PAPER, BLUE, ORANGE = "#202124", "#686b70", "#dedcd6", "#faf9f6", "#1a5276", "#9e5200"
+COLOURS = ("#9aa0a6", "#9aa0a6", "#5b9bc4", BLUE, ORANGE)
+"""One for each of `PLAYERS`."""
+SHOWN_AFTER = {"CookingWorldText-v0": 3, "MapReaderText-v0": 3, "LunarLanderLLM-v2": 60, "MountainCarContinuousLLM-v0": 40}
+"""Steps of the expert after which an environment is drawn; the others at their start."""
+STYLE = {
+    **{"font.size": 10, "text.color": INK, "axes.labelcolor": FAINT, "xtick.color": FAINT, "ytick.color": INK},
+    **{"axes.edgecolor": LINE, "axes.facecolor": PAPER, "figure.facecolor": PAPER, "axes.grid": False},
+    **{"axes.spines.top": False, "axes.spines.right": False, "axes.titlesize": 11, "axes.titleweight": "bold"},
+}
+
+
+def figures() -> dict[str, list[dict[str, Any]]]:
+    """Return, for each of `GAMES`, one row for each of `PLAYERS`: value, interval, episodes; successes of several tasks are pooled."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for game in GAMES:
+        rows = json.loads((ROOT / f"benchmarks/results/adapters_{game}.json").read_text())["rows"]
+        found[game] = []
+        for player in PLAYERS:
+            own = [row for row in rows if row["policy"] == player.format(game)]
+            if game == "lunarlander":
+                found[game].append({"value": own[0]["return"], "interval": own[0]["return_interval"], "episodes": own[0]["episodes"]})
+                continue
+            won, played = sum(row["won"] for row in own), sum(row["episodes"] for row in own)
+            found[game].append({"value": won / played, "interval": wilson_interval(won, played), "episodes": played})
+    return found
+
+
+def summary_table() -> str:
+    """Return the README's table of results."""
+    measures = ("BabyAI, five tasks: success", "CookingWorld: success", "LunarLander: return")
+    lines = [f"| | {' | '.join(measures)} |", "|---|---|---|---|"]
+    for place, name in enumerate(PLAYERS.values()):
+        cells = []
+        for game, rows in figures().items():
+            form = ".0f" if game == "lunarlander" else ".2f"
+            row = rows[place]
+            cells.append(f"{number(row['value'], form)}{interval(row['interval'], form)} ({row['episodes']})")
+        lines.append(f"| {name.replace('*', '\\*')} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def results(path: Path) -> None:
+    """Draw the README's table."""
+    found = figures()
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(1, 3, figsize=(9, 2.7), sharey=True, layout="constrained")
+        for axis, (game, name) in zip(axes, GAMES.items(), strict=True):
+            rows = found[game]
+            for place, (row, colour) in enumerate(zip(rows, COLOURS, strict=True)):
+                low, high = row["interval"]
+                axis.barh(place, row["value"], 0.62, color=colour)
+                axis.plot((low, high), (place, place), color=INK, linewidth=1.2, solid_capstyle="butt")
+                form = "{:.0f}" if game == "lunarlander" else "{:.2f}"
+                axis.annotate(
+                    form.format(row["value"]), (max(high, 0), place), (5, 0), textcoords="offset points", va="center", fontsize=9
+                )
+            control = game == "lunarlander"
+            axis.set_title(name, loc="left")
+            axis.set_xlabel("mean return" if control else "success")
+            axis.set_xlim((-240, 390) if control else (0, 1.18))
+            axis.set_xticks((-200, 0, 200) if control else (0, 0.5, 1))
+            axis.axvline(0, color=FAINT, linewidth=0.8)
+            axis.set_yticks(range(len(PLAYERS)), PLAYERS.values())
+            axis.tick_params(length=0)
+            axis.invert_yaxis() if axis is axes[0] else None
+        _save(figure, path)
+
+
+def learning(path: Path) -> None:
+    """Draw how three adapters were made, from their records."""
+    sft = _record("lunarlander-sft")["curve"]
+    ppo = _record("lunarlander-ppo")["curve"]
+    plans = _record("cookingworld-ppo")["earlier"][0]["curve"]
+    with plt.rc_context(STYLE):
+        figure, (left, middle, right) = plt.subplots(1, 3, figsize=(9, 2.7), layout="constrained")
+        loss = np.array([point["loss"] for point in sft])
+        steps = [point["step"] for point in sft]
+        left.plot(steps, loss, color="#a0c6de", linewidth=0.8)
+        left.plot(steps[10:-10], np.convolve(loss, np.ones(21) / 21, "valid"), color=BLUE, linewidth=1.8)
+        left.set(title="lunarlander-sft", xlabel="step of the optimiser", ylabel="loss", ylim=(0, 0.8))
+        _line(middle, ppo, "explained_variance", BLUE)
+        middle.set(title="lunarlander-ppo", ylabel="variance that values explain", ylim=(0, 0.6))
+        _line(right, plans, "length", ORANGE)
+        right.set(title="cookingworld-ppo, by plans", ylabel="steps of 16 train episodes", ylim=(0, 25))
+        _save(figure, path)
+
+
+def _record(adapter: str) -> dict[str, Any]:
+    return dict(json.loads((ADAPTERS / adapter / "training.json").read_text()))
+
+
+def _line(axis: Any, curve: Sequence[dict[str, Any]], name: str, colour: str) -> None:
+    iterations = [point["iteration"] for point in curve]
+    axis.plot(iterations, [point[name] for point in curve], color=colour, marker="o", markersize=4)
+    axis.set_xticks(iterations)
+    axis.set_xlabel("iteration")
+
+
+def _save(figure: Any, path: Path) -> None:
+    figure.savefig(path, dpi=200)
+    plt.close(figure)
+    _shrink(Image.open(path), path)
+
+
+def _shrink(image: Image.Image, path: Path) -> None:
+    """Save a picture as PNG with a palette of 256 colours, which is a third as large."""
+    few = image.convert("RGB").quantize(256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    few.save(path, optimize=True)
+
+
+def cooking(path: Path) -> None:
+    """Play an episode of CookingWorld and film it."""
+
+    def make() -> gym.Env[Any, Any]:
+        return gym.make("CookingWorldText-v0", fold="test", expert="replan")
+
+    with make() as env:
+        policy = load_policy("adapters/cookingworld-sft", env)
+    (episode,) = rollout(make, policy, [SEED])
+    write_film(path, episode, "CookingWorld, a level of the test fold", "SmolLM2-135M with adapters/cookingworld-sft")
+
+
+def environments(path: Path) -> None:
+    """Draw every registered environment as it renders itself, and all of them on one sheet."""
+    names = playable_ids(gymnasium=False)
+    (FOLDER / "environments").mkdir(exist_ok=True)
+    drawn = []
+    for name in names:
+        with make_environment(name, render_mode="rgb_array") as env:
+            _, info = env.reset(seed=0)
+            for action in info["gold_path"][: SHOWN_AFTER.get(name, 0)]:
+                env.step(env.get_wrapper_attr("text_spec").encode(action, {}))
+            image = Image.fromarray(env.render())
+        _shrink(image, FOLDER / "environments" / f"{name}.png")
+        drawn.append(image)
+    columns, width, height, title, gap = 3, 400, 300, 30, 12
+    rows = -(-len(names) // columns)
+    sheet = Image.new("RGB", (columns * (width + gap) + gap, rows * (height + title + gap) + gap), PAPER)
+    pen = ImageDraw.Draw(sheet)
+    font = ImageFont.truetype(Path(matplotlib.get_data_path()) / "fonts/ttf/DejaVuSans-Bold.ttf", 16)
+    for place, (name, image) in enumerate(zip(names, drawn, strict=True)):
+        x, y = gap + place % columns * (width + gap), gap + place // columns * (height + title + gap)
+        pen.text((x + 2, y + 4), name, INK, font)
+        image.thumbnail((width, height), Image.Resampling.LANCZOS)
+        sheet.paste(image, (x + (width - image.width) // 2, y + title + (height - image.height) // 2))
+        pen.rectangle((x, y + title, x + width, y + title + height), outline=LINE)
+    _shrink(sheet, path)
+
+
+def report(path: Path) -> None:
+    """Play three policies in BabyAI, and take a picture of their report in Chromium."""
+    browser = find_browser()
+    if browser is None:
+        print("report: Chromium is not installed; the picture stays as it is", file=sys.stderr)
+        return
+
+    def make() -> gym.Env[Any, Any]:
+        return gym.make("BabyAIText-v0", task="goto", fold="test")
+
+    with tempfile.TemporaryDirectory() as folder:
+        with EpisodeStore(folder) as store, make() as env:
+            for name in ("random", "adapters/babyai-sft", "gold"):
+                for episode in rollout(make, load_policy(name, env), range(12)):
+                    store.append(episode)
+        page = write_report([folder], Path(folder) / "report.html", title="BabyAI, goto")
+        with Browser(browser) as window:
+            window.open(page.resolve().as_uri())
+            window.picture(path, 1100, _top(window, "viewer") - 30)
+            policy = "document.getElementById('pick-policy')"
+            window.run(f"{policy}.value = [...{policy}.options].find((one) => one.value.includes('babyai-sft')).value")
+            window.run(f"{policy}.dispatchEvent(new Event('change'))")
+            window.run("document.getElementById('step').value = 2")
+            window.run("document.getElementById('step').dispatchEvent(new Event('input'))")
+            steps = path.with_name("report-steps.png")
+            window.picture(steps, 1100, 830, _top(window, "viewer") - 10)
+    for made in (path, steps):
+        _shrink(Image.open(made), made)
+
+
+def _top(window: Browser, part: str) -> int:
+    """Return how far down a part of the page begins, in pixels."""
+    window.call("Emulation.setDeviceMetricsOverride", width=1100, height=900, deviceScaleFactor=1, mobile=False)
+    return int(window.run(f"document.getElementById('{part}').getBoundingClientRect().top + window.scrollY"))
+
+
+PICTURES = {
+    "cooking.gif": cooking,
+    "results.png": results,
+    "learning.png": learning,
+    "environments.png": environments,
+    "report.png": report,
+}
+"""Files, and what makes each."""
+
+
+def main(names: Sequence[str]) -> None:
+    """Make the pictures of these names, without their endings, or all."""
+    known = {Path(file).stem: file for file in PICTURES}
+    for name in names:
+        if name not in known:
+            raise unknown_choice("picture", name, known)
+    FOLDER.mkdir(exist_ok=True)
+    for name in names or known:
+        path = FOLDER / known[name]
+        PICTURES[known[name]](path)
+        print(f"{path.relative_to(ROOT)}: {path.stat().st_size / 1000:.0f} kB")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
