@@ -98,7 +98,9 @@ class _Page:
 
     def _notes(self) -> None:
         """Draw the recipe, once it has been read, and what is carried."""
-        observation = self.episode.steps[self.number].observation if self.number < self.episode.length else self.episode.last_observation
+        observation = (
+            self.episode.steps[self.number].observation if self.number < self.episode.length else self.episode.last_observation
+        )
         carried = [line.strip() for line in str(observation["inventory"]).splitlines()[1:] if line.strip()]
         for name, text, y in (("RECIPE", self._recipe(), 366), ("CARRIES", ", ".join(carried) or "nothing", 410)):
             self._write((MARGIN, y + 2), name, 11, FAINT, _BOLD)
@@ -132,7 +134,9 @@ class _Page:
                 self._box((right - 152, y + 6, right - 90, y + 26), 10, CHIP, EXPERT)
                 self._write((right - 121, y + 9), "expert", 12, EXPERT, anchor="ma")
         rest = max(0.0, 1 - sum(known[name] for name in shown))
-        self._write((MIDDLE + 14, 112 + 40 * len(shown)), f"the other {len(known) - len(shown)} together: {_percent(rest)}", 12, FAINT)
+        self._write(
+            (MIDDLE + 14, 112 + 40 * len(shown)), f"the other {len(known) - len(shown)} together: {_percent(rest)}", 12, FAINT
+        )
 
     def verdict(self, step: Step) -> None:
         """Draw what is played, and what the expert says of it."""
@@ -153,13 +157,17 @@ class _Page:
         width = (WIDTH - 2 * MARGIN + gap) / self.episode.length
         for i, step in enumerate(self.episode.steps):
             same = step.decision.action == step.gold_action
-            fill, edge = (CARD, LINE) if i > self.number else (CARD, INK) if i == self.number else (BAR, MODEL) if same else (CHIP, EXPERT)
+            fill, edge = (
+                (CARD, LINE) if i > self.number else (CARD, INK) if i == self.number else (BAR, MODEL) if same else (CHIP, EXPERT)
+            )
             self._box((MARGIN + i * width, HEIGHT - 36, MARGIN + (i + 1) * width - gap, HEIGHT - 24), 3, fill, edge)
 
     def _box(self, corners: tuple[float, float, float, float], radius: int, fill: Any, edge: Any = None, width: int = 1) -> None:
         self._draw.rounded_rectangle([SCALE * value for value in corners], SCALE * radius, fill, edge, SCALE * width)
 
-    def _write(self, place: tuple[float, float], text: str, size: int, colour: Any, font: str = _LETTERS, anchor: str = "la") -> None:
+    def _write(
+        self, place: tuple[float, float], text: str, size: int, colour: Any, font: str = _LETTERS, anchor: str = "la"
+    ) -> None:
         path = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / f"{font}.ttf"
         at = (SCALE * place[0], SCALE * place[1])
         self._draw.text(at, text, colour, ImageFont.truetype(path, SCALE * size), anchor=anchor)

@@ -66,7 +66,9 @@ def figures() -> dict[str, list[dict[str, Any]]]:
         for player in PLAYERS:
             own = [row for row in rows if row["policy"] == player.format(game)]
             if game == "lunarlander":
-                found[game].append({"value": own[0]["return"], "interval": own[0]["return_interval"], "episodes": own[0]["episodes"]})
+                found[game].append(
+                    {"value": own[0]["return"], "interval": own[0]["return_interval"], "episodes": own[0]["episodes"]}
+                )
                 continue
             won, played = sum(row["won"] for row in own), sum(row["episodes"] for row in own)
             found[game].append({"value": won / played, "interval": wilson_interval(won, played), "episodes": played})

@@ -74,8 +74,14 @@ def environments_page() -> str:
                 f"limit {limit or 'its own'}",
                 "an expert" if has_expert(env) else "no expert",
             ]
-            picture = f"![{name}, drawn](pictures/environments/{name}.png)" if (PICTURES / "environments" / f"{name}.png").exists() else ""
-            parts.append(f"## {name}\n\n{', '.join(facts)}.\n\n{picture}\n\n{as_markdown(inspect.getdoc(type(env.unwrapped)) or '')}\n")
+            picture = (
+                f"![{name}, drawn](pictures/environments/{name}.png)"
+                if (PICTURES / "environments" / f"{name}.png").exists()
+                else ""
+            )
+            parts.append(
+                f"## {name}\n\n{', '.join(facts)}.\n\n{picture}\n\n{as_markdown(inspect.getdoc(type(env.unwrapped)) or '')}\n"
+            )
     parts.append("## Gymnasium's own\n\nPut into words by `DescribeObservation`; `gym-text` commands do so by themselves.\n")
     parts.append("| id | task | actions |\n|---|---|---|")
     for name in playable_ids(gymnasium=True)[len(playable_ids(gymnasium=False)) :]:

@@ -82,7 +82,7 @@ def train(config: AggreVaTeConfig) -> Path:
     import_extra("peft", "train")
     from gym_text_policies.training.actor_critic import Actor
 
-    with claim("aggrevate", config, FREE), experts_of(config) as experts:
+    with experts_of(config) as experts, claim("aggrevate", config, FREE):
         join()
         torch.manual_seed(config.seed)
         options: dict[str, Any] = {"temperature": config.temperature, "precision": config.precision, "compiled": config.compiled}
