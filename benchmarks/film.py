@@ -1,4 +1,4 @@
-"""An episode of a language model in a text game as a film: the game's text, the probabilities of the actions, the expert's choice."""
+"""A film of an episode: the game's text, the probabilities of the valid actions, and the expert's choice."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Every picture of the README and the documentation.
 
-``python benchmarks/pictures.py`` makes all of them, ``python benchmarks/pictures.py results learning`` those two. They are drawn from
-the committed results and adapters; the film is an episode that is played for it. The report's picture needs Chromium.
+``python benchmarks/pictures.py`` makes all of them, ``python benchmarks/pictures.py results learning`` only those two. They are
+drawn from the committed results and adapters. For the film an episode is played. The report's picture needs Chromium.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ STYLE = {
 
 
 def figures() -> dict[str, list[dict[str, Any]]]:
-    """Return, for each of `GAMES`, one row for each of `PLAYERS`: value, interval, episodes; successes of several tasks are pooled."""
+    """Return for each of `GAMES` a row for each of `PLAYERS`: value, interval, episodes. Successes of several tasks are pooled."""
     found: dict[str, list[dict[str, Any]]] = {}
     for game in GAMES:
         rows = json.loads((ROOT / f"benchmarks/results/adapters_{game}.json").read_text())["rows"]
@@ -85,7 +85,8 @@ def summary_table() -> str:
             form = ".0f" if game == "lunarlander" else ".2f"
             row = rows[place]
             cells.append(f"{number(row['value'], form)}{interval(row['interval'], form)} ({row['episodes']})")
-        lines.append(f"| {name.replace('*', '\\*')} | {' | '.join(cells)} |")
+        escaped = name.replace("*", r"\*")
+        lines.append(f"| {escaped} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
