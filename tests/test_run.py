@@ -11,7 +11,7 @@ import time
 import pytest
 
 from gym_text import UsageError
-from gym_text_policies import EpisodeStore, cli, run_experiment
+from gym_text_policies import EpisodeStore, cli, parse_config, run_experiment
 
 PLANTED = "sk-planted-0123456789"
 
@@ -72,6 +72,8 @@ def test_one_file_gives_one_folder_with_all_in_it(config_file, capsys):
     with Image.open(folder / "gifs" / "seed-3.gif") as gif:
         assert gif.n_frames == 7 and gif.width > gif.height
 
+    written = parse_config(folder).agent
+    assert (written.strategy, written.mode, written.temperature, written.seed) == ("zero_shot", "text", 0.8, None), "complete"
     before = (folder / "episodes.jsonl").read_bytes()
     assert cli.main(["run", str(folder)]) == 0  # plays nothing again
     assert (folder / "episodes.jsonl").read_bytes() == before

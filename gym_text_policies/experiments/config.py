@@ -152,8 +152,11 @@ class ExperimentConfig:
         return Path(self.experiment.parent) / f"{self.experiment.name or _as_name(self.environment.name)}{stamp}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the three sections as plain data."""
-        return {name: dataclasses.asdict(getattr(self, name)) for name in ("agent", "environment", "experiment")}
+        """Return the three sections as plain data, the agent with every setting given."""
+        agent = self.player.to_json()
+        if self.agent.seed is None:
+            del agent["seed"]  # which follows the experiment's
+        return {"agent": agent, **{name: dataclasses.asdict(getattr(self, name)) for name in ("environment", "experiment")}}
 
 
 def parse_config(path: str | Path, changes: Mapping[str, Any] | None = None) -> ExperimentConfig:
