@@ -12,6 +12,8 @@ import pytest
 
 import gym_text  # noqa: F401  registers the environments
 
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # each worker has a core; more threads would only wait for each other
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 """On a busy machine threads that spin while they wait make a model's passes many times slower. Read when torch is imported."""
 

@@ -108,3 +108,8 @@ def test_mappings_and_missing_files(tmp_path, write):
 def test_help_explains_every_key():
     text = explain_keys()
     assert all(f"  {key}:" in text for key in ("backend", "action_rate", "kwargs", "save_gif", "use_datetime"))
+
+
+def test_an_endless_number_is_refused(write):
+    with pytest.raises(UsageError, match=r"agent\.temperature: expected a number"):
+        parse_config(write(FILE.replace(".5", "1" * 400)))
