@@ -29,7 +29,7 @@ from gym_text_policies.store import EpisodeStore, write_atomically
 
 _logger = logging.getLogger(__name__)
 _FREE_OPTIONS = ("timeout", "retries", "cache", "prices", "max_cost", "max_total_tokens")
-"""Options of backends on which no answer depends: a run that goes on may have others."""
+"""Options of backends that change no answer; they may differ when a run goes on."""
 
 
 @dataclass(frozen=True)
@@ -71,19 +71,19 @@ def run(config: RunConfig) -> str:
 
 
 def run_experiment(config: ExperimentConfig | Mapping[str, Any] | str | Path, folder: str | Path | None = None) -> Path:
-    """Play the episodes of an experiment, or of a batch of them, and keep all of it in a folder.
+    """Play the episodes of an experiment, or of a batch, and keep everything in a folder.
 
-    What is there already is not played again: an interrupted run goes on.
+    Stored episodes are not played again: an interrupted run goes on.
 
     Args:
-        config: As `parse_config` returns it, as nested mappings, or the path of a YAML file or run folder.
-        folder: The run folder, in place of what the configuration says. A batch has a folder in it for each experiment.
+        config: What `parse_config` returns, nested mappings, or the path of a YAML file or run folder.
+        folder: The run folder, in place of the configuration's. Each experiment of a batch has its own folder in it.
 
     Returns:
         The folder.
 
     Raises:
-        UsageError: If the configuration cannot be meant, or the folder belongs to another.
+        UsageError: If the configuration is impossible, or the folder belongs to another.
         MissingDependencyError: If a package is not installed.
     """
     config = as_config(config)
@@ -174,7 +174,7 @@ def _write_results(config: ExperimentConfig, folder: Path, episodes: Iterable[Ep
 
 
 def _of_episode(episode: Episode) -> tuple[str, str]:
-    """Return the names of the files that an episode has of its own: its answers, and its GIF."""
+    """Return the names of an episode's own files: its answers and its GIF."""
     return f"answers/seed-{episode.seed}.json", f"gifs/seed-{episode.seed}.gif"
 
 
@@ -187,7 +187,7 @@ def _write_gifs(config: ExperimentConfig, folder: Path, episodes: Iterable[Episo
 
 
 def _write_answers(path: Path, episode: Episode, spec: TextSpec) -> None:
-    """Write what was answered, by the number of the step; the first is 1. Steps of which nobody was asked are left out."""
+    """Write the answers by the number of the step, counted from 1. Steps at which the model was not asked are left out."""
     if path.exists():
         return
     answers = {}

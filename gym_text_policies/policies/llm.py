@@ -22,7 +22,7 @@ from gym_text_policies.prompts import Prompt
 from gym_text_policies.records import Decision, Message, Turn
 
 _MOST_ASKED_AGAIN = 3
-"""Times that an answer is asked for again with ``on_invalid="retry"``."""
+"""Most repetitions of a question with ``on_invalid="retry"``."""
 _REPLY = "That cannot be used: it has to name exactly one of these actions: {}. Answer again."
 
 
@@ -105,11 +105,11 @@ class LLMPolicy(Policy):
         }
 
     def wrap(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
-        """Put on the wrapper that keeps the history, if the prompt shows one."""
+        """Put on the `History` wrapper, if the prompt shows a history."""
         return env if self._history == 0 else History(env, None if self._history == "all" else self._history)
 
     def decide(self, turns: Sequence[Turn]) -> list[Decision]:
-        """Ask the model for all turns together, and again for those whose answers it is asked for again."""
+        """Ask the model about all turns together, and again about those whose answers cannot be used."""
         questions = [self._question(turn) for turn in turns]
         if self._mode == "choose":
             self._let_choose(questions)
@@ -174,7 +174,7 @@ class LLMPolicy(Policy):
             question.valid, question.action = False, self._instead(question)
 
     def _read(self, question: _Question) -> tuple[str | None, str | None]:
-        """Return the action and the reasoning of an answer in words; None for what it does not have."""
+        """Return the action and the reasoning of an answer in words; None for a part that is missing."""
         fields = parse_fields(question.text) if self._thinks or self._mode == "json" else None
         if fields is None:
             return parse_action(question.text, self.spec, question.turn.obs), question.text if self._thinks else None
@@ -182,7 +182,7 @@ class LLMPolicy(Policy):
         return parse_action(fields["action"], self.spec, question.turn.obs), "\n".join(thoughts) or None
 
     def _instead(self, question: _Question) -> str:
-        """Return the action to play in place of an answer that cannot be used."""
+        """Return the action that replaces an unusable answer."""
         if self._on_invalid in ("random", "retry"):
             return question.names[question.turn.rng.integers(len(question.names))]
         if self._on_invalid == "play":
@@ -194,7 +194,7 @@ class LLMPolicy(Policy):
 
 
 def tempered(probabilities: Sequence[float], temperature: float) -> np.ndarray:
-    """Return what is drawn from at a temperature above 0: the probabilities to the power of 1 / temperature, with a sum of 1."""
+    """Return the probabilities to the power of 1 / temperature, normalised; the temperature is above 0."""
     weights: np.ndarray = np.array(probabilities) ** (1 / temperature)
     shares: np.ndarray = weights / weights.sum()
     return shares
@@ -219,16 +219,16 @@ class _Question:
 
     @property
     def probabilities(self) -> Mapping[str, float]:
-        """The probability of each action; what is the only one needs no asking."""
+        """The probability of each action; a single action needs no question."""
         last = self.answers[-1].probabilities if self.answers else None
         return last or {self.names[0]: 1.0}
 
     def say(self, answer: str, reply: str) -> None:
-        """Go on with the conversation."""
+        """Continue the conversation."""
         self.messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": reply}]
 
     def decision(self) -> Decision:
-        """Return what has been decided, and all that it cost."""
+        """Return the decision, with its tokens and cost."""
         assert self.action is not None
         texts = [answer.text for answer in self.answers if answer.text is not None]
         chosen = not texts or self.answers[-1].text is None

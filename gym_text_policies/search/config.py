@@ -22,48 +22,48 @@ _FREE = ("folder", "evaluations", "workers", "pictures", "trajectories", "option
 class SearchConfig(Asking, EngineOptions):
     """Search for the parameters of a policy: a language model proposes them, or CMA-ES, a Gaussian process, chance.
 
-    The policy is linear in the numbers that an environment shows, or a table where it shows whole numbers. Each proposal is worth
-    the mean return of rollouts on fixed seeds. The folder keeps all; the same command goes on from there.
+    The policy is linear in the observed numbers, or a table where these are whole numbers. The value of a proposal is the mean
+    return of rollouts on fixed seeds. The folder keeps everything; the same command goes on from there.
     """
 
     environment: str = "MountainCarContinuous-v0"
     """A Gymnasium id, or one of ours; with keyword arguments as in FrozenLake-v1?is_slippery=False."""
     optimiser: str = "model"
-    """What proposes: model, random, zero, cma, gp, scripted, or two of them as in 'model then cma'."""
+    """Who proposes parameters: model, random, zero, cma, gp, scripted, or two of them as in 'model then cma'."""
     model: str = "smollm2"
     """Language model: smollm2, hf:OWNER/NAME, a folder, openai:MODEL, ollama:MODEL, tensorzero:FUNCTION, scripted:A|B."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Of the model's backend: base_url, timeout, cache, prices, max_cost …"""
+    """Options of the model's backend: base_url, timeout, cache, prices, max_cost …"""
     evaluations: int = 100
-    """Proposals in all, those of the warm-up included. More than the folder has goes on."""
+    """Number of proposals, the warm-up included. A folder with fewer goes on."""
     num_rollouts: int = 20
-    """Rollouts of each proposal; their mean return is its value."""
+    """Rollouts of each proposal; its value is their mean return."""
     max_episode_steps: int | None = None
-    """Most steps of a rollout; none is the environment's own limit."""
+    """Most steps of a rollout; none takes the environment's own limit."""
     bias: bool = True
     """Whether a linear policy has a constant term: 3 parameters on MountainCarContinuous instead of 2."""
     bounds: tuple[float, ...] = (-6.0, 6.0)
     """Least and greatest value of a linear policy's parameters."""
     warmup_episodes: int = 0
-    """Random proposals before the optimiser begins, or proposals that are taken from warmup_folder."""
+    """Proposals before the optimiser begins: random ones, or those of warmup_folder."""
     warmup_folder: str = ""
-    """Folder of an earlier search, whose first evaluations are taken over instead of made."""
+    """Folder of an earlier search, whose first proposals are the warm-up."""
     refine_at: int = 0
-    """Of two optimisers: evaluations after which the second takes over; 0 is half of them."""
+    """With two optimisers: evaluations after which the second takes over; 0 means half of them."""
     sigma: float = 0.0
-    """First step of CMA-ES as a share of the bounds' range; 0 is 0.3, or 0.05 where it refines."""
+    """First step size of CMA-ES as a share of the bounds' range; 0 means 0.3, or 0.05 where it is the second optimiser."""
     proposals: str = ""
-    """For scripted: a JSON file with a list of parameters for each evaluation, or the folder of a search to repeat."""
+    """For scripted: a JSON file with the parameters of each evaluation as a list, or the folder of a search to repeat."""
     seed: int = 0
-    """Of the search and its rollouts."""
+    """Seed of the search and of its rollouts."""
     folder: str = "runs/search"
     """Run folder."""
     workers: int = 1
-    """Processes in which rollouts run at once, without Ray; MountainCarContinuous needs none."""
+    """Number of processes for rollouts, without Ray; MountainCarContinuous needs none."""
     trajectories: bool = True
     """Whether to keep each evaluation's trajectories, compressed."""
     pictures: bool = True
-    """Whether to draw the return over evaluations, the search path, state and action of the best, and its GIF."""
+    """Whether to draw the returns, the search path, and states, actions and a GIF of the best policy."""
 
     def __post_init__(self) -> None:
         parse_environment(self.environment)
@@ -86,12 +86,12 @@ class SearchConfig(Asking, EngineOptions):
 
     @property
     def stages(self) -> list[str]:
-        """The optimisers, in their order."""
+        """The optimisers, in order."""
         return [part.strip() for part in self.optimiser.split(" then ")]
 
     @property
     def takes_over_at(self) -> int:
-        """Evaluations after which the second optimiser takes over, where there is one."""
+        """Evaluations after which the second optimiser, if any, takes over."""
         return self.refine_at or self.evaluations // 2
 
     @property
@@ -101,18 +101,16 @@ class SearchConfig(Asking, EngineOptions):
 
     @property
     def task(self) -> Task:
-        """What is rolled out. Seeds lie in the train fold: those of another search seed are others."""
+        """What is rolled out. The seeds lie in the train fold; each search seed has its own."""
         seeds = tuple(fold_seed("train", self.seed * self.num_rollouts + i) for i in range(self.num_rollouts))
         return Task(self.environment, seeds, self.bias, (self.bounds[0], self.bounds[1]), self.max_episode_steps)
 
     def identity(self) -> dict[str, Any]:
-        """Return what all runs into one folder must share; without secrets."""
+        """Return what all runs into one folder must share, without secrets."""
         settings = {name: value for name, value in dataclasses.asdict(self).items() if name not in _FREE}
         if len(self.stages) > 1:
             settings["refine_at"] = self.takes_over_at
         if "model" not in self.stages:
             for name in ("model", *(field.name for field in dataclasses.fields(Asking))):
                 settings.pop(name)
-        if "cma" in self.stages:
-            settings["cma_starts"] = "solved"  # a folder in which CMA-ES began elsewhere does not go on
         return {"search": 1, **settings}

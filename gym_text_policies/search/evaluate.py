@@ -1,4 +1,4 @@
-"""What a policy's parameters are worth: the mean return of rollouts on fixed seeds."""
+"""The value of a policy's parameters: the mean return of rollouts on fixed seeds."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from gym_text_policies.environments import environment_maker, parse_environment
 from gym_text_policies.policies.forms import Form, form_of
 
 _AT_ONCE = 64
-"""Policies that are rolled out together where that is one computation."""
+"""Policies that are rolled out together where all their rollouts are one computation."""
 _SPREAD = 16
-"""Policies that are rolled out together on a cluster: enough for a generation of CMA-ES, few enough to lose by a kill."""
+"""Policies that are rolled out together on a cluster: enough for a generation of CMA-ES, and few enough to lose if it is killed."""
 
 
 @dataclass(frozen=True)
 class Rollout:
-    """One episode of a policy with certain parameters."""
+    """One episode of a policy with given parameters."""
 
     seed: int
     total_reward: float
     length: int
     success: bool
     observations: np.ndarray
-    """Numbers observed, the last state included, of shape (length + 1, k); empty where they were not kept."""
+    """Observed numbers, the last state included, of shape (length + 1, k); empty if they were not kept."""
     actions: np.ndarray
     """Of shape (length, size) or (length,)."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is rolled out: an environment, a form of policy, and on which seeds."""
+    """What is rolled out: an environment, a form of policy, and the seeds."""
 
     environment: str
     """Name of the environment; see `parse_environment`."""
@@ -56,7 +56,7 @@ class Task:
         )
 
     def form(self, env: gym.Env[Any, Any]) -> Form:
-        """Return the form of policy that fits it."""
+        """Return the form of policy that fits the environment."""
         return form_of(env, bias=self.bias, bounds=self.bounds)
 
 
@@ -65,12 +65,12 @@ def _has_expert(environment: str) -> bool:
 
 
 class Evaluator:
-    """Rolls policies out; what comes out does not depend on how many there are at once, nor on where.
+    """Rolls policies out. The results do not depend on how many are rolled out at once, nor on where.
 
     Args:
-        task: What to roll out.
-        workers: Processes in which rollouts run at once; MountainCarContinuous needs none, its rollouts are one computation.
-        engine: One that spreads rollouts over a cluster, instead of processes.
+        task: The environment, the form and the seeds.
+        workers: Number of processes. MountainCarContinuous needs none, as its rollouts are one computation.
+        engine: An engine that spreads rollouts over a cluster, in place of processes.
     """
 
     def __init__(self, task: Task, *, workers: int = 1, engine: Engine | None = None) -> None:
@@ -91,8 +91,8 @@ class Evaluator:
         """Return the rollouts of each policy.
 
         Args:
-            batch: Values of the parameters of each policy.
-            keep: Whether to keep what was seen and done.
+            batch: Parameters of each policy.
+            keep: Whether to keep observations and actions.
         """
         pairs = [(tuple(values), seed) for values in batch for seed in self.task.seeds]
         if self._engine:
@@ -105,7 +105,7 @@ class Evaluator:
         return [tuple(played[i * n : (i + 1) * n]) for i in range(len(batch))]
 
     def play(self, pairs: Sequence[tuple[tuple[float, ...], int]], keep: bool) -> Iterator[Rollout]:
-        """Play here, and yield the rollout of each pair of parameters and a seed."""
+        """Play in this process, and yield the rollout of each pair of parameters and seed."""
         if self._is_car:
             yield from self._drive(pairs, keep)
         else:
@@ -118,7 +118,7 @@ class Evaluator:
         self._env.close()
 
     def _spread(self, batch: Sequence[tuple[float, ...]], count: int, keep: bool) -> list[Rollout]:
-        """Let the engine play, and return the rollouts in their order."""
+        """Let the engine play, and return the rollouts in order."""
         assert self._engine is not None
         job = RolloutJob(self.task.environment, self.task, tuple(batch), keep, batch=len(self.task.seeds))
         played = {one.seed: one.rollout for one in self._engine.play([(job, range(count))])}
@@ -144,7 +144,7 @@ class Numbered:
 
 @dataclass(frozen=True)
 class RolloutJob(Job[Numbered]):
-    """Rollouts of several policies. They are numbered, the first policy's first; the numbers take the place of seeds."""
+    """Rollouts of several policies. They are numbered policy by policy, and the numbers take the place of seeds."""
 
     task: Task
     parameters: tuple[tuple[float, ...], ...]
@@ -153,7 +153,7 @@ class RolloutJob(Job[Numbered]):
     """Whether to keep observations and actions."""
 
     def play(self, seeds: Sequence[int], held: dict[str, Any], watch: Watch | None = None) -> Iterator[Numbered]:
-        """Play the rollouts of these numbers."""
+        """Play the rollouts with these numbers."""
         if (name := repr(self.task)) not in held:
             held[name] = Evaluator(self.task)
         evaluator: Evaluator = held[name]
@@ -161,7 +161,7 @@ class RolloutJob(Job[Numbered]):
             yield Numbered(number, rollout)
 
     def describe(self, seed: int) -> str:
-        """Say what a rollout is."""
+        """Name a rollout."""
         values, own = self._pair(seed)
         return f"{self.environment}, seed {own}, parameters {', '.join(f'{value:.4g}' for value in values[:12])}"
 
@@ -171,7 +171,7 @@ class RolloutJob(Job[Numbered]):
 
 
 def play(env: gym.Env[Any, Any], form: Form, values: Sequence[float], seed: int, keep: bool) -> Rollout:
-    """Play one episode by a policy's parameters."""
+    """Play one episode with a policy's parameters."""
     weights = np.array([values], dtype=np.float64)
     described = isinstance(env, DescribeObservation)
     game: gym.Env[Any, Any] = env.env if isinstance(env, DescribeObservation) else env  # words would only cost time here
@@ -192,7 +192,7 @@ def play(env: gym.Env[Any, Any], form: Form, values: Sequence[float], seed: int,
 
 
 _worker: tuple[gym.Env[Any, Any], Form]
-"""A worker process's own environment and form."""
+"""Environment and form of a worker process."""
 
 
 def _start_worker(task: Task) -> None:

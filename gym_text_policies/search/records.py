@@ -1,4 +1,4 @@
-"""What a search writes down: `Evaluation`, and the store of a run folder."""
+"""The records of a search: `Evaluation`, and its store in the run folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gym_text_policies.store import RecordStore, RunFolder
 
 @dataclass(frozen=True)
 class Proposal:
-    """Parameters to try, and where they come from."""
+    """Parameters to try, and their source."""
 
     parameters: tuple[float, ...]
     source: str
@@ -26,34 +26,34 @@ class Proposal:
     reason: str | None = None
     """Why, in the model's words."""
     answers: tuple[str, ...] = ()
-    """All that the model said, the answers that were asked for again included."""
+    """All answers of the model, including those that could not be used."""
     rejections: tuple[str, ...] = ()
-    """Why each answer that could not be used was asked for again."""
+    """Why each unusable answer was rejected."""
     tokens_in: int = 0
     """Tokens given to the model, over all answers."""
     tokens_cached: int = 0
-    """Those of `tokens_in` that the model remembered from earlier calls; what proposals of one prompt share counts as new."""
+    """The part of `tokens_in` that was cached from earlier calls; tokens that proposals of one prompt share count as new."""
     tokens_out: int = 0
     """Tokens that the model wrote."""
     cost: float = 0.0
     """US dollars."""
     seconds: float = 0.0
-    """That it took to propose; of several from one prompt, its share."""
+    """Time that the proposal took; of several from one prompt, its share."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One proposal and what it is worth."""
+    """One proposal and its value."""
 
     index: int
     """Its number in the search, from 0."""
     proposal: Proposal
     returns: tuple[float, ...]
-    """Of each rollout, in the order of the seeds."""
+    """Return of each rollout, in the order of the seeds."""
     lengths: tuple[int, ...]
     successes: int
     summary: str = ""
-    """What the rollouts looked like, in words."""
+    """A description of the rollouts in words."""
 
     @property
     def error(self) -> None:
@@ -62,7 +62,7 @@ class Evaluation:
 
     @property
     def key(self) -> str:
-        """Its name in the store."""
+        """Its key in the store."""
         return str(self.index)
 
     @property
@@ -72,7 +72,7 @@ class Evaluation:
 
     @property
     def parameters(self) -> tuple[float, ...]:
-        """What was tried."""
+        """The parameters that were tried."""
         return self.proposal.parameters
 
     def to_json(self) -> dict[str, Any]:
@@ -107,7 +107,7 @@ class EvaluationStore(RecordStore[Evaluation]):
 
 @dataclass(frozen=True)
 class Found:
-    """What a search has found."""
+    """The result of a search."""
 
     evaluations: tuple[Evaluation, ...]
     policy: dict[str, Any]
@@ -134,12 +134,12 @@ def load_evaluations(folder: str | Path, names: Sequence[str]) -> list[Evaluatio
 
 
 def best(history: Sequence[Evaluation]) -> Evaluation:
-    """Return the evaluation of greatest value, the first of them where several are."""
+    """Return the evaluation of greatest value; of several, the first."""
     return max(history, key=lambda evaluation: evaluation.value)
 
 
 def summarise(rollouts: Sequence[Rollout], names: Sequence[str]) -> str:
-    """Say what rollouts looked like: how many succeeded, how long they took, and which values the observed numbers took."""
+    """Describe rollouts: how many succeeded, how long they were, and the ranges of the observed numbers."""
     lengths = [rollout.length for rollout in rollouts]
     won = sum(rollout.success for rollout in rollouts)
     parts = [f"{won} of {len(rollouts)} episodes succeeded, {np.mean(lengths):.0f} steps on average"]

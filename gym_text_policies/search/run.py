@@ -1,4 +1,4 @@
-"""The loop of a search, and its run folder."""
+"""The loop of a search, which goes on where its run folder ends."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ Watch = Callable[[Evaluation, Evaluation], None]
 
 
 def search(config: SearchConfig, *, backend: Backend | None = None, watch: Watch | None = None) -> Found:
-    """Search, from where the run folder ends.
+    """Search; a run folder that holds a part of it goes on.
 
     Args:
-        config: All settings. An empty folder name keeps nothing on disk.
+        config: All settings. With an empty folder name nothing is kept on disk.
         backend: The language model, in place of ``config.model``.
         watch: Called after each evaluation.
 
     Raises:
-        UsageError: If the folder belongs to another search, or a setting cannot be meant.
-        PolicyError: If the model or its provider fails; what was evaluated is kept.
+        UsageError: If the folder belongs to another search, or a setting is impossible.
+        PolicyError: If the model or its provider fails; finished evaluations are kept.
     """
     with ExitStack() as stack:
         engine = stack.enter_context(config.make_engine()) if config.engine == "ray" else None
@@ -91,7 +91,7 @@ def _loop(
 
 
 def make_optimiser(config: SearchConfig, evaluator: Evaluator, backend: Backend | None = None) -> Optimiser:
-    """Return the optimiser of a configuration, after its warm-up if it has one."""
+    """Return the optimiser of a configuration, with its warm-up."""
     start, made = config.warmup_episodes, []
     for place, name in enumerate(config.stages):
         made.append(_stage(name, config, evaluator, backend, config.takes_over_at if place else start))
@@ -148,7 +148,7 @@ def trajectory_path(folder: Path, index: int) -> Path:
 
 
 def save_trajectories(path: Path, rollouts: Sequence[Rollout]) -> None:
-    """Write what was seen and done, compressed: all rollouts end to end, with the length of each."""
+    """Write observations and actions, compressed: all rollouts end to end, with the length of each."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
     with partial.open("wb") as file:
