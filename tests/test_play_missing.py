@@ -10,13 +10,13 @@ import pytest
 from gym_text_policies import EpisodeStore
 from gym_text_policies.engines.base import EpisodeJob
 from gym_text_policies.engines.local import LocalEngine
-from gym_text_policies.experiments.play_missing import ProgressBar, Series, Watch, play_missing, stored
+from gym_text_policies.experiments.play_missing import Progress, ProgressBar, Series, play_missing, stored
 from gym_text_policies.policies.config import PolicyConfig
 
 GOTO = "BabyAIText-v0?task=goto&max_episode_steps=6"
 
 
-class Noted(Watch):
+class Noted(Progress):
     """Notes what it is told."""
 
     def __init__(self):

@@ -53,7 +53,7 @@ class Series:
 
 
 def play_missing(
-    store: EpisodeStore, series: Sequence[Series], engine: Engine, watch: Watch | None = None, *, retry_errors: bool = False
+    store: EpisodeStore, series: Sequence[Series], engine: Engine, watch: Progress | None = None, *, retry_errors: bool = False
 ) -> None:
     """Play the episodes that are not stored, and store each as it ends.
 
@@ -64,7 +64,7 @@ def play_missing(
         watch: Shows progress.
         retry_errors: Whether episodes that ended in an error are played again.
     """
-    watch = watch or Watch()
+    watch = watch or Progress()
     for together in [list(series)] if engine.spreads else [[one] for one in series]:
         missing = [[s for s, key in one.keys.items() if not store.has(key, retry_errors=retry_errors)] for one in together]
         if not any(missing):
@@ -84,10 +84,10 @@ def stored(store: EpisodeStore, series: Series) -> Iterator[Episode]:
     return store.episodes(series.keys.values())
 
 
-class Watch:
-    """What is told how a run goes on; this one shows nothing."""
+class Progress:
+    """Hears how a run goes on; this one shows nothing."""
 
-    def showing(self, series: Sequence[Series], store: EpisodeStore, missing: int) -> Watch:
+    def showing(self, series: Sequence[Series], store: EpisodeStore, missing: int) -> Progress:
         """Begin with some series, of which this many episodes are missing. A ``with`` block ends it."""
         return self
 
@@ -104,7 +104,7 @@ class Watch:
         """End."""
 
 
-class ProgressBar(Watch):
+class ProgressBar(Progress):
     """A bar on stderr that counts episodes; one that runs counts by its steps.
 
     Args:
@@ -116,7 +116,7 @@ class ProgressBar(Watch):
         self._tqdm = import_extra("tqdm", "bench").tqdm
         self._bar: Any = None
 
-    def showing(self, series: Sequence[Series], store: EpisodeStore, missing: int) -> Watch:
+    def showing(self, series: Sequence[Series], store: EpisodeStore, missing: int) -> Progress:
         """Draw an empty bar."""
         keys = [key for one in series for key in one.keys.values()]
         self._played = len(keys) - missing

@@ -16,7 +16,7 @@ from gym_text_policies.engines.base import EpisodeJob
 from gym_text_policies.experiments.agent import raw_answer
 from gym_text_policies.experiments.bench import versions
 from gym_text_policies.experiments.config import FILE, ExperimentConfig, as_config, explain_keys, parse_config
-from gym_text_policies.experiments.play_missing import ProgressBar, Series, Watch, play_missing, stored
+from gym_text_policies.experiments.play_missing import ProgressBar, Series, play_missing, stored
 from gym_text_policies.experiments.redaction import without_secrets
 from gym_text_policies.experiments.yaml_files import parse_yaml
 from gym_text_policies.policies.config import SETTINGS
@@ -121,10 +121,12 @@ def _run(config: ExperimentConfig, folder: Path) -> dict[str, Any]:
     with options.make_engine() as engine:
         seeds = range(options.seed, options.seed + options.num_runs)
         series = Series.of(f"{config.environment.name}, {player.label}", job, engine, seeds)
-        watch = _Files(folder, ProgressBar(lines=True) if options.verbose else Watch())
+        watch = ProgressBar(lines=True) if options.verbose else None
         with EpisodeStore(folder, _identity(config)) as store:
             _write_yaml(folder / FILE, config.to_dict())
             _write_json(folder / "versions.json", versions())
+            if options.retry_errors:
+                _forget_failures(folder, stored(store, series))
             try:
                 play_missing(store, [series], engine, watch, retry_errors=options.retry_errors)
             finally:  # what is done has its figures, whatever ends the run
@@ -132,20 +134,6 @@ def _run(config: ExperimentConfig, folder: Path) -> dict[str, Any]:
             if options.save_gif:
                 _write_gifs(config, folder, stored(store, series))
     return figures
-
-
-class _Files(Watch):
-    """Removes the files of an episode that is played again: those of its earlier attempt, which ended in an error."""
-
-    def __init__(self, folder: Path, watch: Watch) -> None:
-        self._folder = folder
-        self._watch = watch
-        self.showing, self.turns = watch.showing, watch.turns  # type: ignore[method-assign]
-
-    def ended(self, episode: Episode) -> None:
-        for name in _of_episode(episode):
-            (self._folder / name).unlink(missing_ok=True)
-        self._watch.ended(episode)
 
 
 def _write_results(config: ExperimentConfig, folder: Path, episodes: Iterable[Episode]) -> dict[str, Any]:
@@ -171,6 +159,13 @@ def _write_results(config: ExperimentConfig, folder: Path, episodes: Iterable[Ep
     }
     _write_json(folder / "metrics.json", metrics)
     return figures
+
+
+def _forget_failures(folder: Path, episodes: Iterable[Episode]) -> None:
+    """Remove the files of episodes that ended in an error, which are played again."""
+    for episode in episodes:
+        for name in _of_episode(episode) if episode.error else ():
+            (folder / name).unlink(missing_ok=True)
 
 
 def _of_episode(episode: Episode) -> tuple[str, str]:
