@@ -155,12 +155,8 @@ class TextWorldExpressVectorEnv(VectorEnv[dict[str, Any], Any, np.ndarray]):
     def _infos(self, infos: list[dict[str, Any]]) -> dict[str, Any]:
         """Return the infos in the form of `SyncVectorEnv`: for each key an array, and a mask of the games that have the key."""
         together: dict[str, Any] = {}
-        for key in (
-            "score",
-            "success",
-            "failure",
-            "action_was_valid",
-        ):  # mostly every game has them: one array each is faster than `_add_info`
+        # mostly all games have these keys, and one array for all is faster than `_add_info` for each
+        for key in ("score", "success", "failure", "action_was_valid"):
             if all(key in info for info in infos):
                 together |= {key: np.array([info.pop(key) for info in infos]), f"_{key}": np.ones(self.num_envs, dtype=np.bool_)}
         for i, info in enumerate(infos):
