@@ -120,3 +120,11 @@ def noisy_rows(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
 
     folder = tmp_path_factory.mktemp("noisy") / "data"
     return list(collect(CollectConfig(str(folder), ("BabyAIText-v0?task=goto",), ("6",), noise=0.4)))
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Return a run folder for the report, with an attack in its name, a policy's name, an observation and an answer."""
+    from report_runs import write_run
+
+    return write_run(tmp_path_factory.mktemp("runs"))

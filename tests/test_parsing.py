@@ -93,3 +93,21 @@ def test_braces_in_an_answer_do_not_hide_the_object():
 def test_names_that_overlap_are_ambiguous_and_names_within_names_do_not_count(answer, action):
     obs = {"valid_actions": ("apple", "apple pie", "go to", "take big apple", "to door")}
     assert parse_action(answer, COOKING_WORLD_SPEC, obs) == action
+
+
+@pytest.mark.parametrize(
+    ("answer", "action"),
+    [
+        ('{"action": "drop"}', "drop"),
+        ('```json\n{"thoughts": {"deep": 1}, "action": "drop"}\n```', "drop"),
+        ('{"action": "drop"} or {"action": "toggle"}', None),
+        ('{"action": "drop"}{"action": "drop"}', "drop"),
+        ('{"action": "dr', None),
+        ('{"action": ["drop"]}', None),
+        ("{" * 3000, None),
+        ('{"action": 0.5}', "0.5"),
+    ],
+)
+def test_fields_are_read_from_any_answer(answer, action):
+    fields = parse_fields(answer)
+    assert (fields and fields["action"]) == action

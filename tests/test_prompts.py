@@ -1,14 +1,19 @@
 """Prompts come from templates, and the expert's hint cannot get into one."""
 
+import json
+
 import gymnasium as gym
 import pytest
 
 import gym_text
+from gym_text import UsageError
 from gym_text.wrappers import GoldAction
 from gym_text_policies import LLMPolicy, ScriptedBackend, rollout
 from gym_text_policies.backends.base import Request
 from gym_text_policies.policy import text_spec
-from gym_text_policies.prompts import Prompt
+from gym_text_policies.prompts import STRATEGIES, Prompt
+
+BABY = "BabyAIText-v0"
 
 HINT = "sing the gold song"
 
@@ -103,3 +108,20 @@ def test_prompts_are_stored_with_the_episode():
     policy = LLMPolicy(ScriptedBackend(["drop"]), text_spec(env))
     (episode,) = rollout(lambda: gym.make("BabyAIText-v0", max_episode_steps=3), policy, [0])
     assert all(step.decision.messages[1]["content"].startswith("Task:") for step in episode.steps)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_reward_is_said_when_asked(strategy, tmp_path):
+    spec = text_spec(gym.make(BABY))
+    obs = gym.make(BABY).reset(seed=0)[0]
+    said = ["".join(m["content"] for m in Prompt(strategy, with_reward=w).render(spec, obs)) for w in (False, True)]
+    assert [spec.reward in text for text in said] == [False, True]
+
+
+def test_a_block_answer_must_end_with_the_action(tmp_path):
+    path = tmp_path / "own.jinja"
+    blocks = "{% block system %}S{% endblock %}{% block user %}U{% endblock %}{% block answer %}"
+    for answer in ("[]", "{}", json.dumps({"action": "a", "plan": "p"}), "nonsense"):
+        path.write_text(f"{blocks}{answer}{{% endblock %}}")
+        with pytest.raises(UsageError, match="the last of them 'action'"):
+            Prompt(str(path))

@@ -1,0 +1,43 @@
+"""Learning curves: read from the files of training and search."""
+
+import json
+
+import pytest
+
+from gym_text import UsageError
+from gym_text_policies.report import write_report
+from gym_text_policies.report.curves import charts, read_curves
+
+
+def test_learning_curves_come_from_the_files_that_training_leaves(tmp_path):
+    for name, file, data in (
+        ("sft", "adapter/training.json", {"curve": [{"step": n, "loss": 2 / n} for n in range(1, 1001)]}),
+        ("old", "checkpoint-50/trainer_state.json", {"log_history": [{"step": 1, "loss": 9.0}, {"step": 2, "loss": 8.0}]}),
+        ("old", "checkpoint-100/trainer_state.json", {"log_history": [{"step": 1, "loss": 7.0}, {"step": 2, "loss": 6.0}]}),
+    ):
+        path = tmp_path / name / file
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps(data))
+    (tmp_path / "ppo").mkdir()
+    (tmp_path / "ppo" / "metrics.jsonl").write_text('{"iteration": 1, "return": 0.5}\n{"iteration": 2, "return": 0.7}\n{"iter')
+    (tmp_path / "search").mkdir()
+    lines = [{"key": str(i), "index": i, "value": value, "successes": 0} for i, value in enumerate((1.0, 3.0, 2.0))]
+    (tmp_path / "search" / "evaluations.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    curves = {(curve.run, curve.name): curve for curve in read_curves(tmp_path)}
+    assert set(curves) == {
+        *(("sft", "loss"), ("old", "loss"), ("ppo", "return")),
+        *(("search", "return of the evaluation"), ("search", "best return so far")),
+    }
+    assert curves["search", "best return so far"].points == ((1.0, 1.0), (2.0, 3.0), (3.0, 3.0))
+    assert len(curves["sft", "loss"].points) <= 400
+    assert curves["old", "loss"].points == ((1.0, 7.0), (2.0, 6.0))
+    assert curves["ppo", "return"].over == "iteration"
+    assert [len(chart.lines) for chart in charts(list(curves.values()))] == [2, 1, 1, 1]
+    text = write_report([tmp_path], tmp_path / "r.html").read_text()
+    assert text.count("<polyline") == 5 and "Learning curves" in text
+
+
+def test_a_damaged_curve_is_an_error_that_names_the_file(tmp_path):
+    (tmp_path / "training.json").write_text("[")
+    with pytest.raises(UsageError, match=r"training\.json: expected records"):
+        write_report([tmp_path], tmp_path / "r.html")

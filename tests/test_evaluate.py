@@ -1,0 +1,37 @@
+"""The value of parameters is the return of their policy, in whatever process it is rolled out."""
+
+import numpy as np
+import pytest
+from searches import CAR, config
+
+from gym_text_policies import load_policy, rollout
+from gym_text_policies.environments import make_environment
+from gym_text_policies.search import search
+from gym_text_policies.search.evaluate import Evaluator
+from gym_text_policies.search.run import trajectory_path
+
+
+@pytest.mark.parametrize("env_id", [CAR, "CartPole-v1", "LunarLanderLLM-v2", "FrozenLake-v1"])
+def test_the_value_is_the_return_of_the_policy_in_the_one_loop(env_id, tmp_path):
+    settings = config(environment=env_id, evaluations=3, folder=str(tmp_path), pictures=False)
+    found = search(settings)
+    env = make_environment(env_id, max_episode_steps=200)
+    policy = load_policy(str(tmp_path / "policy.json"), env)
+    played = rollout(lambda: make_environment(env_id, max_episode_steps=200), policy, settings.task.seeds)
+    assert [episode.total_reward for episode in sorted(played, key=lambda e: e.seed)] == list(found.best.returns)
+    with np.load(trajectory_path(tmp_path, found.best.index)) as kept:  # all rollouts end to end
+        assert kept["lengths"].tolist() == list(found.best.lengths)
+        assert len(kept["actions"]) == sum(found.best.lengths)
+        assert len(kept["observations"]) == sum(length + 1 for length in found.best.lengths)
+
+
+def test_rollouts_in_processes_are_those_in_this_one():
+    settings = config(environment="CartPole-v1")
+    one, two = Evaluator(settings.task), Evaluator(settings.task, workers=2)
+    batch = [(1.0, 1.0, 1.0, 1.0, 0.0), (-1.0, 2.0, 3.0, 1.0, 0.5)]
+    try:
+        for alone, together in zip(one(batch), two(batch), strict=True):
+            assert [(a.seed, a.total_reward, a.length) for a in alone] == [(b.seed, b.total_reward, b.length) for b in together]
+    finally:
+        one.close()
+        two.close()

@@ -1,0 +1,67 @@
+"""An episode as a GIF: its frames, how long they stay, and a file that is whole or absent."""
+
+import functools
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from PIL import Image
+
+from gym_text_policies import load_policy, rollout
+from gym_text_policies.report import gif
+
+make_env = functools.partial(gym.make, "BabyAIText-v0", max_episode_steps=9)
+
+
+@pytest.fixture(scope="module")
+def episode():
+    with make_env() as env:
+        policy = load_policy("scripted:go forward|turn left", env, mode="choose")
+    return next(rollout(make_env, policy, [0]))
+
+
+def read(path):
+    """Return the durations of a GIF's frames, and its last frame."""
+    with Image.open(path) as image:
+        durations = []
+        for number in range(image.n_frames):
+            image.seek(number)
+            durations.append(image.info["duration"])
+        assert image.info["loop"] == 0
+        return durations, np.asarray(image.convert("RGB"), dtype=int)
+
+
+def test_every_state_is_a_frame_and_the_last_one_stays(episode, tmp_path):
+    gif.write_gif(tmp_path / "a.gif", episode, functools.partial(make_env, render_mode="rgb_array"), fps=20)
+    durations, last = read(tmp_path / "a.gif")
+    assert durations == [50] * episode.length + [2000]
+    assert last.shape == (gif.HEIGHT, gif.HEIGHT + gif.PANEL, 3)  # a square picture, and the panel beside it
+    assert np.ptp(last[:, gif.HEIGHT :]) > 100  # the panel says something
+
+
+def test_a_long_episode_shows_some_of_its_states_and_always_the_last(episode, tmp_path, monkeypatch):
+    monkeypatch.setattr(gif, "MOST_PICTURES", 4)
+    gif.write_gif(tmp_path / "a.gif", episode, functools.partial(make_env, render_mode="rgb_array"))
+    durations, _ = read(tmp_path / "a.gif")
+    assert len(durations) == 4 and durations[-1] == 2000  # the states 0, 3, 6 and 9
+
+
+def test_a_single_frame_is_a_gif_and_colours_stay_close(tmp_path):
+    frame = np.zeros((20, 30, 3), dtype=np.uint8)
+    frame[:, 10:] = (200, 60, 30)
+    gif.write_frames(tmp_path / "a.gif", [frame], [70])
+    with Image.open(tmp_path / "a.gif") as image:
+        assert np.abs(np.asarray(image.convert("RGB"), dtype=int) - frame).max() <= 8
+
+
+def test_a_failing_game_leaves_the_earlier_file(tmp_path):
+    path = tmp_path / "a.gif"
+    path.write_bytes(b"earlier")
+
+    def frames():
+        yield np.zeros((20, 30, 3), dtype=np.uint8)
+        raise RuntimeError("the game broke")
+
+    with pytest.raises(RuntimeError, match="the game broke"):
+        gif.write_frames(path, frames(), [40, 40])
+    assert path.read_bytes() == b"earlier" and list(tmp_path.iterdir()) == [path]

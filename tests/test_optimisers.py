@@ -1,0 +1,69 @@
+"""Optimisers: they repeat, go on where they stopped, and find something."""
+
+import json
+
+import numpy as np
+import pytest
+from searches import CAR, config, tried
+
+from gym_text import UsageError
+from gym_text_policies.environments import make_environment
+from gym_text_policies.policies.forms import form_of
+from gym_text_policies.search import SearchConfig, search
+from gym_text_policies.search.optimisers import CmaOptimiser
+from gym_text_policies.search.records import Evaluation, Proposal
+
+
+@pytest.mark.parametrize("optimiser", ["random", "zero", "cma", "gp", "random then cma", "random then gp", "cma then random"])
+def test_a_search_repeats_and_goes_on_where_it_stopped(optimiser, tmp_path):
+    settings = {"optimiser": optimiser, "evaluations": 25, "max_episode_steps": 60, "refine_at": 11, "trajectories": False}
+    whole = tried(search(config(**settings)))
+    assert whole == tried(search(config(**settings)))
+    for some in (4, 13, 25):  # in the middle of a generation, too
+        part = search(config(**(settings | {"evaluations": some, "folder": str(tmp_path)})))
+        assert tried(part) == whole[:some]
+    low, high = zip(*[(min(parameters), max(parameters)) for parameters, _ in whole], strict=True)
+    assert min(low) >= -6 and max(high) <= 6
+    assert (len({parameters for parameters, _ in whole}) == 1) == (optimiser == "zero")
+
+
+def test_searches_of_other_seeds_differ():
+    first, second = (search(config(seed=seed)) for seed in (0, 1))
+    assert not {p for p, _ in tried(first)} & {p for p, _ in tried(second)}
+
+
+def test_cma_refines_what_was_found_at_random():
+    found = search(SearchConfig(optimiser="random then cma", evaluations=100, folder="", bias=False, bounds=(-7.0, 7.0), seed=100))
+    sources = [evaluation.proposal.source for evaluation in found.evaluations]
+    assert sources == ["random"] * 50 + ["cma"] * 50
+    assert found.best.proposal.source == "cma" and found.best.value > 90
+
+
+def test_cma_starts_where_an_episode_succeeded():
+    form = form_of(make_environment(CAR))
+    idle, solved = (Evaluation(i, Proposal((float(i),) * 3, "random"), (-9.0 * i,), (9,), i) for i in (0, 1))
+    for history, place in (([idle, solved], 1), ([idle, idle], 0)):
+        proposals = CmaOptimiser(form, 0, sigma=1e-6, start=2).propose(history)
+        assert len(proposals) > 4 and np.allclose([p.parameters for p in proposals], place, atol=1e-3)
+
+
+def test_a_scripted_proposer_gives_the_same_returns_bit_for_bit(tmp_path):
+    first = search(config(folder=str(tmp_path / "a")))
+    again = search(config(optimiser="scripted", proposals=str(tmp_path / "a"), folder=str(tmp_path / "b")))
+    assert tried(again) == tried(first)
+    (tmp_path / "list.json").write_text(json.dumps([[0, 1, 2], [3, 4, 5.5]]))
+    listed = search(config(optimiser="scripted", proposals=str(tmp_path / "list.json"), evaluations=2))
+    assert [parameters for parameters, _ in tried(listed)] == [(0, 1, 2), (3, 4, 5.5)]
+    with pytest.raises(UsageError, match="the list ends after 2"):
+        search(config(optimiser="scripted", proposals=str(tmp_path / "list.json"), evaluations=3))
+
+
+def test_a_warm_up_is_random_or_taken_over(tmp_path):
+    earlier = search(config(folder=str(tmp_path)))
+    warmed = search(config(optimiser="zero", warmup_episodes=4, warmup_folder=str(tmp_path), evaluations=5))
+    assert tried(warmed)[:4] == tried(earlier)[:4]
+    assert [e.proposal.source for e in warmed.evaluations] == ["loaded"] * 4 + ["zero"]
+    fresh = search(config(optimiser="zero", warmup_episodes=2, evaluations=3))
+    assert [e.proposal.source for e in fresh.evaluations] == ["random", "random", "zero"]
+    with pytest.raises(UsageError, match="expected 9 evaluations"):
+        search(config(warmup_episodes=9, warmup_folder=str(tmp_path), evaluations=10))
