@@ -217,7 +217,7 @@ def _standardised(values: np.ndarray) -> np.ndarray:
     return np.asarray((values - values.mean()) / (values.std() or 1.0))
 
 
-class Then(Optimiser):
+class SequentialOptimiser(Optimiser):
     """Two optimisers, one after the other. The second is given the evaluations of the first.
 
     Args:

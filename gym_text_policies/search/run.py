@@ -24,7 +24,7 @@ from gym_text_policies.search.optimisers import (
     Optimiser,
     RandomOptimiser,
     ScriptedOptimiser,
-    Then,
+    SequentialOptimiser,
     ZeroOptimiser,
 )
 from gym_text_policies.search.records import Evaluation, EvaluationStore, Found, Proposal, best, load_evaluations, summarise
@@ -95,16 +95,16 @@ def make_optimiser(config: SearchConfig, evaluator: Evaluator, backend: Backend 
     start, made = config.warmup_episodes, []
     for place, name in enumerate(config.stages):
         made.append(_stage(name, config, evaluator, backend, config.takes_over_at if place else start))
-    optimiser = made[0] if len(made) == 1 else Then(made[0], made[1], config.takes_over_at)
+    optimiser = made[0] if len(made) == 1 else SequentialOptimiser(made[0], made[1], config.takes_over_at)
     if not start:
         return optimiser
     names = [parameter.name for parameter in evaluator.form.parameters]
     if not config.warmup_folder:
-        return Then(RandomOptimiser(evaluator.form, config.seed), optimiser, start)
+        return SequentialOptimiser(RandomOptimiser(evaluator.form, config.seed), optimiser, start)
     earlier = load_evaluations(config.warmup_folder, names)[:start]
     if len(earlier) < start:
         raise UsageError(f"warmup_folder: expected {start} evaluations in {config.warmup_folder}; it has {len(earlier)}.")
-    return Then(_Loaded(evaluator, earlier), optimiser, start)
+    return SequentialOptimiser(_Loaded(evaluator, earlier), optimiser, start)
 
 
 def _stage(name: str, config: SearchConfig, evaluator: Evaluator, backend: Backend | None, start: int) -> Optimiser:
