@@ -1,4 +1,4 @@
-"""Throughput of many episodes whose answers come late: how near `rollout` is to what the latencies alone would allow.
+"""Throughput of many episodes with slow answers: how near `rollout` comes to the limit that the latencies alone set.
 
 The provider is `tests/provider_server.py` in a process of its own, which holds each answer back for 0.05 to 0.5 s, evenly spread.
 """
@@ -41,7 +41,7 @@ class Config:
     steps: int = 20
     """Steps of each."""
     rounds: int = 3
-    """Runs with each number of workers; the median counts."""
+    """Runs with each number of workers; the median is reported."""
 
 
 def main() -> None:

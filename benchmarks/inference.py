@@ -1,8 +1,7 @@
-"""Speed of the model in this process, beside the straightforward way, in one run.
+"""Speed of the model in this process, compared with transformers' own generation, in one run.
 
-The decisions are those of expert episodes of CookingWorld with the whole episode in the prompt (strategy ``chat``), so that all
-contenders read the same. The straightforward way reads each prompt anew and lets transformers generate 15 tokens, one
-episode at a time.
+All contenders read the same prompts: those of the expert's episodes of CookingWorld, with the whole episode in the prompt (strategy
+``chat``). The straightforward way reads each prompt anew and generates 15 tokens by transformers, one episode at a time.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import gym_text  # noqa: F401  registers the environments
 from gym_text.wrappers import History
-from gym_text_policies.backends import Request
+from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.local.llama import optimise_for_cpu
 from gym_text_policies.backends.local.smollm2 import quiet, smollm2_folder
 from gym_text_policies.backends.local.transformers import TransformersBackend
@@ -43,15 +42,15 @@ class Config:
     episodes: int = 8
     """Episodes, all played to their end."""
     together: int = 8
-    """Episodes that are asked in one call, beside one."""
+    """Episodes asked in one call; compared with one."""
     plain_every: int = 4
-    """The straightforward way decides every n-th step only, which is representative and saves time."""
+    """The straightforward way decides only every n-th step: representative, in less time."""
     text_tokens: int = 48
-    """Tokens of an answer in words, at most; the prompts of one whole episode are answered so."""
+    """Most tokens of an answer in words; measured on the prompts of one whole episode."""
 
 
 def record(config: Config, strategy: str = "chat") -> list[Play]:
-    """Return what a model is asked in the expert's episodes."""
+    """Return the requests of the expert's episodes."""
     env, prompt, plays = History(gym.make(ENV_ID, fold="test"), None), Prompt(strategy), []
     spec = text_spec(env)
     for seed in range(config.episodes):
@@ -87,7 +86,7 @@ def generate(model: Any, tokens: Sequence[int], most: int) -> int:
 
 
 def choose(backend: TransformersBackend, plays: Sequence[Play], together: int) -> tuple[float, int]:
-    """Ask all that `plays` ask, `together` episodes in a call; return the seconds and the tokens that went through the model."""
+    """Answer all requests, of `together` episodes in a call; return the seconds and the tokens that went through the model."""
     before, seconds = backend.tokens_computed, 0.0
     with tqdm(total=sum(map(len, plays)), desc=f"choose, {together} at once", unit=" decisions") as bar:
         for first in range(0, len(plays), together):
@@ -100,7 +99,7 @@ def choose(backend: TransformersBackend, plays: Sequence[Play], together: int) -
 
 
 def new_tokens(tokenizer: Any, plays: Sequence[Play]) -> int:
-    """Return how many tokens are new: what a prompt adds to the one before, and the candidates, each distinct beginning once."""
+    """Return the number of new tokens: what each prompt adds to the one before, and its candidates, each common beginning once."""
     count = 0
     for play in plays:
         earlier: list[int] = []
@@ -116,7 +115,7 @@ def new_tokens(tokenizer: Any, plays: Sequence[Play]) -> int:
 
 
 def gigaflops() -> float:
-    """Return the machine's rate in a product of matrices of the size that the model has."""
+    """Return the machine's GFLOP/s in a matrix product of the model's size."""
     left, right = torch.randn(512, 576), torch.randn(576, 1536)
     for _ in range(20):
         left @ right
@@ -172,7 +171,7 @@ def main() -> None:
 
 
 def write(model: Any, ours: Any, tokenizer: Any, requests: Sequence[Request], most: int) -> tuple[float, float]:
-    """Return the tokens per second that transformers generates, and ours, one answer at a time, without the time for the prompt."""
+    """Return the tokens per second of transformers and of ours, one answer at a time, without the time for the prompt."""
     backend = TransformersBackend(ours, tokenizer, "text")
     plain_tokens = our_tokens = 0
     plain_seconds = our_seconds = 0.0

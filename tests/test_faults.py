@@ -30,8 +30,8 @@ def make_goto():
 def test_a_provider_that_does_everything_wrong_ends_no_run(tmp_path):
     kinds = len(mischief(0))
     with running(ProviderServer(text="turn left")) as server, EpisodeStore(tmp_path, {}) as store:
-        server.faults += random_mischief(6 * kinds, seed=0, silence=20.0)
-        backend = load_backend("openai:m", base_url=f"{server.url}/v1", retries=1, timeout=8.0)
+        server.faults += random_mischief(6 * kinds, seed=0, silence=5.0)
+        backend = load_backend("openai:m", base_url=f"{server.url}/v1", retries=1, timeout=2.5)
         policy = LLMPolicy(backend, text_spec(make_goto()))
         for episode in rollout(make_goto, policy, range(30), workers=8, batch=1):
             store.append(episode)

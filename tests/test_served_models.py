@@ -1,4 +1,4 @@
-"""Providers as they are: `transformers serve` with the embedded model, an Ollama proxy in front of it, TensorZero's gateway."""
+"""Providers as they are: `transformers serve` with a small model, an Ollama proxy in front of it, TensorZero's gateway."""
 
 import contextlib
 import json
@@ -67,32 +67,24 @@ def serving(command, path, log, **environment):
 
 
 @pytest.fixture(scope="module")
-def folder():
-    """Return the folder of the embedded model."""
-    from gym_text_policies.backends.local.smollm2 import smollm2_folder
-
-    return str(smollm2_folder())
-
-
-@pytest.fixture(scope="module")
-def served(folder, tmp_path_factory):
-    """Return the address of a server of the embedded model."""
-    command = ["transformers", "serve", folder, "--dtype", "float32", "--device", "cpu"]
+def served(tiny_model, tmp_path_factory):
+    """Return the address of a server of the small model."""
+    command = ["transformers", "serve", tiny_model, "--dtype", "float32", "--device", "cpu"]
     with serving(command, "/health", tmp_path_factory.mktemp("serve") / "log", HF_HUB_OFFLINE="1") as url:
         yield url
 
 
 @pytest.fixture(scope="module")
-def local_answer(folder):
-    """Return the embedded model's answer to MESSAGES, computed in this process."""
-    return load_backend(folder).answer([Request(MESSAGES, max_tokens=6)])[0]
+def local_answer(tiny_model):
+    """Return the small model's answer to MESSAGES, computed in this process."""
+    return load_backend(tiny_model).answer([Request(MESSAGES, max_tokens=6)])[0]
 
 
 @pytest.fixture
-def openai(served, folder, monkeypatch):
+def openai(served, tiny_model, monkeypatch):
     """Return the server's model by the OpenAI client."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    with contextlib.closing(load_backend(f"openai:{folder}", base_url=f"{served}/v1", decide="systemone")) as backend:
+    with contextlib.closing(load_backend(f"openai:{tiny_model}", base_url=f"{served}/v1", decide="systemone")) as backend:
         yield backend
 
 
@@ -113,8 +105,8 @@ def test_a_served_model_compares_letters(openai):
         openai.answer([Request(MESSAGES, tuple(map(str, range(27))))])
 
 
-def test_what_a_server_does_not_have_is_said(served, folder, openai):
-    backend = load_backend(f"openai:{folder}", base_url=f"{served}/v1")
+def test_what_a_server_does_not_have_is_said(served, tiny_model, openai):
+    backend = load_backend(f"openai:{tiny_model}", base_url=f"{served}/v1")
     with contextlib.closing(backend), pytest.raises(PolicyError, match=r"HTTP 40.*Mode 'json'"):
         backend.answer([Request(MESSAGES, ("yes", "no"))])
     backend = load_backend("openai:another", base_url=f"{served}/v1", retries=0)
@@ -132,20 +124,20 @@ def test_episodes_are_played_by_a_served_model(openai):
     assert all(step.decision.tokens_in > 0 and step.decision.seconds > 0 for step in episode.steps)
 
 
-def test_ollamas_client_chats_through_a_proxy(served, folder, tmp_path, local_answer):
+def test_ollamas_client_chats_through_a_proxy(served, tiny_model, tmp_path, local_answer):
     environment = {"PROVIDERS_LOCAL_BASE_URL": f"{served}/v1", "PROVIDERS_LOCAL_API_KEY": "none"}
     with (
         serving(["ollama-proxy", "serve"], "/", tmp_path / "log", **environment) as url,
-        contextlib.closing(load_backend(f"ollama:local/{folder}", base_url=url)) as backend,
+        contextlib.closing(load_backend(f"ollama:local/{tiny_model}", base_url=url)) as backend,
     ):
         answer = backend.answer([Request(MESSAGES, max_tokens=6)])[0]
     assert answer.text == local_answer.text
     assert answer.tokens_in > 0 < answer.tokens_out, "roughly: the proxy counts words"
 
 
-def test_ollamas_client_asks_the_server_itself_for_a_decision(served, folder, openai):
+def test_ollamas_client_asks_the_server_itself_for_a_decision(served, tiny_model, openai):
     request = Request(MESSAGES, ("turn left", "go forward", "pick up"))
-    with contextlib.closing(load_backend(f"ollama:{folder}", base_url=served)) as backend:
+    with contextlib.closing(load_backend(f"ollama:{tiny_model}", base_url=served)) as backend:
         answer = backend.answer([request])[0]
         with pytest.raises(PolicyError, match=r"HTTP 422.*Mode 'json'"):
             backend.answer([Request(MESSAGES, tuple(map(str, range(27))))])
@@ -180,8 +172,8 @@ def gateway(tmp_path):
         yield open_gateway
 
 
-def test_tensorzero_plays_and_groups_by_episode(served, folder, gateway, local_answer, capfd):
-    backend = gateway("play::two", served, folder)
+def test_tensorzero_plays_and_groups_by_episode(served, tiny_model, gateway, local_answer, capfd):
+    backend = gateway("play::two", served, tiny_model)
     first, again, other = (backend.answer([Request(MESSAGES, max_tokens=6, episode=name)])[0] for name in ("0", "0", "1"))
     assert first.text == again.text == other.text
     assert first.tokens_in > 0 and first.tokens_out == 6

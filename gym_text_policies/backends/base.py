@@ -1,4 +1,4 @@
-"""The seam to language models: a `Backend` answers requests, and knows nothing of games, history or parsing."""
+"""`Backend`: a language model behind one method. It answers requests, and knows nothing of games, history or parsing."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ class Request:
 
     messages: tuple[Message, ...]
     choices: tuple[str, ...] | None = None
-    """If given, the answer is a probability for each of these instead of a text."""
+    """If given, the answer is a probability for each of these, and no text."""
     schema: Mapping[str, Any] | None = None
-    """If given, the answer is a text that is JSON of this JSON schema."""
+    """If given, the answer is JSON that follows this JSON schema."""
     max_tokens: int = 16
     """Most tokens to generate."""
     temperature: float = 0.0
-    """0: the most probable token each time. Else tokens are drawn, from probabilities to the power of 1 / temperature."""
+    """0: take the most probable token. Else draw a token from the probabilities to the power of 1 / temperature."""
     seed: int | None = None
-    """Seed of what is drawn."""
+    """Seed of the draws; None: another one each time."""
     length_normalised: bool = False
-    """Whether a choice's likelihood is the mean over its tokens, not their product."""
+    """Whether a choice's score is the mean of its tokens' log-probabilities, not their sum."""
     episode: str = ""
-    """Name of the episode it belongs to, unique in this process, for providers that group by it; no answer depends on it."""
+    """Name of the request's episode, unique in this process, for providers that group by it. No answer depends on it."""
 
 
 @dataclass(frozen=True)
@@ -36,35 +36,35 @@ class Answer:
     """A model's answer to one request."""
 
     text: str | None = None
-    """What was generated; None for a request with choices."""
+    """The generated text; None for a request with choices."""
     probabilities: Mapping[str, float] | None = None
     """Probability of each choice; they sum to 1."""
     probability_kind: str | None = None
     """``likelihood``: of the choice and the end of turn as text, relative to the other choices. ``letter``: of the letter that
-    stands for it in a list. ``decision``: as the provider decides."""
+    stands for the choice in a list. ``decision``: a typed decision of the provider."""
     tokens_in: int = 0
-    """Tokens given to the model: of the prompt, and of the choices."""
+    """Tokens of the prompt and of the choices."""
     tokens_cached: int = 0
-    """Those of `tokens_in` that were not computed again."""
+    """Those among `tokens_in` that were not computed again."""
     tokens_out: int = 0
     """Tokens generated."""
     turns_dropped: int = 0
-    """Oldest turns of the chat for which the model's window had no room."""
+    """Number of oldest turns left out, because the chat was longer than the model's window."""
     cost: float = 0.0
     """Price in US dollars."""
     reference: str | None = None
-    """The provider's own name of the episode, where it groups by episodes."""
+    """The provider's own name of the episode, if it groups by episodes."""
 
 
 class Backend(ABC):
-    """A language model, wherever it runs. May be called from several threads."""
+    """A language model, wherever it runs. Several threads may call it."""
 
     remote: bool = False
-    """Whether it waits for others: then give it one request a call, from many threads; else many requests, from one."""
+    """Whether its calls wait for a server. If so, many threads send one request each; else one thread sends many at once."""
 
     @abstractmethod
     def answer(self, requests: Sequence[Request]) -> list[Answer]:
-        """Answer each request; an answer does not depend on the other requests.
+        """Answer each request. An answer does not depend on the other requests.
 
         Raises:
             PolicyError: If the model or its provider fails.
@@ -73,4 +73,4 @@ class Backend(ABC):
     @property
     @abstractmethod
     def config(self) -> dict[str, Any]:
-        """All that its answers depend on, as plain JSON, without secrets."""
+        """Everything its answers depend on, as plain JSON, without secrets."""

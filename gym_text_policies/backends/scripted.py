@@ -9,12 +9,12 @@ from gym_text_policies.backends.base import Answer, Backend, Request
 
 
 class ScriptedBackend(Backend):
-    """Answer from a list, over and over, or by a function.
+    """Answers from a list, over and over, or by a function.
 
     Args:
-        script: The answers in turn, or a function from the request to its answer. A request with choices gives the
-            answer it names all the probability.
-        name: By which the records know it.
+        script: The answers in turn, or a function from a request to its answer. In a request with choices the choice that equals
+            the answer has probability 1.
+        name: Its name in records.
     """
 
     def __init__(self, script: Sequence[str] | Callable[[Request], str], name: str = "scripted") -> None:

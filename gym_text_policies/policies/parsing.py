@@ -11,17 +11,17 @@ from gym_text import TextSpec
 from gym_text.errors import InvalidActionError
 
 NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?(?![\w])")
-"""A decimal number, or one in scientific notation, that stands by itself."""
+"""A number by itself, decimal or in scientific notation."""
 _LONGEST = 1_000_000
-"""Characters of the longest answer that is read. All that reads one takes time in proportion to its length."""
+"""Most characters of an answer; longer ones are not read. Reading takes time in proportion to the length."""
 
 
 def parse_action(answer: str, spec: TextSpec, obs: Mapping[str, Any]) -> str | None:
     """Return the name of the one action that an answer means, or None.
 
-    First the answer as it is, then without regard to case, punctuation, spacing and articles, then the one action that is
-    named within it. A name inside a longer one that also fits ("take apple" in "take apple from shelf") does not count; two
-    actions named are ambiguous, hence None. Where actions are real numbers, the one number in the answer counts as a name.
+    First the whole answer is compared, then the same without case, punctuation, extra spaces and articles. Otherwise the answer
+    must name exactly one action within it. A name inside a longer one that also fits ("take apple" in "take apple from shelf")
+    does not count. Where actions are real numbers, the one number in the answer counts as a name.
 
     Example:
         >>> from gym_text.babyai.env import BABYAI_SPEC
@@ -37,7 +37,7 @@ def parse_action(answer: str, spec: TextSpec, obs: Mapping[str, Any]) -> str | N
         return None
     words = _normal(answer)
     by_words = {_normal(name): name for name in names}
-    if len(by_words) < len(names):  # names that differ by punctuation alone cannot be told apart here
+    if len(by_words) < len(names):  # names that differ only by punctuation cannot be told apart here
         by_words = {words: name for words, name in by_words.items() if sum(_normal(other) == words for other in names) == 1}
     if words in by_words:
         return by_words[words]
@@ -48,7 +48,7 @@ def parse_action(answer: str, spec: TextSpec, obs: Mapping[str, Any]) -> str | N
 
 
 def parse_fields(answer: str) -> dict[str, Any] | None:
-    """Return the one JSON object with an action that an answer contains, or None; two that differ in the action are none.
+    """Return the one JSON object with an action in an answer, or None. Several are allowed if their actions are equal.
 
     Example:
         >>> parse_fields('Sure: {"reasoning": "A wall.", "action": "turn left"} Good luck!')
@@ -57,13 +57,13 @@ def parse_fields(answer: str) -> dict[str, Any] | None:
     if len(answer) > _LONGEST:
         return None
     decoder, found, place = json.JSONDecoder(), [], answer.find("{")
-    patience = 4 * len(answer) + 10_000  # characters that may be read for nothing: each brace could begin an endless object
+    patience = 4 * len(answer) + 10_000  # characters that may be read in vain: each brace could begin an endless object
     while place >= 0 and patience > 0:
         try:
             value, end = decoder.raw_decode(answer, place)
         except (ValueError, RecursionError) as error:
             end = place + 1
-            patience -= getattr(error, "pos", end) - place + len(answer) // 500 + 10  # Python counts the lines up to an error
+            patience -= getattr(error, "pos", end) - place + len(answer) // 500 + 10  # Python counts the lines before an error
         else:
             if isinstance(value, dict) and isinstance(value.get("action"), (str, int, float)):
                 found.append(value | {"action": str(value["action"])})
@@ -72,13 +72,13 @@ def parse_fields(answer: str) -> dict[str, Any] | None:
 
 
 def _normal(text: str) -> str:
-    """Return lower-case words with single spaces, without articles; hyphens and apostrophes inside words stay."""
+    """Return the words in lower case with single spaces, without articles. Hyphens and apostrophes inside words stay."""
     words = re.findall(r"[^\W_]+(?:['-][^\W_]+)*", text.lower())
     return " ".join(word for word in words if word not in ("a", "an", "the"))
 
 
 def _named(words: str, by_words: Mapping[str, str]) -> set[str]:
-    """Return the names that occur in `words` as whole words and outside longer names that occur there."""
+    """Return the names that occur in `words` as whole words, without those inside a longer name that occurs there."""
     spans, text = [], f" {words} "
     for name in by_words:
         place = text.find(f" {name} ") if name else -1
@@ -86,7 +86,7 @@ def _named(words: str, by_words: Mapping[str, str]) -> set[str]:
             spans.append((place, -(place + len(name)), name))
             place = text.find(f" {name} ", place + len(name) + 1)
     named, covered = set(), 0
-    for _, minus_end, name in sorted(spans):  # of those that begin together the longest first
+    for _, minus_end, name in sorted(spans):  # of several that begin at one place, the longest first
         if -minus_end > covered:
             named.add(name)
             covered = -minus_end

@@ -1,4 +1,4 @@
-"""From an observation to the messages of a prompt, by templates that are files."""
+"""From an observation to the messages of a prompt, by template files."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ STRATEGIES = tuple(sorted(path.stem for path in _FOLDER.glob("[!_]*.jinja")))
 class Prompt:
     """A prompt template: a Jinja file of named blocks, rendered in Jinja's sandbox.
 
-    ``system`` and ``user`` make the first and the last message. Between them stands what `History` keeps: each step as a message
-    with the block ``past``, if there is one, else with its text, and the action (or what the model said) as the answer. A block
-    ``answer`` holds a JSON object: the fields of the answer with their meanings, of which ``action`` is one.
+    The blocks ``system`` and ``user`` make the first and the last message. Between them stand the steps that `History` keeps. Each
+    is two messages: the block ``past`` (without that block, the step's text), and the action or the model's own words. A block
+    ``answer`` holds a JSON object with the fields of an answer and their meanings; the last field is ``action``.
 
-    A template sees ``spec`` (the `TextSpec`), ``obs`` (the fields that `spec` names, and no others: an expert's hint cannot reach a
-    prompt), ``names`` (the actions that can be said now), ``examples`` (see `policies.examples`) and ``with_reward``; ``past`` sees
-    ``text``. It may include the files that begin with an underscore, and its own neighbours.
+    A template has the variables ``spec`` (the `TextSpec`), ``obs`` (only the fields that `spec` names: no expert's hint can reach a
+    prompt), ``names`` (the names of the valid actions), ``examples`` (see `policies.examples`) and ``with_reward``; the block
+    ``past`` also has ``text``. A template may include the files here that begin with an underscore, and files of its own folder.
 
     Args:
         strategy: Name of a template that ships, or the path of one of your own (a ``.jinja`` file).
-        with_reward: Whether to say what is rewarded.
+        with_reward: Whether the prompt says what is rewarded.
 
     Raises:
-        UsageError: If there is no such template, or it does not parse or lacks a block.
+        UsageError: If there is no such template, it cannot be parsed, or a block is missing.
     """
 
     def __init__(self, strategy: str, *, with_reward: bool = False) -> None:
@@ -66,7 +66,7 @@ class Prompt:
         self.answer = self._answer()
 
     def _answer(self) -> dict[str, str]:
-        """Return the fields of the answer, in order, and their meanings; ``action`` is the last."""
+        """Return the fields of an answer and their meanings, in order; the last is ``action``."""
         if "answer" not in self._template.blocks:
             return {"action": "the action that you take"}
         text = self._block("answer", {})
@@ -83,7 +83,7 @@ class Prompt:
         return fields
 
     def schema(self, spec: TextSpec, names: Sequence[str]) -> dict[str, Any]:
-        """Return the JSON schema of an answer that takes one of the actions `names`, or a number where `spec` takes numbers."""
+        """Return the JSON schema of an answer: its action is one of `names`, or a number where the environment takes one."""
         fields: dict[str, Any] = {name: {"type": "string", "description": meaning} for name, meaning in self.answer.items()}
         fields["action"]["enum"] = list(names)
         if spec.encoding == "box" and spec.size == 1:
@@ -97,13 +97,13 @@ class Prompt:
 
         Args:
             spec: What the environment tells its players.
-            obs: The observation; its key ``history``, if it has one, is what `History` keeps.
-            examples: Demonstrations, for a template that shows some.
-            said: What the model said at each step so far, to stand in place of its actions where it is not None.
+            obs: The observation. Its key ``history``, if there is one, holds the steps that `History` keeps.
+            examples: Demonstrations, for templates that show them.
+            said: The model's own words at each step so far; where they are not None they stand in place of the action.
 
         Raises:
-            UsageError: If a field of `spec` is missing in `obs`, or the template uses a variable that there is not or does what
-                the sandbox forbids.
+            UsageError: If a field of `spec` is missing in `obs`, or the template uses an unknown variable or something that the
+                sandbox forbids.
         """
         lacking = sorted(spec.fields.keys() - obs.keys())
         if lacking:
@@ -134,7 +134,7 @@ class Prompt:
 
 
 def _sources(environment: SandboxedEnvironment, source: str) -> list[str]:
-    """Return a template's source and those of the templates that it includes."""
+    """Return the sources of a template and of the templates that it includes."""
     found = [source]
     for name in sorted(filter(None, meta.find_referenced_templates(environment.parse(source)))):
         assert environment.loader is not None
