@@ -97,6 +97,9 @@ class _Parser(argparse.ArgumentParser):
     options: tuple[str, ...] = ()
     """Options of the command that is used."""
 
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings, allow_abbrev=False)
+
     def error(self, message: str) -> NoReturn:
         if message.startswith("argument COMMAND: invalid choice: "):
             message = str(unknown_choice("command", message.split("'")[1], COMMANDS))

@@ -48,7 +48,7 @@ class RunFolder:
     def __init__(self, folder: str | Path, config: Mapping[str, Any] | None = None) -> None:
         self.path = Path(folder)
         self._lock: weakref.finalize[Any, Any] | None = None
-        with _writing(self.path):
+        with writing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
         if config is not None:
             self.lock()
@@ -65,7 +65,7 @@ class RunFolder:
         Raises:
             StoreError: If another process writes into it, or it cannot be written.
         """
-        with _writing(self.path):
+        with writing(self.path):
             file = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             _flock(file, self.path)
@@ -129,8 +129,9 @@ R = TypeVar("R", bound=Record)
 class RecordStore(Generic[R]):
     """Records as JSON lines in one file of a run folder.
 
-    A record is whole or absent: each is written by one call and synced to disk, and a last line that a crash tore is cut off before
-    the next is written. Where a key was written twice the last record counts. Reading is free, also while another process writes.
+    A record is whole or absent: each is written by one call and synced to disk. A last line that is no whole record, as after a
+    crash, is left out with a warning, and moved to ``FILE.damaged`` before the next is written. Where a key was written twice the
+    last record counts. Reading is free, also while another process writes.
 
     Args:
         run: The folder. One without a configuration is locked at the first `append`.
@@ -166,7 +167,7 @@ class RecordStore(Generic[R]):
         if not self.run.is_locked:
             self.run.lock()
             self._read_places()
-        with _writing(self.path):
+        with writing(self.path):
             file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
             try:
                 _write(file, data, self._end)
@@ -218,7 +219,7 @@ class RecordStore(Generic[R]):
         self.close()
 
     def _read_places(self) -> None:
-        """Read what was written since the last time; cut off a torn record if this store may write."""
+        """Read what was written since the last time; warn of a last line that is no whole record."""
         if not self.path.exists():
             return
         with self.path.open("rb") as file:
@@ -238,13 +239,28 @@ class RecordStore(Generic[R]):
                 self._places[key] = (self._end, failed)
                 self._end += len(line)
                 self._lines += 1
-        torn = self.path.stat().st_size - self._end
-        if torn and self.run.is_locked:
-            _logger.warning(
-                "%s: cut off a record of %d bytes that was not written whole; its episode will be played again.", self.path, torn
-            )
-            with _writing(self.path):
-                os.truncate(self.path, self._end)
+        if self.path.stat().st_size > self._end:
+            self._leave_out_rest()
+
+    def _leave_out_rest(self) -> None:
+        """Warn of a last line that is no whole record; move it into a file of its own if this store may write."""
+        with self.path.open("rb") as file:
+            file.seek(self._end)
+            rest = file.read()
+        if not self.run.is_locked:
+            _logger.warning("%s: the last %d bytes are no whole record and are left out.", self.path, len(rest))
+            return
+        copy = self.path.with_name(self.path.name + ".damaged")
+        with writing(self.path):
+            with copy.open("ab") as file:
+                file.write(rest if rest.endswith(b"\n") else rest + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+            os.truncate(self.path, self._end)
+        _logger.warning(
+            "%s: the last %d bytes were no whole record; they were moved to %s, and their episode will be played again.",
+            *(self.path, len(rest), copy.name),
+        )
 
 
 class EpisodeStore(RecordStore[Episode]):
@@ -276,7 +292,7 @@ def write_atomically(path: Path, text: str) -> None:
         StoreError: If it cannot be written; the old one stays.
     """
     partial = path.with_name(path.name + ".partial")
-    with _writing(path):
+    with writing(path):
         try:
             with partial.open("w", encoding="utf-8") as file:
                 file.write(text)
@@ -331,7 +347,7 @@ def _flock(file: int, folder: Path) -> None:
 
 
 @contextmanager
-def _writing(path: Path) -> Iterator[None]:
+def writing(path: Path) -> Iterator[None]:
     """Turn the system's errors into `StoreError`: what happened, and the repair."""
     try:
         yield

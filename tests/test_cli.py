@@ -53,3 +53,9 @@ def test_ctrl_c_is_130_and_a_closed_pipe_is_no_error(monkeypatch, capsys):
     monkeypatch.setattr(cli, "complete", lambda config: (_ for _ in ()).throw(PermissionError(13, "Permission denied", "runs")))
     assert cli.main(["completion", "bash"]) == 1
     assert "Permission denied: 'runs'" in capsys.readouterr().err
+
+
+def test_options_are_not_abbreviated(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["bench", "--seed", "3"])  # not --seeds, which would start the whole default run
+    assert "got --seed. Did you mean --seeds?" in capsys.readouterr().err

@@ -2,10 +2,14 @@
 
 import io
 
+import numpy as np
 import pytest
 
+from gym_text import Action, Field, TextSpec
 from gym_text_policies import EpisodeStore, cli
 from gym_text_policies.commands.play import Person
+from gym_text_policies.environments import environment_maker
+from gym_text_policies.records import Turn
 
 
 def play(monkeypatch, lines, *words):
@@ -42,15 +46,50 @@ def test_the_ending_is_told(monkeypatch, capsys):
     assert "Out of steps: return" in capsys.readouterr().out
 
 
-def test_a_number_is_a_force_where_actions_are_numbers(make):
-    spec = make("MountainCarContinuousLLM-v0").unwrapped.text_spec
-    from gym_text_policies.records import Turn
+def said(env, *lines):
+    """Return the first action of a person who types these lines, and all that is shown."""
+    shown, typed = [], iter(lines)
+    obs, _ = env.reset(seed=0)
+    spec = env.get_wrapper_attr("text_spec")
+    (decision,) = Person(spec, lambda names: next(typed), shown.append).decide([Turn(obs, None)])
+    return decision.action, "\n".join(shown)
 
-    shown = []
-    person = Person(spec, lambda names: "1", shown.append)
-    obs, _ = make("MountainCarContinuousLLM-v0").reset(seed=0)
-    (decision,) = person.decide([Turn(obs, None)])
-    assert spec.encode(decision.action, obs) == [1.0]
+
+@pytest.mark.parametrize("env_id", ["MountainCarContinuousLLM-v0", "Pendulum-v1", "BabyAIText-v0", "CookingWorldText-v0"])
+def test_a_number_picks_the_item_of_the_list(env_id):
+    env = environment_maker(env_id)()
+    obs, _ = env.reset(seed=0)
+    for number, name in enumerate(env.get_wrapper_attr("text_spec").names(obs), start=1):
+        action, shown = said(env, "?", str(number))
+        assert action == name and f"{number} {name}" in shown
+
+
+def test_a_number_itself_is_typed_after_an_equals_sign(make):
+    env = make("MountainCarContinuousLLM-v0")
+    action, shown = said(env, "0.35", "= 0.35")
+    assert env.unwrapped.text_spec.encode(action, {}) == np.float32(0.35)
+    assert "= 0.35 plays it as it is" in shown
+    assert "expected one of" in said(env, "= hard", "1")[1]
+
+
+def test_actions_that_are_numbers_have_no_other_numbers():
+    spec = TextSpec(
+        goal="Guess the number.",
+        fields={"text": Field("the answer"), "goal": Field("the task")},
+        actions=tuple(Action(str(n), f"guess {n}") for n in range(3)),
+        encoding="discrete",
+    )
+    shown, typed = [], iter(["3", "0"])
+    (decision,) = Person(spec, lambda names: next(typed), shown.append).decide([Turn({"text": "", "goal": ""}, None)])
+    assert decision.action == "0" and "0   1   2" in shown
+
+
+def test_help_and_an_ambiguous_word_cost_no_step(make):
+    env = make("CookingWorldText-v0")
+    action, shown = said(env, "help", "open", "look around")
+    assert action == "look around" and shown.count("Tab completes it") == 2
+    assert "'open' begins" in shown
+    assert said(env, "= help")[0] == "help"
 
 
 def test_a_mistake_is_one_line(monkeypatch, capsys):

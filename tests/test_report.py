@@ -33,6 +33,14 @@ def test_one_command_writes_the_page_and_names_it(run, tmp_path, capsys):
     assert "<title>All of it</title>" in text and text.count('id="episode-') == 3
 
 
+def test_a_page_that_cannot_be_written_is_one_line(run, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    for output in (tmp_path / "file" / "page.html", tmp_path / "file" / "deep" / "page.html", "/proc/none/page.html"):
+        assert cli.main(["report", str(run), "--no-pictures", "--episodes", "0", "--output", str(output)]) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        assert f"gym-text: {output}: expected to write there; " in line and "Name a" in line
+
+
 def test_the_page_has_a_row_for_each_policy_with_the_tables_figures(run, page):
     text = page.read_text()
     for variant in read_runs([run]).variants:

@@ -35,18 +35,21 @@ def test_what_was_stored_is_read_by_another_store(tmp_path):
     assert empty and len(empty) == 0, "an empty store is there"
 
 
-def test_a_torn_last_line_is_cut_off_and_said(tmp_path, caplog):
+def test_a_last_line_that_is_no_whole_record_is_said_and_kept(tmp_path, caplog):
     store = EpisodeStore(tmp_path)
     store.append(episode("a"))
     store.close()
-    whole = store.path.read_bytes()
-    for torn in (b'{"key": "b", "err', json.dumps(episode("b").to_json()).encode(), b'{"key": "b"\n', b"\xff\xfe"):
+    whole, damaged = store.path.read_bytes(), b""
+    for torn in (b'{"key": "b", "err', json.dumps(episode("b").to_json()).encode(), b'{"key": "b"\n', b"{}\n", b"\xff\xfe"):
         store.path.write_bytes(whole + torn)
         caplog.clear()
         with caplog.at_level(logging.WARNING), EpisodeStore(tmp_path) as again:
             assert len(again) == 1 and store.path.read_bytes() == whole + torn  # a reader leaves it: it may be on its way
+            assert f"the last {len(torn)} bytes are no whole record and are left out" in caplog.text
             again.append(episode("c"))
-        assert "not written whole" in caplog.text
+        assert f"the last {len(torn)} bytes were no whole record; they were moved to episodes.jsonl.damaged" in caplog.text
+        damaged += torn.rstrip(b"\n") + b"\n"
+        assert (tmp_path / "episodes.jsonl.damaged").read_bytes() == damaged
         assert [e.key for e in EpisodeStore(tmp_path).episodes()] == ["a", "c"]
 
 

@@ -18,7 +18,9 @@ from gym_text_policies.records import Decision, Turn
 from gym_text_policies.rollout import rollout
 from gym_text_policies.store import EpisodeStore
 
-_HELP = "Say an action, its beginning or its number; Tab completes it. ? lists the actions, quit ends."
+_HELP = "Type an action, its beginning or its number in the list; Tab completes it. ? lists the actions, quit ends."
+_RAW = {"box": "= 0.35 plays the number 0.35 itself.", "text": "= help sends the word help to the game, as it is."}
+"""What else can be typed, by the encoding of the actions."""
 _MANY = 12
 """More actions than this are only listed on request."""
 
@@ -68,8 +70,9 @@ class Person(Policy):
     def _ask(self, turn: Turn) -> str:
         obs = dict(turn.obs)
         names = self.spec.names(obs)
+        instructions = " ".join(filter(None, (_HELP, _RAW.get(self.spec.encoding))))
         if turn.step == 0:
-            self._write(f"{obs['goal']}\n\n{_HELP}\n")
+            self._write(f"{obs['goal']}\n\n{instructions}\n")
         self._write(f"\n[{turn.step + 1}] {obs['text']}")
         if len(names) <= _MANY:
             self._write(_listed(names))
@@ -82,20 +85,34 @@ class Person(Policy):
                 return line
             if line.lower() in ("quit", "exit"):
                 raise PolicyError("The player left.")
-            if line in ("", "?"):
-                self._write(_listed(names) if line else _HELP)
+            if line.lower() in ("", "?", "help"):
+                self._write(_listed(names) if line == "?" else instructions)
                 continue
-            if self.spec.encoding != "box" and line.isdecimal() and 1 <= int(line) <= len(names):
-                return names[int(line) - 1]
-            action = parse_action(line, self.spec, obs)
+            action, problem = self._meant(line, obs)
             if action is not None:
                 return action
-            begun = [name for name in names if name.lower().startswith(line.lower())]
-            if len(begun) == 1:
-                return begun[0]
-            if self.spec.encoding == "text":  # the game answers any words
-                return line
-            self._write(str(unknown_choice("action", line, names)))
+            self._write(problem)
+
+    def _meant(self, line: str, obs: dict[str, Any]) -> tuple[str | None, str]:
+        """Return the action that a line means, or None and why it means none."""
+        names = self.spec.names(obs)
+        raw, is_text = line.removeprefix("=").strip(), self.spec.encoding == "text"
+        if line.startswith("="):
+            action = raw if is_text else parse_action(raw, self.spec, obs)
+            return action or None, str(unknown_choice("action", raw, names))
+        if line.isdecimal() and _numbered(names) and 1 <= int(line) <= len(names):
+            return names[int(line) - 1], ""
+        action = parse_action(line, self.spec, obs)
+        if action in names:
+            return action, ""
+        if action is not None:  # a number, where actions are real numbers
+            return None, f"action: expected a number from 1 to {len(names)}, of the list; got {line!r}. = {line} plays it as it is."
+        begun = [name for name in names if name.lower().startswith(line.lower())]
+        if len(begun) == 1:
+            return begun[0], ""
+        if begun:
+            return None, f"action: expected one action; {line!r} begins {len(begun)}: {', '.join(begun)}."
+        return (line, "") if is_text else (None, str(unknown_choice("action", line, names)))  # a text game answers any words
 
 
 def run(config: PlayConfig) -> str:
@@ -121,10 +138,16 @@ def _write(text: str) -> None:
     sys.stdout.flush()
 
 
+def _numbered(names: Sequence[str]) -> bool:
+    """Whether the list has numbers to choose by: not where an action's name is a number itself."""
+    return not any(name.isdecimal() for name in names)
+
+
 def _listed(names: Sequence[str]) -> str:
-    """Return the numbered actions, in lines of the terminal's width."""
-    parts = [f"{number} {name}".replace(" ", "\u00a0") for number, name in enumerate(names, start=1)]
-    lines = textwrap.wrap("   ".join(parts), shutil.get_terminal_size().columns, break_long_words=False)
+    """Return the actions, with numbers to choose by, in lines of the terminal's width."""
+    shown = [f"{number} {name}" for number, name in enumerate(names, start=1)] if _numbered(names) else names
+    parts = [part.replace(" ", "\u00a0") for part in shown]
+    lines = textwrap.wrap("   ".join(parts), shutil.get_terminal_size().columns, break_long_words=False, break_on_hyphens=False)
     return "\n".join(lines).replace("\u00a0", " ")
 
 

@@ -81,7 +81,7 @@ def write_report(
     from gym_text_policies.report.page import render
     from gym_text_policies.report.runs import read_runs
     from gym_text_policies.report.viewer import MOST, choose, show
-    from gym_text_policies.store import write_atomically
+    from gym_text_policies.store import write_atomically, writing
 
     check_int("episodes", episodes, 0, MOST)
     path = Path(output)
@@ -89,6 +89,7 @@ def write_report(
         raise UsageError(f"output: expected a file; {path} is a folder. Name a file in it, such as {path / 'report.html'}.")
     runs = read_runs(folders)
     page = render(runs, show(choose(runs.variants, episodes), pictures=pictures, progress=progress), title)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, page.encode("utf-8", "replace").decode("utf-8"))  # a model may have said half a character
     return path
