@@ -133,7 +133,7 @@ class TextEnv(gym.Env[Observation, Any]):
         return draw_page(
             [(self._titles.get(key, key), self._obs[key]) for key in sorted(texts, key=lambda key: key != "goal")],
             facts=f"{self.spec.id}     {self._facts()}" if self.spec else self._facts(),
-            actions=self._obs.get("valid_actions", ()),
+            actions=() if self._over else self._obs.get("valid_actions", ()),
             taken=self._taken,
             refused=refused,
             keys=self._keys,

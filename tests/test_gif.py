@@ -1,6 +1,7 @@
 """An episode as a GIF: its frames, how long they stay, and a file that is whole or absent."""
 
 import functools
+from dataclasses import replace
 from types import SimpleNamespace
 
 import gymnasium as gym
@@ -75,11 +76,12 @@ def test_a_failing_game_leaves_the_earlier_file(tmp_path):
 
 
 def test_the_action_taken_has_a_bar_with_a_frame_even_if_others_are_more_probable(tmp_path):
-    names = ["turn left", "turn right", "go forward", "pick up", "drop", "toggle", "wait"]
+    names = ["turn left", "turn right", "go forward", "drop", "pick up", "toggle", "wait"]
     image = Image.new("RGB", (gif.PANEL, gif.HEIGHT), gif._PAPER)
     decision = Decision(action="wait", probabilities={name: 0.16 for name in names[:6]} | {"wait": 0.04})
-    step = SimpleNamespace(decision=decision)
+    step = SimpleNamespace(decision=replace(decision, reasoning="Hm."), gold_action="drop")
     gif._write_decision(gif._Panel(image, gif.MARGIN), step)
     pixels = np.asarray(image)
     frame = (pixels[-40:, gif.PANEL - gif.MARGIN - 20 : gif.PANEL - gif.MARGIN + 4] == gif._ACCENT).all(axis=2)
     assert frame.any()  # the last bar, which is short, has a frame of the panel's width
+    assert (np.abs(pixels[:, gif.PANEL // 2 :].astype(int) - gif._EXPERT).sum(axis=2) < 30).any()  # "expert" at its own bar
