@@ -167,14 +167,14 @@ def _shrink(image: Image.Image, path: Path) -> None:
 
 
 def _shrink_film(path: Path) -> None:
-    """Give all frames of a GIF the same 8 colours: where a frame does not change, nothing is stored."""
+    """Give all frames of a GIF the same 16 colours: where a frame does not change, nothing is stored."""
     with Image.open(path) as film:
         frames, durations = [], []
         for number in range(film.n_frames):
             film.seek(number)
             durations.append(film.info["duration"])
             frames.append(film.convert("RGB"))
-    palette = frames[len(frames) // 2].quantize(8, Image.Quantize.MEDIANCUT)
+    palette = frames[len(frames) // 2].quantize(16, Image.Quantize.MAXCOVERAGE)
     few = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
     few[0].save(path, save_all=True, append_images=few[1:], duration=durations, loop=0, optimize=True)
 
