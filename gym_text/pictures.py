@@ -197,7 +197,7 @@ def _write_actions(page: Any, actions: Sequence[str], taken: str | None, refused
     if taken is not None:
         _write(page, "NOT ACCEPTED" if refused else "TAKEN", (_MIDDLE, y), 11, _REFUSED if refused else _ACCENT, width)
         pygame.draw.rect(page, _CHIP, (_MIDDLE, y + 15, width, 24), border_radius=4)
-        _write(page, taken or "an empty text", (_MIDDLE + 6, y + 19), 15, _REFUSED if refused else _ACCENT, width - 12)
+        _write(page, taken or "(empty)", (_MIDDLE + 6, y + 19), 15, _REFUSED if refused else _ACCENT, width - 12)
         y += 50
     if not actions:
         return
