@@ -1,11 +1,12 @@
 """Every picture of the README and the documentation.
 
 ``python benchmarks/pictures.py`` makes all of them, ``python benchmarks/pictures.py results learning`` only those two. They are
-drawn from the committed results and adapters. For the film an episode is played. The report's picture needs Chromium.
+drawn from the committed results and adapters. The report's picture needs Chromium.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 import tempfile
@@ -17,7 +18,6 @@ import gymnasium as gym
 import matplotlib
 import numpy as np
 from browser import Browser, find_browser
-from film import write_film
 from PIL import Image, ImageDraw, ImageFont
 
 import gym_text  # noqa: F401  registers the environments
@@ -25,6 +25,7 @@ from gym_text.errors import unknown_choice
 from gym_text_policies import EpisodeStore, load_policy, rollout
 from gym_text_policies.environments import make_environment, playable_ids
 from gym_text_policies.report import write_report
+from gym_text_policies.report.gif import write_gif
 from gym_text_policies.report.table import interval, number, wilson_interval
 
 matplotlib.use("agg")
@@ -34,7 +35,7 @@ ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "docs" / "pictures"
 ADAPTERS = ROOT / "gym_text_policies" / "training" / "adapters"
 SEED = 6
-"""Of the film's episode; it is won, and in one step of twenty the expert would have done something else."""
+"""Of the film's episode, which is won in 20 steps."""
 GAMES = {"babyai": "BabyAI, five tasks", "cookingworld": "CookingWorld", "lunarlander": "LunarLander"}
 """Committed results of adapters, ``adapters_NAME.json``, and what their environments are called."""
 PLAYERS = {
@@ -48,8 +49,14 @@ PLAYERS = {
 INK, FAINT, LINE, PAPER, BLUE, ORANGE = "#202124", "#686b70", "#dedcd6", "#faf9f6", "#1a5276", "#9e5200"
 COLOURS = ("#9aa0a6", "#9aa0a6", "#5b9bc4", BLUE, ORANGE)
 """One for each of `PLAYERS`."""
-SHOWN_AFTER = {"CookingWorldText-v0": 3, "MapReaderText-v0": 3, "LunarLanderLLM-v2": 60, "MountainCarContinuousLLM-v0": 40}
-"""Steps of the expert after which an environment is drawn; the others at their start."""
+SHOWN_AFTER = {
+    "CookingWorldText-v0": 6,
+    "LunarLanderLLM-v2": 60,
+    "MountainCarContinuousLLM-v0": 40,
+    "BabyAIText-v0": 0,
+    "SimonSaysMemoryText-v0": 0,
+}
+"""Steps of the expert after which an environment is drawn; the others after 3."""
 STYLE = {
     **{"font.size": 10, "text.color": INK, "axes.labelcolor": FAINT, "xtick.color": FAINT, "ytick.color": INK},
     **{"axes.edgecolor": LINE, "axes.facecolor": PAPER, "figure.facecolor": PAPER, "axes.grid": False},
@@ -154,9 +161,22 @@ def _save(figure: Any, path: Path) -> None:
 
 
 def _shrink(image: Image.Image, path: Path) -> None:
-    """Save a picture as PNG with a palette of 256 colours, which is a third as large."""
-    few = image.convert("RGB").quantize(256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    """Save a picture as PNG with a palette of 256 colours, which is a third as large; small red things stay red."""
+    few = image.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     few.save(path, optimize=True)
+
+
+def _shrink_film(path: Path) -> None:
+    """Give all frames of a GIF the same 16 colours: where a frame does not change, nothing is stored."""
+    with Image.open(path) as film:
+        frames, durations = [], []
+        for number in range(film.n_frames):
+            film.seek(number)
+            durations.append(film.info["duration"])
+            frames.append(film.convert("RGB"))
+    palette = frames[len(frames) // 2].quantize(16, Image.Quantize.MAXCOVERAGE)
+    few = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
+    few[0].save(path, save_all=True, append_images=few[1:], duration=durations, loop=0, optimize=True)
 
 
 def cooking(path: Path) -> None:
@@ -168,7 +188,8 @@ def cooking(path: Path) -> None:
     with make() as env:
         policy = load_policy("adapters/cookingworld-sft", env)
     (episode,) = rollout(make, policy, [SEED])
-    write_film(path, episode, "CookingWorld, a level of the test fold", "SmolLM2-135M with adapters/cookingworld-sft")
+    write_gif(path, episode, functools.partial(gym.make, "CookingWorldText-v0", fold="test", render_mode="rgb_array"), fps=1)
+    _shrink_film(path)
 
 
 def environments(path: Path) -> None:
@@ -179,7 +200,7 @@ def environments(path: Path) -> None:
     for name in names:
         with make_environment(name, render_mode="rgb_array") as env:
             _, info = env.reset(seed=0)
-            for action in info["gold_path"][: SHOWN_AFTER.get(name, 0)]:
+            for action in info["gold_path"][: SHOWN_AFTER.get(name, 3)]:
                 env.step(env.get_wrapper_attr("text_spec").encode(action, {}))
             image = Image.fromarray(env.render())
         _shrink(image, FOLDER / "environments" / f"{name}.png")

@@ -176,7 +176,7 @@ class LunarLanderEnv(TextEnv):
     | `decimals` | None, 0 to 6 | None | decimals to which the observation's numbers are rounded, for the expert too |
     | `fold` | None, train, dev, test | None | None passes the seed on unchanged; the folds shift it to 1, 2, 3 million and up |
     | `expert` | off, path, replan | path | the hints in `info` |
-    | `render_mode` | ansi, rgb_array | None | text, or LunarLander's picture |
+    | `render_mode` | ansi, rgb_array, human | None | text, LunarLander's picture, or that picture in a window |
 
     ## Info
 
@@ -226,7 +226,7 @@ class LunarLanderEnv(TextEnv):
             "wind_power": float(wind_power),
             "turbulence_power": float(turbulence_power),
         }
-        picture = "rgb_array" if render_mode == "rgb_array" else None
+        picture = "rgb_array" if render_mode in ("rgb_array", "human") else None
         self._game: Any = LunarLander(render_mode=picture, **dynamics)
         self._twin = None if expert == "off" else LunarLanderEnv(**dynamics, decimals=decimals, expert="off")
         self.text_spec = LUNAR_LANDER_SPEC
@@ -282,7 +282,12 @@ class LunarLanderEnv(TextEnv):
         prepare_pygame("box2d")
         return np.asarray(self._game.render())
 
+    def get_keys_to_action(self) -> dict[tuple[int, ...], int]:
+        """Return the arrow keys and their actions, for `gymnasium.utils.play.play`: left, up and right fire that engine."""
+        pygame = import_extra("pygame", "box2d")
+        return {(pygame.K_LEFT,): 1, (pygame.K_UP,): 2, (pygame.K_RIGHT,): 3}
+
     def close(self) -> None:
-        """Close the picture's window surface."""
-        self._game.close()
+        """Close the picture's surface and the window."""
         super().close()
+        self._game.close()

@@ -112,7 +112,7 @@ class MountainCarContinuousEnv(TextEnv):
     |---|---|---|---|
     | `fold` | None, train, dev, test | None | None passes the seed on unchanged; the folds shift it to 1, 2, 3 million and up |
     | `expert` | off, path, replan | path | the hints in `info` |
-    | `render_mode` | ansi, rgb_array | None | text, or MountainCar's picture |
+    | `render_mode` | ansi, rgb_array, human | None | text, MountainCar's picture, or that picture in a window |
 
     ## Info
 
@@ -130,7 +130,7 @@ class MountainCarContinuousEnv(TextEnv):
         super().__init__(fold=fold, expert=expert, render_mode=render_mode)
         from gymnasium.envs.classic_control.continuous_mountain_car import Continuous_MountainCarEnv
 
-        self._game: Any = Continuous_MountainCarEnv(render_mode="rgb_array" if render_mode == "rgb_array" else None)
+        self._game: Any = Continuous_MountainCarEnv(render_mode="rgb_array" if render_mode in ("rgb_array", "human") else None)
         self._twin = None if expert == "off" else MountainCarContinuousEnv(expert="off")
         self.text_spec = MOUNTAIN_CAR_SPEC
         self.action_space = spaces.Box(-1.0, 1.0, (1,), dtype=np.float32)
@@ -164,6 +164,6 @@ class MountainCarContinuousEnv(TextEnv):
         return np.asarray(self._game.render())
 
     def close(self) -> None:
-        """Close the picture's window surface."""
-        self._game.close()
+        """Close the picture's surface and the window."""
         super().close()
+        self._game.close()

@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import logger, spaces
 
 from gym_text.errors import EngineError, InvalidActionError, StepOrderError, UsageError, check_choice, check_int
-from gym_text.pictures import draw_panel
+from gym_text.pictures import Window, draw_page
 from gym_text.spec import Observation, TextSpec
 
 Expert = Literal["off", "path", "replan"]
@@ -55,11 +55,15 @@ class TextEnv(gym.Env[Observation, Any]):
         fold: None passes the seed on unchanged; ``train``, ``dev`` and ``test`` shift it into ranges that never meet.
         expert: ``off``: no hints. ``path``: ``gold_path``, and ``gold_action`` while the episode is on that path. ``replan``:
             ``gold_action`` also in every other state in which the expert finds a plan.
-        render_mode: ``ansi`` for text, ``rgb_array`` for a picture, None for neither.
+        render_mode: ``ansi`` for text, ``rgb_array`` for a picture, ``human`` for a window that follows the game, None for none.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 10}  # type: ignore[misc]
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi", "rgb_array", "human"], "render_fps": 10}  # type: ignore[misc]
     text_spec: TextSpec
+    _titles: ClassVar[dict[str, str]] = {}
+    """Titles of the observation's texts in a picture, where the key says too little."""
+    _keys: str = ""
+    """Keys that stand for the valid actions in `gymnasium.utils.play`; a picture shows them."""
 
     def __init__(self, *, fold: Fold | None, expert: Expert, render_mode: str | None) -> None:
         if fold is not None:
@@ -76,6 +80,9 @@ class TextEnv(gym.Env[Observation, Any]):
         self._path: tuple[str, ...] | None = None
         self._turn = 0
         self._on_path = False
+        self._taken: str | None = None  # for the picture: the name of the last action, and what it did
+        self._outcome: Outcome | None = None
+        self._window: Window | None = None
 
     # ---------------------------------------------------------------- for subclasses
 
@@ -117,9 +124,27 @@ class TextEnv(gym.Env[Observation, Any]):
         return {}
 
     def _frame(self) -> np.ndarray:
-        """Return the picture of the present state, uint8 of shape (height, width, 3)."""
+        """Return the picture of the present state, uint8 of shape (height, width, 3): its texts and the valid actions."""
         assert self._obs is not None
-        return draw_panel(self._obs["goal"], self._obs["text"])
+        texts = [key for key, field in self.text_spec.fields.items() if not (field.is_list or field.quantities)]
+        if "look" in texts and self._obs["look"] == self._obs["text"]:
+            texts.remove("text")  # as after a move, or "look around"
+        refused = self._outcome is not None and not self._outcome.action_was_valid
+        return draw_page(
+            [(self._titles.get(key, key), self._obs[key]) for key in sorted(texts, key=lambda key: key != "goal")],
+            facts=f"{self.spec.id}     {self._facts()}" if self.spec else self._facts(),
+            actions=() if self._over else self._obs.get("valid_actions", ()),
+            taken=self._taken,
+            refused=refused,
+            keys=self._keys,
+        )
+
+    def _facts(self) -> str:
+        """Return the line of facts of a picture: how far the episode is, its score, and how it ended."""
+        parts = [f"step {self._turn}", f"score {self._score:.4g}"]
+        if self._outcome is not None and (self._outcome.success or self._outcome.failure):
+            parts.append("won" if self._outcome.success else "lost")
+        return "     ".join(parts)
 
     def _level_seed(self, seed: int) -> int:
         """Return the level's seed for `seed`, shifted into this environment's fold."""
@@ -148,11 +173,14 @@ class TextEnv(gym.Env[Observation, Any]):
         obs = self._start(level)
         self._obs = self._copied(obs)
         self._over, self._score, self._turn, self._on_path = False, 0.0, 0, self._path is not None
+        self._taken = self._outcome = None
         info: dict[str, Any] = {"score": 0.0, "success": False, "failure": False}
         if self._path is not None:
             info["gold_path"] = self._path
             self._warn_of_limit(len(self._path))
         self._add_gold_action(info)
+        if self.render_mode == "human":
+            self.render()
         return obs, info | self._more_info()
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
@@ -168,7 +196,10 @@ class TextEnv(gym.Env[Observation, Any]):
         except EngineError:
             self._obs = None
             raise
-        return self._conclude(outcome)
+        answer = self._conclude(outcome)
+        if self.render_mode == "human":
+            self.render()
+        return answer
 
     def _accept(self, action: Any) -> Any:
         """Return the checked action of the running episode; the first half of `step`."""
@@ -177,6 +208,8 @@ class TextEnv(gym.Env[Observation, Any]):
         if self._on_path:
             assert self._path is not None
             self._on_path = self._path[self._turn] == self._name(action, obs)
+        if self.render_mode in ("rgb_array", "human"):
+            self._taken = self._name(action, obs) or ""
         return action
 
     def _conclude(self, outcome: Outcome) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
@@ -185,6 +218,7 @@ class TextEnv(gym.Env[Observation, Any]):
         self._over = outcome.terminated or outcome.truncated
         self._score += outcome.reward
         self._turn += 1
+        self._outcome = outcome
         info = {
             "score": self._score,
             "success": outcome.success,
@@ -196,17 +230,29 @@ class TextEnv(gym.Env[Observation, Any]):
         return outcome.observation, outcome.reward, outcome.terminated, outcome.truncated, info | self._more_info()
 
     def render(self) -> Any:
-        """Return the present state as text (``ansi``) or as a picture (``rgb_array``, uint8 of shape (height, width, 3))."""
+        """Return the present state as text (``ansi``) or as a picture (``rgb_array``, uint8 of shape (height, width, 3)).
+
+        With ``human`` the picture goes into a window, which `reset` and `step` do by themselves, and nothing is returned.
+        """
         if self._obs is None:
             raise StepOrderError("render: expected an episode; there is none. Call reset() first.")
         if self.render_mode is None:
             logger.warn('render() without a render mode gives nothing: pass render_mode="ansi" or "rgb_array" to gym.make.')
             return None
-        return f"{self._obs['goal']}\n\n{self._obs['text']}" if self.render_mode == "ansi" else self._frame()
+        if self.render_mode == "ansi":
+            return f"{self._obs['goal']}\n\n{self._obs['text']}"
+        if self.render_mode == "rgb_array":
+            return self._frame()
+        if self._window is None:
+            self._window = Window(self.spec.id if self.spec else type(self).__name__, self.metadata["render_fps"])
+        self._window.show(self._frame())
+        return None
 
     def close(self) -> None:
-        """End the episode and release the game; call `reset` before another step."""
+        """End the episode, close the window and release the game; call `reset` before another step."""
         self._obs = None
+        if self._window is not None:
+            self._window.close()
         super().close()
 
     # ---------------------------------------------------------------- descriptions

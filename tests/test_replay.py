@@ -36,4 +36,4 @@ def test_another_return_is_a_warning(episode, caplog):
 def test_an_environment_that_draws_nothing_is_shown_as_text(episode):
     drawn = {state.picture().shape for state in replay(episode, lambda: make_env(render_mode="rgb_array"))}
     texts = {state.picture().shape for state in replay(episode, make_env)}
-    assert texts == {(480, 640, 3)} and not drawn & texts
+    assert texts == {(480, 720, 3)} and not drawn & texts

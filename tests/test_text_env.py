@@ -203,7 +203,7 @@ def test_reset_options_are_refused(env_id, make):
         ("fold", "tset", "fold: expected one of 'train', 'dev', 'test'; got 'tset'. Did you mean 'test'?"),
         ("expert", "repaln", "expert: expected one of 'off', 'path', 'replan'; got 'repaln'. Did you mean 'replan'?"),
         ("expert", None, "expert: expected one of 'off', 'path', 'replan'; got None."),
-        ("render_mode", "ascii", "render_mode: expected one of 'ansi', 'rgb_array'; got 'ascii'. Did you mean 'ansi'?"),
+        ("render_mode", "ascii", "render_mode: expected one of 'ansi', 'rgb_array', 'human'; got 'ascii'. Did you mean 'ansi'?"),
     ],
 )
 def test_unknown_choices_are_refused_with_the_nearest_one(env_id, argument, value, message, make):

@@ -14,6 +14,7 @@ from gymnasium import spaces
 
 from gym_text.babyai.describe import Situation, describe, describe_effect, look, useful_actions
 from gym_text.errors import UsageError, check_bool, check_choice, check_int, import_extra
+from gym_text.pictures import draw_caption
 from gym_text.spaces import ActionNames, FreeText
 from gym_text.spec import Action, Field, Observation, TextSpec
 from gym_text.text_env import Expert, Fold, Outcome, TextEnv
@@ -108,7 +109,7 @@ class BabyAITextEnv(TextEnv):
     | `valid_actions` | True, False | False | the observation lists the actions that change something |
     | `fold` | None, train, dev, test | None | None passes the seed on unchanged; the folds shift it to 1, 2, 3 million and up |
     | `expert` | off, path, replan | path | the hints in `info` |
-    | `render_mode` | ansi, rgb_array | None | text, or minigrid's picture |
+    | `render_mode` | ansi, rgb_array, human | None | text, minigrid's picture above the mission, or that picture in a window |
 
     ## Info
 
@@ -212,10 +213,20 @@ class BabyAITextEnv(TextEnv):
         return obs | {"valid_actions": useful_actions(view.front, carrying)} if self.valid_actions else obs
 
     def _frame(self) -> np.ndarray:
-        return np.asarray(self._game.get_frame())
+        assert self._obs is not None
+        return draw_caption(np.asarray(self._game.get_frame()), self._obs["goal"], self._facts())
+
+    def get_keys_to_action(self) -> dict[tuple[int, ...], int]:
+        """Return keys and their actions, for ``gymnasium.utils.play.play(env, wait_on_player=True)``.
+
+        They are those of minigrid's own manual control: arrows, Tab to pick up, left Shift to drop, Space to toggle.
+        """
+        pygame = import_extra("pygame", "babyai")
+        keys = (pygame.K_LEFT, pygame.K_RIGHT, pygame.K_UP, pygame.K_TAB, pygame.K_LSHIFT, pygame.K_SPACE)
+        return {(key,): action for action, key in enumerate(keys)}
 
     def close(self) -> None:
-        """Close the level."""
+        """Close the level and the window."""
         self._game.close()
         super().close()
 

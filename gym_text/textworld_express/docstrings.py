@@ -33,7 +33,7 @@ to 20999. No level of one fold is a level of another.""",
 {parameters}| `actions` | text, index | text | the action space |
 | `fold` | train, dev, test | train | the set of levels |
 | `expert` | off, path, replan | path | the hints in `info` |
-| `render_mode` | ansi, rgb_array | None | text, or text drawn as a picture |""",
+| `render_mode` | ansi, rgb_array, human | None | text, a picture of texts and valid actions, or that picture in a window |""",
     "info": """\
 `gold_path` is the solution of the engine's gold agent, replayed at reset: steps that are not valid when they are played
 are dropped, and it is left out if it does not win. With ``expert="replan"`` a new plan is made on a copy of the game

@@ -28,6 +28,8 @@ Actions = Literal["text", "index"]
 
 _MAX_TEXT = 32768
 """Most characters of a text; the longest, 1,000 commands of Simon Says to be memorised, has about 16,000."""
+_KEYS = "123456789abcdefghijklmnopqrstuvwxyz"
+"""Keys for `gymnasium.utils.play`: one for each of the first valid actions."""
 _NO_ACTION = ""
 """Played for an index beyond the valid actions: the engine does not understand it and says so."""
 
@@ -56,7 +58,7 @@ class TextWorldExpressEnv(TextEnv):
         actions: ``text``: an action is its name. ``index``: an action is its place in ``obs["valid_actions"]``.
         fold: The set of levels.
         expert: The hints in ``info``.
-        render_mode: ``ansi``, ``rgb_array`` or None.
+        render_mode: ``ansi``, ``rgb_array``, ``human`` or None.
         parameters: The game's parameters.
 
     Raises:
@@ -74,6 +76,8 @@ class TextWorldExpressEnv(TextEnv):
     """The engine's parameters that no user sets: they make the game what it is."""
     planner_config: ClassVar[PlannerConfig] = PlannerConfig()
     __signature__: ClassVar[inspect.Signature]
+    metadata: ClassVar[dict[str, Any]] = TextEnv.metadata | {"render_fps": 2}  # type: ignore[misc]
+    _titles: ClassVar[dict[str, str]] = {"text": "the game's answer", "look": "room"}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Fill in the docstring and the signature from what the games share and the table `parameters`."""
@@ -108,6 +112,7 @@ class TextWorldExpressEnv(TextEnv):
             }
         )
         self._by_index = actions == "index"
+        self._keys = _KEYS if self._by_index else ""
         self._fold: Fold = fold
         self._game: Game | None = None
         self._seeds: tuple[int, ...] = ()
@@ -212,6 +217,18 @@ class TextWorldExpressEnv(TextEnv):
                 "Pass actions='text' to reach them all."
             )
         return np.arange(self.action_space.n) < len(self._valid)
+
+    def get_keys_to_action(self) -> dict[tuple[int, ...], int]:
+        """Return keys and their actions, for ``gymnasium.utils.play.play(env, wait_on_player=True)``.
+
+        Each of the keys 1 to 9 and a to z stands for a place in ``obs["valid_actions"]``; the picture shows it before its action.
+
+        Raises:
+            UsageError: If the environment was not made with ``actions="index"``.
+        """
+        if not isinstance(self.action_space, spaces.Discrete):
+            raise UsageError("get_keys_to_action: expected an environment made with actions='index'; this one has actions='text'.")
+        return {(ord(key),): place for place, key in enumerate(_KEYS[: self.action_space.n])}
 
     def _more_info(self) -> dict[str, Any]:
         return {"action_mask": self.action_masks().astype(np.int8)} if self._by_index else {}

@@ -16,17 +16,18 @@ from gym_text.errors import import_extra
 from gym_text_policies.records import Episode, Step
 from gym_text_policies.report.replay import replay
 
-HEIGHT, PANEL, MARGIN = 420, 380, 14
+HEIGHT, PANEL, MARGIN = 480, 380, 14
 """Pixels: height of a frame, width of the panel beside the picture, and the panel's margin."""
 MOST_PICTURES = 400
 """Most frames. A longer episode shows every second step, or every third, and so on."""
 _BITS = 7
 """Bits of a pixel: 128 colours a frame."""
-_BARS = 6
-"""Most actions whose probabilities are shown, the most probable first."""
+_BARS, _BARS_ALONE = 6, 12
+"""Most actions whose probabilities are shown, below reasoning and without; the most probable ones, and the one that is taken."""
 _LAST = 2000
 """Milliseconds that the last frame stays."""
 _INK, _FAINT, _ACCENT, _BAR, _PAPER = (32, 33, 36), (110, 113, 118), (26, 82, 118), (174, 205, 225), (250, 249, 246)
+_EXPERT = (158, 82, 0)
 
 
 def write_gif(path: str | Path, episode: Episode, make_env: Callable[[], gym.Env[Any, Any]], fps: int = 10) -> None:
@@ -86,7 +87,8 @@ def _frame(picture_of_state: np.ndarray, episode: Episode, index: int, reward_so
     from PIL import Image
 
     picture = Image.fromarray(picture_of_state)
-    picture = picture.resize((max(1, round(picture.width * HEIGHT / picture.height)), HEIGHT))
+    width = 2 * max(1, round(picture.width * HEIGHT / picture.height / 2))  # even, as video codecs need
+    picture = picture.resize((width, HEIGHT), Image.Resampling.LANCZOS)
     whole = Image.new("RGB", (picture.width + PANEL, HEIGHT), _PAPER)
     whole.paste(picture, (0, 0))
     panel = _Panel(whole, picture.width + MARGIN)
@@ -105,15 +107,18 @@ def _write_decision(panel: _Panel, step: Step) -> None:
     panel.text(decision.action, 20, _ACCENT, panel.y + 80)
     if not decision.valid:
         panel.line("its answer could not be used", 13, _FAINT)
-    probabilities = sorted((decision.probabilities or {}).items(), key=lambda item: -item[1])[:_BARS]
-    room = HEIGHT - MARGIN - 30 * len(probabilities)
+    known = decision.probabilities or {}
     thoughts = decision.reasoning or (decision.completion if decision.completion != decision.action else "")
+    shown = sorted(known, key=lambda name: -known[name])[: _BARS if thoughts else _BARS_ALONE]
+    if decision.action in known and decision.action not in shown:
+        shown[-1] = decision.action
+    panel.y += 6
     if thoughts:
-        panel.y += 6
+        room = HEIGHT - MARGIN - 30 * len(shown)
         panel.text(thoughts, 14, _INK, room - 6)
-    panel.y = room
-    for name, probability in probabilities:
-        panel.bar(name, probability)
+        panel.y = room
+    for name in shown:
+        panel.bar(name, known[name], taken=name == decision.action, expert=name == step.gold_action)
 
 
 class _Panel:
@@ -141,12 +146,17 @@ class _Panel:
         for line in lines:
             self.line(line, size, colour)
 
-    def bar(self, name: str, probability: float) -> None:
-        """Draw a probability as a bar, with its name on it."""
+    def bar(self, name: str, probability: float, *, taken: bool, expert: bool) -> None:
+        """Draw a probability as a bar, its name on it, a frame around the one that is taken, and a word at the expert's."""
         right = self._left + round(self._width * probability)
         self._draw.rectangle((self._left, self.y, max(self._left + 1, right), self.y + 24), fill=_BAR)
+        if taken:
+            self._draw.rectangle((self._left, self.y, self._left + self._width, self.y + 24), outline=_ACCENT, width=2)
         label = textwrap.shorten(name, 38, placeholder=" ...") or name[:38]
         self._draw.text((self._left + 6, self.y + 4), f"{probability:.0%}  {label}", fill=_INK, font=_font(13))
+        if expert:
+            right_edge = self._left + self._width - 6
+            self._draw.text((right_edge, self.y + 4), "expert", fill=_EXPERT, font=_font(13), anchor="ra")
         self.y += 30
 
 

@@ -27,7 +27,7 @@ from gym_text_policies.store import write_atomically
 _logger = logging.getLogger(__name__)
 _MOST_PICTURES = 40
 """Most pictures of an episode. A longer one shows every second step, or every third, and so on."""
-_MOST_WIDTH = 640
+_MOST_WIDTH = 720
 """Pixels."""
 _COLOURS = 32
 """The games use few colours. A picture takes 1 to 8 kB, without visible loss."""

@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 
 from gym_text.errors import GymTextError, MissingDependencyError
-from gym_text.pictures import draw_panel, prepare_pygame
+from gym_text.pictures import draw_page, prepare_pygame
 from gym_text_policies.records import Episode
 
 _logger = logging.getLogger(__name__)
@@ -30,14 +30,14 @@ class State(NamedTuple):
     """Sum of the rewards up to this state."""
 
     def picture(self) -> np.ndarray:
-        """Return its picture, uint8 of shape (height, width, 3). An environment that draws nothing gives a panel with its text."""
+        """Return its picture, uint8 of shape (height, width, 3). An environment that draws nothing gives a page with its text."""
         frame = None
         if self.env.render_mode == "rgb_array":
             with contextlib.suppress(GymTextError, gym.error.Error):  # the package that draws is not installed
                 frame = self.env.render()
         if isinstance(frame, np.ndarray) and frame.ndim == 3:
             return frame
-        return draw_panel(str(self.obs["goal"]), str(self.obs["text"]))
+        return draw_page([("goal", str(self.obs["goal"])), ("text", str(self.obs["text"]))], facts=f"step {self.number}")
 
 
 def replay(episode: Episode, make_env: Callable[[], gym.Env[Any, Any]]) -> Iterator[State]:
