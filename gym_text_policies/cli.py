@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any, Literal, NoReturn
 
 from gym_text.errors import GymTextError, import_extra, unknown_choice
@@ -117,6 +118,7 @@ def make_parser(loaded: Sequence[str] | dict[str, Command] = ()) -> argparse.Arg
         description="Language models, and anything else that acts, in text games and control tasks.",
         epilog="gym-text COMMAND --help explains a command's options.",
     )
+    parser.add_argument("--version", action="version", version=f"gym-text {version('gym-text')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():
         if name not in loaded:
@@ -142,6 +144,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     arguments = sys.argv[1:] if arguments is None else list(arguments)
+    if not {"", os.getcwd()} & set(sys.path):  # modules of the user; last, so that they hide nothing that is installed
+        sys.path.append(os.getcwd())
     config: Any = None
     try:
         chosen = next((word for word in arguments if not word.startswith("-")), "")

@@ -122,11 +122,34 @@ def remake_environment(record: Mapping[str, Any], **arguments: Any) -> gym.Env[A
     Args:
         record: ``episode.environment``.
         arguments: More keyword arguments, such as `render_mode`.
+
+    Raises:
+        UsageError: If it is not registered, or its module cannot be imported.
     """
+    spec_of(record)
     described: Mapping[str, Any] = next((kwargs for name, kwargs in record["wrappers"] if name == "DescribeObservation"), {})
     limits = {"max_episode_steps": record["max_episode_steps"]} if record["max_episode_steps"] else {}
     folds = {"fold": described["fold"]} if described.get("fold") else {}
     return make_environment(record["id"], **record["kwargs"], **limits, **folds, **arguments)
+
+
+def spec_of(record: Mapping[str, Any]) -> EnvSpec:
+    """Return how the environment of a stored episode is registered; import its module first, if that is needed.
+
+    Raises:
+        UsageError: If it is not registered, or its module cannot be imported.
+    """
+    if record["id"] not in gym.registry and "module" in record:
+        try:
+            importlib.import_module(record["module"])
+        except ImportError as error:
+            raise UsageError(
+                f"environment {record['id']}: expected its module, {record['module']!r}; {error}. "
+                "Call from the folder in which the module lies."
+            ) from error
+    if record["id"] not in gym.registry:
+        raise unknown_choice("environment", record["id"], playable_ids(gymnasium=True))
+    return gym.registry[record["id"]]
 
 
 def playable_ids(*, gymnasium: bool) -> list[str]:

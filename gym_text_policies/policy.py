@@ -145,6 +145,8 @@ def text_spec(env: gym.Env[Any, Any]) -> TextSpec:
 def environment_config(env: gym.Env[Any, Any]) -> dict[str, Any]:
     """Return what identifies an environment in records: id, keyword arguments, limit, wrappers, and a hash of its `TextSpec`.
 
+    One that neither this package nor Gymnasium registers has its ``module`` as well, by which it is found again.
+
     Raises:
         UsageError: If it was not made by ``gym.make``, or records cannot name an argument.
     """
@@ -153,8 +155,12 @@ def environment_config(env: gym.Env[Any, Any]) -> dict[str, Any]:
         raise UsageError(f"env: expected one made by gym.make, which can be named in records; got {env}.")
     kwargs = {key: value for key, value in spec.kwargs.items() if key != "render_mode"}
     wrappers = [[wrapper.name, wrapper.kwargs] for wrapper in spec.additional_wrappers if wrapper.name != "HumanRendering"]
+    entry = spec.entry_point
+    module = entry.partition(":")[0] if isinstance(entry, str) else str(getattr(entry, "__module__", ""))
+    others = {} if module.partition(".")[0] in ("", "gym_text", "gymnasium") else {"module": module}
     return {
         "id": spec.id,
+        **others,
         "kwargs": json.loads(json.dumps(kwargs, default=_named)),
         "max_episode_steps": spec.max_episode_steps,
         "wrappers": json.loads(json.dumps(wrappers, default=_named)),

@@ -64,3 +64,12 @@ def test_adapters_that_did_not_go_on_from_one_another_have_no_mean(spoil, pair, 
     assert not (tmp_path / "mean").exists()
     with pytest.raises(UsageError, match="adapters: expected two or more"):
         AverageConfig(pair[:1])
+
+
+def test_adapters_of_different_games_have_no_mean(tmp_path):
+    names = ("adapters/babyai-sft", "adapters/cookingworld-sft")
+    with pytest.raises(UsageError, match=r"expected one that learnt BabyAIText-v0, .* it learnt CookingWorldText-v0"):
+        average(AverageConfig(names, str(tmp_path / "mean")))
+    assert not (tmp_path / "mean").exists()
+    same = average(AverageConfig(("adapters/cookingworld-sft", "adapters/cookingworld-ppo"), str(tmp_path / "same")))
+    assert json.loads((same / "training.json").read_text())["made_by"]["environments"] == ["CookingWorldText-v0"]

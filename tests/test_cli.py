@@ -2,10 +2,13 @@
 
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 
+from gym_text import UsageError
 from gym_text_policies import cli
+from gym_text_policies.environments import remake_environment
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
@@ -59,3 +62,57 @@ def test_options_are_not_abbreviated(capsys):
     with pytest.raises(SystemExit, match="2"):
         cli.main(["bench", "--seed", "3"])  # not --seeds, which would start the whole default run
     assert "got --seed. Did you mean --seeds?" in capsys.readouterr().err
+
+
+def test_the_version_is_told(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(["--version"])
+    assert capsys.readouterr().out == f"gym-text {version('gym-text')}\n"
+
+
+def test_modules_of_the_current_folder_are_found_and_a_report_finds_them_again(tmp_path):
+    (tmp_path / "my_games.py").write_text(GAME)
+
+    def command(*words, **settings):
+        script = [sys.executable, "-P", "-m", "gym_text_policies.cli", *words]  # -P: the folder is not on the path, as in gym-text
+        return subprocess.run(script, cwd=tmp_path, capture_output=True, text=True, timeout=300, **settings)
+
+    done = command("play", "my_games:GuessNumber-v0", "--folder", "kept", input="1\n0\n")
+    assert "You won: return 1 in 2 steps." in done.stdout
+    done = command("report", "kept")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "data:image" in (tmp_path / "kept" / "report.html").read_text()  # it was made and played again
+    (tmp_path / "my_games.py").rename(tmp_path / "other.py")
+    with pytest.raises(UsageError, match="expected its module, 'my_games'"):
+        remake_environment({"id": "GuessNumber-v0", "module": "my_games", "kwargs": {}, "wrappers": [], "max_episode_steps": 5})
+
+
+GAME = """
+import gymnasium as gym
+from gymnasium import spaces
+from gym_text import Action, Field, TextEnv, TextSpec
+from gym_text.spaces import FreeText
+from gym_text.text_env import Outcome
+
+SPEC = TextSpec(
+    goal="Guess the number.",
+    fields={"text": Field("the answer to the last guess"), "goal": Field("the task")},
+    actions=(Action("0", "guess 0"), Action("1", "guess 1")),
+    encoding="discrete",
+)
+
+class GuessEnv(TextEnv):
+    def __init__(self, *, fold=None, expert="off", render_mode=None):
+        super().__init__(fold=fold, expert=expert, render_mode=render_mode)
+        self.text_spec, self.action_space = SPEC, spaces.Discrete(2)
+        self.observation_space = spaces.Dict({"text": FreeText(100), "goal": FreeText(100)})
+
+    def _start(self, seed):
+        return {"text": "Guess!", "goal": SPEC.goal}
+
+    def _play(self, action):
+        won = action == 0
+        return Outcome({"text": "Right." if won else "Lower.", "goal": SPEC.goal}, float(won), terminated=won, success=won)
+
+gym.register("GuessNumber-v0", GuessEnv, max_episode_steps=5)
+"""

@@ -1,6 +1,7 @@
 """A search: its run folder, its configuration and its command."""
 
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -56,17 +57,9 @@ def test_one_command_searches_draws_and_is_played_by_bench(tmp_path, capsys):
     assert set(record["parameters"]) == {"w_position", "w_velocity"} and record["environment"] == CAR
     stored = json.loads((tmp_path / "run" / "config.json").read_text())
     assert stored["bounds"] == [-7, 7] and "optimum" not in stored
-    played = [
-        "bench",
-        "--folder",
-        str(tmp_path / "bench"),
-        "--seeds",
-        "2",
-        "--environments",
-        f"{CAR}?max_episode_steps=150",
-        "--models",
-    ]
-    assert cli.main([*played, str(tmp_path / "run" / "policy.json")]) == 0
+    words = shlex.split(printed.partition("Play it: gym-text ")[2].splitlines()[0])
+    assert words == ["bench", "--models", str(tmp_path / "run" / "policy.json"), "--environments", CAR]
+    assert cli.main([*words, "--seeds", "1", "--folder", str(tmp_path / "bench")]) == 0
     assert "policy.json" in capsys.readouterr().out
 
 

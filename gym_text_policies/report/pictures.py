@@ -19,7 +19,7 @@ import numpy as np
 
 from gym_text import GymTextError
 from gym_text.errors import import_extra
-from gym_text_policies.environments import remake_environment
+from gym_text_policies.environments import remake_environment, spec_of
 from gym_text_policies.records import Episode, plain
 from gym_text_policies.report.replay import replay
 from gym_text_policies.store import write_atomically
@@ -98,7 +98,7 @@ def _draw(episode: Episode) -> Pictures:
 def _make(episode: Episode) -> gym.Env[Any, Any]:
     """Return the episode's environment with pictures, and with an expert for every state if the record lacks some advice."""
     record = dict(episode.environment)
-    entry_point = gym.spec(record["id"]).entry_point
+    entry_point = spec_of(record).entry_point
     if isinstance(entry_point, str) and entry_point.startswith("gym_text."):
         known = all(step.gold_action for step in episode.steps)
         record["kwargs"] = {**record["kwargs"], "expert": "off" if known else "replan"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -39,7 +40,8 @@ def command(config: SearchConfig) -> str:
     if config.pictures:
         drawn = draw_all(replace(config, pictures=False), found)
         lines.append(f"Pictures: {', '.join(drawn)}.")
-    lines.append(f"All of it: {config.folder}. Play it: gym-text bench --models {Path(config.folder) / 'policy.json'}")
+    words = ["--models", str(Path(config.folder) / "policy.json"), "--environments", config.environment]
+    lines.append(f"All of it: {config.folder}. Play it: gym-text bench {shlex.join(words)}")
     return "\n".join(lines)
 
 

@@ -53,8 +53,20 @@ def average(config: AverageConfig) -> Path:
                 f"adapter {name!r}: expected the base, rank, alpha and prompt of {config.adapters[0]!r}; one of them is another. "
                 "Only adapters that were trained on from one another have a mean."
             )
+    games = [_games(record) for record in records]
+    for name, learnt in zip(config.adapters, games, strict=True):
+        if learnt and games[0] and not learnt & games[0]:
+            raise UsageError(
+                f"adapter {name!r}: expected one that learnt {', '.join(sorted(games[0]))}, as {config.adapters[0]!r} did; "
+                f"it learnt {', '.join(sorted(learnt))}. Only adapters that were trained on from one another have a mean."
+            )
     mean = {key: torch.stack([own[key].float() for own in weights]).mean(0).to(first.dtype) for key, first in weights[0].items()}
-    made_by = {"average": dataclasses.asdict(config), "digests": digests, "ran_on": environment_record()}
+    made_by = {
+        "average": dataclasses.asdict(config),
+        "digests": digests,
+        "environments": sorted(set().union(*games)),
+        "ran_on": environment_record(),
+    }
     write_adapter(config.folder, mean, settings[0], {**asked[0], "made_by": made_by})
     return Path(config.folder)
 
@@ -62,6 +74,16 @@ def average(config: AverageConfig) -> Path:
 def run(config: AverageConfig) -> str:
     """Write the mean, and return a sentence that names its folder."""
     return f"The adapter: {average(config)}; load_policy takes this folder as a model."
+
+
+def _games(record: Any) -> set[str]:
+    """Return the ids of the environments that an adapter's record names, wherever it does."""
+    if isinstance(record, list):
+        return set().union(*map(_games, record))
+    if not isinstance(record, dict):
+        return set()
+    named = record.get("environments", ())
+    return {name.partition("?")[0] for name in named} | set().union(*map(_games, record.values()))
 
 
 def _shapes(weights: dict[str, Any]) -> dict[str, tuple[int, ...]]:
