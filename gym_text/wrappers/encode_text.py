@@ -17,6 +17,8 @@ from gym_text.errors import UsageError, check_choice, check_int
 from gym_text.spaces import ActionNames, TextHistory
 
 Unit = Literal["word", "byte"]
+Parts = Callable[[Any], Sequence[tuple[str, int]]]
+"""Takes a value of an observation into its texts, each with the number of ids that it has room for."""
 
 _TEXT_LENGTHS = {"word": 256, "byte": 1024}
 """Enough ids for every text at the registered parameters."""
@@ -44,7 +46,7 @@ class EncodeText(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
     words have the same id. A byte's id is its value. ``info``, with its ``action_mask``, and `action_masks` stay as they are.
 
     Make it the outermost wrapper: our own policies read texts. ``env.observation(obs)`` encodes a text observation, as a trained
-    model wants it.
+    model wants it. `gym_text.wrappers.vector.EncodeText` wraps a vector environment.
 
     >>> env = EncodeText(gym.make("gym_text:BabyAIText-v0"))
     >>> obs, info = env.reset(seed=0)
@@ -70,58 +72,106 @@ class EncodeText(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
         vocabulary: int = 4096,
         names: bool = True,
     ) -> None:
+        RecordConstructorArgs.__init__(self, unit=unit, length=length, name_length=name_length, vocabulary=vocabulary, names=names)
+        super().__init__(env)
+        self._encoder = TextEncoder(
+            env.observation_space,
+            env.action_space,
+            unit=unit,
+            length=length,
+            name_length=name_length,
+            vocabulary=vocabulary,
+            names=names,
+        )
+        self.observation_space = self._encoder.space
+
+    def observation(self, observation: dict[str, Any]) -> dict[str, Any]:
+        """Return the arrays of an observation of texts."""
+        return self._encoder.encode(observation)
+
+
+class TextEncoder:
+    """Turns observations of texts into arrays; `EncodeText` has the arguments, and the meaning of each array.
+
+    Args:
+        observation_space: Space of one environment's observations, a `Dict`.
+        action_space: Space of one environment's actions.
+        unit: As in `EncodeText`, and so the others.
+        length: Ids of each text.
+        name_length: Ids of each action's name.
+        vocabulary: Number of ids of words.
+        names: False drops the lists of action names.
+    """
+
+    def __init__(
+        self,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        *,
+        unit: Unit,
+        length: int | None,
+        name_length: int | None,
+        vocabulary: int,
+        names: bool,
+    ) -> None:
         check_choice("unit", unit, ("word", "byte"))
         self._length = check_int("length", _TEXT_LENGTHS[unit] if length is None else length, 1, 1_000_000)
         self._name_length = check_int("name_length", _NAME_LENGTHS[unit] if name_length is None else name_length, 1, 1_000_000)
         self._ids = _bytes if unit == "byte" else _words(check_int("vocabulary", vocabulary, 2, _MAX_VOCABULARY))
-        RecordConstructorArgs.__init__(self, unit=unit, length=length, name_length=name_length, vocabulary=vocabulary, names=names)
-        super().__init__(env)
-        if not isinstance(env.observation_space, spaces.Dict):
-            raise UsageError(f"EncodeText: expected a Dict observation space; got {env.observation_space}.")
+        if not isinstance(observation_space, spaces.Dict):
+            raise UsageError(f"EncodeText: expected a Dict observation space; got {observation_space}.")
         self._greatest = 255 if unit == "byte" else vocabulary - 1
-        self._rows = int(env.action_space.n) if isinstance(env.action_space, spaces.Discrete) else _MOST_NAMES
+        self._rows = int(action_space.n) if isinstance(action_space, spaces.Discrete) else _MOST_NAMES
         self._cut: set[str] = set()
-        fields = {k: s for k, s in env.observation_space.spaces.items() if names or not isinstance(s, ActionNames)}
-        self._fields = {key: self._encoder(key, space) for key, space in fields.items()}
-        self.observation_space = spaces.Dict({key: space for key, (space, _) in self._fields.items()})
+        kept = {k: s for k, s in observation_space.spaces.items() if names or not isinstance(s, ActionNames)}
+        self._fields = {key: self._field(key, space) for key, space in kept.items()}
+        self.space = spaces.Dict({key: space for key, (space, _) in self._fields.items()})
 
-    def observation(self, observation: dict[str, Any]) -> dict[str, Any]:
-        """Return the arrays of an observation of texts."""
-        return {key: encode(observation[key]) for key, (_, encode) in self._fields.items()}
+    def encode(self, observation: dict[str, Any]) -> dict[str, Any]:
+        """Return the arrays of an observation."""
+        batch = self.encode_batch({key: (observation[key],) for key in self._fields})
+        return {key: values[0] for key, values in batch.items()}
 
-    def _encoder(self, key: str, space: gym.Space[Any]) -> tuple[gym.Space[Any], Callable[[Any], Any]]:
-        """Return the space that a field becomes, and the function that turns a value into an element of it."""
+    def encode_batch(self, observations: dict[str, Any]) -> dict[str, Any]:
+        """Return the arrays of a vector environment's observations: a row for each environment."""
+        return {
+            key: observations[key] if parts is None else self._encode(key, [parts(value) for value in observations[key]], space)
+            for key, (space, parts) in self._fields.items()
+        }
+
+    def _field(self, key: str, space: gym.Space[Any]) -> tuple[gym.Space[Any], Parts | None]:
+        """Return the space that a field becomes, and the function that takes a value into texts; None for numbers."""
         if isinstance(space, spaces.Text):
-            return self._box(self._length), lambda text: self._encode(key, [(text, self._length)], self._length)
+            return self._box(self._length), lambda text: [(text, self._length)]
         if isinstance(space, ActionNames):
-            name, size = self._name_length, self._rows * self._name_length
-            return self._box(size), lambda names: self._encode(key, [(n, name) for n in names[: self._rows]], size)
+            return self._box(self._rows * self._name_length), lambda names: [(n, self._name_length) for n in names[: self._rows]]
         if isinstance(space, TextHistory):
             if space.n is None:
                 raise UsageError("EncodeText: expected a history of fixed length; got History(env, None). Give it a number.")
-            return self._box(space.n * (self._length + self._name_length)), lambda pairs: self._history(key, pairs, space.n or 0)
+            return self._box(space.n * (self._length + self._name_length)), lambda pairs: self._history(pairs, space.n or 0)
         if isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete)):
-            return space, lambda value: value
+            return space, None
         raise UsageError(f"EncodeText: expected texts, lists of action names and numbers; got {key!r} in {space}.")
 
     def _box(self, size: int) -> spaces.Box:
         return spaces.Box(0, self._greatest, (size,), np.int32)
 
-    def _history(self, key: str, pairs: Sequence[tuple[str, str]], n: int) -> np.ndarray:
+    def _history(self, pairs: Sequence[tuple[str, str]], n: int) -> list[tuple[str, int]]:
         missing = [("", self._length), ("", self._name_length)] * (n - len(pairs))
-        parts = [part for text, name in pairs for part in ((text, self._length), (name, self._name_length))]
-        return self._encode(key, missing + parts, n * (self._length + self._name_length))
+        return missing + [part for text, name in pairs for part in ((text, self._length), (name, self._name_length))]
 
-    def _encode(self, key: str, texts: Sequence[tuple[str, int]], size: int) -> np.ndarray:
-        """Return an array of `size` ids. Each text has a number of places: it is cut, or padded with 0."""
-        array, start = np.zeros(size, dtype=np.int32), 0
-        for text, length in texts:
-            ids = self._ids(text)
-            if len(ids) > length:
-                self._warn(key, len(ids), length)
-                ids = ids[:length]
-            array[start : start + len(ids)] = ids
-            start += length
+    def _encode(self, key: str, values: Sequence[Sequence[tuple[str, int]]], space: gym.Space[Any]) -> np.ndarray:
+        """Return an array of ids with a row for each value. Each text has a number of places: it is cut, or padded with 0."""
+        array = np.zeros((len(values), *(space.shape or ())), dtype=np.int32)
+        for row, texts in zip(array, values, strict=True):
+            start = 0
+            for text, length in texts:
+                ids = self._ids(text)
+                if len(ids) > length:
+                    self._warn(key, len(ids), length)
+                    ids = ids[:length]
+                row[start : start + len(ids)] = ids
+                start += length
         return array
 
     def _warn(self, key: str, needed: int, length: int) -> None:

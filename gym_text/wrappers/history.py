@@ -29,22 +29,20 @@ class History(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     >>> obs["history"] == ((before, "go forward"),)
     True
 
+    `gym_text.wrappers.vector.History` wraps a vector environment.
+
     Args:
         env: One of our environments.
         n: Most pairs to keep; None keeps all.
     """
 
     def __init__(self, env: gym.Env[Any, Any], n: int | None) -> None:
-        n = None if n is None else check_int("n", n, 1, 1_000_000)
         RecordConstructorArgs.__init__(self, n=n)
         super().__init__(env)
-        space = env.observation_space
-        text = space.spaces.get("text") if isinstance(space, spaces.Dict) else None
-        if not isinstance(space, spaces.Dict) or not isinstance(text, spaces.Text) or not env.has_wrapper_attr("text_spec"):
+        self.observation_space = with_history(env.observation_space, n)
+        if not env.has_wrapper_attr("text_spec"):
             raise UsageError(f"History: expected an environment with obs['text'] and a text_spec; got {env}.")
-        self.observation_space = spaces.Dict({**space.spaces, "history": TextHistory(text.max_length, n)})
-        self._spec: TextSpec = env.get_wrapper_attr("text_spec")
-        self._pairs: deque[tuple[str, str]] = deque(maxlen=n)
+        self._pairs = Pairs(env.get_wrapper_attr("text_spec"), n)
         self._last: dict[str, Any] = {}
 
     def reset(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -56,15 +54,47 @@ class History(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def step(self, action: Any) -> tuple[dict[str, Any], Any, bool, bool, dict[str, Any]]:
         """Play one action and note it."""
         obs, reward, terminated, truncated, info = self.env.step(action)
-        self._pairs.append((self._last["text"], self._name(action)))
+        self._pairs.note(self._last, action)
         return self._with_history(obs), reward, terminated, truncated, info
 
     def _with_history(self, obs: dict[str, Any]) -> dict[str, Any]:
         self._last = dict(obs)
-        return obs | {"history": tuple(self._pairs)}
+        return obs | {"history": self._pairs.latest()}
 
-    def _name(self, action: Any) -> str:
+
+class Pairs:
+    """The last n pairs (text, action name) of one episode.
+
+    Args:
+        spec: The environment's spec, which knows the actions' names.
+        n: Most pairs to keep; None keeps all.
+    """
+
+    def __init__(self, spec: TextSpec, n: int | None) -> None:
+        self._spec = spec
+        self._pairs: deque[tuple[str, str]] = deque(maxlen=n)
+
+    def clear(self) -> None:
+        """Forget all pairs."""
+        self._pairs.clear()
+
+    def note(self, obs: dict[str, Any], action: Any) -> None:
+        """Add an observation's text and the name of the action that answered it."""
         try:
-            return self._spec.decode(action, self._last)
+            name = self._spec.decode(action, obs)
         except InvalidActionError:
-            return ""
+            name = ""
+        self._pairs.append((obs["text"], name))
+
+    def latest(self) -> tuple[tuple[str, str], ...]:
+        """Return the pairs, the oldest first."""
+        return tuple(self._pairs)
+
+
+def with_history(space: gym.Space[Any], n: int | None) -> spaces.Dict:
+    """Return an environment's observation space together with that of the last n pairs."""
+    n = None if n is None else check_int("n", n, 1, 1_000_000)
+    text = space.spaces.get("text") if isinstance(space, spaces.Dict) else None
+    if not isinstance(space, spaces.Dict) or not isinstance(text, spaces.Text):
+        raise UsageError(f"History: expected an environment with obs['text'] and a text_spec; got observations in {space}.")
+    return spaces.Dict({**space.spaces, "history": TextHistory(text.max_length, n)})
