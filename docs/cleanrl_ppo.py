@@ -1,0 +1,196 @@
+"""PPO in one file, in the manner of CleanRL (https://docs.cleanrl.dev): a small network learns a text game from nothing.
+
+``python docs/cleanrl_ppo.py`` learns BabyAI's goto in two minutes on one core, from about 0.3 of the episodes won to more than 0.9.
+Texts come as word ids from `gym_text.wrappers.vector.EncodeText`. The network reads a learnt vector for each word.
+Any game of this package with numbered actions is played the same way; where ``infos`` has an ``action_mask``, it is obeyed::
+
+    python docs/cleanrl_ppo.py --env-id CookingWorldText-v0 --arguments '{"actions": "index", "num_locations": 1}'
+"""
+
+import argparse
+import json
+import time
+from dataclasses import dataclass, fields
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import nn
+from torch.distributions import Categorical
+
+import gym_text
+from gym_text.wrappers.vector import EncodeText
+
+
+@dataclass
+class Args:
+    env_id: str = "BabyAIText-v0"
+    """the environment"""
+    arguments: str = '{"task": "goto"}'
+    """its keyword arguments, as JSON"""
+    seed: int = 0
+    """seed of everything"""
+    total_timesteps: int = 150_000
+    """steps of all environments together"""
+    learning_rate: float = 1e-3
+    """learning rate of Adam at the start; it falls to 0"""
+    num_envs: int = 32
+    """environments side by side"""
+    num_steps: int = 64
+    """steps of each environment in an iteration"""
+    gamma: float = 0.97
+    """discount"""
+    gae_lambda: float = 0.95
+    """lambda of generalised advantage estimation"""
+    num_minibatches: int = 8
+    """parts of an iteration's steps"""
+    update_epochs: int = 4
+    """times that an iteration's steps are learnt from"""
+    clip_coef: float = 0.2
+    """clipping of the probability ratio"""
+    ent_coef: float = 0.01
+    """weight of the entropy"""
+    vf_coef: float = 0.5
+    """weight of the value's error"""
+    max_grad_norm: float = 0.5
+    """most norm of the gradient"""
+    length: int = 64
+    """words of a text; the rest is cut off"""
+    width: int = 128
+    """units of a hidden layer"""
+    eval_every: int = 10
+    """iterations between evaluations"""
+    eval_episodes: int = 200
+    """episodes of an evaluation, on the seeds 0, 1, … of the fold test, which training does not see"""
+
+
+class Agent(nn.Module):
+    """Reads a learnt vector for each word, all of them in order."""
+
+    def __init__(self, envs: EncodeText, width: int, size: int = 16) -> None:
+        super().__init__()
+        boxes = list(envs.single_observation_space.values())
+        self.embedding = nn.Embedding(1 + max(int(box.high.max()) for box in boxes), size, padding_idx=0)
+        self.body = nn.Sequential(
+            nn.Linear(size * sum(box.shape[0] for box in boxes), width), nn.Tanh(), nn.Linear(width, width), nn.Tanh()
+        )
+        self.actor = nn.Linear(width, int(envs.single_action_space.n))
+        self.critic = nn.Linear(width, 1)
+        for layer, gain in ((self.body[0], 2**0.5), (self.body[2], 2**0.5), (self.actor, 0.01), (self.critic, 1.0)):
+            nn.init.orthogonal_(layer.weight, gain)
+            nn.init.zeros_(layer.bias)
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> tuple[Categorical, torch.Tensor]:
+        """Return the distribution of the actions and the values, shape (batch,), for word ids, shape (batch, words)."""
+        hidden = self.body(self.embedding(ids).flatten(1))
+        return Categorical(logits=self.actor(hidden).masked_fill(~mask, -1e9)), self.critic(hidden).squeeze(1)
+
+
+def make_envs(args: Args, fold: str, num_envs: int) -> EncodeText:
+    """Return the vector environment: the fast one where there is one."""
+    made = gym.make_vec(args.env_id, num_envs=num_envs, fold=fold, expert="off", **json.loads(args.arguments))
+    return EncodeText(made, length=args.length)
+
+
+def tensors(envs: EncodeText, obs: dict[str, np.ndarray], infos: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the word ids, shape (environments, words), and which actions are valid, shape (environments, actions)."""
+    ids = torch.from_numpy(np.concatenate(list(obs.values()), axis=1))
+    mask = infos.get("action_mask", np.ones((envs.num_envs, int(envs.single_action_space.n))))
+    return ids, torch.from_numpy(mask != 0)
+
+
+@torch.no_grad()
+def evaluate(agent: Agent, args: Args) -> float:
+    """Return the share of episodes won, with actions drawn from the agent's distribution."""
+    envs = make_envs(args, "test", args.eval_episodes)
+    won, over = np.zeros((2, args.eval_episodes), dtype=bool)
+    obs, infos = envs.reset(seed=0)
+    while not over.all():
+        dist, _ = agent(*tensors(envs, obs, infos))
+        obs, _, terminations, truncations, infos = envs.step(dist.sample().numpy())
+        won |= ~over & terminations & infos["success"]
+        over |= terminations | truncations
+    envs.close()
+    return float(won.mean())
+
+
+def main(args: Args) -> list[float]:
+    """Train; print and return the success at each evaluation."""
+    np.random.seed(args.seed)
+    torch.manual_seed(args.seed)
+    torch.set_num_threads(1)  # networks this small run slower on more
+    envs = make_envs(args, "train", args.num_envs)
+    agent = Agent(envs, args.width)
+    optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5)
+    batch_size = args.num_envs * args.num_steps
+    num_iterations = max(1, args.total_timesteps // batch_size)
+    successes = []
+    start, cpu_start = time.perf_counter(), time.process_time()
+
+    def report(steps: int) -> None:
+        successes.append(evaluate(agent, args))
+        minutes, cpu = (time.perf_counter() - start) / 60, (time.process_time() - cpu_start) / 60
+        print(f"{steps:>8,} steps  {minutes:5.2f} min ({cpu:5.2f} of processor)  success {successes[-1]:.3f}", flush=True)
+
+    report(0)
+    obs, infos = envs.reset(seed=args.seed)
+    next_ids, next_mask = tensors(envs, obs, infos)
+    next_done = torch.zeros(args.num_envs)
+    ids = torch.zeros((args.num_steps, *next_ids.shape), dtype=torch.int32)
+    masks = torch.zeros((args.num_steps, *next_mask.shape), dtype=torch.bool)
+    actions = torch.zeros((args.num_steps, args.num_envs), dtype=torch.int64)
+    logprobs, rewards, terminated, dones, resting, values = torch.zeros((6, args.num_steps, args.num_envs))
+
+    for iteration in range(1, num_iterations + 1):
+        optimizer.param_groups[0]["lr"] = (1 - (iteration - 1) / num_iterations) * args.learning_rate
+        for step in range(args.num_steps):
+            ids[step], masks[step], resting[step] = next_ids, next_mask, next_done
+            with torch.no_grad():
+                dist, values[step] = agent(next_ids, next_mask)
+            actions[step] = dist.sample()
+            logprobs[step] = dist.log_prob(actions[step])
+            obs, reward, terminations, truncations, infos = envs.step(actions[step].numpy())
+            next_ids, next_mask = tensors(envs, obs, infos)
+            rewards[step], terminated[step] = torch.as_tensor(reward), torch.as_tensor(terminations)
+            next_done = dones[step] = torch.as_tensor(terminations | truncations).float()
+
+        # generalised advantage estimation; autoreset mode NextStep: the observation after an episode's last step is its own last
+        with torch.no_grad():
+            next_value = agent(next_ids, next_mask)[1]
+        advantages = torch.zeros_like(rewards)
+        lastgaelam = torch.zeros(args.num_envs)
+        for t in reversed(range(args.num_steps)):
+            delta = rewards[t] + args.gamma * next_value * (1 - terminated[t]) - values[t]
+            advantages[t] = lastgaelam = delta + args.gamma * args.gae_lambda * (1 - dones[t]) * lastgaelam
+            next_value = values[t]
+        returns = advantages + values
+
+        played = (resting == 0).flatten().nonzero().squeeze(1)  # the others only began an episode: their action was ignored
+        b_ids, b_masks, b_actions = ids.flatten(0, 1), masks.flatten(0, 1), actions.flatten()
+        b_logprobs, b_advantages, b_returns = logprobs.flatten(), advantages.flatten(), returns.flatten()
+        for _ in range(args.update_epochs):
+            for mb in played[torch.randperm(len(played))].chunk(args.num_minibatches):
+                dist, newvalue = agent(b_ids[mb], b_masks[mb])
+                ratio = (dist.log_prob(b_actions[mb]) - b_logprobs[mb]).exp()
+                mb_advantages = (b_advantages[mb] - b_advantages[mb].mean()) / (b_advantages[mb].std() + 1e-8)
+                clipped = ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef)
+                pg_loss = -torch.min(mb_advantages * ratio, mb_advantages * clipped).mean()
+                v_loss = 0.5 * ((newvalue - b_returns[mb]) ** 2).mean()
+                loss = pg_loss - args.ent_coef * dist.entropy().mean() + args.vf_coef * v_loss
+                optimizer.zero_grad()
+                loss.backward()
+                nn.utils.clip_grad_norm_(agent.parameters(), args.max_grad_norm)
+                optimizer.step()
+        if iteration % args.eval_every == 0 or iteration == num_iterations:
+            report(iteration * batch_size)
+    envs.close()
+    return successes
+
+
+if __name__ == "__main__":
+    assert gym_text  # its import registers the environments
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for field in fields(Args):
+        parser.add_argument("--" + field.name.replace("_", "-"), type=type(field.default), default=field.default)
+    main(Args(**vars(parser.parse_args())))
