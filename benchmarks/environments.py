@@ -1,7 +1,7 @@
 """Speed and memory of the environments, beside the official client, the bare engine and stock minigrid, in one run.
 
 All contenders play the same levels with the same random actions; rates are medians over rounds in which they take turns.
-``--part`` measures one of the two and keeps what was measured of the other.
+``--part`` measures one of the three and keeps what was measured of the others.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ from typing import Any
 
 import gymnasium as gym
 import psutil
+from gymnasium.vector import SyncVectorEnv, VectorEnv
 from tqdm import tqdm
 
 import gym_text
 from gym_text.errors import check_choice
+from gym_text.wrappers import EncodeText, History, vector
 from gym_text_policies.commands.options import add_fields
 
 ENV_ID = "CookingWorldText-v0"
@@ -41,7 +43,7 @@ class Config:
     """What to measure."""
 
     part: str = "all"
-    """What to measure: all, textworld or babyai."""
+    """What to measure: all, textworld, encoded or babyai."""
     games: int = 64
     """Games of the vector environment, and of the memory figures."""
     steps: int = 50
@@ -155,6 +157,30 @@ def reset_contenders(scripts: list[Script]) -> dict[str, Callable[[], float]]:
     return {"official client, unverified": official, "environment, verified": ours}
 
 
+def encoded_contenders(scripts: list[Script]) -> dict[str, Callable[[], float]]:
+    """Return functions that play all scripts as arrays, `EncodeText` and `History` around them, and return the steps' seconds."""
+    arguments = {"expert": "off", "max_episode_steps": 10**9}
+
+    def each() -> gym.Env[Any, Any]:
+        return EncodeText(History(gym.make(ENV_ID, **arguments), 4))
+
+    singles = SyncVectorEnv([each for _ in scripts])
+    sync = SyncVectorEnv([partial(gym.make, ENV_ID, **arguments) for _ in scripts])
+    fast = gym.make_vec(ENV_ID, num_envs=len(scripts), **arguments)
+    envs = {
+        "SyncVectorEnv, wrappers around each": singles,
+        "SyncVectorEnv, wrappers around all": vector.EncodeText(vector.History(sync, 4)),
+        "vector environment, wrappers around all": vector.EncodeText(vector.History(fast, 4)),
+    }
+    rows = list(zip(*(actions for _, actions in scripts), strict=True))
+
+    def play(env: VectorEnv[Any, Any, Any]) -> float:
+        env.reset(seed=[seed for seed, _ in scripts])  # type: ignore[arg-type]
+        return timed(lambda: [env.step(row) for row in rows])
+
+    return {name: partial(play, env) for name, env in envs.items()}
+
+
 def babyai_contenders(config: Config) -> tuple[dict[str, Callable[[], float]], int]:
     """Return functions that play random episodes, resets included, and return the seconds; and the number of steps."""
     import minigrid  # noqa: F401  registers the levels
@@ -232,6 +258,12 @@ def measure_textworld(config: Config) -> dict[str, Any]:
     return {"config": asdict(config), "steps_per_second": steps, "resets_per_second": resets, "ours": ours, "official": official}
 
 
+def measure_encoded(config: Config) -> dict[str, Any]:
+    """Measure TextWorldExpress's games as arrays."""
+    contenders = encoded_contenders(record_scripts(config))
+    return {"config": asdict(config), "steps_per_second": rates(contenders, config.games * config.steps, config)}
+
+
 def measure_babyai(config: Config) -> dict[str, Any]:
     """Measure BabyAI."""
     contenders, steps = babyai_contenders(config)
@@ -265,6 +297,14 @@ def textworld_rows(record: dict[str, Any]) -> list[tuple[str, str, str]]:
     ]
 
 
+def encoded_rows(record: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Return the figures of TextWorldExpress's games as arrays."""
+    steps = record["steps_per_second"]
+    first, *others = steps
+    rows = [(f"steps/s, {name}", f"{rate:,.0f}", "") for name, rate in steps.items()]
+    return rows + [(f"{name} / {first}", f"{steps[name] / steps[first]:.2f}", "") for name in others]
+
+
 def babyai_rows(record: dict[str, Any]) -> list[tuple[str, str, str]]:
     """Return the figures of BabyAI, each with what is asked of it."""
     asked = {"text": "at least 1.5", "text, expert's path": "at least 0.25", "text, expert replans": "at least 0.25"}
@@ -296,6 +336,7 @@ def main() -> None:
 
 PARTS: dict[str, tuple[str, Callable[[Config], dict[str, Any]], Callable[[dict[str, Any]], list[tuple[str, str, str]]]]] = {
     "textworld": ("TextWorldExpress", measure_textworld, textworld_rows),
+    "encoded": ("TextWorldExpress as arrays: EncodeText and History(4)", measure_encoded, encoded_rows),
     "babyai": ("BabyAI", measure_babyai, babyai_rows),
 }
 """What can be measured by itself: its title, the measurement, and the rows of its table."""

@@ -1,10 +1,8 @@
 """PPO in one file, in the manner of CleanRL (https://docs.cleanrl.dev): a small network learns a text game from nothing.
 
-``python docs/cleanrl_ppo.py`` learns BabyAI's goto in two minutes on one core, from about 0.3 of the episodes won to more than 0.9.
-Texts come as word ids from `gym_text.wrappers.vector.EncodeText`. The network reads a learnt vector for each word.
-Any game of this package with numbered actions is played the same way; where ``infos`` has an ``action_mask``, it is obeyed::
-
-    python docs/cleanrl_ppo.py --env-id CookingWorldText-v0 --arguments '{"actions": "index", "num_locations": 1}'
+``python docs/cleanrl_ppo.py`` learns BabyAI's goto in half a minute on one core: success on unseen levels rises from 0.3 to 1.
+Texts come as word ids from `gym_text.wrappers.vector.EncodeText`; the network reads a learnt vector for each word, in their order.
+``infos["action_mask"]`` is obeyed where there is one, as with ``--env-id CoinCollectorText-v0 --arguments '{"actions": "index"}'``.
 """
 
 import argparse
@@ -19,19 +17,20 @@ import torch
 from torch import nn
 from torch.distributions import Categorical
 
-import gym_text
-from gym_text.wrappers.vector import EncodeText
+from gym_text.wrappers.vector import EncodeText  # importing gym_text registers its environments
 
 
 @dataclass
 class Args:
+    """The options of the command line."""
+
     env_id: str = "BabyAIText-v0"
     """the environment"""
     arguments: str = '{"task": "goto"}'
     """its keyword arguments, as JSON"""
     seed: int = 0
     """seed of everything"""
-    total_timesteps: int = 150_000
+    total_timesteps: int = 100_000
     """steps of all environments together"""
     learning_rate: float = 1e-3
     """learning rate of Adam at the start; it falls to 0"""
@@ -59,7 +58,7 @@ class Args:
     """words of a text; the rest is cut off"""
     width: int = 128
     """units of a hidden layer"""
-    eval_every: int = 10
+    eval_every: int = 5
     """iterations between evaluations"""
     eval_episodes: int = 200
     """episodes of an evaluation, on the seeds 0, 1, … of the fold test, which training does not see"""
@@ -101,23 +100,24 @@ def tensors(envs: EncodeText, obs: dict[str, np.ndarray], infos: dict[str, Any])
 
 
 @torch.no_grad()
-def evaluate(agent: Agent, args: Args) -> float:
-    """Return the share of episodes won, with actions drawn from the agent's distribution."""
+def evaluate(agent: Agent, args: Args) -> tuple[float, float]:
+    """Return the share of episodes won and their mean number of steps, with actions drawn from the agent's distribution."""
     envs = make_envs(args, "test", args.eval_episodes)
     won, over = np.zeros((2, args.eval_episodes), dtype=bool)
+    lengths = np.zeros(args.eval_episodes)
     obs, infos = envs.reset(seed=0)
     while not over.all():
         dist, _ = agent(*tensors(envs, obs, infos))
         obs, _, terminations, truncations, infos = envs.step(dist.sample().numpy())
-        won |= ~over & terminations & infos["success"]
+        lengths += ~over
+        won |= ~over & infos["success"]
         over |= terminations | truncations
     envs.close()
-    return float(won.mean())
+    return float(won.mean()), float(lengths.mean())
 
 
 def main(args: Args) -> list[float]:
     """Train; print and return the success at each evaluation."""
-    np.random.seed(args.seed)
     torch.manual_seed(args.seed)
     torch.set_num_threads(1)  # networks this small run slower on more
     envs = make_envs(args, "train", args.num_envs)
@@ -129,9 +129,11 @@ def main(args: Args) -> list[float]:
     start, cpu_start = time.perf_counter(), time.process_time()
 
     def report(steps: int) -> None:
-        successes.append(evaluate(agent, args))
+        success, length = evaluate(agent, args)
+        successes.append(success)
         minutes, cpu = (time.perf_counter() - start) / 60, (time.process_time() - cpu_start) / 60
-        print(f"{steps:>8,} steps  {minutes:5.2f} min ({cpu:5.2f} of processor)  success {successes[-1]:.3f}", flush=True)
+        spent = f"{steps:>8,} steps, {minutes:.2f} min ({cpu:.2f} of processor)"
+        print(f"{spent}: success {success:.3f}, {length:.1f} steps an episode", flush=True)
 
     report(0)
     obs, infos = envs.reset(seed=args.seed)
@@ -189,7 +191,6 @@ def main(args: Args) -> list[float]:
 
 
 if __name__ == "__main__":
-    assert gym_text  # its import registers the environments
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for field in fields(Args):
         parser.add_argument("--" + field.name.replace("_", "-"), type=type(field.default), default=field.default)

@@ -2,6 +2,8 @@
 
 import importlib.util
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -48,3 +50,28 @@ def test_a_docstring_becomes_markdown(build):
         *("One.", "", "### Heading", "", "```python", ">>> f()", "1", "```", "", "As `x`:", "", "    block", ""),
         *("```python", ">>> g()", "2", "```", ""),
     ]
+
+
+def ppo(*arguments):
+    """Run the loop in CleanRL's manner from its command line; return the success that each line reports."""
+    run = subprocess.run(
+        [sys.executable, "-W", "error", DOCS / "cleanrl_ppo.py", *arguments], capture_output=True, text=True, check=True
+    )
+    assert run.stderr == ""
+    return [float(success) for success in re.findall(r"success ([\d.]+), [\d.]+ steps an episode$", run.stdout, re.M)]
+
+
+def test_cleanrls_ppo_learns_goto_from_its_command_line():
+    small = ("--total-timesteps", "16384", "--eval-every", "100", "--eval-episodes", "50")
+    before, after = ppo(*small)
+    assert before < 0.5 and after > 0.75
+
+
+def test_cleanrls_ppo_takes_the_fast_vector_environment_and_its_masks():
+    arguments = ("--env-id", "CookingWorldText-v0", "--arguments", '{"actions": "index"}', "--length", "256")
+    small = ("--total-timesteps", "256", "--num-envs", "8", "--num-steps", "16", "--eval-episodes", "4")
+    assert len(ppo(*arguments, *small)) == 2
+
+
+def test_cleanrls_ppo_is_short():
+    assert len((DOCS / "cleanrl_ppo.py").read_text().splitlines()) <= 250

@@ -30,6 +30,9 @@ class TextWorldExpressVectorEnv(VectorEnv[dict[str, Any], Any, np.ndarray]):
     It steps `num_envs` single environments one after the other, so observations, rewards and infos are theirs, in the form of
     Gymnasium's `SyncVectorEnv`. An error in the middle of a step ends all episodes: call `reset` before the next step.
 
+    `gym.make_vec` refuses ``wrappers`` here, as there is nothing that it could wrap one by one. `gym_text.wrappers.vector` has
+    `EncodeText` and `History` for the whole; ``vectorization_mode="sync"`` makes a `SyncVectorEnv`, with any wrappers.
+
     Args:
         env_class: The single environment.
         num_envs: Number of games.
