@@ -137,6 +137,14 @@ def test_a_long_text_is_cut_with_one_warning_for_all_environments():
     assert len(said) == 1 and "Pass length=" in said[0]
 
 
+def test_gymnasium_refuses_the_single_form_there_as_the_docs_say():
+    with pytest.raises(gym.error.Error, match="Cannot use `vector_entry_point` vectorization mode with the wrappers argument"):
+        gym.make_vec(COOKING, num_envs=2, wrappers=[EncodeText])
+    envs = gym.make_vec(COOKING, num_envs=2, wrappers=[EncodeText], vectorization_mode="sync", expert="off")
+    ours = vector.EncodeText(gym.make_vec(COOKING, num_envs=2, expert="off"))
+    assert_same(envs.reset(seed=1), ours.reset(seed=1))
+
+
 def test_environments_that_cannot_be_wrapped_are_refused():
     numbers = gym.make_vec("CartPole-v1", num_envs=2)
     with pytest.raises(UsageError, match="EncodeText: expected a Dict observation space; got Box"):
