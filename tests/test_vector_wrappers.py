@@ -123,7 +123,7 @@ def test_the_spec_is_reached_through_both_wrappers_and_other_wrappers_go_around_
     outer = NormalizeReward(RecordEpisodeStatistics(envs))
     outer.reset(seed=0)
     for _ in range(3):
-        *_, infos = outer.step(("look around", "inventory"))
+        *_, infos = outer.step(["look around", "inventory"])  # a list is as good as a tuple
     assert infos["episode"]["l"].tolist() == [3, 3]
 
 

@@ -39,7 +39,7 @@ class History(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def __init__(self, env: gym.Env[Any, Any], n: int | None) -> None:
         RecordConstructorArgs.__init__(self, n=n)
         super().__init__(env)
-        self.observation_space = with_history(env.observation_space, n)
+        self.observation_space = history_space(env.observation_space, n)
         if not env.has_wrapper_attr("text_spec"):
             raise UsageError(f"History: expected an environment with obs['text'] and a text_spec; got {env}.")
         self._pairs = Pairs(env.get_wrapper_attr("text_spec"), n)
@@ -91,7 +91,7 @@ class Pairs:
         return tuple(self._pairs)
 
 
-def with_history(space: gym.Space[Any], n: int | None) -> spaces.Dict:
+def history_space(space: gym.Space[Any], n: int | None) -> spaces.Dict:
     """Return an environment's observation space together with that of the last n pairs."""
     n = None if n is None else check_int("n", n, 1, 1_000_000)
     text = space.spaces.get("text") if isinstance(space, spaces.Dict) else None

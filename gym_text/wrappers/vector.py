@@ -19,7 +19,7 @@ from gymnasium.vector.utils import batch_space, iterate
 from gym_text.errors import UsageError
 from gym_text.spec import TextSpec
 from gym_text.wrappers.encode_text import TextEncoder, Unit
-from gym_text.wrappers.history import Pairs, with_history
+from gym_text.wrappers.history import Pairs, history_space
 
 __all__ = ["EncodeText", "History"]
 
@@ -126,7 +126,7 @@ class History(_TextWrapper):
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any], n: int | None) -> None:
-        super().__init__(env, with_history(env.single_observation_space, n))
+        super().__init__(env, history_space(env.single_observation_space, n))
         spec = _text_spec(env)
         self._pairs = [Pairs(spec, n) for _ in range(self.num_envs)]
         self._last: Observations = {}
@@ -171,7 +171,7 @@ def _text_spec(env: VectorEnv[Any, Any, Any]) -> TextSpec:
     try:
         spec = env.unwrapped.get_attr("text_spec")[0]  # type: ignore[attr-defined]
     except AttributeError as error:
-        raise UsageError(f"expected environments with obs['text'] and a text_spec; got {env}.") from error
+        raise UsageError(f"text_spec: expected a vector environment of environments with a text_spec; got {env}.") from error
     assert isinstance(spec, TextSpec)
     return spec
 
