@@ -12,7 +12,7 @@ from gym_text.errors import UsageError, check_int, import_extra
 from gym_text.pictures import prepare_pygame
 from gym_text.spaces import FreeText
 from gym_text.spec import Action, Field, Observation, Quantity, TextSpec
-from gym_text.text_env import Expert, Fold, Outcome, TextEnv
+from gym_text.text_env import Expert, Fold, Outcome, TextEnv, closed_loop_path
 
 PAD_HALF_WIDTH = 0.2
 """The landing pad reaches from -0.2 to 0.2 in the units of x: 4 of the 20 metres across."""
@@ -228,6 +228,7 @@ class LunarLanderEnv(TextEnv):
         }
         picture = "rgb_array" if render_mode in ("rgb_array", "human") else None
         self._game: Any = LunarLander(render_mode=picture, **dynamics)
+        self._state = np.zeros(8, dtype=np.float32)
         self._twin = None if expert == "off" else LunarLanderEnv(**dynamics, decimals=decimals, expert="off")
         self.text_spec = LUNAR_LANDER_SPEC
         self.action_space = spaces.Discrete(len(LUNAR_LANDER_SPEC.actions))
@@ -257,14 +258,13 @@ class LunarLanderEnv(TextEnv):
         return not self._game.game_over and not self._game.lander.awake and abs(float(state[0])) <= PAD_HALF_WIDTH
 
     def _plan(self, seed: int) -> tuple[str, ...] | None:
-        return self._closed_loop_path(self._twin, seed, controller, _MAX_PLAN) if self._twin else None
+        return closed_loop_path(self._twin, seed, controller, _MAX_PLAN) if self._twin else None
 
     def _hint(self) -> str | None:
-        assert self._obs is not None
-        return controller(self._obs)
+        return controller(self._observation(self._state))
 
     def _observation(self, state: np.ndarray) -> Observation:
-        space = self._game.observation_space
+        space, self._state = self._game.observation_space, state
         if self._decimals is not None:
             state = np.round(state, self._decimals) + np.float32(0)  # adding 0 turns -0 into 0
         state = np.clip(state, space.low, space.high)

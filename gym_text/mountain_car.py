@@ -10,7 +10,7 @@ from gymnasium import spaces
 from gym_text.pictures import prepare_pygame
 from gym_text.spaces import FreeText
 from gym_text.spec import Action, Field, Observation, Quantity, TextSpec
-from gym_text.text_env import Expert, Fold, Outcome, TextEnv
+from gym_text.text_env import Expert, Fold, Outcome, TextEnv, closed_loop_path
 
 _MAX_PLAN = 999
 """Steps the expert may take on the twin: the registered limit."""
@@ -148,11 +148,10 @@ class MountainCarContinuousEnv(TextEnv):
         return Outcome(self._observation(state), float(reward), bool(terminated), success=bool(terminated))
 
     def _plan(self, seed: int) -> tuple[str, ...] | None:
-        return self._closed_loop_path(self._twin, seed, controller, _MAX_PLAN) if self._twin else None
+        return closed_loop_path(self._twin, seed, controller, _MAX_PLAN) if self._twin else None
 
     def _hint(self) -> str | None:
-        assert self._obs is not None
-        return controller(self._obs)
+        return controller(self._observation(self._game.state))
 
     def _observation(self, state: np.ndarray) -> Observation:
         obs: Observation = {"text": "", "goal": MOUNTAIN_CAR_SPEC.goal, "car": np.array(state, dtype=np.float32)}

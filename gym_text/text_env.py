@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import gymnasium as gym
 import numpy as np
@@ -43,12 +43,14 @@ class TextEnv(gym.Env[Observation, Any]):
     """A Gymnasium environment that a language model can play.
 
     A subclass sets `text_spec`, `observation_space` and `action_space` in its constructor and implements `_start`
-    and `_play`; `_plan` and `_hint` if it has an expert; `_frame` if it has a picture. This class keeps the contract:
+    and `_play`; `_plan` and `_hint` if it has an expert; `_frame` if it has a picture. All other names with an underscore that are
+    not described here are a subclass's own. This class keeps the contract:
 
     * ``obs`` is a dict with at least ``text`` (what the agent perceives now) and ``goal`` (this episode's task).
     * ``info`` has ``score``, ``success`` and ``failure``; after a step ``action_was_valid``; unless the expert is off,
       ``gold_path`` (at reset: the names of the expert's actions), ``gold_action`` (the name of its next action) and, if the expert
       has a whole plan, ``gold_steps`` (the number of steps left in it). A key without a value is left out.
+    * `copy.deepcopy` and `pickle` make the environment anew with the same arguments, and play a running episode's actions again.
     * Actions have the type of `action_space`; `text_spec` translates to and from their names.
 
     Args:
@@ -60,10 +62,16 @@ class TextEnv(gym.Env[Observation, Any]):
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi", "rgb_array", "human"], "render_fps": 10}  # type: ignore[misc]
     text_spec: TextSpec
-    _titles: ClassVar[dict[str, str]] = {}
+    _frame_titles: ClassVar[dict[str, str]] = {}
     """Titles of the observation's texts in a picture, where the key says too little."""
-    _keys: str = ""
+    _frame_keys: str = ""
     """Keys that stand for the valid actions in `gymnasium.utils.play`; a picture shows them."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Make an environment, and keep what it is made with, for its copies."""
+        env = super().__new__(cls)
+        env.__made_with = args, kwargs
+        return env
 
     def __init__(self, *, fold: Fold | None, expert: Expert, render_mode: str | None) -> None:
         if fold is not None:
@@ -74,15 +82,17 @@ class TextEnv(gym.Env[Observation, Any]):
         self.fold = fold
         self.expert = expert
         self.render_mode = render_mode
-        self._obs: Observation | None = None
-        self._over = False
-        self._score = 0.0
-        self._path: tuple[str, ...] | None = None
-        self._turn = 0
-        self._on_path = False
-        self._taken: str | None = None  # for the picture: the name of the last action, and what it did
-        self._outcome: Outcome | None = None
-        self._window: Window | None = None
+        self.__obs: Observation | None = None
+        self.__over = False
+        self.__score = 0.0
+        self.__path: tuple[str, ...] | None = None
+        self.__turn = 0
+        self.__on_path = False
+        self.__taken: str | None = None  # for the picture: the name of the last action, and what it did
+        self.__outcome: Outcome | None = None
+        self.__window: Window | None = None
+        self.__level: int | None = None  # for copies: the level, and what was played in it
+        self.__actions: list[Any] = []
 
     # ---------------------------------------------------------------- for subclasses
 
@@ -102,48 +112,31 @@ class TextEnv(gym.Env[Observation, Any]):
         """Return the name of the expert's action in the present state, or None if it finds no plan."""
         return None
 
-    @staticmethod
-    def _closed_loop_path(twin: TextEnv, seed: int, controller: Callable[[Observation], str], limit: int) -> tuple[str, ...]:
-        """Play the episode of `seed` on `twin` by `controller`, at most `limit` steps; return the names of the actions."""
-        obs, path = twin._start(seed), []
-        for _ in range(limit):
-            path.append(controller(obs))
-            outcome = twin._play(twin.text_spec.encode(path[-1], obs))
-            if outcome.terminated:
-                break
-            obs = outcome.observation
-        return tuple(path)
-
-    @staticmethod
-    def _copied(obs: Observation) -> Observation:
-        """Return a copy of an observation: changing one does not change the other."""
-        return {key: value.copy() if isinstance(value, np.ndarray) else value for key, value in obs.items()}
-
     def _more_info(self) -> dict[str, Any]:
         """Return the environment's own entries of ``info`` in the present state."""
         return {}
 
     def _frame(self) -> np.ndarray:
         """Return the picture of the present state, uint8 of shape (height, width, 3): its texts and the valid actions."""
-        assert self._obs is not None
+        assert self.__obs is not None
         texts = [key for key, field in self.text_spec.fields.items() if not (field.is_list or field.quantities)]
-        if "look" in texts and self._obs["look"] == self._obs["text"]:
+        if "look" in texts and self.__obs["look"] == self.__obs["text"]:
             texts.remove("text")  # as after a move, or "look around"
-        refused = self._outcome is not None and not self._outcome.action_was_valid
+        refused = self.__outcome is not None and not self.__outcome.action_was_valid
         return draw_page(
-            [(self._titles.get(key, key), self._obs[key]) for key in sorted(texts, key=lambda key: key != "goal")],
-            facts=f"{self.spec.id}     {self._facts()}" if self.spec else self._facts(),
-            actions=() if self._over else self._obs.get("valid_actions", ()),
-            taken=self._taken,
+            [(self._frame_titles.get(key, key), self.__obs[key]) for key in sorted(texts, key=lambda key: key != "goal")],
+            facts=f"{self.spec.id}     {self._caption()}" if self.spec else self._caption(),
+            actions=() if self.__over else self.__obs.get("valid_actions", ()),
+            taken=self.__taken,
             refused=refused,
-            keys=self._keys,
+            keys=self._frame_keys,
         )
 
-    def _facts(self) -> str:
+    def _caption(self) -> str:
         """Return the line of facts of a picture: how far the episode is, its score, and how it ended."""
-        parts = [f"step {self._turn}", f"score {self._score:.4g}"]
-        if self._outcome is not None and (self._outcome.success or self._outcome.failure):
-            parts.append("won" if self._outcome.success else "lost")
+        parts = [f"step {self.__turn}", f"score {self.__score:.4g}"]
+        if self.__outcome is not None and (self.__outcome.success or self.__outcome.failure):
+            parts.append("won" if self.__outcome.success else "lost")
         return "     ".join(parts)
 
     def _level_seed(self, seed: int) -> int:
@@ -167,18 +160,16 @@ class TextEnv(gym.Env[Observation, Any]):
         if seed is not None:
             seed = check_int("seed", seed, 0, MAX_SEED)
         super().reset(seed=seed)
-        self._obs = None  # a failed start must not leave the last episode playable
+        self.__obs = None  # a failed start must not leave the last episode playable
         level = self._level_seed(int(self.np_random.integers(2**31)) if seed is None else seed)
-        self._path = self._plan(level) if self.expert != "off" else None
+        self.__path = self._plan(level) if self.expert != "off" else None
         obs = self._start(level)
-        self._obs = self._copied(obs)
-        self._over, self._score, self._turn, self._on_path = False, 0.0, 0, self._path is not None
-        self._taken = self._outcome = None
+        self.__begin(level, obs)
         info: dict[str, Any] = {"score": 0.0, "success": False, "failure": False}
-        if self._path is not None:
-            info["gold_path"] = self._path
-            self._warn_of_limit(len(self._path))
-        self._add_gold_action(info)
+        if self.__path is not None:
+            info["gold_path"] = self.__path
+            self.__warn_of_limit(len(self.__path))
+        self.__add_gold_action(info)
         if self.render_mode == "human":
             self.render()
         return obs, info | self._more_info()
@@ -190,43 +181,44 @@ class TextEnv(gym.Env[Observation, Any]):
             StepOrderError: Before `reset`, or after the episode's end.
             InvalidActionError: If the action is not of the action space's type or range.
         """
-        action = self._accept(action)
+        action = self._begin_step(action)
         try:
             outcome = self._play(action)
         except EngineError:
-            self._obs = None
+            self.__obs = None
             raise
-        answer = self._conclude(outcome)
+        answer = self._end_step(outcome)
         if self.render_mode == "human":
             self.render()
         return answer
 
-    def _accept(self, action: Any) -> Any:
+    def _begin_step(self, action: Any) -> Any:
         """Return the checked action of the running episode; the first half of `step`."""
-        obs = self._running("step")
-        action = self._checked(action)
-        if self._on_path:
-            assert self._path is not None
-            self._on_path = self._path[self._turn] == self._name(action, obs)
+        obs = self._running_episode("step")
+        action = self._checked_action(action)
+        if self.__on_path:
+            assert self.__path is not None
+            self.__on_path = self.__path[self.__turn] == self.__name(action, obs)
         if self.render_mode in ("rgb_array", "human"):
-            self._taken = self._name(action, obs) or ""
+            self.__taken = self.__name(action, obs) or ""
+        self.__actions.append(action)
         return action
 
-    def _conclude(self, outcome: Outcome) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+    def _end_step(self, outcome: Outcome) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Return what `step` returns after the game has answered; its second half."""
-        self._obs = self._copied(outcome.observation)
-        self._over = outcome.terminated or outcome.truncated
-        self._score += outcome.reward
-        self._turn += 1
-        self._outcome = outcome
+        self.__obs = copied(outcome.observation)
+        self.__over = outcome.terminated or outcome.truncated
+        self.__score += outcome.reward
+        self.__turn += 1
+        self.__outcome = outcome
         info = {
-            "score": self._score,
+            "score": self.__score,
             "success": outcome.success,
             "failure": outcome.failure,
             "action_was_valid": outcome.action_was_valid,
         }
-        if not self._over:
-            self._add_gold_action(info)
+        if not self.__over:
+            self.__add_gold_action(info)
         return outcome.observation, outcome.reward, outcome.terminated, outcome.truncated, info | self._more_info()
 
     def render(self) -> Any:
@@ -234,25 +226,25 @@ class TextEnv(gym.Env[Observation, Any]):
 
         With ``human`` the picture goes into a window, which `reset` and `step` do by themselves, and nothing is returned.
         """
-        if self._obs is None:
+        if self.__obs is None:
             raise StepOrderError("render: expected an episode; there is none. Call reset() first.")
         if self.render_mode is None:
             logger.warn('render() without a render mode gives nothing: pass render_mode="ansi" or "rgb_array" to gym.make.')
             return None
         if self.render_mode == "ansi":
-            return f"{self._obs['goal']}\n\n{self._obs['text']}"
+            return f"{self.__obs['goal']}\n\n{self.__obs['text']}"
         if self.render_mode == "rgb_array":
             return self._frame()
-        if self._window is None:
-            self._window = Window(self.spec.id if self.spec else type(self).__name__, self.metadata["render_fps"])
-        self._window.show(self._frame())
+        if self.__window is None:
+            self.__window = Window(self.spec.id if self.spec else type(self).__name__, self.metadata["render_fps"])
+        self.__window.show(self._frame())
         return None
 
     def close(self) -> None:
         """End the episode, close the window and release the game; call `reset` before another step."""
-        self._obs = None
-        if self._window is not None:
-            self._window.close()
+        self.__obs = None
+        if self.__window is not None:
+            self.__window.close()
         super().close()
 
     # ---------------------------------------------------------------- descriptions
@@ -269,17 +261,52 @@ class TextEnv(gym.Env[Observation, Any]):
         """Return what the task is."""
         return self.text_spec.goal
 
+    # ---------------------------------------------------------------- copies
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what `copy.deepcopy` and `pickle` keep: the arguments of the constructor, and what was played in this episode.
+
+        A copy is made with the same arguments and plays the episode's actions again. It shares neither the window nor the game.
+        """
+        return {
+            "made_with": self.__made_with,
+            "spec": self.spec,
+            "random": (self._np_random, self._np_random_seed),
+            "level": None if self.__obs is None else self.__level,
+            "actions": tuple(self.__actions),
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Become the copy that `__getstate__` describes."""
+        args, kwargs = self.__made_with = state["made_with"]
+        type(self).__init__(self, *args, **kwargs)
+        self.spec = state["spec"]
+        if state["level"] is not None:
+            self.__path = self._plan(state["level"]) if self.expert != "off" else None
+            self.__begin(state["level"], self._start(state["level"]))
+            self.__add_gold_action({})
+            for action in state["actions"]:
+                self._end_step(self._play(self._begin_step(action)))
+        self._np_random, self._np_random_seed = state["random"]
+
     # ---------------------------------------------------------------- details
 
-    def _running(self, caller: str) -> Observation:
-        """Return the observation of the running episode, or raise `StepOrderError`."""
-        if self._obs is None:
-            raise StepOrderError(f"{caller}: expected a running episode; there is none. Call reset() first.")
-        if self._over:
-            raise StepOrderError(f"{caller}: expected a running episode; this one has ended. Call reset() for the next.")
-        return self._obs
+    def __begin(self, level: int, obs: Observation) -> None:
+        """Note that the episode of a level has begun."""
+        self.__obs = copied(obs)
+        self.__over, self.__score, self.__turn, self.__on_path = False, 0.0, 0, self.__path is not None
+        self.__taken = self.__outcome = None
+        self.__level, self.__actions = level, []
 
-    def _checked(self, action: Any) -> Any:
+    def _running_episode(self, caller: str) -> Observation:
+        """Return the observation of the running episode, or raise `StepOrderError`."""
+        if self.__obs is None:
+            raise StepOrderError(f"{caller}: expected a running episode; there is none. Call reset() first.")
+        if self.__over:
+            raise StepOrderError(f"{caller}: expected a running episode; this one has ended. Call reset() for the next.")
+        return self.__obs
+
+    def _checked_action(self, action: Any) -> Any:
         """Return the action as a str, an int or a float32 array, or raise `InvalidActionError`."""
         space = self.action_space
         if isinstance(space, spaces.Text):
@@ -307,13 +334,13 @@ class TextEnv(gym.Env[Observation, Any]):
             "text_spec.encode(name, obs) makes an action of its name."
         )
 
-    def _name(self, action: Any, obs: Observation) -> str | None:
+    def __name(self, action: Any, obs: Observation) -> str | None:
         """Return the action's name, or None for an index beyond the valid actions."""
         if self.text_spec.encoding == "index" and action >= len(obs["valid_actions"]):
             return None
         return self.text_spec.decode(action, obs)
 
-    def _warn_of_limit(self, needed: int) -> None:
+    def __warn_of_limit(self, needed: int) -> None:
         """Warn if the step limit is the registered one and too short for the expert; a limit that the user chose is no mistake."""
         registered = gym.registry[self.spec.id].max_episode_steps if self.spec and self.spec.id in gym.registry else None
         if self.spec is None or registered is None or needed <= registered:
@@ -326,13 +353,13 @@ class TextEnv(gym.Env[Observation, Any]):
         if any(isinstance(caller, gym.wrappers.TimeLimit) and caller._max_episode_steps == registered for caller in callers):
             logger.warn(SHORT_LIMIT.format(self.spec.id, needed, registered, needed))
 
-    def _add_gold_action(self, info: dict[str, Any]) -> None:
+    def __add_gold_action(self, info: dict[str, Any]) -> None:
         hint: str | None = None
-        self._on_path = self._on_path and self._path is not None and self._turn < len(self._path)
+        self.__on_path = self.__on_path and self.__path is not None and self.__turn < len(self.__path)
         if self.expert == "replan":
             hint = self._hint()
-        elif self._on_path and self._path is not None:
-            hint = self._path[self._turn]
+        elif self.__on_path and self.__path is not None:
+            hint = self.__path[self.__turn]
         if hint is not None:
             info["gold_action"] = hint
             if (left := self._steps_left()) is not None:
@@ -340,12 +367,52 @@ class TextEnv(gym.Env[Observation, Any]):
 
     def _steps_left(self) -> int | None:
         """Return the length of the rest of the expert's plan, or None if the expert decides step by step."""
-        return len(self._path) - self._turn if self.expert == "path" and self._path is not None else None
+        return len(self.__path) - self.__turn if self.expert == "path" and self.__path is not None else None
+
+
+def closed_loop_path(twin: TextEnv, seed: int, controller: Callable[[Observation], str], limit: int) -> tuple[str, ...]:
+    """Play the episode of `seed` on `twin` by `controller`, at most `limit` steps; return the names of the actions."""
+    obs, path = twin._start(seed), []
+    for _ in range(limit):
+        path.append(controller(obs))
+        outcome = twin._play(twin.text_spec.encode(path[-1], obs))
+        if outcome.terminated:
+            break
+        obs = outcome.observation
+    return tuple(path)
+
+
+def has_expert(env: gym.Env[Any, Any]) -> bool:
+    """Return whether an environment has an expert, be it off or not."""
+    game = env.unwrapped
+    if isinstance(game, TextEnv):
+        return type(game)._plan is not TextEnv._plan or type(game)._hint is not TextEnv._hint
+    return hasattr(game, "expert")
+
+
+def check_expert(env: gym.Env[Any, Any], what: str, *, on: bool = True) -> None:
+    """Raise `UsageError` if something needs the expert of an environment that has none.
+
+    Args:
+        env: The environment.
+        what: What needs it, for the message.
+        on: Whether this very environment has to have it on.
+    """
+    name = env.spec.id if env.spec else str(env)
+    if not has_expert(env):
+        raise UsageError(f"{what}: expected an environment with an expert; {name} has none.")
+    if on and getattr(env.unwrapped, "expert", None) == "off":
+        raise UsageError(f"{what}: expected an environment with expert='path' or 'replan'; {name} was made with expert='off'.")
 
 
 def fold_seed(fold: Fold | None, seed: int) -> int:
     """Return `seed` shifted into a fold; without a fold, unchanged."""
     return seed if fold is None else FOLD_SIZE * (1 + FOLDS.index(fold)) + seed % FOLD_SIZE
+
+
+def copied(obs: Observation) -> Observation:
+    """Return a copy of an observation: changing one does not change the other."""
+    return {key: value.copy() if isinstance(value, np.ndarray) else value for key, value in obs.items()}
 
 
 def _as_array(action: Any) -> np.ndarray | None:

@@ -95,7 +95,7 @@ def make_environment(env_id: str, **arguments: Any) -> gym.Env[Any, Any]:
     Raises:
         UsageError: If it has no description, or does not take the arguments.
     """
-    fold = None if _takes_fold(env_id) else arguments.pop("fold", None)
+    fold = None if takes(env_id, "fold") else arguments.pop("fold", None)
     if str(gym.registry[env_id].entry_point).startswith("gymnasium.envs.box2d."):
         import_box2d()
     shown = arguments.get("render_mode") == "human" and not _has_window(env_id)
@@ -152,6 +152,14 @@ def spec_of(record: Mapping[str, Any]) -> EnvSpec:
     return gym.registry[record["id"]]
 
 
+def takes(environment: str, argument: str) -> bool:
+    """Return whether an environment takes ``fold`` or ``expert``. Gymnasium's take neither, although some accept any keyword."""
+    env_id, _ = parse_environment(environment)
+    if str(gym.registry[env_id].entry_point).startswith("gymnasium."):
+        return False
+    return any(p.name == argument or p.kind is p.VAR_KEYWORD for p in _parameters(env_id))
+
+
 def playable_ids(*, gymnasium: bool) -> list[str]:
     """Return the ids of our environments; with `gymnasium` also Gymnasium's that have a description, newest versions only."""
     ours = [name for name, spec in gym.registry.items() if str(spec.entry_point).startswith("gym_text.")]
@@ -181,13 +189,6 @@ def _has_window(env_id: str) -> bool:
     entry = gym.registry[env_id].entry_point
     creator: Any = load_env_creator(entry) if isinstance(entry, str) else entry
     return "human" in getattr(creator, "metadata", {}).get("render_modes", ())
-
-
-def _takes_fold(env_id: str) -> bool:
-    """Whether an environment takes a fold. Gymnasium's take none, although some accept any keyword."""
-    if str(gym.registry[env_id].entry_point).startswith("gymnasium."):
-        return False
-    return any(p.name == "fold" or p.kind is p.VAR_KEYWORD for p in _parameters(env_id))
 
 
 def _value(text: str) -> Any:

@@ -6,6 +6,8 @@ from typing import Any
 
 import gymnasium as gym
 
+from gym_text.errors import UsageError
+from gym_text.text_env import check_expert
 from gym_text_policies.backends.base import Backend
 from gym_text_policies.backends.load import load_backend
 from gym_text_policies.backends.local.models import settings_of
@@ -15,7 +17,9 @@ from gym_text_policies.policies.config import DEFAULTS, FIELDS, PolicyConfig
 from gym_text_policies.policies.examples import FewShot, Retrieval, gold_examples
 from gym_text_policies.policies.llm import LLMPolicy
 from gym_text_policies.policies.mixed import MixedPolicy
+from gym_text_policies.policies.own import load_own
 from gym_text_policies.policies.searched import load_searched
+from gym_text_policies.policies.stable_baselines import StableBaselinesPolicy
 from gym_text_policies.policy import Policy, text_spec
 from gym_text_policies.prompts import Prompt
 
@@ -24,7 +28,8 @@ def load_policy(model: str | PolicyConfig | Backend, env: gym.Env[Any, Any], **s
     """Return a policy for an environment.
 
     Args:
-        model: ``random``, ``gold`` (the environment's expert) or ``controller`` (of a control task). Or a language model:
+        model: ``random``, ``gold`` (the environment's expert) or ``controller`` (of a control task). A policy of your own,
+            ``module:Name`` (see `load_own`); a model of stable-baselines3, ``sb3:FILE``. Or a language model:
             ``smollm2`` (the embedded one), ``hf:OWNER/NAME``, a folder (of a model or an adapter), ``adapters/NAME`` (one that
             ships), ``openai:MODEL``, ``ollama:MODEL``, ``tensorzero:FUNCTION``, ``scripted:A|B``, or a `Backend`: see
             `load_backend`. Or the ``policy.json`` of a search. Or a `PolicyConfig`.
@@ -40,6 +45,11 @@ def load_policy(model: str | PolicyConfig | Backend, env: gym.Env[Any, Any], **s
         UsageError: If there is no such model, or it does not take the settings.
         MissingDependencyError: If the model's package is not installed.
     """
+    if not isinstance(model, str | PolicyConfig | Backend):
+        raise UsageError(
+            f"model: expected a name, a PolicyConfig or a Backend; got {model!r}. "
+            "as_policy(player, env) makes a policy of a function."
+        )
     backend = model if isinstance(model, Backend) else None
     if isinstance(model, PolicyConfig):
         config = PolicyConfig.of(model.model, **{**model.given, **model.options, **settings})
@@ -49,6 +59,8 @@ def load_policy(model: str | PolicyConfig | Backend, env: gym.Env[Any, Any], **s
     config = resolved(config)
     policy = _language_model(config, env, backend) if config.asks_model else _without_model(config, env)
     given = config.settings
+    if given["expert_share"]:
+        check_expert(env, "expert_share")
     if given["noise"] or given["expert_share"]:
         policy = MixedPolicy(policy, noise=given["noise"], expert_share=given["expert_share"])
     return policy if given["action_rate"] == 1 else ActionRate(policy, given["action_rate"], given["between"])
@@ -68,8 +80,13 @@ def _without_model(config: PolicyConfig, env: gym.Env[Any, Any]) -> Policy:
     if config.model == "random":
         return RandomPolicy(text_spec(env), seed=seed)
     if config.model == "gold":
+        check_expert(env, "policy 'gold'")
         return GoldPolicy(text_spec(env), seed=seed)
-    return ControllerPolicy.of(env) if config.model == "controller" else load_searched(config.model, env)
+    if config.model == "controller":
+        return ControllerPolicy.of(env)
+    if config.model.startswith("sb3:"):
+        return StableBaselinesPolicy(config.model.removeprefix("sb3:"), env)
+    return load_searched(config.model, env) if config.model.endswith(".json") else load_own(config.model, env, seed)
 
 
 def _language_model(config: PolicyConfig, env: gym.Env[Any, Any], backend: Backend | None) -> Policy:

@@ -52,6 +52,11 @@ def rollout(
     Raises:
         UsageError: If `workers` or `batch` is below 1. Errors other than `EpisodeError` end the run; see `gym_text.errors`.
     """
+    if not callable(make_env):
+        raise UsageError(
+            f"make_env: expected a function without arguments that makes an environment; got {make_env!r}. "
+            "environment_maker(name) makes one."
+        )
     if workers < 1 or batch < 1:
         raise UsageError(f"rollout: expected workers and batch of at least 1; got workers={workers}, batch={batch}.")
     at_once = workers * batch * (1 if workers == 1 else 2)
@@ -222,6 +227,10 @@ def _decide(policy: Policy, games: list[_Game]) -> list[Decision | EpisodeError]
         decisions = policy.decide(turns)
     except EpisodeError as error:
         return [error] if len(games) == 1 else [_decide(policy, [game])[0] for game in games]
+    if len(decisions) != len(turns) or not all(isinstance(decision, Decision) for decision in decisions):
+        raise UsageError(
+            f"{type(policy).__name__}.decide: expected a list with a Decision for each of {len(turns)} turns; got {decisions!r}."
+        )
     share = (time.perf_counter() - start) / len(turns)
     return [replace(decision, seconds=share) for decision in decisions]
 

@@ -24,6 +24,7 @@ if sys.platform != "win32":
     import fcntl
 
 _logger = logging.getLogger(__name__)
+_CONFIG, _LOCK = "config.json", ".lock"
 _PLAIN_BEGIN = re.compile(rb'\{"key": "([0-9a-f]{32})", ')
 _PLAIN_END = b', "error": null}\n'
 """First and last bytes of an episode's line without an error. Within a JSON string the quotes would be escaped."""
@@ -34,7 +35,8 @@ class RunFolder:
 
     The configuration is ``FOLDER/config.json``; the lock is ``FOLDER/.lock``, which the system releases when the process ends,
     however it ends. A folder with a configuration is locked from the start, any other by `lock`. The lock holds until `close`
-    or the end of the ``with`` block.
+    or the end of the ``with`` block. A new folder in which nothing was made until then belongs to no configuration: a command
+    that failed at its start can be corrected.
 
     Args:
         folder: Made if it does not exist.
@@ -48,6 +50,7 @@ class RunFolder:
     def __init__(self, folder: str | Path, config: Mapping[str, Any] | None = None) -> None:
         self.path = Path(folder)
         self._lock: weakref.finalize[Any, Any] | None = None
+        self._is_new = False
         with writing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
         if config is not None:
@@ -66,7 +69,7 @@ class RunFolder:
             StoreError: If another process writes into it, or it cannot be written.
         """
         with writing(self.path):
-            file = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            file = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             _flock(file, self.path)
             os.ftruncate(file, 0)
@@ -79,10 +82,13 @@ class RunFolder:
         self._lock = weakref.finalize(self, os.close, file)
 
     def close(self) -> None:
-        """Let other processes write into the folder."""
-        if self._lock is not None:
-            self._lock()
-            self._lock = None
+        """Let other processes write into the folder; take the configuration back if nothing was made."""
+        if self._lock is None:
+            return
+        if self._is_new and {entry.name for entry in self.path.iterdir()} <= {_CONFIG, _LOCK}:
+            (self.path / _CONFIG).unlink(missing_ok=True)
+        self._lock()
+        self._lock = None
 
     def __enter__(self) -> Self:
         return self
@@ -92,9 +98,10 @@ class RunFolder:
 
     def _claim(self, config: dict[str, Any]) -> None:
         """Write the folder's configuration, or compare with it."""
-        path = self.path / "config.json"
+        path = self.path / _CONFIG
         if not path.exists():
             write_atomically(path, json.dumps(config, indent=2, sort_keys=True) + "\n")
+            self._is_new = True
             return
         try:
             stored = json.loads(path.read_bytes())

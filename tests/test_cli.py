@@ -3,12 +3,16 @@
 import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
+from training_data import examples
 
 from gym_text import UsageError
 from gym_text_policies import cli
 from gym_text_policies.environments import remake_environment
+from gym_text_policies.store import RunFolder
+from gym_text_policies.training.rows import write_rows
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
@@ -116,3 +120,43 @@ class GuessEnv(TextEnv):
 
 gym.register("GuessNumber-v0", GuessEnv, max_episode_steps=5)
 """
+
+
+@pytest.mark.parametrize(
+    ("mistyped", "corrected", "message"),
+    [
+        ("ppo --adapter adapters/nowhere", "ppo --adapter adapters/babyai-sft", "adapters/nowhere"),
+        ("sft --data rows --model smollm3", "sft --data rows", "got 'smollm3'"),
+        ("sft --data rows --four-bit", "sft --data rows", "CUDA"),
+        ("collect --policy smolm2", "collect --policy gold", "Did you mean 'smollm2'"),
+        ("bench --models smolm2 --fold dev", "bench --models random", "Did you mean 'smollm2'"),
+        ("run exp.yaml --set agent.model=smolm2", "run exp.yaml --set agent.model=random", "Did you mean 'smollm2'"),
+    ],
+)
+def test_a_typo_locks_no_folder(mistyped, corrected, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write_rows(examples(), tmp_path / "rows")
+    (tmp_path / "exp.yaml").write_text("environment: {name: BabyAIText-v0}\nagent: {model: random}\n")
+    assert cli.main([*mistyped.split(), "--folder", "run"]) != 0
+    assert message in capsys.readouterr().err
+    assert [file.name for file in Path("run").rglob("*") if file.is_file() and file.name != ".lock"] == []
+    chosen = corrected.split()[0]
+    given = vars(cli.make_parser([chosen]).parse_args([*corrected.split(), "--folder", "run"]))
+    config = cli.COMMANDS[given.pop("command")].load()[0](**given)
+    if hasattr(config, "identity"):
+        RunFolder("run", config.identity()).close()  # what the corrected command begins with
+
+
+def test_an_expert_that_cannot_count_its_steps_is_refused_before_a_model_is_loaded(tmp_path, capsys):
+    words = [
+        "aggrevate",
+        "--environments",
+        "LunarLanderLLM-v2",
+        "--adapter",
+        "adapters/babyai-sft",
+        "--folder",
+        str(tmp_path / "run"),
+    ]
+    assert cli.main(words) == 2
+    assert "whose expert counts its steps; got 'LunarLanderLLM-v2'" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

@@ -1,12 +1,17 @@
 """`collect`: which episodes become training data."""
 
 import dataclasses
+import json
+from pathlib import Path
 
+import gymnasium as gym
 import pytest
-from training_data import GOTO
+from training_data import GOTO, Corridor
 
 from gym_text import UsageError
+from gym_text_policies import load_policy
 from gym_text_policies.engines import base as engines
+from gym_text_policies.experiments.bench import BenchConfig, run
 from gym_text_policies.policies.config import TRAINED
 from gym_text_policies.store import EpisodeStore
 from gym_text_policies.training.collect import CollectConfig, collect
@@ -60,3 +65,32 @@ def test_own_episodes_are_filtered_and_none_left_is_said(tmp_path):
         CollectConfig(environments=(f"{GOTO}&fold=test",))
     with pytest.raises(UsageError, match="dev_environments: expected the dev fold alone"):
         SFTConfig(dev_environments=(f"{GOTO}&fold=test",))
+
+
+def test_an_environment_without_an_expert_is_said_in_time(tmp_path):
+    gym.register("Corridor-v0", Corridor, max_episode_steps=5)
+    try:
+        for options in ({"policy": "gold"}, {"policy": "random", "labels": "expert"}, {"policy": "random", "noise": 0.5}):
+            for name in ("Corridor-v0", "FrozenLake-v1"):
+                with pytest.raises(UsageError, match=f"expected an environment with an expert; {name} has none"):
+                    collect(CollectConfig(str(tmp_path), (name,), ("2",), **options))
+        assert collect(CollectConfig(str(tmp_path / "lake"), ("FrozenLake-v1",), ("2",), policy="random", threshold=0))
+        config = BenchConfig(folder=str(tmp_path / "bench"), environments=("Corridor-v0",), models=(), seeds=1)
+        assert [row["policy"] for row in _rows_of(config)] == ["random"]
+        env = gym.make("Corridor-v0")
+        for model, settings in (("gold", {}), ("random", {"expert_share": 0.5}), ("scripted:left", {"strategy": "few_shot"})):
+            with pytest.raises(UsageError, match="has none"):
+                load_policy(model, env, **settings)
+    finally:
+        del gym.registry["Corridor-v0"]
+
+
+def _rows_of(config):
+    run(config)
+    return json.loads((Path(config.folder) / "table.json").read_text())["rows"]
+
+
+def test_the_folder_of_a_run_in_place_of_its_rows_is_told_where_they_are(tmp_path):
+    collect(CollectConfig(str(tmp_path), (GOTO,), ("2",)))
+    with pytest.raises(UsageError, match=f"Its rows are in {tmp_path}/rows"):
+        read_rows(tmp_path)

@@ -16,6 +16,7 @@ import pytest
 from gym_text import UsageError
 from gym_text.errors import StoreError
 from gym_text_policies import Decision, Episode, EpisodeStore, Step
+from gym_text_policies.store import RunFolder
 
 
 def episode(key: str, error: str | None = None) -> Episode:
@@ -214,3 +215,13 @@ def test_records_are_found_fast_and_read_with_care(tmp_path):
     store.path.write_bytes(damaged)
     with pytest.raises(UsageError, match="expected an episode"):
         list(EpisodeStore(tmp_path).episodes())
+
+
+def test_a_folder_in_which_nothing_was_made_belongs_to_nobody(tmp_path):
+    RunFolder(tmp_path, {"model": "mistyped"}).close()
+    with RunFolder(tmp_path, {"model": "right"}):
+        (tmp_path / "made.txt").write_text("something")
+    with pytest.raises(UsageError, match="these keys differ"):
+        RunFolder(tmp_path, {"model": "another"})
+    RunFolder(tmp_path, {"model": "right"}).close()
+    assert (tmp_path / "config.json").exists()

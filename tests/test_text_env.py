@@ -1,5 +1,6 @@
 """The contract that every registered environment keeps."""
 
+import copy
 import inspect
 import multiprocessing
 import pickle
@@ -17,9 +18,10 @@ from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import check_env, data_equivalence
 from gymnasium.vector import SyncVectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array, iterate
+from training_data import Corridor
 
-from gym_text import InvalidActionError, StepOrderError, UsageError
-from gym_text.wrappers import GoldAction, History
+from gym_text import InvalidActionError, StepOrderError, TextEnv, UsageError
+from gym_text.wrappers import EncodeText, GoldAction, History
 
 HEADINGS = [
     "Description",
@@ -516,3 +518,40 @@ def test_stable_baselines_keeps_whole_strings(env_id, make):
         assert set(batch) == set(obs)
         assert freeze({key: batch[key][number] for key in obs}) == freeze(obs)
     vector.close()
+
+
+# ---------------------------------------------------------------- subclasses and copies
+
+
+def test_a_subclass_may_use_any_name_that_is_not_described():
+    taken = "obs over score path turn on_path taken outcome window facts name keys titles checked running accept conclude copied"
+    kind = type("Helpful", (Corridor,), {f"_{name}": lambda self: 1 / 0 for name in taken.split()})
+    env = kind(render_mode="rgb_array")
+    env.reset(seed=0)
+    assert env.render().ndim == 3 and env.step(1)[0]["text"] == "Place 1."
+    own = {name for name in (*vars(TextEnv), *vars(env)) if name.startswith("_") and not name.startswith(("__", "_TextEnv__"))}
+    described = {"_start", "_play", "_plan", "_hint", "_more_info", "_frame", "_frame_titles", "_frame_keys", "_caption"}
+    described |= {"_level_seed", "_steps_left", "_begin_step", "_end_step", "_running_episode", "_checked_action"}
+    assert own - {"_abc_impl", "_np_random", "_np_random_seed"} <= described
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))], ids=["deepcopy", "pickle"])
+@pytest.mark.parametrize("expert", ["path", "replan"])
+def test_a_copy_goes_on_where_the_original_is(env_id, expert, duplicate, make):
+    env = make(env_id, expert=expert)
+    fresh = duplicate(env)
+    assert data_equivalence(fresh.reset(seed=5), env.reset(seed=5))
+    path = make(env_id).reset(seed=5)[1]["gold_path"]
+    obs = env.reset(seed=5)[0]
+    for name in path[:3]:
+        obs = env.step(env.unwrapped.text_spec.encode(name, obs))[0]
+    twin = duplicate(env)
+    for name in path[3:6]:
+        action = env.unwrapped.text_spec.encode(name, obs)
+        after, theirs = env.step(action), twin.step(action)
+        assert data_equivalence(after, theirs)
+        obs = after[0]
+    assert data_equivalence(env.reset(), twin.reset()), "the generator is carried as well"
+    twin.close()
+    encoded = EncodeText(History(make(env_id), 2))
+    assert data_equivalence(duplicate(encoded).reset(seed=5), encoded.reset(seed=5))

@@ -159,17 +159,19 @@ class BabyAITextEnv(TextEnv):
         self._twin: Any = None
         self._advisor: Advisor | None = None
         self._last_action: int | None = None
+        self._rewarded = False
         self._situation = Situation(None, "", None)
 
     def _start(self, seed: int) -> Observation:
         self._game.reset(seed=seed)
         self._advisor = _advisor(self._game) if self.expert == "replan" else None
-        self._last_action = None
+        self._last_action, self._rewarded = None, False
         return self._observation()
 
     def _play(self, action: int) -> Outcome:
         _, reward, terminated, truncated, _ = self._game.step(action)
         self._last_action = action
+        self._rewarded = self._rewarded or reward > 0
         success = bool(terminated and reward > 0)
         return Outcome(
             self._observation(),
@@ -199,7 +201,7 @@ class BabyAITextEnv(TextEnv):
         return None if action is None else BABYAI_SPEC.actions[action].name
 
     def _more_info(self) -> dict[str, Any]:
-        return {"progression": float(self._score > 0)}
+        return {"progression": float(self._rewarded)}
 
     def _observation(self) -> Observation:
         view, carrying = look(self._game), self._game.carrying
@@ -213,8 +215,7 @@ class BabyAITextEnv(TextEnv):
         return obs | {"valid_actions": useful_actions(view.front, carrying)} if self.valid_actions else obs
 
     def _frame(self) -> np.ndarray:
-        assert self._obs is not None
-        return draw_caption(np.asarray(self._game.get_frame()), self._obs["goal"], self._facts())
+        return draw_caption(np.asarray(self._game.get_frame()), self._game.mission, self._caption())
 
     def get_keys_to_action(self) -> dict[tuple[int, ...], int]:
         """Return keys and their actions, for ``gymnasium.utils.play.play(env, wait_on_player=True)``.

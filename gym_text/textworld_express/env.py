@@ -77,7 +77,7 @@ class TextWorldExpressEnv(TextEnv):
     planner_config: ClassVar[PlannerConfig] = PlannerConfig()
     __signature__: ClassVar[inspect.Signature]
     metadata: ClassVar[dict[str, Any]] = TextEnv.metadata | {"render_fps": 2}  # type: ignore[misc]
-    _titles: ClassVar[dict[str, str]] = {"text": "the game's answer", "look": "room"}
+    _frame_titles: ClassVar[dict[str, str]] = {"text": "the game's answer", "look": "room"}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Fill in the docstring and the signature from what the games share and the table `parameters`."""
@@ -112,7 +112,7 @@ class TextWorldExpressEnv(TextEnv):
             }
         )
         self._by_index = actions == "index"
-        self._keys = _KEYS if self._by_index else ""
+        self._frame_keys = _KEYS if self._by_index else ""
         self._fold: Fold = fold
         self._game: Game | None = None
         self._seeds: tuple[int, ...] = ()
@@ -122,6 +122,7 @@ class TextWorldExpressEnv(TextEnv):
         self._engine_score = 0.0
         self._new_game = functools.partial(Game, self.game, self.game_parameters)
         self._planner = Planner(self.planner_config, fold, self._new_game)
+        self._planned: tuple[str, ...] | None = None
         self._situation: Situation | None = None  # with expert="replan" only
 
     def _read_parameters(self, given: Mapping[str, object]) -> dict[str, int]:
@@ -143,12 +144,12 @@ class TextWorldExpressEnv(TextEnv):
         return self._seeds[seed % len(self._seeds)]
 
     def _start(self, seed: int) -> Observation:
-        game = self._engine()
+        game, self._valid = self._engine(), ()
         state = game.start(seed, self._fold)
         self._level, self._goal = seed, game.task()
         self._engine_score = 0.0
         if self.expert == "replan":
-            self._situation = self._planner.begin(seed, self._path or (), state)
+            self._situation = self._planner.begin(seed, self._planned or (), state)
         return self._observation(state)
 
     def _play(self, action: Any) -> Outcome:
@@ -188,13 +189,9 @@ class TextWorldExpressEnv(TextEnv):
             "valid_actions": state.valid_actions,
         }
 
-    @staticmethod
-    def _copied(obs: Observation) -> Observation:
-        return obs.copy()  # strings and tuples of strings
-
     def close(self) -> None:
         """Release the games; the JVM serves other environments and ends with the process."""
-        self._game = None
+        self._game, self._valid = None, ()
         self._planner.close()
         super().close()
 
@@ -209,7 +206,7 @@ class TextWorldExpressEnv(TextEnv):
         """
         if not isinstance(self.action_space, spaces.Discrete):
             raise UsageError("action_masks: expected an environment made with actions='index'; this one has actions='text'.")
-        if self._obs is None:
+        if not self._valid:
             raise StepOrderError("action_masks: expected an episode; there is none. Call reset() first.")
         if len(self._valid) > self.action_space.n:
             logger.warn(
@@ -236,7 +233,8 @@ class TextWorldExpressEnv(TextEnv):
     # ---------------------------------------------------------------- the expert
 
     def _plan(self, seed: int) -> tuple[str, ...] | None:
-        return self._planner.gold_path(self._engine(), seed)
+        self._planned = self._planner.gold_path(self._engine(), seed)
+        return self._planned
 
     def plan_steps(self, action: Any) -> float:
         """Return how many steps a win takes after an action, which is not played; infinite if the expert finds no plan.
@@ -249,7 +247,7 @@ class TextWorldExpressEnv(TextEnv):
             InvalidActionError: As `step`.
         """
         situation = self._running_situation("plan_steps")
-        return self._planner.plan_steps(situation, self._spoken(self._checked(action)))
+        return self._planner.plan_steps(situation, self._spoken(self._checked_action(action)))
 
     def looks_further(self, action: Any) -> bool:
         """Return whether an action, which is not played, looks in a new place while a thing that the plan needs is unseen.
@@ -264,13 +262,13 @@ class TextWorldExpressEnv(TextEnv):
             InvalidActionError: As `step`.
         """
         situation = self._running_situation("looks_further")
-        return self._planner.looks_further(situation, self._spoken(self._checked(action)))
+        return self._planner.looks_further(situation, self._spoken(self._checked_action(action)))
 
     def _running_situation(self, caller: str) -> Situation:
         """Return the present situation, or raise the error of a method that needs a running episode with ``expert="replan"``."""
         if self.expert != "replan":
             raise UsageError(f"{caller}: expected an environment made with expert='replan'; this one has {self.expert!r}.")
-        self._running(caller)
+        self._running_episode(caller)
         assert self._situation is not None
         return self._situation
 

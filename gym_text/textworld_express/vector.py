@@ -114,7 +114,7 @@ class TextWorldExpressVectorEnv(VectorEnv[dict[str, Any], Any, np.ndarray]):
         if len(rows) != self.num_envs:
             raise UsageError(f"actions: expected {self.num_envs}, one for each game; got {len(rows)}.")
         resting = self._ended if self.autoreset_mode == AutoresetMode.NEXT_STEP else np.zeros(self.num_envs, dtype=np.bool_)
-        accepted = [None if rest else env._accept(row) for env, row, rest in zip(self.envs, rows, resting, strict=True)]
+        accepted = [None if rest else env._begin_step(row) for env, row, rest in zip(self.envs, rows, resting, strict=True)]
         rewards = np.zeros(self.num_envs)
         terminations, truncations = np.zeros((2, self.num_envs), dtype=np.bool_)
         infos: list[dict[str, Any]] = []
@@ -134,7 +134,7 @@ class TextWorldExpressVectorEnv(VectorEnv[dict[str, Any], Any, np.ndarray]):
     def _step_one(self, i: int, action: Any) -> tuple[float, bool, bool, dict[str, Any]]:
         """Play an accepted action in game `i`; return its reward, whether it terminated, whether it was truncated, and its info."""
         env = self.envs[i]
-        obs, reward, terminated, _, info = env._conclude(env._play(action))
+        obs, reward, terminated, _, info = env._end_step(env._play(action))
         self._elapsed[i] += 1
         truncated = self._limit is not None and bool(self._elapsed[i] >= self._limit)
         if self.autoreset_mode == AutoresetMode.SAME_STEP and (terminated or truncated):

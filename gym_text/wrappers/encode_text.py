@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Literal
 
 import gymnasium as gym
@@ -22,9 +22,9 @@ Parts = Callable[[Any], Sequence[tuple[str, int]]]
 
 _TEXT_LENGTHS = {"word": 256, "byte": 1024}
 """Enough ids for every text at the registered parameters."""
-_NAME_LENGTHS = {"word": 10, "byte": 48}
+NAME_LENGTHS = {"word": 10, "byte": 48}
 """Enough ids for every action name at the registered parameters."""
-_MOST_NAMES = 128
+MOST_NAMES = 128
 """Rows for a list of names if the action space does not bound their number."""
 _MAX_VOCABULARY = 2**24
 """Larger ids are not exact in float32, and stable-baselines3 converts to float32."""
@@ -85,6 +85,10 @@ class EncodeText(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
         )
         self.observation_space = self._encoder.space
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return how it is copied and pickled: made anew, with the same arguments, around a copy of the environment."""
+        return partial(type(self), **self._saved_kwargs), (self.env,)
+
     def observation(self, observation: dict[str, Any]) -> dict[str, Any]:
         """Return the arrays of an observation of texts."""
         return self._encoder.encode(observation)
@@ -116,12 +120,12 @@ class TextEncoder:
     ) -> None:
         check_choice("unit", unit, ("word", "byte"))
         self._length = check_int("length", _TEXT_LENGTHS[unit] if length is None else length, 1, 1_000_000)
-        self._name_length = check_int("name_length", _NAME_LENGTHS[unit] if name_length is None else name_length, 1, 1_000_000)
+        self._name_length = check_int("name_length", NAME_LENGTHS[unit] if name_length is None else name_length, 1, 1_000_000)
         self._ids = _bytes if unit == "byte" else _words(check_int("vocabulary", vocabulary, 2, _MAX_VOCABULARY))
         if not isinstance(observation_space, spaces.Dict):
             raise UsageError(f"EncodeText: expected a Dict observation space; got {observation_space}.")
         self._greatest = 255 if unit == "byte" else vocabulary - 1
-        self._rows = int(action_space.n) if isinstance(action_space, spaces.Discrete) else _MOST_NAMES
+        self._rows = int(action_space.n) if isinstance(action_space, spaces.Discrete) else MOST_NAMES
         self._cut: set[str] = set()
         kept = {k: s for k, s in observation_space.spaces.items() if names or not isinstance(s, ActionNames)}
         self._fields = {key: self._field(key, space) for key, space in kept.items()}

@@ -43,7 +43,7 @@ def load_backend(model: str | Backend, *, others: Collection[str] = (), **option
 
         check_options(model, options, [*others, *list(inspect.signature(load_transformers).parameters)[1:]])
         return load_transformers(model, **options)
-    known = ["random", "gold", "controller", "smollm2", "hf:OWNER/NAME", "adapters/NAME", "a folder"]
+    known = ["random", "gold", "controller", "smollm2", "hf:OWNER/NAME", "adapters/NAME", "a folder", "module:Name", "sb3:FILE"]
     raise unknown_choice("model", model, [*known, "openai:MODEL", "ollama:MODEL", "tensorzero:FUNCTION", "scripted:A|B"])
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import gymnasium as gym
 from gymnasium import spaces
 
-from gym_text import TextEnv
 from gym_text.errors import GymTextError, MissingDependencyError, UsageError
+from gym_text.text_env import has_expert
 from gym_text_policies.environments import make_environment, playable_ids
 
 _HEADER = ("id", "observation", "actions", "limit", "expert")
@@ -47,12 +47,6 @@ def describe_space(space: gym.Space[Any]) -> str:
     if isinstance(space, spaces.Discrete):
         return f"Discrete({space.n})"
     return f"Box{space.shape}" if isinstance(space, spaces.Box) else type(space).__name__
-
-
-def has_expert(env: gym.Env[Any, Any]) -> bool:
-    """Whether an environment has an expert."""
-    game = env.unwrapped
-    return isinstance(game, TextEnv) and type(game)._plan is not TextEnv._plan
 
 
 def _row(name: str) -> tuple[str, ...]:

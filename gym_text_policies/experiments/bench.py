@@ -12,12 +12,13 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from gym_text.errors import UsageError, check_choice, check_int, import_extra
+from gym_text.text_env import has_expert
 from gym_text_policies.engines.base import Engine, EpisodeJob
 from gym_text_policies.engines.options import PlayOptions
 from gym_text_policies.environments import environment_maker, parse_environment
 from gym_text_policies.experiments.play_missing import ProgressBar, Series, play_missing, stored
 from gym_text_policies.experiments.variants import Variant, read_variants
-from gym_text_policies.policies.config import MODES, PolicyConfig, PromptOptions
+from gym_text_policies.policies.config import MODES, WITHOUT_MODEL, PolicyConfig, PromptOptions
 from gym_text_policies.report.table import NOTES, labels, markdown, row
 from gym_text_policies.store import EpisodeStore, write_atomically
 
@@ -39,12 +40,15 @@ class BenchConfig(PlayOptions, PromptOptions):
     environments: tuple[str, ...] = (*GAMES, *CONTROL)
     """Environments: ids, with keyword arguments as in BabyAIText-v0?task=goto&num_dists=2; Gymnasium's own as well."""
     models: tuple[str, ...] = ("smollm2",)
-    """Language models: smollm2, hf:OWNER/NAME, a folder, openai:MODEL, ollama:MODEL, tensorzero:FUNCTION, a policy.json."""
+    """Who plays: smollm2, hf:OWNER/NAME, a folder, openai:MODEL, ollama:MODEL, tensorzero:FUNCTION; module:Name (a policy of your
+    own), sb3:FILE (of stable-baselines3), a policy.json, random, gold, controller."""
     modes: tuple[str, ...] = ("text", "choose")
     """How a language model answers, text, json or choose: each is a row."""
     variants: str = ""
     """A YAML file of rows in place of models x modes: name -> settings of a policy, model among them, and seeds, should the
     row have others than llm_seeds."""
+    baselines: tuple[str, ...] = ("random", "gold", "controller")
+    """Rows that are added where the environment has them: random, gold (its expert), controller; none adds no row."""
     fold: str = "test"
     """Seeds of which fold: train, dev or test; none leaves it at the environment's default."""
     first_seed: int = 0
@@ -64,6 +68,8 @@ class BenchConfig(PlayOptions, PromptOptions):
         check_int("first_seed", self.first_seed, 0, 2**31 - 1)
         for name in ("seeds", "llm_seeds"):
             check_int(name, getattr(self, name), 0, 1_000_000)
+        for name in self.baselines:
+            check_choice("baselines", name, (*WITHOUT_MODEL, "none"))
         for mode in self.modes:
             check_choice("mode", mode, MODES)
 
@@ -75,8 +81,8 @@ class BenchConfig(PlayOptions, PromptOptions):
         """Return the rows that the user asks for, by their labels."""
         if self.variants:
             return read_variants(self.variants)
-        found = {model: Variant(PolicyConfig(model)) for model in self.models if model.endswith(".json")}
-        asking = [model for model in self.models if model not in found]
+        asking = [model for model in self.models if PolicyConfig(model).asks_model]
+        found = {_label(model): Variant(PolicyConfig(model)) for model in self.models if model not in asking}
         return found | {f"{model}, {mode}": Variant(self.asking(model, mode=mode)) for model in asking for mode in self.modes}
 
 
@@ -133,17 +139,21 @@ def tabulate(config: BenchConfig, rows: Sequence[Row], store: EpisodeStore) -> s
 
 
 def _rows(config: BenchConfig, environment: str, engine: Engine) -> list[Row]:
-    """Return the rows of one environment: random first, the expert last where there is one, and between them what was asked for."""
+    """Return the rows of one environment: the baselines first, but the expert last, and between them what was asked for."""
     arguments = {} if config.fold == "none" else {"fold": config.fold}
     env, env_id = environment_maker(environment, **arguments)(), parse_environment(environment)[0]
-    has_expert = getattr(env.unwrapped, "expert", "off") != "off"
+    there = {
+        "random": True,
+        "controller": env_id in CONTROL,
+        "gold": has_expert(env) and getattr(env.unwrapped, "expert", "") != "off",
+    }
     env.close()
     skipped = {environment, env_id} & set(config.skip_llm)
     wanted = {label: row for label, row in config.rows().items() if not (skipped and row.policy.asks_model)}
-    before = {name: Variant(PolicyConfig(name)) for name in ("random", *(("controller",) if env_id in CONTROL else ()))}
-    after = {"gold (expert)": Variant(PolicyConfig("gold"))} if has_expert else {}
+    added = {_label(name): Variant(PolicyConfig(name)) for name in there if there[name] and name in config.baselines}
+    last = {label: added.pop(label) for label in (_label("gold"),) if label in added}
     found = []
-    for label, variant in {**before, **wanted, **after}.items():
+    for label, variant in {**added, **wanted, **last}.items():
         usual = config.llm_seeds if variant.policy.asks_model else config.seeds
         count = usual if variant.seeds is None else variant.seeds
         if variant.policy.asks_model and not count:
@@ -156,6 +166,11 @@ def _rows(config: BenchConfig, environment: str, engine: Engine) -> list[Row]:
             raise (UsageError(f"variant {label!r}: {error}") if label in wanted else error) from error
         found.append(Row(environment, label, series))
     return found
+
+
+def _label(model: str) -> str:
+    """Return the label of a row without a language model."""
+    return "gold (expert)" if model == "gold" else model
 
 
 def versions() -> dict[str, str]:

@@ -14,6 +14,7 @@ import gymnasium as gym
 import numpy as np
 
 from gym_text.errors import UsageError, check_int, import_extra
+from gym_text.text_env import check_expert
 from gym_text_policies.policies.baselines import GoldPolicy
 from gym_text_policies.policy import text_spec
 from gym_text_policies.records import Episode
@@ -101,6 +102,7 @@ def gold_examples(env: gym.Env[Any, Any], count: int) -> list[Example]:
     spec = env.spec
     if spec is None:
         raise UsageError(f"env: expected one made by gym.make, so that its train fold can be played; got {env}.")
+    check_expert(env, "examples", on=False)
     kwargs = {key: value for key, value in spec.kwargs.items() if key != "render_mode"} | {"fold": "train", "expert": "path"}
     make_env = partial(gym.make, spec.id, max_episode_steps=spec.max_episode_steps, **kwargs)
     gold = GoldPolicy(text_spec(env))

@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from gym_text.errors import UsageError, check_choice, check_int
+from gym_text.text_env import check_expert
 from gym_text_policies.engines.base import Engine, EpisodeJob
 from gym_text_policies.engines.options import PlayOptions
-from gym_text_policies.environments import check_no_fold, environment_maker
+from gym_text_policies.environments import check_no_fold, environment_maker, takes
 from gym_text_policies.experiments.play_missing import ProgressBar, Series, play_missing, stored
 from gym_text_policies.policies.config import Mode, PolicyConfig, PromptOptions
 from gym_text_policies.policy import text_spec
@@ -32,6 +33,7 @@ from gym_text_policies.store import EpisodeStore
 from gym_text_policies.training.rows import LABELS, Labels, Row, push_rows, rows_of, trained_as, training_prompt, write_rows
 
 _logger = logging.getLogger(__name__)
+_BELOW = "below the threshold"
 THRESHOLDS = ("progression", "return")
 
 
@@ -137,7 +139,8 @@ def collect(config: CollectConfig) -> list[Row]:
     told = ", ".join(f"{number} {fate}" for fate, number in fates.items())
     _logger.info("Episodes: %s. Rows: %d.", told, len(found))
     if not found:
-        raise UsageError(f"{config.folder}: expected episodes to learn from; none is left ({told}). Lower the threshold.")
+        advice = " Lower the threshold." if fates[_BELOW] else ""
+        raise UsageError(f"{config.folder}: expected episodes to learn from; none is left ({told}).{advice}")
     rows = list(found.values())
     folder = Path(config.folder) / "rows"
     shutil.rmtree(folder, ignore_errors=True)  # it is made from the stored episodes each time
@@ -150,7 +153,10 @@ def collect(config: CollectConfig) -> list[Row]:
 def _series(config: CollectConfig, environment: str, count: int, engine: Engine) -> Series:
     """Return the episodes of an environment."""
     expert = "replan" if config.learnt == "expert" else "path" if config.policy == "gold" else "off"
-    arguments = {"fold": "train", "expert": expert}
+    arguments = {"fold": "train"} | ({"expert": expert} if takes(environment, "expert") else {})
+    if expert != "off":
+        with environment_maker(environment, **arguments)() as env:
+            check_expert(env, "labels='expert'" if config.learnt == "expert" else "policy 'gold'")
     job = EpisodeJob(environment, arguments, config.player, batch=config.batch, max_concurrency=config.max_concurrency)
     return Series.of(environment, job, engine, range(config.first_seed, config.first_seed + count))
 
@@ -182,7 +188,7 @@ def _unfit(episode: Episode, config: CollectConfig) -> str:
     if config.policy == "gold":
         return "" if episode.outcome == "won" and not episode.invalid else "not won, or with an invalid action"
     value = episode.total_reward if config.threshold_on == "return" else progression(episode)
-    return "" if value >= config.threshold else "below the threshold"
+    return "" if value >= config.threshold else _BELOW
 
 
 def progression(episode: Episode) -> float:

@@ -223,7 +223,8 @@ def read_rows(source: str | Path, policy: PolicyConfig | None = None) -> list[Ro
                 data = datasets.load_from_disk(str(source))
         rows = [_row(record) for record in data]
     except (FileNotFoundError, KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"{source}: expected a dataset that gym-text collect has made; {error}") from error
+        hint = f" Its rows are in {source}/rows." if (Path(source) / "rows").is_dir() else ""
+        raise UsageError(f"{source}: expected a dataset that gym-text collect has made; {error}.{hint}") from error
     if not rows:
         raise UsageError(f"{source}: expected rows to learn from; got none.")
     check_prompts(rows, policy, str(source))

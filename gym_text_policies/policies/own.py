@@ -1,0 +1,106 @@
+"""`load_own`: a policy of the user's own, by the name of its module and its name there."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import inspect
+import operator
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+
+from gym_text.errors import UsageError, unknown_choice
+from gym_text_policies.policy import Policy, as_policy, text_spec
+from gym_text_policies.records import Decision, Turn
+
+_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+"""Two Python names, dotted or not, with a colon between them."""
+
+
+def is_own(model: str) -> bool:
+    """Return whether a model's name can be a module and a name in it, such as ``my_policies:Four``."""
+    return bool(_NAME.fullmatch(model))
+
+
+def load_own(name: str, env: gym.Env[Any, Any], seed: int = 0) -> Policy:
+    """Return a policy of the user's own.
+
+    Args:
+        name: ``module:Name``. The module can be imported: it is installed, or lies in the folder from which a command is called.
+            Name is a subclass of `Policy`, a policy, a function of the observation, or an object with stable-baselines3's
+            ``predict``.
+        env: The environment to play.
+        seed: Seed of the policy; a class is called as ``Name(spec, seed=seed)``.
+
+    Raises:
+        UsageError: If there is no such module or name, or it is none of these.
+    """
+    module_name, _, path = name.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise UsageError(
+            f"policy {name!r}: expected a language model's name, or module:Name of a policy of your own; {error}. "
+            "Call from the folder in which the module lies."
+        ) from error
+    try:
+        found = operator.attrgetter(path)(module)
+    except AttributeError:
+        raise unknown_choice(f"policy {name!r}", path, [known for known in vars(module) if not known.startswith("_")]) from None
+    if isinstance(found, type):
+        found = _made(found, name, env, seed)
+    player = as_policy(found, env, name=name, seed=seed)
+    file = getattr(module, "__file__", None)
+    return OwnPolicy(player, name, hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16] if file else "")
+
+
+class OwnPolicy(Policy):
+    """Another policy, which records identify by its name and by its module's source as well.
+
+    Args:
+        player: The other policy.
+        name: Its name, ``module:Name``.
+        source: Hash of the module's file; an edited policy is another one.
+    """
+
+    def __init__(self, player: Policy, name: str, source: str) -> None:
+        super().__init__(player.spec, seed=player.seed)
+        self._player, self._name, self._source = player, name, source
+
+    @property
+    def remote(self) -> bool:
+        """Whether the other policy waits for a provider."""
+        return self._player.remote
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Its name, the hash of its source, and its own configuration."""
+        return {"kind": "own", "name": self._name, "source": self._source, "player": self._player.config}
+
+    def wrap(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+        """Put on the other policy's wrappers."""
+        return self._player.wrap(env)
+
+    def decide(self, turns: Sequence[Turn]) -> list[Decision]:
+        """Let the other policy decide."""
+        return self._player.decide(turns)
+
+
+def _made(kind: type, name: str, env: gym.Env[Any, Any], seed: int) -> Policy:
+    """Return an instance of a user's class."""
+    if not issubclass(kind, Policy):
+        raise UsageError(f"policy {name!r}: expected a subclass of Policy, a function or an object; got the class {kind.__name__}.")
+    spec = text_spec(env)
+    try:
+        inspect.signature(kind).bind(spec, seed=seed)
+    except TypeError as error:
+        raise UsageError(f"policy {name!r}: expected a class that {kind.__name__}(spec, seed=0) makes; {error}.") from None
+    if inspect.isabstract(kind):
+        missing = ", ".join(sorted(kind.__abstractmethods__))
+        raise UsageError(f"policy {name!r}: expected a class with {missing}; it has none. Implement what `Policy` leaves open.")
+    policy: Policy = kind(spec, seed=seed)
+    return policy

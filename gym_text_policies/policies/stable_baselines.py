@@ -1,0 +1,154 @@
+"""`StableBaselinesPolicy`: a model that stable-baselines3 or sb3-contrib has saved, in the encoding that it was trained on."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from gym_text.errors import InvalidActionError, PolicyError, UsageError, import_extra
+from gym_text.spaces import ActionNames
+from gym_text.wrappers import EncodeText, History
+from gym_text.wrappers.encode_text import MOST_NAMES, NAME_LENGTHS
+from gym_text_policies.policy import Policy, text_spec
+from gym_text_policies.records import Decision, Turn
+
+
+class StableBaselinesPolicy(Policy):
+    """Plays the most probable action of a saved PPO, A2C, DQN, SAC, TD3 or MaskablePPO.
+
+    The model was trained on an environment in `EncodeText`, with `History` or without; their arguments are read from its spaces.
+    (A vocabulary of 256 words has the spaces of bytes, and is taken for them.) Or it was trained on the environment that
+    `DescribeObservation` describes here. MaskablePPO gets the mask of the valid actions, as ``env.action_masks()`` gives it.
+
+    A file of stable-baselines3 contains pickled objects: load only what you trust.
+
+    Args:
+        path: The file that ``model.save`` wrote.
+        env: The environment to play.
+
+    Raises:
+        UsageError: If the file cannot be read, or the model was trained on other observations or actions.
+        MissingDependencyError: If stable-baselines3 is not installed, or sb3-contrib for a model of its own.
+    """
+
+    def __init__(self, path: str | Path, env: gym.Env[Any, Any]) -> None:
+        super().__init__(text_spec(env))
+        self._file = hashlib.sha256(_bytes(path)).hexdigest()[:16]
+        self._model = _load(path)
+        if self._model.action_space != env.action_space:
+            raise UsageError(
+                f"sb3:{path}: expected an environment with the actions of its training, {self._model.action_space}; "
+                f"got {env.action_space}. An option such as ?actions=index chooses them."
+            )
+        self._history, self._encode = _encoding(self._model.observation_space, env, path)
+        self._masks = type(self._model).__name__ == "MaskablePPO"
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The algorithm, and a hash of the file. It has no seed, as nothing is random."""
+        return {"kind": "sb3", "name": f"sb3:{type(self._model).__name__} {self._file[:6]}", "file": self._file}
+
+    def wrap(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+        """Put on the history that the model was trained with, if any."""
+        return History(env, self._history) if self._history else env
+
+    def decide(self, turns: Sequence[Turn]) -> list[Decision]:
+        """Return the model's action of each turn.
+
+        Raises:
+            PolicyError: If the model chose an index beyond the valid actions.
+        """
+        return [Decision(self._action(turn.obs)) for turn in turns]
+
+    def _action(self, obs: Mapping[str, Any]) -> str:
+        masks = {"action_masks": self._mask(obs)} if self._masks else {}
+        action, _ = self._model.predict(self._encode(dict(obs)), deterministic=True, **masks)
+        try:
+            return self.spec.decode(action, dict(obs))
+        except InvalidActionError as error:
+            raise PolicyError(f"The model chose what is no action here: {error} MaskablePPO learns with a mask of them.") from error
+
+    def _mask(self, obs: Mapping[str, Any]) -> np.ndarray:
+        """Return which actions are valid, bool of shape (n,)."""
+        count = int(self._model.action_space.n)
+        return np.arange(count) < (len(obs["valid_actions"]) if self.spec.encoding == "index" else count)
+
+
+def _bytes(path: str | Path) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise UsageError(f"sb3:{path}: expected a file that stable-baselines3's model.save wrote; {error}.") from error
+
+
+def _load(path: str | Path) -> Any:
+    """Return the model; the class of its policy says which algorithm saved it."""
+    sb3 = import_extra("stable_baselines3", "sb3")
+    from stable_baselines3.common.policies import ActorCriticPolicy
+    from stable_baselines3.common.save_util import load_from_zip_file
+
+    try:
+        data, _, _ = load_from_zip_file(str(path), device="cpu")
+    except ModuleNotFoundError as error:
+        if error.name != "sb3_contrib":
+            raise
+        import_extra("sb3_contrib", "sb3")
+    except ValueError as error:
+        raise UsageError(f"sb3:{path}: expected a file that stable-baselines3's model.save wrote; {error}.") from error
+    data = data or {}
+    policy = data.get("policy_class")
+    names = [kind.__name__ for kind in policy.__mro__] if isinstance(policy, type) else []
+    if "MaskableActorCriticPolicy" in names:
+        algorithm = import_extra("sb3_contrib", "sb3").MaskablePPO
+    elif "RecurrentActorCriticPolicy" in names:
+        raise UsageError(f"sb3:{path}: expected a model without a state of its own; got one of RecurrentPPO. Take History instead.")
+    elif isinstance(policy, type) and issubclass(policy, ActorCriticPolicy):
+        algorithm = sb3.PPO if "clip_range" in data else sb3.A2C
+    else:
+        algorithm = next((getattr(sb3, name) for name in ("DQN", "SAC", "TD3") if f"{name}Policy" in names), None)
+    if algorithm is None:
+        raise UsageError(f"sb3:{path}: expected a PPO, A2C, DQN, SAC, TD3 or MaskablePPO; got a model with the policy {policy!r}.")
+    return algorithm.load(str(path), device="cpu")
+
+
+def _encoding(trained: spaces.Space[Any], env: gym.Env[Any, Any], path: str | Path) -> tuple[int, Callable[[Any], Any]]:
+    """Return the length of the history that a model was trained with, and the function that encodes an observation for it."""
+    shown = env.observation_space
+    if isinstance(shown, spaces.Dict) and "observation" in shown.spaces and shown["observation"] == trained:
+        return 0, lambda obs: np.asarray(obs["observation"])
+    if isinstance(trained, spaces.Dict) and isinstance(trained.spaces.get("text"), spaces.Box):
+        for history, arguments in _arguments(trained, env):
+            encoder = EncodeText(History(env, history) if history else env, **arguments)
+            if encoder.observation_space == trained:
+                return history, encoder.observation
+    raise UsageError(
+        f"sb3:{path}: expected a model that was trained on this environment in EncodeText, with History or without; "
+        f"it was trained on {trained}."
+    )
+
+
+def _arguments(trained: spaces.Dict, env: gym.Env[Any, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield what may have made the spaces of a model: the length of its history, and arguments of `EncodeText`."""
+    text: Any = trained["text"]
+    (length,), greatest = text.shape, int(text.high.flat[0])
+    encoding: dict[str, Any] = {"unit": "byte"} if greatest == 255 else {"unit": "word", "vocabulary": greatest + 1}
+    shown: Any = env.observation_space
+    lists: list[Any] = [
+        trained[key] for key, space in shown.spaces.items() if isinstance(space, ActionNames) and key in trained.spaces
+    ]
+    rows = int(env.action_space.n) if isinstance(env.action_space, spaces.Discrete) else MOST_NAMES
+    arguments = {**encoding, "length": length, "names": bool(lists)}
+    if "history" not in trained.spaces:
+        yield 0, arguments | ({"name_length": lists[0].shape[0] // rows} if lists else {})
+        return
+    (size,) = trained["history"].shape or (0,)
+    lengths = {n: size // n - length for n in range(size // (length + 1), 0, -1) if size % n == 0}
+    usual = NAME_LENGTHS[encoding["unit"]]  # of a history that says only how long it is in all, the usual one first
+    for n, name_length in sorted(lengths.items(), key=lambda item: item[1] != usual):
+        yield n, arguments | {"name_length": name_length}

@@ -1,0 +1,134 @@
+"""Policies of the user's own, by name, in commands and in `load_policy`."""
+
+import json
+import subprocess
+import sys
+
+import gymnasium as gym
+import pytest
+
+from gym_text import UsageError
+from gym_text_policies import EpisodeStore, load_policy, rollout
+from gym_text_policies.policies.config import PolicyConfig
+
+GOTO = "BabyAIText-v0?task=goto"
+MODULE = """
+from gym_text_policies import Decision, Policy
+
+class Four(Policy):
+    config = {"kind": "four"}
+
+    def decide(self, turns):
+        return [Decision("turn left") for turn in turns]
+
+class Unfinished(Policy):
+    pass
+
+class Demanding(Four):
+    def __init__(self, spec, size):
+        super().__init__(spec)
+
+class NoPolicy:
+    pass
+
+def forward(obs):
+    return 2
+
+def words(obs):
+    return "go forward"
+
+class Strings(Four):
+    def decide(self, turns):
+        return ["turn left" for turn in turns]
+"""
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    (tmp_path / "own_policies.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path / "own_policies.py"
+    sys.modules.pop("own_policies", None)
+
+
+def make():
+    return gym.make("BabyAIText-v0", task="goto", max_episode_steps=4)
+
+
+@pytest.mark.parametrize(("name", "said"), [("Four", "turn left"), ("forward", "go forward")])
+def test_a_class_and_a_function_play_by_their_names(name, said, module):
+    policy = load_policy(f"own_policies:{name}", make(), seed=3)
+    assert policy.seed == 3 and policy.config["name"] == f"own_policies:{name}" and len(policy.config["source"]) == 16
+    (episode,) = rollout(make, policy, [0])
+    assert {step.decision.action for step in episode.steps} == {said}
+    obs, _ = make().reset(seed=0)
+    assert make().action_space.contains(policy(obs))
+    noisy = load_policy(f"own_policies:{name}", make(), noise=1.0)
+    assert noisy.config["player"] == load_policy(f"own_policies:{name}", make()).config
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("own_policies:Fuor", "Did you mean 'Four'"),
+        ("own_policies:Unfinished", "expected a class with config, decide; it has none"),
+        ("own_policies:Demanding", r"expected a class that Demanding\(spec, seed=0\) makes; missing a required argument: 'size'"),
+        ("own_policies:NoPolicy", "expected a subclass of Policy, a function or an object; got the class NoPolicy"),
+        ("own_policies:MODULE", "got 'MODULE'"),
+        ("opnai:gpt5", "No module named 'opnai'. Call from the folder"),
+    ],
+)
+def test_what_is_no_policy_is_named(name, message, module):
+    with pytest.raises(UsageError, match=message):
+        load_policy(name, make())
+
+
+def test_a_language_models_name_is_no_policy_of_ones_own():
+    asks = {"smollm2", "hf:someone/model", "openai:gpt", "ollama:llama3", "tensorzero:play", "scripted:left", "adapters/babyai-sft"}
+    assert all(PolicyConfig(name).asks_model for name in asks)
+    assert not any(PolicyConfig(name).asks_model for name in ("random", "sb3:ppo.zip", "runs/policy.json", "my.policies:Four"))
+
+
+def test_settings_of_language_models_are_refused(module):
+    with pytest.raises(UsageError, match="expected no options; got temperature"):
+        load_policy("own_policies:Four", make(), temperature=1.0)
+
+
+def test_a_function_given_in_person_is_told_of_as_policy():
+    with pytest.raises(UsageError, match=r"as_policy\(player, env\) makes a policy of a function"):
+        load_policy(lambda obs: 2, make())
+
+
+def test_strings_in_place_of_decisions_and_a_name_in_place_of_a_maker_are_said(module):
+    policy = load_policy("own_policies:Strings", make())
+    with pytest.raises(UsageError, match=r"decide: expected a list with a Decision for each of 1 turns; got \['turn left'\]"):
+        list(rollout(make, policy, [0]))
+    with pytest.raises(UsageError, match="make_env: expected a function without arguments"):
+        list(rollout("BabyAIText-v0", policy, [0]))
+
+
+def test_they_are_rows_of_the_benchmark_beside_the_baselines_asked_for(module):
+    words = ["bench", "--models", "own_policies:Four", "own_policies:forward", "random", "--baselines", "gold"]
+    words += ["--environments", GOTO, "--seeds", "2", "--folder", "run"]
+
+    def bench():
+        done = subprocess.run(
+            [sys.executable, "-m", "gym_text_policies.cli", *words], cwd=module.parent, capture_output=True, text=True, timeout=300
+        )
+        assert done.returncode == 0, done.stderr
+        return [row["policy"] for row in json.loads((module.parent / "run/table.json").read_text())["rows"]]
+
+    assert bench() == ["own_policies:Four", "own_policies:forward", "random", "gold (expert)"]
+    assert len(EpisodeStore(module.parent / "run")) == 8
+    module.write_text(MODULE + "# edited: another policy\n")
+    bench()
+    assert len(EpisodeStore(module.parent / "run")) == 12
+
+
+def test_they_are_collected_from(module):
+    words = ["collect", "--policy", "own_policies:forward", "--environments", GOTO, "--episodes", "12"]
+    words += ["--folder", "data", "--threshold", "0"]
+    done = subprocess.run(
+        [sys.executable, "-m", "gym_text_policies.cli", *words], cwd=module.parent, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0 and "rows with" in done.stdout, done.stderr
