@@ -99,7 +99,8 @@ def command_line_page() -> str:
     """Return the page of all commands, as they explain themselves."""
     os.environ["COLUMNS"] = "110"
     parts = [
-        "# Command line\n\nExit status: 0, 1 for a run that could not go on, 2 for a mistake of the user, 130 after Ctrl-C.\n",
+        "# Command line\n\nExit status: 0, 1 for a run that could not go on or had nothing but errors, "
+        "2 for a mistake of the user, 130 after Ctrl-C.\n",
         'Completion: `eval "$(gym-text completion bash)"`.\n',
     ]
     for name in COMMANDS:

@@ -10,6 +10,7 @@
     ├── BudgetError                                the next call to a provider could pass the run's limit on money or tokens
     ├── StoreError (OSError)                       a run folder in use by another run, full, or read-only
     ├── ClusterError (RuntimeError)                the cluster has no room, or its workers die
+    ├── RunError (RuntimeError)                    every episode of a run ended in an error
     └── EpisodeError (RuntimeError)                this episode cannot go on, others can
         ├── EngineError                            the game engine failed
         └── PolicyError                            the policy or its model provider failed
@@ -60,6 +61,10 @@ class StoreError(GymTextError, OSError):
 
 class ClusterError(GymTextError, RuntimeError):
     """A cluster cannot play: it is not running, has no room, or its workers die."""
+
+
+class RunError(GymTextError, RuntimeError):
+    """Every episode of a run ended in an error, so there is no result."""
 
 
 class EpisodeError(GymTextError, RuntimeError):

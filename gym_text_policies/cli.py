@@ -140,9 +140,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command.
 
     Returns:
-        The exit status: 0, 1 for a run that could not go on, 2 for a mistake of the user, 130 after Ctrl-C.
+        The exit status: 0, 1 for a run that could not go on or had nothing but errors, 2 for a mistake of the user, 130 after
+        Ctrl-C.
     """
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    for package in ("gym_text", "gym_text_policies"):  # others, such as httpx, tell at INFO of each request
+        logging.getLogger(package).setLevel(logging.INFO)
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if not {"", os.getcwd()} & set(sys.path):  # modules of the user; last, so that they hide nothing that is installed
         sys.path.append(os.getcwd())

@@ -44,6 +44,13 @@ class Policy(ABC):
             PolicyError: If the policy, or the provider of its model, fails.
         """
 
+    def check(self) -> None:  # noqa: B027  most ask nobody
+        """See before a run whether it can decide: a language model's server is asked one short question.
+
+        Raises:
+            UsageError: If it cannot, with what to do.
+        """
+
     @property
     @abstractmethod
     def config(self) -> dict[str, Any]:

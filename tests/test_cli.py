@@ -1,11 +1,13 @@
 """The command line as a whole."""
 
+import os
 import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from provider_server import Fault, ProviderServer, running
 from training_data import examples
 
 from gym_text import UsageError
@@ -160,3 +162,51 @@ def test_an_expert_that_cannot_count_its_steps_is_refused_before_a_model_is_load
     assert cli.main(words) == 2
     assert "whose expert counts its steps; got 'LunarLanderLLM-v2'" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def played(folder, server, *words):
+    """Run a command that asks the server, in a process of its own; return it when it has ended."""
+    environment = dict(os.environ, OPENAI_BASE_URL=f"{server.url}/v1", OPENAI_API_KEY="none")
+    command = [sys.executable, "-m", "gym_text_policies.cli", *words]
+    path = os.pathsep.join(sys.path)
+    return subprocess.run(command, cwd=folder, env=environment | {"PYTHONPATH": path}, capture_output=True, text=True, timeout=300)
+
+
+BENCH = ("bench", "--models", "openai:m", "--modes", "text", "--environments", "BabyAIText-v0?task=goto&max_episode_steps=4")
+
+
+def test_requests_to_a_provider_leave_no_lines(tmp_path):
+    with running(ProviderServer()) as server:
+        done = played(tmp_path, server, *BENCH, "--seeds", "2", "--llm-seeds", "2")
+    assert done.returncode == 0 and len(server.requests) > 2, done.stderr
+    assert "HTTP Request" not in done.stderr and "episodes" in done.stderr
+
+
+def test_a_run_of_errors_alone_exits_with_1_and_says_why(tmp_path):
+    refusal, why = Fault(404, "no such model"), "3 x PolicyError: openai:m: HTTP 404: no such model"
+    collect = ("collect", "--policy", "openai:m", "--mode", "text", "--environments", "BabyAIText-v0", "--episodes", "3")
+    (tmp_path / "e.yaml").write_text("agent: {model: 'openai:m'}\nenvironment: {name: BabyAIText-v0}\nexperiment: {num_runs: 3}\n")
+    for words in ((*BENCH, "--seeds", "0", "--llm-seeds", "3"), collect, ("run", "e.yaml", "--folder", "runs/e")):
+        with running(ProviderServer()) as server:
+            server.faults += [None, *[refusal] * 9]
+            for _ in range(2):  # the second time all is stored, and nobody is asked
+                done = played(tmp_path, server, *words)
+                assert (done.returncode, done.stderr.count(why), len(server.requests)) == (1, 1, 4), done.stderr
+                assert "expected an episode without an error; all 3 ended in one" in done.stderr.splitlines()[-1]
+
+
+def test_a_server_without_the_model_ends_a_command_before_anything_is_played(tmp_path):
+    with running(ProviderServer()) as server:
+        server.faults.append(Fault(404, "no such model"))
+        done = played(tmp_path, server, *BENCH)
+        assert done.returncode == 2 and len(server.requests) == 1
+        assert "asked before the run, it failed: openai:m: HTTP 404: no such model" in done.stderr
+        (tmp_path / "e.yaml").write_text("environment: {name: BabyAIText-v0}\nexperiment: {num_runs: 1}\n")
+        for words in (
+            "collect --environments BabyAIText-v0 --episodes 2 --threshold 0 --mode text --policy openai:{}",
+            "run e.yaml --folder runs/e --set agent.model=openai:{}",
+        ):
+            server.faults.append(Fault(404, "no such model"))
+            assert played(tmp_path, server, *words.format("wrong").split()).returncode == 2
+            done = played(tmp_path, server, *words.format("m").split())  # the folder is not the wrong model's
+            assert done.returncode == 0, done.stderr

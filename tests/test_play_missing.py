@@ -1,16 +1,30 @@
 """Runs play what their folder does not have, by one function."""
 
+import dataclasses
 import io
+import json
 import logging
+import re
+import sys
 from contextlib import redirect_stderr
 
 import gymnasium as gym
 import pytest
+from provider_server import Fault, ProviderServer, running
 
+from gym_text.errors import BudgetError, RunError, UsageError
 from gym_text_policies import EpisodeStore
 from gym_text_policies.engines.base import EpisodeJob
 from gym_text_policies.engines.local import LocalEngine
-from gym_text_policies.experiments.play_missing import Progress, ProgressBar, Series, play_missing, stored
+from gym_text_policies.experiments.play_missing import (
+    Progress,
+    ProgressBar,
+    Series,
+    check_some_played,
+    kinds_of_errors,
+    play_missing,
+    stored,
+)
 from gym_text_policies.policies.config import PolicyConfig
 
 GOTO = "BabyAIText-v0?task=goto&max_episode_steps=6"
@@ -73,7 +87,8 @@ def test_failures_are_said_and_tried_again_only_if_asked(tmp_path, caplog):
             with caplog.at_level(logging.WARNING):
                 play_missing(store, failing, engine, watch, retry_errors=retry)
             assert sorted(watch.seeds) == played
-            assert ("failing: 2 episodes ended in an error; retry_errors plays them again." in caplog.text) == bool(played)
+            assert "failing: 2 of 2 episodes ended in an error. The first of each kind:\n  2 x PolicyError: " in caplog.text
+            assert "episodes.jsonl; retry_errors plays them again." in caplog.text
 
 
 def test_a_bar_counts_episodes_and_writes_a_line_of_each(tmp_path):
@@ -92,3 +107,112 @@ def test_episodes_are_identified_as_rollout_identifies_them(tmp_path):
         assert {episode.key for episode in store.episodes()} == set(gold.keys.values())
         limit = gym.make("BabyAIText-v0", task="goto", max_episode_steps=6).spec.max_episode_steps
         assert gold.limit == limit == 6
+
+
+def answering(server, mode="text", **options):
+    options = {"base_url": f"{server.url}/v1", "retries": 0} | options
+    return PolicyConfig.of("openai:m", mode=mode, **options)
+
+
+def rows_of(engine, *policies, seeds=range(2)):
+    return [Series.of(f"row {i}", EpisodeJob(GOTO, {}, policy), engine, seeds) for i, policy in enumerate(policies)]
+
+
+@pytest.mark.parametrize("mode", ["text", "json", "choose"])
+def test_a_server_is_asked_once_for_each_mode_before_anything_is_played(tmp_path, mode):
+    text = '{"action": "go forward"}' if mode == "json" else "go forward"
+    with running(ProviderServer(text=text)) as server, LocalEngine() as engine, EpisodeStore(tmp_path, {}) as store:
+        rows = rows_of(engine, answering(server, mode), dataclasses.replace(answering(server, mode), history=2))
+        play_missing(store, rows, engine)
+        asked = [body for _, _, body in server.requests if "yes or no" in json.dumps(body)]
+        assert len(asked) == 1 and server.requests[0][2] == asked[0] and server.refusal is None
+        assert ("response_format" in asked[0]) == (mode == "json") and ("questions" in asked[0]) == (mode == "choose")
+        played = len(server.requests)
+        play_missing(store, rows, engine)
+        assert len(server.requests) == played > 1  # all is stored: nobody is asked
+
+
+@pytest.mark.parametrize("mode", ["text", "json", "choose"])
+def test_a_server_that_cannot_do_what_a_row_needs_ends_the_run_before_anything_is_played(tmp_path, mode):
+    with running(ProviderServer()) as server, LocalEngine() as engine, EpisodeStore(tmp_path, {}) as store:
+        server.faults.append(Fault(404, "no such model"))
+        rows = rows_of(engine, PolicyConfig("random"), answering(server, mode))
+        with pytest.raises(UsageError, match=rf"a server that answers in mode '{mode}'.*HTTP 404: no such model.*the model's name"):
+            play_missing(store, rows, engine)
+        assert len(store) == 0 and len(server.requests) == 1
+
+
+def test_a_provider_without_decisions_is_refused_before_anything_is_played(tmp_path):
+    pytest.importorskip("tensorzero")
+    policy = PolicyConfig.of("tensorzero:f", mode="choose", base_url="http://127.0.0.1:9")
+    with LocalEngine() as engine, EpisodeStore(tmp_path, {}) as store:
+        with pytest.raises(UsageError, match="expected mode 'text' or 'json'"):
+            play_missing(store, rows_of(engine, PolicyConfig("random"), policy), engine)
+        assert len(store) == 0
+
+
+def test_the_question_before_the_run_costs_as_any_other(tmp_path):
+    with running(ProviderServer()) as server, LocalEngine() as engine, EpisodeStore(tmp_path / "run", {}) as store:
+        with pytest.raises(BudgetError, match="max_total_tokens=9"):
+            play_missing(store, rows_of(engine, answering(server, max_total_tokens=9)), engine)
+        assert not server.requests
+        for seeds in (range(1), range(1, 2)):
+            policy = answering(server, "choose", cache=str(tmp_path / "answers"))
+            play_missing(store, rows_of(engine, policy, seeds=seeds), engine)
+        assert sum("yes or no" in json.dumps(body) for _, _, body in server.requests) == 1
+
+
+def test_the_question_reaches_the_model_behind_other_policies(tmp_path):
+    with running(ProviderServer()) as server, LocalEngine() as engine, EpisodeStore(tmp_path, {}) as store:
+        server.faults.append(Fault(404))
+        policy = dataclasses.replace(answering(server), noise=0.1, action_rate=2)
+        with pytest.raises(UsageError, match="HTTP 404"):
+            play_missing(store, rows_of(engine, policy), engine)
+
+
+def test_the_first_error_of_each_kind_is_told_with_its_count(tmp_path, caplog):
+    with running(ProviderServer()) as server, LocalEngine() as engine, EpisodeStore(tmp_path, {}) as store:
+        rows = rows_of(engine, answering(server), seeds=range(5))
+        server.faults += [None, *[Fault(404, f"no model at {i}") for i in (7, 8, 9)], Fault(401, "no key"), Fault(401, "no key")]
+        play_missing(store, rows, engine)
+    assert "row 0: 5 of 5 episodes ended in an error. The first of each kind:" in caplog.text
+    assert "  3 x PolicyError: openai:m: HTTP 404: no model at " in caplog.text
+    assert "  2 x PolicyError: openai:m: HTTP 401: no key" in caplog.text
+    assert str(store.path) in caplog.text and caplog.text.count("no model") == 1
+
+
+def test_kinds_of_errors_ignore_what_is_quoted_and_counted():
+    errors = [
+        *("PolicyError: answer: expected one of 'a', 'b'; got 'x'.", "PolicyError: answer: expected one of 'a'; got 'y'."),
+        *("PolicyError: m: HTTP 404: no 3", "PolicyError: m: HTTP 500: no 3", "PolicyError: m: HTTP 404: no 17\nmore"),
+    ]
+    assert list(kinds_of_errors(errors).values()) == [(errors[0], 2), (errors[2], 2), (errors[3], 1)]
+
+
+def test_a_run_of_errors_alone_is_an_error_and_one_good_episode_makes_it_none():
+    with pytest.raises(RunError, match=r"runs/x: expected an episode without an error; all 3 ended in one"):
+        check_some_played("runs/x", [{"error": 1, "episodes": 1}, {"error": 2, "episodes": 2}])
+    check_some_played("runs/x", [{"error": 2, "episodes": 2}, {"error": 0, "episodes": 1}])
+    check_some_played("runs/x", [])
+
+
+def test_log_lines_stand_above_the_bar(tmp_path):
+    pytest.importorskip("tqdm")
+    logger, shown = logging.getLogger("gym_text_policies.test"), io.StringIO()
+
+    class Talking(LocalEngine):
+        def play(self, work, *, watch=None):
+            for episode in super().play(work, watch=watch):
+                logger.warning("again in 0.5 s")
+                yield episode
+
+    with redirect_stderr(shown):
+        handler = logging.StreamHandler(sys.stderr)
+        logging.getLogger().addHandler(handler)
+        try:
+            with Talking() as engine, EpisodeStore(tmp_path, {}) as store:
+                play_missing(store, series(engine, "gold"), engine, ProgressBar())
+        finally:
+            logging.getLogger().removeHandler(handler)
+    lines = re.split(r"[\n\r]", shown.getvalue())
+    assert lines.count("again in 0.5 s") == 3

@@ -14,6 +14,7 @@ import gymnasium as gym
 import numpy as np
 import psutil
 import pytest
+from provider_server import Fault, ProviderServer, running
 
 from gym_text import UsageError
 from gym_text.errors import ClusterError
@@ -22,6 +23,7 @@ from gym_text_policies.engines import ray as cluster
 from gym_text_policies.engines.base import EpisodeJob
 from gym_text_policies.engines.local import LocalEngine
 from gym_text_policies.engines.options import EngineOptions
+from gym_text_policies.experiments.play_missing import Series, play_missing
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.search import SearchConfig, search
 from gym_text_policies.search.evaluate import Evaluator
@@ -200,3 +202,17 @@ def test_a_killed_worker_and_a_lost_node_cost_their_unfinished_episodes_a_retry(
                 two_nodes.remove_node(node, allow_graceful=False)
     assert "a worker was lost" in caplog.text
     assert timeless(played) == timeless(LocalEngine().play([(job, range(200))]))
+
+
+def test_a_worker_asks_a_provider_once_before_anything_is_played(two_nodes, tmp_path):
+    with running(ProviderServer()) as server, EngineOptions(engine="ray", ray_workers=2).make_engine() as engine:
+        server.faults.append(Fault(404, "no such model"))
+        policy = PolicyConfig.of("openai:m", base_url=f"{server.url}/v1", retries=0)
+        jobs = [EpisodeJob(environment, {}, policy) for environment in (GOTO, f"{GOTO}&max_episode_steps=4")]
+        rows = [Series.of("row", job, engine, range(2)) for job in jobs]
+        with EpisodeStore(tmp_path, {}) as store:
+            with pytest.raises(UsageError, match="asked before the run, it failed: openai:m: HTTP 404: no such model"):
+                play_missing(store, rows, engine)
+            assert (len(server.requests), len(store)) == (1, 0)
+            play_missing(store, rows, engine)
+        assert len(store) == 4 and sum("yes or no" in json.dumps(body) for _, _, body in server.requests) == 2

@@ -9,6 +9,7 @@ import sys
 import time
 
 import pytest
+from provider_server import Fault, ProviderServer, running
 
 from gym_text import UsageError
 from gym_text_policies import EpisodeStore, cli, parse_config, run_experiment
@@ -172,13 +173,16 @@ def test_ctrl_c_keeps_what_is_done_and_the_folder_goes_on(config_file, tmp_path)
 
 def test_no_file_of_a_run_has_a_key(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("OPENAI_API_KEY", PLANTED)
-    options = {"base_url": "http://127.0.0.1:9/v1", "retries": 0}
+    server = ProviderServer()
+    server.faults += [None, *[Fault(401, f"bad key {PLANTED}")] * 2]  # it answers the question before the run
+    options = {"base_url": f"{server.url}/v1", "retries": 0}
     config = {
         "agent": {"backend": "openai", "model": "gpt", "options": options},
         "environment": {"name": "BabyAIText-v0"},
         "experiment": {"num_runs": 2},
     }
-    folder = run_experiment(config, tmp_path / "run")
+    with running(server):
+        folder = run_experiment(config, tmp_path / "run")
     assert read(folder / "metrics.json")["error"] == 2
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(files) > 5 and not [path for path in files if PLANTED in path.read_text()]

@@ -70,6 +70,13 @@ class Backend(ABC):
             PolicyError: If the model or its provider fails.
         """
 
+    def check(self, request: Request) -> None:  # noqa: B027  most have no server that could be missing
+        """See before a run whether a request such as this one is answered; a model in this process is not asked.
+
+        Raises:
+            UsageError: If it is not, with what to do.
+        """
+
     @property
     @abstractmethod
     def config(self) -> dict[str, Any]:

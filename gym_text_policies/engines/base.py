@@ -106,6 +106,13 @@ class EpisodeJob(Job[Episode]):
         player: tuple[MakeEnv, Policy, Identity] = held[name]
         return player
 
+    @property
+    def asks(self) -> str:
+        """What its model's server is asked for: the model, its options, and what of the policy a server notices."""
+        noticed = ("mode", "temperature", "max_tokens", "length_normalised")
+        settings = {name: self.policy.settings.get(name) for name in noticed}
+        return json.dumps([self.policy.model, dict(self.policy.options), settings], sort_keys=True, default=str)
+
     def describe(self, seed: int) -> str:
         """Name an episode."""
         return f"{self.environment}, seed {seed}, policy {self.policy.model}"
@@ -131,6 +138,9 @@ class Engine(ABC):
     spreads = False
     """Whether it plays several jobs at the same time."""
 
+    def __init__(self) -> None:
+        self._asked: set[str] = set()  # what servers have been asked, as `EpisodeJob.asks` says it
+
     @abstractmethod
     def identify(self, job: EpisodeJob) -> Identity:
         """Return what identifies the job's episodes.
@@ -138,6 +148,20 @@ class Engine(ABC):
         Raises:
             UsageError: If the job names an environment, a model or settings that do not exist.
         """
+
+    def check(self, job: EpisodeJob) -> None:
+        """See before a run whether the job's policy can decide, by `Policy.check`; once for all jobs that ask the same.
+
+        Raises:
+            UsageError: If it cannot, with what to do.
+        """
+        if job.asks not in self._asked:
+            self._check(job)
+            self._asked.add(job.asks)
+
+    @abstractmethod
+    def _check(self, job: EpisodeJob) -> None:
+        """Check the job's policy."""
 
     @abstractmethod
     def play(self, work: Sequence[tuple[Job[R], Sequence[int]]], *, watch: Watch | None = None) -> Iterator[R]:

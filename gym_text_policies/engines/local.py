@@ -12,11 +12,16 @@ class LocalEngine(Engine):
     """Plays in this process, one job after the other; each job's policy is made once."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._held: dict[str, Any] = {}
 
     def identify(self, job: EpisodeJob) -> Identity:
         """Make the job's policy, if it has not been made, and return what identifies its episodes."""
         return job.player(self._held)[2]
+
+    def _check(self, job: EpisodeJob) -> None:
+        """Check the job's policy."""
+        job.player(self._held)[1].check()
 
     def play(self, work: Sequence[tuple[Job[R], Sequence[int]]], *, watch: Watch | None = None) -> Iterator[R]:
         """Play one job after the other."""

@@ -41,6 +41,9 @@ class _Worker:
     def identify(self, job: EpisodeJob) -> Identity:
         return self._engine.identify(job)
 
+    def check(self, job: EpisodeJob) -> None:
+        self._engine.check(job)
+
     def play(self, job: Job[Any], seeds: Sequence[int]) -> Iterator[Any]:
         yield from self._engine.play([(job, seeds)])
 
@@ -95,6 +98,7 @@ class RayEngine(Engine):
     spreads = True
 
     def __init__(self, workers: int = 0, *, cpus: int = 1, gpus: float = 0.0) -> None:
+        super().__init__()
         ray = self._ray = import_extra("ray", "ray")
         self._started = not ray.is_initialized()
         if self._started:
@@ -110,15 +114,24 @@ class RayEngine(Engine):
 
     def identify(self, job: EpisodeJob) -> Identity:
         """Let a worker make the job's policy, and return what identifies its episodes. No model is loaded in this process."""
+        identity: Identity = self._ask(job, "identify")
+        return identity
+
+    def _check(self, job: EpisodeJob) -> None:
+        """Let one worker check the job's policy: the server has to be reached from there, and the others play with the same."""
+        self._ask(job, "check")
+
+    def _ask(self, job: EpisodeJob, method: str) -> Any:
+        """Return what a method of one worker says of a job."""
         for _ in range(_MOST_DEATHS + 1):
             self._recruit(0)
             while not self._idle:
                 self._wait({})
             worker = self._idle.popleft()
             try:
-                identity: Identity = self._get(worker.identify.remote(job.for_one_of(self._size)))
+                told = self._get(getattr(worker, method).remote(job.for_one_of(self._size)))
                 self._idle.append(worker)
-                return identity
+                return told
             except self._ray.exceptions.RayError as error:
                 self._dismiss(worker, error)
         raise ClusterError(f"Ray: {_MOST_DEATHS + 1} workers died while they loaded {job.policy.model}. See Ray's logs.")

@@ -16,7 +16,7 @@ from gym_text.text_env import has_expert
 from gym_text_policies.engines.base import Engine, EpisodeJob
 from gym_text_policies.engines.options import PlayOptions
 from gym_text_policies.environments import environment_maker, parse_environment
-from gym_text_policies.experiments.play_missing import ProgressBar, Series, play_missing, stored
+from gym_text_policies.experiments.play_missing import ProgressBar, Series, check_some_played, play_missing, stored
 from gym_text_policies.experiments.variants import Variant, read_variants
 from gym_text_policies.policies.config import MODES, WITHOUT_MODEL, PolicyConfig, PromptOptions
 from gym_text_policies.report.table import NOTES, labels, markdown, row
@@ -100,8 +100,13 @@ def run(config: BenchConfig) -> tuple[str, EpisodeStore]:
 
 
 def command(config: BenchConfig) -> str:
-    """Play, and return the table and where all is kept."""
+    """Play, and return the table and where all is kept.
+
+    Raises:
+        RunError: If all episodes of the table ended in an error; the files are written.
+    """
     table, store = run(config)
+    check_some_played(store.folder, json.loads((store.folder / "table.json").read_text("utf-8"))["rows"])
     return f"\n{table}\n\nEpisodes, tables (table.md, table.json) and configuration: {store.folder}"
 
 

@@ -5,14 +5,16 @@ The benchmark, experiments and the collection of training data all play by it: o
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
-from gym_text.errors import import_extra
+from gym_text.errors import RunError, import_extra
 from gym_text_policies.engines.base import Engine, EpisodeJob, Identity
 from gym_text_policies.records import Episode
 from gym_text_policies.store import EpisodeStore
@@ -20,6 +22,12 @@ from gym_text_policies.store import EpisodeStore
 _logger = logging.getLogger(__name__)
 _UNKNOWN_LIMIT = 100
 """Steps to expect of an episode whose environment names no limit."""
+_KINDS = 5
+"""Most kinds of errors of a series that are shown."""
+_SHOWN = 300
+"""Most characters of an error that are shown."""
+_VARIES = re.compile(r"""(?:'[^']*'|"[^"]*")(?:, (?:'[^']*'|"[^"]*"))*|(?<!HTTP )\b\d+(?:\.\d+)?""")
+"""What may differ between errors of one kind: quoted texts and lists of them, and numbers that are no HTTP status."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +63,9 @@ class Series:
 def play_missing(
     store: EpisodeStore, series: Sequence[Series], engine: Engine, watch: Progress | None = None, *, retry_errors: bool = False
 ) -> None:
-    """Play the episodes that are not stored, and store each as it ends.
+    """Play the episodes that are not stored, and store each as it ends. Then say the first error of each kind.
+
+    Before anything is played, each model's server is asked once whether it can do what is missing.
 
     Args:
         store: Of the run folder.
@@ -63,25 +73,88 @@ def play_missing(
         engine: Where it is played: one series after the other, or all at the same time where the engine spreads its work.
         watch: Shows progress.
         retry_errors: Whether episodes that ended in an error are played again.
+
+    Raises:
+        UsageError: If a model's server does not answer, or not in the way that is needed. Nothing has been played then.
     """
     watch = watch or Progress()
-    for together in [list(series)] if engine.spreads else [[one] for one in series]:
-        missing = [[s for s, key in one.keys.items() if not store.has(key, retry_errors=retry_errors)] for one in together]
-        if not any(missing):
-            continue
-        with watch.showing(together, store, sum(map(len, missing))):
-            work = [(one.job, seeds) for one, seeds in zip(together, missing, strict=True)]
-            for episode in engine.play(work, watch=watch.turns):
+    work = check_missing(store, series, engine, retry_errors=retry_errors)
+    for together in [work] if engine.spreads and work else [[one] for one in work]:
+        with watch.showing([one for one, _ in together], store, sum(len(seeds) for _, seeds in together)):
+            for episode in engine.play([(one.job, seeds) for one, seeds in together], watch=watch.turns):
                 store.append(episode)
                 watch.ended(episode)
-        failed = sum(episode.error is not None for one in together for episode in store.episodes(one.keys.values()))
-        if failed:
-            _logger.warning("%s: %d episodes ended in an error; retry_errors plays them again.", _title(together), failed)
+    for one in series:
+        _tell_errors(store, one)
+
+
+def check_missing(
+    store: EpisodeStore, series: Sequence[Series], engine: Engine, *, retry_errors: bool = False
+) -> list[tuple[Series, list[int]]]:
+    """Return the series of which episodes are missing, with their seeds, after the engine has checked that they can be played.
+
+    Args:
+        store: Of the run folder.
+        series: What belongs to the run.
+        engine: Where it is to be played.
+        retry_errors: Whether episodes that ended in an error are missing.
+
+    Raises:
+        UsageError: If a model's server does not answer, or not in the way that is needed.
+    """
+    missing = [[seed for seed, key in one.keys.items() if not store.has(key, retry_errors=retry_errors)] for one in series]
+    work = [(one, seeds) for one, seeds in zip(series, missing, strict=True) if seeds]
+    for one, _ in work:
+        engine.check(one.job)
+    return work
 
 
 def stored(store: EpisodeStore, series: Series) -> Iterator[Episode]:
     """Yield the stored episodes of a series, in the order of its seeds."""
     return store.episodes(series.keys.values())
+
+
+def check_some_played(folder: object, rows: Iterable[Mapping[str, int]]) -> None:
+    """Raise `RunError` if all of a run's episodes ended in an error, so that its command does not end in success.
+
+    Args:
+        folder: Of the run, for the message.
+        rows: Of its table: how many ``episodes`` each has, and how many of them ended in an ``error``.
+    """
+    rows = list(rows)
+    errors, episodes = (sum(row[name] for row in rows) for name in ("error", "episodes"))
+    if errors and errors == episodes:
+        raise RunError(
+            f"{folder}: expected an episode without an error; all {episodes} ended in one. "
+            "The warnings above show why; after the repair retry_errors plays them again."
+        )
+
+
+def kinds_of_errors(errors: Iterable[str]) -> dict[str, tuple[str, int]]:
+    """Return kind -> (the first error of the kind, how many there are). What is quoted, and numbers, do not count in a kind."""
+    found: dict[str, tuple[str, int]] = {}
+    for error in errors:
+        first_line = error.partition("\n")[0]
+        kind = _VARIES.sub("…", first_line)
+        first, count = found.get(kind, (first_line, 0))
+        found[kind] = first, count + 1
+    return found
+
+
+def _tell_errors(store: EpisodeStore, series: Series) -> None:
+    """Warn of the stored errors of a series: the first of each kind, the most frequent kinds first."""
+    keys = [key for key in series.keys.values() if store.has(key) and not store.has(key, retry_errors=True)]
+    if not keys:
+        return
+    kinds = kinds_of_errors(episode.error or "" for episode in store.episodes(keys))
+    told = sorted(kinds.values(), key=lambda one: -one[1])
+    lines = [f"  {count} x {error[:_SHOWN]}{' …' if len(error) > _SHOWN else ''}" for error, count in told[:_KINDS]]
+    if len(told) > _KINDS:
+        lines.append(f"  and {len(told) - _KINDS} other kinds")
+    _logger.warning(
+        "%s: %d of %d episodes ended in an error. The first of each kind:\n%s\nAll are in %s; retry_errors plays them again.",
+        *(series.label, len(keys), len(series.keys), "\n".join(lines), store.path),
+    )
 
 
 class Progress:
@@ -115,6 +188,7 @@ class ProgressBar(Progress):
         self._lines = lines
         self._tqdm = import_extra("tqdm", "bench").tqdm
         self._bar: Any = None
+        self._logs = contextlib.ExitStack()
 
     def showing(self, series: Sequence[Series], store: EpisodeStore, missing: int) -> Progress:
         """Draw an empty bar."""
@@ -126,6 +200,9 @@ class ProgressBar(Progress):
         layout = "{desc}: {n:.1f}/{total_fmt} episodes{postfix} [{elapsed} so far, {remaining} left]"
         interval = 0.2 if sys.stderr.isatty() else 15.0
         self._bar = self._tqdm(total=missing, desc=_title(series), mininterval=interval, bar_format=layout)
+        self._logs.enter_context(
+            import_extra("tqdm.contrib.logging", "bench").logging_redirect_tqdm()
+        )  # log lines stand above the bar
         return self
 
     def turns(self, count: int) -> None:
@@ -148,6 +225,7 @@ class ProgressBar(Progress):
 
     def __exit__(self, *error: object) -> None:
         """Leave the bar as it is."""
+        self._logs.close()
         self._bar.close()
 
 

@@ -16,7 +16,7 @@ from gym_text_policies.engines.base import EpisodeJob
 from gym_text_policies.experiments.agent import raw_answer
 from gym_text_policies.experiments.bench import versions
 from gym_text_policies.experiments.config import FILE, ExperimentConfig, as_config, explain_keys, parse_config
-from gym_text_policies.experiments.play_missing import ProgressBar, Series, play_missing, stored
+from gym_text_policies.experiments.play_missing import ProgressBar, Series, check_missing, check_some_played, play_missing, stored
 from gym_text_policies.experiments.redaction import without_secrets
 from gym_text_policies.experiments.yaml_files import parse_yaml
 from gym_text_policies.policies.config import SETTINGS
@@ -55,7 +55,11 @@ class RunConfig:
 
 
 def run(config: RunConfig) -> str:
-    """Run the experiment that the command line asks for; return the table and where all is kept."""
+    """Run the experiment that the command line asks for; return the table and where all is kept.
+
+    Raises:
+        RunError: If all episodes ended in an error; the results are written.
+    """
     changes = {}
     for change in config.set:
         path, equals, value = change.partition("=")
@@ -67,6 +71,8 @@ def run(config: RunConfig) -> str:
     if given.is_dir() and not (given / FILE).is_file():
         raise UsageError(f"config: expected a YAML file or a run folder with {FILE}; {given} has none.")
     done = run_experiment(parse_config(given, changes), folder)
+    metrics = json.loads((done / "metrics.json").read_text("utf-8"))
+    check_some_played(done, metrics.get("rows", [metrics]))
     return f"{(done / 'table.md').read_text('utf-8')}\nAll is kept in {done}"
 
 
@@ -123,6 +129,7 @@ def _run(config: ExperimentConfig, folder: Path) -> dict[str, Any]:
         series = Series.of(f"{config.environment.name}, {player.label}", job, engine, seeds)
         watch = ProgressBar(lines=True) if options.verbose else None
         with EpisodeStore(folder, _identity(config)) as store:
+            check_missing(store, [series], engine, retry_errors=options.retry_errors)  # else nothing is written
             _write_yaml(folder / FILE, config.to_dict())
             _write_json(folder / "versions.json", versions())
             if options.retry_errors:

@@ -91,6 +91,10 @@ class ActionRate(Policy):
         """The policy's configuration, the rate, and what is played in between."""
         return {**self._policy.config, "action_rate": self._k, "between": self._between}
 
+    def check(self) -> None:
+        """Check the policy that is asked."""
+        self._policy.check()
+
     def wrap(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
         """Put on the policy's wrappers, and `LastAction` if actions are repeated."""
         env = self._policy.wrap(env)

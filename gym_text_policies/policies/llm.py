@@ -108,6 +108,11 @@ class LLMPolicy(Policy):
         """Put on the `History` wrapper, if the prompt shows a history."""
         return env if self._history == 0 else History(env, None if self._history == "all" else self._history)
 
+    def check(self) -> None:
+        """Let the backend see whether it can be asked in this policy's mode, with its temperature and its number of tokens."""
+        messages: list[Message] = [{"role": "user", "content": "Answer yes or no, in the form that is asked for."}]
+        self._backend.check(self._request(messages, ("yes", "no"), 0, choose=self._mode == "choose"))
+
     def decide(self, turns: Sequence[Turn]) -> list[Decision]:
         """Ask the model about all turns together, and again about those whose answers cannot be used."""
         questions = [self._question(turn) for turn in turns]
@@ -130,20 +135,26 @@ class LLMPolicy(Policy):
         requests = []
         for question in questions:
             drawn = self._temperature > 0 and not choose
-            requests.append(
-                Request(
-                    tuple(question.messages),
-                    choices=question.names if choose else None,
-                    schema=self._prompt.schema(self.spec, question.names) if self._mode == "json" else None,
-                    max_tokens=self._max_tokens,
-                    temperature=self._temperature if drawn else 0.0,
-                    seed=int(question.turn.rng.integers(2**31)) if drawn else None,
-                    length_normalised=self._length_normalised,
-                    episode=question.turn.episode,
-                )
-            )
+            seed = int(question.turn.rng.integers(2**31)) if drawn else None
+            requests.append(self._request(question.messages, question.names, seed, question.turn.episode, choose=choose))
         for question, answer in zip(questions, self._backend.answer(requests) if requests else [], strict=True):
             question.answers.append(answer)
+
+    def _request(
+        self, messages: Sequence[Message], names: tuple[str, ...], seed: int | None, episode: str = "", *, choose: bool
+    ) -> Request:
+        """Return a question of this policy; the seed is of an answer that is drawn."""
+        drawn = self._temperature > 0 and not choose
+        return Request(
+            tuple(messages),
+            choices=names if choose else None,
+            schema=self._prompt.schema(self.spec, names) if self._mode == "json" else None,
+            max_tokens=self._max_tokens,
+            temperature=self._temperature if drawn else 0.0,
+            seed=seed if drawn else None,
+            length_normalised=self._length_normalised,
+            episode=episode,
+        )
 
     def _let_choose(self, questions: Sequence[_Question]) -> None:
         if self._thinks:

@@ -38,6 +38,10 @@ class MixedPolicy(Policy):
         mixed = {"noise": self._noise, "expert_share": self._expert_share}
         return {"kind": "mixed", "player": self._player.config, **mixed, "seed": self.seed}
 
+    def check(self) -> None:
+        """Check the other policy."""
+        self._player.check()
+
     def wrap(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
         """Put on the other policy's wrappers, and the one that shows the expert's action if it is needed."""
         if not self._expert_share:

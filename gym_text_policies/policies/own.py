@@ -81,6 +81,10 @@ class OwnPolicy(Policy):
         """Its name, the hash of its source, and its own configuration."""
         return {"kind": "own", "name": self._name, "source": self._source, "player": self._player.config}
 
+    def check(self) -> None:
+        """Check the other policy."""
+        self._player.check()
+
     def wrap(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
         """Put on the other policy's wrappers."""
         return self._player.wrap(env)

@@ -25,7 +25,7 @@ from gym_text.text_env import check_expert
 from gym_text_policies.engines.base import Engine, EpisodeJob
 from gym_text_policies.engines.options import PlayOptions
 from gym_text_policies.environments import check_no_fold, environment_maker, takes
-from gym_text_policies.experiments.play_missing import ProgressBar, Series, play_missing, stored
+from gym_text_policies.experiments.play_missing import ProgressBar, Series, check_some_played, play_missing, stored
 from gym_text_policies.policies.config import Mode, PolicyConfig, PromptOptions
 from gym_text_policies.policy import text_spec
 from gym_text_policies.records import Episode
@@ -128,6 +128,7 @@ def collect(config: CollectConfig) -> list[Row]:
 
     Raises:
         UsageError: If no row is left to learn from.
+        RunError: If that is so because all episodes ended in an error.
     """
     found: dict[tuple[Any, ...], Row] = {}  # by its texts and labels: duplicates are dropped
     fates: Counter[str] = Counter()
@@ -139,6 +140,7 @@ def collect(config: CollectConfig) -> list[Row]:
     told = ", ".join(f"{number} {fate}" for fate, number in fates.items())
     _logger.info("Episodes: %s. Rows: %d.", told, len(found))
     if not found:
+        check_some_played(config.folder, [{"error": fates["ended in an error"], "episodes": fates.total()}])
         advice = " Lower the threshold." if fates[_BELOW] else ""
         raise UsageError(f"{config.folder}: expected episodes to learn from; none is left ({told}).{advice}")
     rows = list(found.values())

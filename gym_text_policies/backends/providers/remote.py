@@ -112,6 +112,22 @@ class RemoteBackend(Backend):
         with ThreadPoolExecutor(len(requests)) as pool:
             return list(pool.map(self._answer, requests))
 
+    def check(self, request: Request) -> None:
+        """Ask the server this one request, with retries, within the budget and by the cache as any other.
+
+        Raises:
+            UsageError: If the server does not answer, has no such model, or cannot answer in this way.
+            BudgetError: If the call could pass a limit.
+        """
+        try:
+            self._answer(request)
+        except PolicyError as error:
+            mode = "choose" if request.choices else "json" if request.schema else "text"
+            raise UsageError(
+                f"model: expected a server that answers in mode {mode!r}; asked before the run, it failed: {error} "
+                "See that the server runs, that its address, the model's name and the key are right, and that it knows this mode."
+            ) from None
+
     def close(self) -> None:
         """Close the connections. No request is answered after this."""
         self._client.close()
