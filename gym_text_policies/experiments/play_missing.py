@@ -78,20 +78,20 @@ def play_missing(
         UsageError: If a model's server does not answer, or not in the way that is needed. Nothing has been played then.
     """
     watch = watch or Progress()
-    work = check_missing(store, series, engine, retry_errors=retry_errors)
-    for together in [work] if engine.spreads and work else [[one] for one in work]:
-        with watch.showing([one for one, _ in together], store, sum(len(seeds) for _, seeds in together)):
-            for episode in engine.play([(one.job, seeds) for one, seeds in together], watch=watch.turns):
-                store.append(episode)
-                watch.ended(episode)
-    for one in series:
-        _tell_errors(store, one)
+    found = list(zip(series, check_missing(store, series, engine, retry_errors=retry_errors), strict=True))
+    for together in [found] if engine.spreads else [[one] for one in found]:
+        missing = sum(len(seeds) for _, seeds in together)
+        if missing:
+            with watch.showing([one for one, _ in together], store, missing):
+                for episode in engine.play([(one.job, seeds) for one, seeds in together], watch=watch.turns):
+                    store.append(episode)
+                    watch.ended(episode)
+        for one, _ in together:
+            _tell_errors(store, one)
 
 
-def check_missing(
-    store: EpisodeStore, series: Sequence[Series], engine: Engine, *, retry_errors: bool = False
-) -> list[tuple[Series, list[int]]]:
-    """Return the series of which episodes are missing, with their seeds, after the engine has checked that they can be played.
+def check_missing(store: EpisodeStore, series: Sequence[Series], engine: Engine, *, retry_errors: bool = False) -> list[list[int]]:
+    """Return for each series the seeds whose episodes are missing, after the engine has checked that they can be played.
 
     Args:
         store: Of the run folder.
@@ -103,10 +103,10 @@ def check_missing(
         UsageError: If a model's server does not answer, or not in the way that is needed.
     """
     missing = [[seed for seed, key in one.keys.items() if not store.has(key, retry_errors=retry_errors)] for one in series]
-    work = [(one, seeds) for one, seeds in zip(series, missing, strict=True) if seeds]
-    for one, _ in work:
-        engine.check(one.job)
-    return work
+    for one, seeds in zip(series, missing, strict=True):
+        if seeds:
+            engine.check(one.job)
+    return missing
 
 
 def stored(store: EpisodeStore, series: Series) -> Iterator[Episode]:
@@ -200,9 +200,8 @@ class ProgressBar(Progress):
         layout = "{desc}: {n:.1f}/{total_fmt} episodes{postfix} [{elapsed} so far, {remaining} left]"
         interval = 0.2 if sys.stderr.isatty() else 15.0
         self._bar = self._tqdm(total=missing, desc=_title(series), mininterval=interval, bar_format=layout)
-        self._logs.enter_context(
-            import_extra("tqdm.contrib.logging", "bench").logging_redirect_tqdm()
-        )  # log lines stand above the bar
+        above_the_bar = import_extra("tqdm.contrib.logging", "bench").logging_redirect_tqdm
+        self._logs.enter_context(above_the_bar())
         return self
 
     def turns(self, count: int) -> None:
