@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import gymnasium as gym
-
 from reference import as_markdown, reference_page
 
 from gym_text_policies.cli import COMMANDS, make_parser
@@ -88,7 +87,7 @@ def environments_page() -> str:
     parts = [
         "# Environments\n\nMade of the code: each section is the docstring of its class.\n",
         *rows,
-        "\nThe limit is a number of steps. `gym-text play ID` lets you play; arguments go into the name: `BabyAIText-v0?task=goto`.\n",
+        "\nThe limit is in steps. `gym-text play ID` lets you play; arguments go into the name: `BabyAIText-v0?task=goto`.\n",
         *sections,
     ]
     parts.append("## Gymnasium's own\n\nPut into words by `DescribeObservation`; `gym-text` commands do so by themselves.\n")

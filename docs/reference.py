@@ -35,9 +35,7 @@ Code = griffe.Class | griffe.Function
 
 def reference_page() -> str:
     """Return the page as Markdown."""
-    parts = [
-        "# Reference\n\nMade of the code: each entry is a docstring. [Environments](environments.md) have a page of their own."
-    ]
+    parts = ["# Reference\n\nMade of the code: each entry is a docstring. So is each of the [environments](environments.md)."]
     for module, names in public_names().items():
         doc = str(importlib.import_module(module).__doc__)
         doc = doc if module == ERRORS else doc.partition("\n\n")[0]
@@ -123,7 +121,7 @@ def entry(name: str, thing: Code) -> str:
     parts = [f"### {name} {{ #{name} }}"]
     if thing.is_class and thing.bases:
         parts.append("Base: " + ", ".join(linked(f"`{base}`", name) for base in thing.bases))
-    if thing.is_function or "__init__" in thing.members and "dataclass" not in thing.labels:
+    if thing.is_function or ("__init__" in thing.members and "dataclass" not in thing.labels):
         parts.append(signature(thing))
     parts.append(description(thing, name))
     attributes = [attribute(name, member) for member in own.values() if member.is_attribute]
