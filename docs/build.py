@@ -58,17 +58,20 @@ tables = {{}}
 toc.permalink = true
 toc.toc_depth = 3
 pymdownx.magiclink = {{}}
-pymdownx.highlight = {{}}
+pymdownx.highlight.line_spans = "line"
 pymdownx.superfences = {{}}
 """
 
 STYLE = """\
-/* Code wraps instead of being cut off; a table scrolls within its box, and its names stay whole. */
+/* Code wraps instead of being cut off, each line with an indent, options whole; a table scrolls within its box, and its names stay whole. */
 .md-typeset pre > code { white-space: pre-wrap; overflow-wrap: anywhere; }
+.md-typeset pre > code > [id^="line-"] { display: block; padding-left: 2em; text-indent: -2em; }
+.md-typeset .whole { white-space: nowrap; }
 .md-typeset table:not([class]) :is(th, td) { min-width: 0; padding: 0.5em 0.8em; }
 .md-typeset table:not([class]) code { overflow-wrap: normal; word-break: keep-all; }
 .md-typeset :is(dl, dd) { margin-bottom: 0.6em; margin-top: 0; }
 .md-typeset dd > p { margin: 0.2em 0; }
+.md-typeset h4 { border-top: 1px solid var(--md-default-fg-color--lightest); padding-top: 1em; }
 """
 
 
@@ -120,7 +123,8 @@ def command_section(name: str, parser: argparse.ArgumentParser) -> str:
     """Return a command's section: what it does, its arguments and options, and what else its help says."""
     formatter = parser._get_formatter()
     actions = [action for action in parser._actions if action.dest != "help"]
-    arguments = "".join(f" {formatter._format_action_invocation(action)}" for action in actions if not action.option_strings)
+    names = [(formatter._format_action_invocation(action), action.nargs) for action in actions if not action.option_strings]
+    arguments = "".join(f" [{name}]" if count == "?" else f" {name}" for name, count in names)
     parts = [f"## gym-text {name}", f"```\ngym-text {name}{arguments} [OPTIONS]\n```", plain(parser.description or "")]
     for action in actions:
         parts.append(f"`{formatter._format_action_invocation(action)}`\n:   {plain(formatter._expand_help(action))}")
@@ -137,6 +141,12 @@ def plain(text: str) -> str:
 def without_outer_links(text: str) -> str:
     """Return a page whose links to files of the repository outside of the site are their names alone."""
     return re.sub(r"\[[^\]]*\]\(\.\./([^)]*)\)", r"`\1`", text)
+
+
+def with_whole_options(html: str) -> str:
+    """Return a page of the site in which no line of code breaks within an option, as after the hyphens of ``--folder``."""
+    whole = r'<span class="whole">\1</span>'
+    return re.sub(r"<code.*?</code>", lambda code: re.sub(r"(?<![\w-])(--[\w-]+)", whole, code[0]), html, flags=re.DOTALL)
 
 
 def build(folder: Path) -> Path:
@@ -156,6 +166,8 @@ def build(folder: Path) -> Path:
     status = subprocess.run([sys.executable, "-m", "zensical", "build", "--strict"], cwd=folder).returncode
     if status:
         sys.exit(status)
+    for page in (folder / "site").rglob("*.html"):
+        page.write_text(with_whole_options(page.read_text("utf-8")), "utf-8")
     return folder / "site"
 
 

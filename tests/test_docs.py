@@ -106,6 +106,11 @@ def test_text_of_the_terminal_is_not_read_as_markup(build):
     assert build.plain("of *all* <b> `a_b*` 5 %% [x](y)") == r"of \*all\* \<b> `a_b*` 5 % \[x\](y)"
 
 
+def test_options_stay_whole_where_code_wraps(build):
+    text = '<p>--a <code class="x"><span id="s-0-1">play --seed 3</span></code></p>'
+    assert build.with_whole_options(text) == text.replace("--seed", '<span class="whole">--seed</span>')
+
+
 @pytest.mark.parametrize("width", [1280, 390])
 def test_nothing_is_cut_off_in_a_browser(site, width):
     browsers = runpy.run_path(str(DOCS.parent / "benchmarks/browser.py"))
