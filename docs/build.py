@@ -1,8 +1,7 @@
-"""Build the documentation: the pages here, and two that are made of the code. ``make docs`` runs it; no network is needed."""
+"""Build the documentation: the pages here, and three that are made of the code. ``make docs`` runs it; no network is needed."""
 
 import argparse
 import inspect
-import os
 import re
 import shutil
 import subprocess
@@ -10,10 +9,10 @@ import sys
 from pathlib import Path
 
 import gymnasium as gym
+from reference import as_markdown, reference_page
 
 from gym_text_policies.cli import COMMANDS, make_parser
-from gym_text_policies.commands.envs import EnvsConfig, describe_space, has_expert
-from gym_text_policies.commands.envs import run as list_environments
+from gym_text_policies.commands.envs import describe_space, has_expert
 from gym_text_policies.environments import make_environment, playable_ids
 
 HERE = Path(__file__).parent
@@ -34,6 +33,7 @@ PAGES = {
     "scale.md": "More machines",
     "extend.md": "Write your own",
     "command-line.md": "Command line",
+    "reference.md": "Reference",
     "troubleshooting.md": "Troubleshooting",
 }
 """In the order of the menu; those that are not there are left out."""
@@ -43,6 +43,7 @@ site_name = "gym-text"
 site_description = "Text environments for Gymnasium, and language models as their policies"
 docs_dir = "pages"
 site_dir = "site"
+extra_css = ["site.css"]
 nav = [{nav}]
 
 [project.theme]
@@ -55,33 +56,43 @@ attr_list = {{}}
 def_list = {{}}
 tables = {{}}
 toc.permalink = true
-pymdownx.highlight = {{}}
+toc.toc_depth = 3
+pymdownx.magiclink = {{}}
+pymdownx.highlight.line_spans = "line"
 pymdownx.superfences = {{}}
+"""
+
+STYLE = """\
+/* Code wraps instead of being cut off, each line with an indent, options whole; a table scrolls within its box, and its names stay whole. */
+.md-typeset pre > code { white-space: pre-wrap; overflow-wrap: anywhere; }
+.md-typeset pre > code > [id^="line-"] { display: block; padding-left: 2em; text-indent: -2em; }
+.md-typeset .whole { white-space: nowrap; }
+.md-typeset table:not([class]) :is(th, td) { min-width: 0; padding: 0.5em 0.8em; }
+.md-typeset table:not([class]) code { overflow-wrap: normal; word-break: keep-all; }
+.md-typeset :is(dl, dd) { margin-bottom: 0.6em; margin-top: 0; }
+.md-typeset dd > p { margin: 0.2em 0; }
+.md-typeset h4 { border-top: 1px solid var(--md-default-fg-color--lightest); padding-top: 1em; }
 """
 
 
 def environments_page() -> str:
     """Return the page of all environments, from the registry and the docstrings."""
-    parts = [
-        "# Environments\n\nMade of the code: each section is the docstring of its class.\n",
-        f"```\n{list_environments(EnvsConfig(all=True))}\n```\n",
-    ]
+    rows = ["| id | observation | actions | limit | expert |", "|---|---|---|---|---|"]
+    sections = []
     for name in playable_ids(gymnasium=False):
         with make_environment(name) as env:
-            limit = env.spec.max_episode_steps if env.spec else None
-            facts = [
-                f"actions `{describe_space(env.action_space)}`",
-                f"limit {limit or 'its own'}",
-                "an expert" if has_expert(env) else "no expert",
-            ]
-            picture = (
-                f"![{name}, drawn](pictures/environments/{name}.png)"
-                if (PICTURES / "environments" / f"{name}.png").exists()
-                else ""
-            )
-            parts.append(
-                f"## {name}\n\n{', '.join(facts)}.\n\n{picture}\n\n{as_markdown(inspect.getdoc(type(env.unwrapped)) or '')}\n"
-            )
+            keys = " ".join(f"`{key}`" for key in env.observation_space)
+            limit = (env.spec and env.spec.max_episode_steps) or "its own"
+            facts = f"`{describe_space(env.action_space)}` | {limit} | {'yes' if has_expert(env) else 'no'}"
+            rows.append(f"| [{name}](#{name.lower()}) | {keys} | {facts} |")
+            picture = f"![{name}, drawn](pictures/environments/{name}.png)"
+            sections.append(f"## {name}\n\n{picture}\n\n{as_markdown(inspect.getdoc(type(env.unwrapped)) or '')}\n")
+    parts = [
+        "# Environments\n\nMade of the code: each section is the docstring of its class.\n",
+        *rows,
+        "\nThe limit is in steps. `gym-text play ID` lets you play; arguments go into the name: `BabyAIText-v0?task=goto`.\n",
+        *sections,
+    ]
     parts.append("## Gymnasium's own\n\nPut into words by `DescribeObservation`; `gym-text` commands do so by themselves.\n")
     parts.append("| id | task | actions |\n|---|---|---|")
     for name in playable_ids(gymnasium=True)[len(playable_ids(gymnasium=False)) :]:
@@ -96,41 +107,46 @@ def environments_page() -> str:
 
 
 def command_line_page() -> str:
-    """Return the page of all commands, as they explain themselves."""
-    os.environ["COLUMNS"] = "110"
+    """Return the page of all commands, from their parsers."""
     parts = [
-        "# Command line\n\nExit status: 0, 1 for a run that could not go on or had nothing but errors, "
-        "2 for a mistake of the user, 130 after Ctrl-C.\n",
+        "# Command line\n\nMade of the code: each section is a command's `--help`.\n",
+        "Exit status: 0, 1 for a run that could not go on or had nothing but errors, 2 for a mistake of the user, 130 after Ctrl-C.\n",
         'Completion: `eval "$(gym-text completion bash)"`.\n',
     ]
     for name in COMMANDS:
         subparsers = next(a for a in make_parser([name])._actions if isinstance(a, argparse._SubParsersAction))
-        parts.append(f"## gym-text {name}\n\n```\n{subparsers.choices[name].format_help().strip()}\n```\n")
+        parts.append(command_section(name, subparsers.choices[name]))
     return "\n".join(parts)
 
 
-def as_markdown(doc: str) -> str:
-    """Return a docstring as Markdown: literals, code blocks, doctests; its headings one level lower."""
-    lines: list[str] = []
-    in_session = False
-    for line in [*doc.splitlines(), ""]:
-        if line.startswith(">>>") and not in_session:
-            lines.append("```python")
-            in_session = True
-        elif in_session and not line.strip():
-            lines.append("```")
-            in_session = False
-        if in_session:
-            lines.append(line)
-        else:
-            text = line.replace("``", "`")
-            lines.append(re.sub(r"^(#+ )", r"#\1", text.removesuffix(":") if text.endswith("::") else text))
-    return "\n".join(lines)
+def command_section(name: str, parser: argparse.ArgumentParser) -> str:
+    """Return a command's section: what it does, its arguments and options, and what else its help says."""
+    formatter = parser._get_formatter()
+    actions = [action for action in parser._actions if action.dest != "help"]
+    names = [(formatter._format_action_invocation(action), action.nargs) for action in actions if not action.option_strings]
+    arguments = "".join(f" [{name}]" if count == "?" else f" {name}" for name, count in names)
+    parts = [f"## gym-text {name}", f"```\ngym-text {name}{arguments} [OPTIONS]\n```", plain(parser.description or "")]
+    for action in actions:
+        parts.append(f"`{formatter._format_action_invocation(action)}`\n:   {plain(formatter._expand_help(action))}")
+    if parser.epilog:
+        parts.append(f"```\n{parser.epilog.strip()}\n```")
+    return "\n\n".join(parts) + "\n"
+
+
+def plain(text: str) -> str:
+    """Return a text of the terminal as Markdown that shows it as it is, but for code in backticks."""
+    return re.sub(r"(`[^`]*`)|([*_<\[\]])", lambda found: found[1] or "\\" + found[2], text.replace("%%", "%"))
 
 
 def without_outer_links(text: str) -> str:
     """Return a page whose links to files of the repository outside of the site are their names alone."""
     return re.sub(r"\[[^\]]*\]\(\.\./([^)]*)\)", r"`\1`", text)
+
+
+def with_whole_options(html: str) -> str:
+    """Return a page of the site in which no line of code breaks within an option, as after the hyphens of ``--folder``."""
+    whole = r'<span class="whole">\1</span>'
+    return re.sub(r"<code.*?</code>", lambda code: re.sub(r"(?<![\w-])(--[\w-]+)", whole, code[0]), html, flags=re.DOTALL)
 
 
 def build(folder: Path) -> Path:
@@ -143,11 +159,15 @@ def build(folder: Path) -> Path:
     shutil.copytree(PICTURES, pages / "pictures")
     (pages / "environments.md").write_text(environments_page(), "utf-8")
     (pages / "command-line.md").write_text(command_line_page(), "utf-8")
+    (pages / "reference.md").write_text(reference_page(), "utf-8")
+    (pages / "site.css").write_text(STYLE, "utf-8")
     nav = ", ".join(f'{{ "{title}" = "{name}" }}' for name, title in PAGES.items() if (pages / name).exists())
     (folder / "zensical.toml").write_text(SETTINGS.format(nav=nav), "utf-8")
     status = subprocess.run([sys.executable, "-m", "zensical", "build", "--strict"], cwd=folder).returncode
     if status:
         sys.exit(status)
+    for page in (folder / "site").rglob("*.html"):
+        page.write_text(with_whole_options(page.read_text("utf-8")), "utf-8")
     return folder / "site"
 
 

@@ -23,9 +23,13 @@ class Quantity:
     """One number inside an observation field."""
 
     name: str
+    """What it is called: ``angle``."""
     meaning: str
+    """What it measures."""
     low: float
+    """Least value; may be minus infinity."""
     high: float
+    """Greatest value; may be infinity."""
     unit: str = ""
     """Unit of the number; empty where it has none."""
 
@@ -35,6 +39,7 @@ class Field:
     """One field of the observation: a text, a list of action names, or a vector of quantities."""
 
     meaning: str
+    """What it tells the player."""
     quantities: tuple[Quantity, ...] = ()
     """One entry for each number of a vector field; empty for a text field."""
     is_list: bool = False
@@ -48,7 +53,9 @@ class Action:
     """One action, or one pattern of actions such as ``take {object}``, by the name that a player uses."""
 
     name: str
+    """What the player says."""
     meaning: str
+    """What it does."""
     value: float | tuple[float, ...] | None = None
     """The number or numbers that the name stands for, if the action space is a Box; else None."""
 
@@ -66,6 +73,7 @@ class TextSpec:
     fields: Mapping[str, Field]
     """Meaning of each key of the observation."""
     actions: tuple[Action, ...]
+    """All actions or, where the game lists those that are valid now, patterns of them."""
     encoding: Encoding
     """How a name becomes an action. ``text``: as it is. ``index``: its place in ``obs["valid_actions"]``.
     ``discrete``: its place in `actions`. ``box``: its value, or the numbers that it spells, separated by commas."""

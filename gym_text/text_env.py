@@ -31,12 +31,19 @@ class Outcome(NamedTuple):
     """What one action did to the game."""
 
     observation: Observation
+    """The observation after the action."""
     reward: float
+    """The reward of this step."""
     terminated: bool
+    """Whether the game is over."""
     truncated: bool = False
+    """Whether a limit of the game's own has ended the episode; Gymnasium's ``TimeLimit`` is added outside."""
     success: bool = False
+    """Whether the task is done."""
     failure: bool = False
+    """Whether the task can no longer be done."""
     action_was_valid: bool = True
+    """Whether the game understood the action."""
 
 
 class TextEnv(gym.Env[Observation, Any]):
@@ -62,6 +69,7 @@ class TextEnv(gym.Env[Observation, Any]):
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi", "rgb_array", "human"], "render_fps": 10}  # type: ignore[misc]
     text_spec: TextSpec
+    """What a player must know of the environment."""
     _frame_titles: ClassVar[dict[str, str]] = {}
     """Titles of the observation's texts in a picture, where the key says too little."""
     _frame_keys: str = ""

@@ -79,14 +79,21 @@ class Step:
     observation: Mapping[str, Any]
     """The observation before the decision, as plain JSON: the environment's own keys, without those of the policy's wrappers."""
     decision: Decision
+    """The action, and why."""
     reward: float
+    """The reward of this step."""
     terminated: bool
+    """Whether the game was over after it."""
     truncated: bool
+    """Whether a limit ended the episode after it."""
     success: bool
+    """Whether the task was done after it."""
     failure: bool
+    """Whether the task could no longer be done after it."""
     score: float
     """The environment's score after the step, or the sum of rewards if it has none."""
     action_was_valid: bool
+    """Whether the environment understood the action."""
     gold_action: str | None = None
     """Name of the expert's action before the step, or None if unknown."""
 
@@ -102,7 +109,9 @@ class Episode:
     policy: Mapping[str, Any]
     """The policy's resolved configuration."""
     seed: int
+    """Seed of the environment's `reset`."""
     steps: tuple[Step, ...]
+    """The steps, in order."""
     last_observation: Mapping[str, Any] = field(default_factory=dict)
     """The observation after the last step."""
     error: str | None = None

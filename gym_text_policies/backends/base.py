@@ -15,6 +15,7 @@ class Request:
     """One question to a model."""
 
     messages: tuple[Message, ...]
+    """The prompt, as a chat."""
     choices: tuple[str, ...] | None = None
     """If given, the answer is a probability for each of these, and no text."""
     schema: Mapping[str, Any] | None = None

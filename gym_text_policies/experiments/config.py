@@ -58,7 +58,7 @@ class AgentConfig(PolicyConfig):
 
 @dataclass(frozen=True)
 class EnvironmentConfig:
-    """The environment."""
+    """The environment that is played, and its keyword arguments."""
 
     name: str
     """Id of the environment, such as CookingWorldText-v0, or any Gymnasium id that has a description."""
@@ -126,8 +126,11 @@ class ExperimentConfig:
     """One experiment; where a file has lists, the first of a batch."""
 
     environment: EnvironmentConfig
+    """What is played."""
     agent: AgentConfig = AgentConfig()
+    """Who plays."""
     experiment: RunsConfig = RunsConfig()
+    """How often, where, and what is kept."""
     label: str = field(default="", metadata={"internal": True})
     """Distinguishes it from the others of its batch."""
     others: tuple[ExperimentConfig, ...] = field(default=(), metadata={"internal": True})

@@ -20,6 +20,7 @@ class Proposal:
     """Parameters to try, and their source."""
 
     parameters: tuple[float, ...]
+    """The values to try, in the order of the policy's names."""
     source: str
     """What proposed them: ``model``, ``random``, ``cma`` … ``random instead`` stands for answers that could not be used,
     ``loaded`` for an evaluation of an earlier run."""
@@ -48,10 +49,13 @@ class Evaluation:
     index: int
     """Its number in the search, from 0."""
     proposal: Proposal
+    """What was tried."""
     returns: tuple[float, ...]
     """Return of each rollout, in the order of the seeds."""
     lengths: tuple[int, ...]
+    """Number of steps of each rollout."""
     successes: int
+    """Number of rollouts that succeeded."""
     summary: str = ""
     """A description of the rollouts in words."""
 
@@ -110,6 +114,7 @@ class Found:
     """The result of a search."""
 
     evaluations: tuple[Evaluation, ...]
+    """All evaluations, in their order."""
     policy: dict[str, Any]
     """The best policy, as ``policy.json`` has it."""
 

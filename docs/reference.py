@@ -1,0 +1,203 @@
+"""The page of the public interface, made of the docstrings. griffe reads signatures, sections, and the strings under fields."""
+
+import functools
+import importlib
+import inspect
+import logging
+import re
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import griffe
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("gym_text", "gym_text.wrappers", "gym_text_policies")
+"""All of their ``__all__`` is public, and what the pages of the documentation import."""
+MORE = {
+    "gym_text.spaces": ("ActionNames", "FreeText", "TextHistory"),
+    "gym_text.errors": ("BudgetError", "ClusterError", "StoreError"),
+    "gym_text_policies.policies.config": ("PolicyConfig",),
+    "gym_text_policies.backends": ("Answer", "Backend", "Request"),
+    "gym_text_policies.experiments.config": ("AgentConfig", "EnvironmentConfig", "ExperimentConfig", "RunsConfig"),
+    "gym_text_policies.search": ("Evaluation", "Found", "Proposal"),
+}
+"""What the public names take and return."""
+IMPLEMENTED = ("_start", "_play", "_plan", "_hint", "_frame")
+"""Methods of `TextEnv` that a subclass implements."""
+ERRORS = "gym_text.errors"
+WIDTH = 84
+"""Characters of a line of code on the page."""
+
+Code = griffe.Class | griffe.Function
+
+
+def reference_page() -> str:
+    """Return the page as Markdown."""
+    parts = ["# Reference\n\nMade of the code: each entry is a docstring. So is each of the [environments](environments.md)."]
+    for module, names in public_names().items():
+        doc = str(importlib.import_module(module).__doc__)
+        doc = doc if module == ERRORS else doc.partition("\n\n")[0]
+        parts.append(f"## {module} {{ #{module} }}\n\n{as_markdown(linked(doc))}")
+        parts += [entry(name, read(module, name)) for name in names]
+    return "\n\n".join(parts) + "\n"
+
+
+@functools.cache
+def public_names() -> dict[str, list[str]]:
+    """Return the modules to import from, and the names of each. A name stands once, an error in the errors' own module."""
+    found = [(module, importlib.import_module(module).__all__) for module in PACKAGES]
+    homes: dict[str, str] = {}
+    for module, names in [*found, *MORE.items(), *imported_by_the_pages()]:
+        for name in names:
+            thing = getattr(importlib.import_module(module), name)
+            is_error = inspect.isclass(thing) and issubclass(thing, Exception)
+            homes.setdefault(name, ERRORS if is_error else module)
+    return {module: sorted(name for name in homes if homes[name] == module) for module in sorted(set(homes.values()))}
+
+
+def imported_by_the_pages() -> Iterator[tuple[str, list[str]]]:
+    """Yield the modules of ours that the documentation's examples import from, and the names."""
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        for module, names in re.findall(r"^(?:>>> )?from (gym_text[\w.]*) import ([\w, ]+)$", page.read_text("utf-8"), re.M):
+            yield module, names.split(", ")
+
+
+@functools.cache
+def code() -> Any:
+    """Return what griffe has read of both packages, by dotted path."""
+    logging.getLogger("griffe").setLevel(logging.ERROR)  # it asks for types in docstrings; ours are in the signatures
+    options = {"returns_multiple_items": False, "returns_named_value": False}
+    loader = griffe.GriffeLoader(search_paths=[ROOT], docstring_parser="google", docstring_options=options)
+    for package in ("gym_text", "gym_text_policies"):
+        loader.load(package)
+    loader.resolve_aliases()
+    return loader.modules_collection
+
+
+def read(module: str, name: str) -> Code:
+    """Return what griffe has read of a public name, in the module that defines it."""
+    thing = getattr(importlib.import_module(module), name)
+    return code()[f"{thing.__module__}.{thing.__qualname__}"]
+
+
+@functools.cache
+def members(module: str, name: str) -> dict[str, Any]:
+    """Return the documented members of a public class, with those of its bases that have no entry of their own."""
+    thing = read(module, name)
+    if not isinstance(thing, griffe.Class):
+        return {}
+    entries = {read(module, name).path for module, names in public_names().items() for name in names}
+    found: dict[str, Any] = {}
+    for owner in [*reversed([base for base in thing.mro() if base.path not in entries]), thing]:
+        found |= {key: member for key, member in owner.members.items() if not member.is_alias and member.docstring}
+    shown = IMPLEMENTED if name == "TextEnv" else ()
+    return {key: member for key, member in found.items() if not key.startswith("_") or key in shown}
+
+
+@functools.cache
+def anchors() -> frozenset[str]:
+    """Return the names that a link can lead to: ``rollout``, ``EpisodeStore.append``."""
+    tops = [(module, name) for module, names in public_names().items() for name in names]
+    return frozenset({name for _, name in tops} | {f"{name}.{key}" for module, name in tops for key in members(module, name)})
+
+
+def linked(text: str, owner: str = "") -> str:
+    """Return a text whose single backticks around a public name, or a member of the class `owner`, are links."""
+
+    def link(match: re.Match[str]) -> str:
+        name = match[1]
+        target = next((target for target in (f"{owner}.{name}", name) if target in anchors() and target != owner), None)
+        return f"[`{name}`](#{target})" if target else match[0]
+
+    return re.sub(r"(?<!`)`([A-Za-z_][\w.]*)`(?!`)", link, text)
+
+
+def entry(name: str, thing: Code) -> str:
+    """Return the section of a public class or function."""
+    module = next(module for module, names in public_names().items() if name in names)
+    own = members(module, name)
+    parts = [f"### {name} {{ #{name} }}"]
+    if thing.is_class and thing.bases:
+        parts.append("Base: " + ", ".join(linked(f"`{base}`", name) for base in thing.bases))
+    if thing.is_function or ("__init__" in thing.members and "dataclass" not in thing.labels):
+        parts.append(signature(thing))
+    parts.append(description(thing, name))
+    attributes = [attribute(name, member) for member in own.values() if member.is_attribute]
+    parts += ["**Attributes**", *attributes] if attributes else []
+    for key, member in own.items():
+        if member.is_function:
+            parts += [f"#### {name}.{key} {{ #{name}.{key} }}", signature(member), description(member, name)]
+    return "\n\n".join(parts)
+
+
+def signature(thing: Any) -> str:
+    """Return a signature as a block of code; each parameter has a line if they do not fit into one."""
+    text = thing.signature()
+    if len(text) > WIDTH:
+        arguments, close, returned = text.partition("(")[2].rpartition(")")
+        parts, depth = [""], 0
+        for character in arguments:
+            depth += (character in "([{") - (character in ")]}")
+            if character == "," and not depth:
+                parts.append("")
+            else:
+                parts[-1] += character
+        text = "\n".join([text.partition("(")[0] + "(", *(f"    {part.strip()}," for part in parts), close + returned])
+    return f"```python\n{text}\n```"
+
+
+def attribute(owner: str, member: Any) -> str:
+    """Return an attribute, a field or a property: its type, its default, and the string under it."""
+    value = "" if member.value is None else str(member.value)
+    if value.startswith("field("):
+        factory, default = re.search(r"default_factory=(\w+)", value), re.search(r"default=([^,)]+)", value)
+        value = f"{factory[1]}()" if factory else default[1] if default else ""
+    line = member.name + (f": {member.annotation}" if member.annotation else "") + (f" = {value}" if value else "")
+    return f"`{line}`{{ #{owner}.{member.name} }}\n{item(description(member, owner))}"
+
+
+def description(thing: Any, owner: str) -> str:
+    """Return a docstring: its text, then what goes in, what comes out, and what is raised."""
+    parts = []
+    for section in thing.docstring.parsed if thing.docstring else ():
+        kind = section.kind.value
+        if kind == "text":
+            parts.append(as_markdown(linked(section.value, owner)))
+            continue
+        told = [(part, as_markdown(linked(part.description, owner)).strip()) for part in section.value]
+        if kind == "parameters":
+            parts += ["**Arguments**", *(f"`{part.name}`\n{item(text)}" for part, text in told)]
+        elif kind == "raises":
+            names = [", ".join(linked(f"`{name}`") for name in re.findall(r"[\w.]+", str(part.annotation))) for part, _ in told]
+            parts += ["**Raises**", *(f"{name}\n{item(text)}" for name, (_, text) in zip(names, told, strict=True))]
+        elif kind in ("returns", "yields"):
+            parts += [f"**{kind.capitalize()}**", *(text for _, text in told)]
+        else:
+            raise ValueError(f"{thing.path}: expected Args, Returns, Yields or Raises; got the section {kind!r}.")
+    return "\n\n".join(parts)
+
+
+def item(text: str) -> str:
+    """Return a text as the second half of an item of a definition list."""
+    return ":   " + textwrap.indent(text, "    ").strip()
+
+
+def as_markdown(doc: str) -> str:
+    """Return a docstring as Markdown: literals, code blocks, doctests; its headings one level lower."""
+    lines: list[str] = []
+    in_session = False
+    for line in [*doc.splitlines(), ""]:
+        if line.startswith(">>>") and not in_session:
+            lines.append("```python")
+            in_session = True
+        elif in_session and not line.strip():
+            lines.append("```")
+            in_session = False
+        if in_session:
+            lines.append(line)
+        else:
+            text = line.replace("``", "`")
+            lines.append(re.sub(r"^(#+ )", r"#\1", text.removesuffix(":") if text.endswith("::") else text))
+    return "\n".join(lines)

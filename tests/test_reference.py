@@ -1,0 +1,80 @@
+"""The reference page has every public name, each with a description."""
+
+import dataclasses
+import importlib
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("griffe")
+
+
+@pytest.fixture(scope="module")
+def reference():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(Path(__file__).parent.parent / "docs"))
+        yield importlib.import_module("reference")
+
+
+@pytest.fixture(scope="module")
+def page(reference):
+    return reference.reference_page()
+
+
+def test_every_public_name_is_described(reference, page):
+    listed = [name for names in reference.public_names().values() for name in names]
+    assert len(listed) == len(set(listed))
+    for module in reference.PACKAGES:
+        assert set(importlib.import_module(module).__all__) <= set(listed), module
+    for module, names in reference.imported_by_the_pages():
+        assert set(names) <= set(listed), module
+    for name in listed:
+        section = re.search(rf"^### {name} {{ #{name} }}\n(.*?)(?=^##|\Z)", page, re.M | re.S)[1]
+        text = re.sub(r"```.*?```|^Base:.*?$|^\*\*.*", "", section, flags=re.M | re.S)
+        assert len(text.split()) >= 3, name
+
+
+def test_every_method_and_every_field_is_described(reference, page):
+    missing = []
+    for module, names in reference.public_names().items():
+        for name in names:
+            thing = getattr(importlib.import_module(module), name)
+            if inspect.isclass(thing):
+                fields = [field.name for field in dataclasses.fields(thing)] if dataclasses.is_dataclass(thing) else []
+                methods = [key for key, value in vars(thing).items() if inspect.isfunction(value) and not key.startswith("_")]
+                own = {*fields, *methods, *getattr(thing, "_fields", ())} & reference.read(module, name).members.keys()
+                missing += sorted(f"{name}.{key}" for key in own - reference.members(module, name).keys())
+    assert missing == []
+    assert "`environment: Mapping[str, Any]`{ #Episode.environment }\n:   The environment's id" in page
+
+
+def test_names_in_backticks_lead_to_their_entry(reference):
+    assert reference.linked("see `rollout`, ``rollout`` and `unknown`") == "see [`rollout`](#rollout), ``rollout`` and `unknown`"
+    assert reference.linked("`encode` of `TextSpec`", "TextSpec") == "[`encode`](#TextSpec.encode) of `TextSpec`"
+
+
+def test_members_of_a_base_without_an_entry_are_shown(reference, page):
+    assert "#### EpisodeStore.append { #EpisodeStore.append }\n\n```python\nappend(" in page
+    assert "decide" not in reference.members("gym_text_policies", "Agent")
+    assert "_start" in reference.members("gym_text", "TextEnv") and "_facts" not in reference.members("gym_text", "TextEnv")
+
+
+def test_a_long_signature_has_a_line_for_each_parameter(page):
+    assert (
+        "rollout(\n    make_env: MakeEnv,\n    policy: Policy,\n    seeds: Iterable[int],\n    *,\n    workers: int = 1,\n" in page
+    )
+
+
+def test_arguments_and_errors_are_lists(page):
+    assert "**Arguments**\n\n`make_env`\n:   Makes an environment, without the policy's wrappers." in page
+    assert "**Raises**\n\n[`UsageError`](#UsageError)\n:   If" in page
+
+
+def test_a_docstring_becomes_markdown(reference):
+    doc = "One.\n\n## Heading\n\n>>> f()\n1\n\nAs ``x``::\n\n    block\n\n>>> g()\n2"
+    assert reference.as_markdown(doc).split("\n") == [
+        *("One.", "", "### Heading", "", "```python", ">>> f()", "1", "```", "", "As `x`:", "", "    block", ""),
+        *("```python", ">>> g()", "2", "```", ""),
+    ]
