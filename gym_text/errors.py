@@ -79,10 +79,11 @@ class PolicyError(EpisodeError):
     """The policy, or the provider of its model, failed to decide."""
 
 
-def unknown_choice(what: str, value: object, choices: Iterable[str]) -> UsageError:
-    """Return the error for a value that is not among the choices; it names the nearest ones."""
+def unknown_choice(what: str, value: object, choices: Iterable[str], *, preferred: Iterable[str] = ()) -> UsageError:
+    """Return the error for a value that is not among the choices; it names the nearest ones, those of `preferred` first."""
     choices = list(choices)
-    near = difflib.get_close_matches(str(value), choices, n=3)
+    near = [close for known in (list(preferred), choices) for close in difflib.get_close_matches(str(value), known, n=3)]
+    near = list(dict.fromkeys(near))[:3]
     hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
     shown = ", ".join(map(repr, choices[:12])) + (f", … ({len(choices)} in all)" if len(choices) > 12 else "")
     return UsageError(f"{what}: expected one of {shown}; got {value!r}.{hint}")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, Literal, NoReturn
 
-from gym_text.errors import GymTextError, import_extra, unknown_choice
+from gym_text.errors import GymTextError, check_choice, import_extra, unknown_choice
 from gym_text_policies.commands.options import add_fields
 from gym_text_policies.experiments.settings import read_settings
 from gym_text_policies.training.processes import is_first
@@ -42,6 +42,58 @@ class Command:
         module = importlib.import_module(self.module)
         return getattr(module, self.config), getattr(module, self.function)
 
+
+EXAMPLES = {
+    "envs": (
+        "gym-text envs",
+        "gym-text envs cooking",
+    ),
+    "play": (
+        "gym-text play CookingWorldText-v0",
+        "gym-text play 'BabyAIText-v0?task=goto' --seed 3",
+    ),
+    "bench": (
+        "gym-text bench --models smollm2 --environments 'BabyAIText-v0?task=goto' --llm-seeds 10",
+        "gym-text bench --models my_policies:Mine sb3:ppo.zip --baselines random gold",
+    ),
+    "report": (
+        "gym-text report runs/policies",
+    ),
+    "run": (
+        "gym-text run experiment.yaml",
+        "gym-text run experiment.yaml --set agent.model=smollm2 experiment.num_runs=3",
+    ),
+    "collect": (
+        "gym-text collect --environments 'BabyAIText-v0?task=goto' --episodes 100",
+        "gym-text collect --policy smollm2 --threshold 0.9 --folder runs/own",
+    ),
+    "sft": (
+        "gym-text sft --data runs/data/rows",
+        "gym-text sft --data runs/data/rows --dev-environments 'BabyAIText-v0?task=goto' --epochs 2",
+    ),
+    "dagger": (
+        "gym-text dagger --adapter runs/sft/adapter --data runs/data/rows --rounds 2",
+    ),
+    "search": (
+        "gym-text search --environment MountainCarContinuousLLM-v0 --optimiser cma",
+    ),
+    "aggrevate": (
+        "gym-text aggrevate --adapter adapters/cookingworld-sft --iterations 10",
+    ),
+    "average": (
+        "gym-text average --adapters runs/a/adapter runs/b/adapter",
+    ),
+    "ppo": (
+        "gym-text ppo --adapter adapters/babyai-sft --environments 'BabyAIText-v0?task=goto' --iterations 20",
+    ),
+    "export": (
+        "gym-text export --data runs/data/rows --file tuning.jsonl",
+    ),
+    "completion": (
+        "gym-text completion bash",
+    ),
+}
+"""What stands below the options of each command; every line works as it is printed, once what it names is there."""
 
 COMMANDS = {
     "envs": Command("list the environments", "gym_text_policies.commands.envs", "EnvsConfig"),
@@ -92,6 +144,17 @@ def complete(config: CompletionConfig) -> str:
     return str(shtab.complete(make_parser(COMMANDS), config.shell))
 
 
+class _HelpFormatter(argparse.HelpFormatter):
+    """Fills paragraphs, but leaves what follows the options as it is."""
+
+    RAW = "Examples:\n"
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if text.startswith(self.RAW):
+            return text
+        return "\n\n".join(super(_HelpFormatter, self)._fill_text(part, width, indent) for part in text.split("\n\n"))
+
+
 class _Parser(argparse.ArgumentParser):
     """A parser that names the command or option that was probably meant."""
 
@@ -100,6 +163,11 @@ class _Parser(argparse.ArgumentParser):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings, allow_abbrev=False)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and action.dest != "command":
+            check_choice(action.dest, value, list(action.choices))
+        super()._check_value(action, value)
 
     def error(self, message: str) -> NoReturn:
         if message.startswith("argument COMMAND: invalid choice: "):
@@ -126,9 +194,10 @@ def make_parser(loaded: Sequence[str] | dict[str, Command] = ()) -> argparse.Arg
             continue
         config, _ = command.load()
         text = str(config.__doc__).replace("%", "%%")
-        more = config.more_help() if hasattr(config, "more_help") else None
-        form = argparse.RawDescriptionHelpFormatter if more else argparse.HelpFormatter
-        own = commands.add_parser(name, help=command.help, description=text, epilog=more, formatter_class=form)
+        more = "\n\n" + config.more_help() if hasattr(config, "more_help") else ""
+        examples = "\n".join(f"  {line}" for line in EXAMPLES[name])
+        epilog = f"{_HelpFormatter.RAW}{examples}{more}".replace("%", "%%")
+        own = commands.add_parser(name, help=command.help, description=text, epilog=epilog, formatter_class=_HelpFormatter)
         if command.file:
             own.add_argument(_FILE, nargs="?", default=argparse.SUPPRESS, metavar="CONFIG", help=command.file)
         add_fields(own, config)

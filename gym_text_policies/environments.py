@@ -46,7 +46,7 @@ def parse_environment(name: str) -> tuple[str, dict[str, Any]]:
         except ImportError as error:
             raise UsageError(f"environment {name!r}: expected a module that registers it before the colon; {error}.") from error
     if bare not in gym.registry:
-        raise unknown_choice("environment", env_id, [known for known, spec in gym.registry.items() if _speaks(spec)])
+        raise unknown_environment(env_id)
     arguments: dict[str, Any] = {}
     for pair in query.split("&") if query else ():
         key, equals, value = pair.partition("=")
@@ -148,8 +148,13 @@ def spec_of(record: Mapping[str, Any]) -> EnvSpec:
                 "Call from the folder in which the module lies."
             ) from error
     if record["id"] not in gym.registry:
-        raise unknown_choice("environment", record["id"], playable_ids(gymnasium=True))
+        raise unknown_environment(record["id"])
     return gym.registry[record["id"]]
+
+
+def unknown_environment(env_id: str) -> UsageError:
+    """Return the error for an id that is not registered; our own ids come first."""
+    return unknown_choice("environment", env_id, playable_ids(gymnasium=True), preferred=playable_ids(gymnasium=False))
 
 
 def takes(environment: str, argument: str) -> bool:

@@ -1,6 +1,8 @@
 """The command line as a whole."""
 
 import os
+import re
+import shlex
 import subprocess
 import sys
 from importlib.metadata import version
@@ -210,3 +212,31 @@ def test_a_server_without_the_model_ends_a_command_before_anything_is_played(tmp
             assert played(tmp_path, server, *words.format("wrong").split()).returncode == 2
             done = played(tmp_path, server, *words.format("m").split())  # the folder is not the wrong model's
             assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("line", [line for lines in cli.EXAMPLES.values() for line in lines])
+def test_examples_of_the_help_are_commands_that_exist(line, capsys):
+    program, name, *words = shlex.split(line)
+    assert program == "gym-text" and line in cli.EXAMPLES[name]
+    given = vars(cli.make_parser([name]).parse_args([name, *words]))
+    kind, _ = cli.COMMANDS[given.pop("command")].load()
+    kind(**given)
+    with pytest.raises(SystemExit):
+        cli.main([name, "--help"])
+    assert line in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_help_names_choices_and_says_none_of_what_is_empty(name, capsys):
+    with pytest.raises(SystemExit):
+        cli.main([name, "--help"])
+    told = capsys.readouterr().out
+    assert not re.search(r"Default: *\.(\s|$)|\bstr\b|\bint\b|\bfloat\b", told)
+    first = " ".join(str(cli.COMMANDS[name].load()[0].__doc__).split("\n\n")[0].split())
+    assert first.endswith(".") and first.split()[0] not in ("What", "Who", "Which", "Settings")
+
+
+def test_a_choice_that_does_not_exist_is_one_line_with_the_nearest(capsys):
+    assert cli.main(["sft", "--precision", "bfloat"]) == 2
+    told = capsys.readouterr().err
+    assert "precision: expected one of 'float32', 'bfloat16'; got 'bfloat'. Did you mean 'bfloat16'?" in told and told.count("\n") == 1

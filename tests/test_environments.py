@@ -40,3 +40,8 @@ def test_an_environment_is_made_by_its_name_whose_arguments_come_first():
         environment_maker("BabyAIText-v0?num_dist=2")
     with pytest.raises(UsageError, match="num_dists: expected an integer"):
         environment_maker("BabyAIText-v0?task=goto&num_dists=two")()
+
+
+def test_a_misspelt_id_is_told_of_our_own_first():
+    with pytest.raises(UsageError, match="Did you mean 'MountainCarContinuousLLM-v0' or 'MountainCarContinuous-v0'"):
+        parse_environment("MountainCarContinuousLM-v0")

@@ -26,7 +26,7 @@ def add_fields(parser: argparse.ArgumentParser, config: type[Any]) -> None:
         text = docs.get(field.name, "")
         if default is not dataclasses.MISSING and default is not None:
             text += f" Default: {_shown(default)}."
-        arguments = _arguments(hints[field.name]) | {"help": text.replace("%", "%%"), "default": argparse.SUPPRESS}
+        arguments = _arguments(field.name, hints[field.name]) | {"help": text.replace("%", "%%"), "default": argparse.SUPPRESS}
         if default is dataclasses.MISSING or field.metadata.get("positional"):
             several = arguments.get("nargs") == "*"
             optional = default is not dataclasses.MISSING
@@ -41,26 +41,27 @@ def add_fields(parser: argparse.ArgumentParser, config: type[Any]) -> None:
 def _shown(default: Any) -> str:
     if isinstance(default, tuple):
         return " ".join(map(str, default)) or "none"
-    return str(default)
+    return str(default) or "none"
 
 
-def _arguments(hint: Any) -> dict[str, Any]:
-    """Return what `add_argument` is told of a type."""
+def _arguments(name: str, hint: Any) -> dict[str, Any]:
+    """Return what `add_argument` is told of a field."""
     if hint is bool:
         return {"action": argparse.BooleanOptionalAction}
     if get_origin(hint) is tuple:
-        return _arguments(get_args(hint)[0]) | {"nargs": "*", "action": _AsTuple}
+        return _arguments(name.removesuffix("s"), get_args(hint)[0]) | {"nargs": "*", "action": _AsTuple}
     if get_origin(hint) in (dict, Mapping):
         return {"nargs": "*", "action": _AsMapping, "metavar": "KEY=VALUE"}
     if get_origin(hint) is Literal and all(isinstance(choice, str) for choice in get_args(hint)):
-        return {"choices": get_args(hint)}
-    return {"type": _reader(hint), "metavar": "|".join(_name(m) for m in members_of(hint) if m is not type(None))}
+        return {"choices": get_args(hint), "metavar": f"{{{','.join(filter(None, get_args(hint)))}}}"}
+    return {"type": _reader(hint), "metavar": "|".join(_shape(name, m) for m in members_of(hint) if m is not type(None))}
 
 
-def _name(member: Any) -> str:
+def _shape(name: str, member: Any) -> str:
+    """Return what help shows for a value of a type."""
     if get_origin(member) is Literal:
         return "|".join(map(str, get_args(member)))
-    return str(getattr(member, "__name__", member))
+    return {int: "N", float: "X", bool: "true|false"}.get(member, name.upper())
 
 
 def _reader(hint: Any) -> Callable[[str], Any]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, Literal
 
 from gym_text.errors import UsageError, check_choice, check_int, import_extra
 from gym_text.text_env import has_expert
@@ -18,7 +18,7 @@ from gym_text_policies.engines.options import PlayOptions
 from gym_text_policies.environments import environment_maker, parse_environment
 from gym_text_policies.experiments.play_missing import ProgressBar, Series, check_some_played, play_missing, stored
 from gym_text_policies.experiments.variants import Variant, read_variants
-from gym_text_policies.policies.config import MODES, WITHOUT_MODEL, PolicyConfig, PromptOptions
+from gym_text_policies.policies.config import MODES, WITHOUT_MODEL, Mode, PolicyConfig, PromptOptions
 from gym_text_policies.report.table import NOTES, labels, markdown, row
 from gym_text_policies.store import EpisodeStore, write_atomically
 
@@ -33,7 +33,7 @@ _PACKAGES = (
 
 @dataclass(frozen=True)
 class BenchConfig(PlayOptions, PromptOptions):
-    """What to play; each field is an option of the command line."""
+    """Play policies in environments, and make one table of the results; a second run goes on from the first."""
 
     folder: str = "runs/policies"
     """Run folder: episodes, tables, configuration. A second run goes on from what is there."""
@@ -42,14 +42,14 @@ class BenchConfig(PlayOptions, PromptOptions):
     models: tuple[str, ...] = ("smollm2",)
     """Who plays: smollm2, hf:OWNER/NAME, a folder, openai:MODEL, ollama:MODEL, tensorzero:FUNCTION; module:Name (a policy of your
     own), sb3:FILE (of stable-baselines3), a policy.json, random, gold, controller."""
-    modes: tuple[str, ...] = ("text", "choose")
+    modes: tuple[Mode, ...] = ("text", "choose")
     """How a language model answers, text, json or choose: each is a row."""
     variants: str = ""
     """A YAML file of rows in place of models x modes: name -> settings of a policy, model among them, and seeds, should the
     row have others than llm_seeds."""
-    baselines: tuple[str, ...] = ("random", "gold", "controller")
+    baselines: tuple[Literal["random", "gold", "controller", "none"], ...] = ("random", "gold", "controller")
     """Rows that are added where the environment has them: random, gold (its expert), controller; none adds no row."""
-    fold: str = "test"
+    fold: Literal["train", "dev", "test", "none"] = "test"
     """Seeds of which fold: train, dev or test; none leaves it at the environment's default."""
     first_seed: int = 0
     """Seed of each row's first episode; the others follow it."""

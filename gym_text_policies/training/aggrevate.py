@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AggreVaTeConfig(OnPolicyConfig):
-    """What is played, and how it is learnt from; for TextWorldExpress's games, whose expert counts its steps."""
+    """Teach a language model what each action costs, by an expert that counts its steps: in TextWorldExpress's games."""
 
     folder: str = "runs/aggrevate"
     """Run folder: checkpoints, metrics.jsonl, and at the end the adapter. A run that was stopped goes on."""

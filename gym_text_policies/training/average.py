@@ -19,7 +19,7 @@ from gym_text_policies.training.lora import environment_record, write_adapter
 
 @dataclass(frozen=True)
 class AverageConfig:
-    """Which adapters to average, and where to write the mean."""
+    """Take the mean of adapters that were trained on from one another."""
 
     adapters: tuple[str, ...] = ()
     """Two or more adapters that were trained on from one another: folders, or adapters/NAME."""

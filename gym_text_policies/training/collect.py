@@ -18,7 +18,7 @@ import shutil
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from gym_text.errors import UsageError, check_choice, check_int
 from gym_text.text_env import check_expert
@@ -39,7 +39,7 @@ THRESHOLDS = ("progression", "return")
 
 @dataclass(frozen=True)
 class CollectConfig(PlayOptions, PromptOptions):
-    """Who plays which environments, and which answers become training data."""
+    """Play the train fold, and make training data of the answers that are good enough."""
 
     folder: str = "runs/data"
     """Run folder: the episodes (a run that was stopped goes on), and the dataset in ``rows``."""
@@ -59,11 +59,11 @@ class CollectConfig(PlayOptions, PromptOptions):
     """Probability that the expert's action is played in place of a language model's; for labels of the expert."""
     noise: float = 0.0
     """Probability that a random action is played in place of the player's; the expert's is learnt."""
-    labels: str = ""
+    labels: Literal["", "own", "expert"] = ""
     """Whose answers are learnt: expert (in every state) or own (the player's). Default: own; with noise or expert_share, expert."""
     threshold: float = 0.7
     """Least progression or return of a policy's own episodes that count; the expert's own count if they are won."""
-    threshold_on: str = "progression"
+    threshold_on: Literal["progression", "return"] = "progression"
     """What the threshold applies to: progression (1 if won, else the last score) or return."""
     push_to: str = ""
     """Repository of the hub to which the dataset is uploaded as well."""

@@ -15,16 +15,17 @@ from pathlib import Path
 from gym_text.errors import UsageError, check_choice, check_int
 from gym_text_policies.backends.local.models import read_adapter
 from gym_text_policies.training.collect import CollectConfig, collect
-from gym_text_policies.training.lora import PRECISIONS
+from gym_text_policies.training.lora import PRECISIONS, Precision
 from gym_text_policies.training.rows import Row, policy_of, read_rows
 from gym_text_policies.training.sft import SFTConfig, sft
+from gym_text_policies.training.trackers import Tracker, check_tracker
 
 _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class DAggerConfig:
-    """Who learns in which environments, for how many rounds."""
+    """Let a tuned model play, and teach it what its expert says in every state that it reaches, in rounds (DAgger)."""
 
     folder: str = "runs/dagger"
     """Run folder: each round's data and adapter."""
@@ -58,13 +59,13 @@ class DAggerConfig:
     """Episodes of each of them."""
     batch: int = 8
     """Episodes that run at once."""
-    report_to: str = "none"
-    """Where else metrics go; see gym-text sft."""
+    report_to: Tracker = "none"
+    """Where else metrics go."""
     seed: int = 0
     """Seed of everything that is drawn at random."""
     interchangeable: tuple[str, ...] = ()
     """Names that are exchanged with each other in each row; see gym-text sft."""
-    precision: str = "float32"
+    precision: Precision = "float32"
     """Precision of products and of the base's weights in learning: float32 or bfloat16; see gym-text sft."""
     compiled: bool = False
     """Compile the model's layers for learning; see gym-text sft."""
@@ -73,6 +74,7 @@ class DAggerConfig:
         check_int("rounds", self.rounds, 1, 1000)
         check_int("episodes", self.episodes, 1, 1_000_000)
         check_choice("precision", self.precision, PRECISIONS)
+        check_tracker(self.report_to)
         if not 0 <= self.expert_share <= 1:
             raise UsageError(f"expert_share: expected a probability; got {self.expert_share!r}.")
 

@@ -18,7 +18,7 @@ _OVER = ("succeeded", "failed", "cancelled")
 
 @dataclass(frozen=True)
 class ExportConfig:
-    """Which dataset to export, and whether to submit it."""
+    """Write training data in OpenAI's fine-tuning format, and submit it if a model is named."""
 
     data: str = "runs/data/rows"
     """Dataset of gym-text collect: a folder, or hf:OWNER/NAME of the hub."""

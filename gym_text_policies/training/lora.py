@@ -14,7 +14,7 @@ import sys
 import types
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from gym_text.errors import UsageError, import_extra
 from gym_text_policies.backends.local.models import CONFIG, RECORD, WEIGHTS, Source, adapter_folder, load_model, read_adapter
@@ -24,7 +24,8 @@ from gym_text_policies.training.processes import process_count
 if TYPE_CHECKING:
     from gym_text_policies.backends.local.transformers import TransformersBackend
 
-PRECISIONS = ("float32", "bfloat16")
+Precision = Literal["float32", "bfloat16"]
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
 
 def load_base(name: str, *, four_bit: bool = False) -> tuple[Any, Any]:

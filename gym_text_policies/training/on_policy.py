@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gym_text.errors import UsageError, check_choice, check_int, import_extra
 from gym_text.text_env import Expert
@@ -27,9 +27,10 @@ from gym_text_policies.records import Episode
 from gym_text_policies.rollout import MakeEnv
 from gym_text_policies.training.checkpoints import State, load_checkpoint, replace_folder, save_checkpoint, save_weights
 from gym_text_policies.training.dev_fold import play_dev_fold
-from gym_text_policies.training.lora import PRECISIONS, environment_record, load_weights, save_adapter
-from gym_text_policies.training.processes import add_gradients, gather, is_first, own_share
+from gym_text_policies.training.lora import PRECISIONS, Precision, environment_record, load_weights, save_adapter
+from gym_text_policies.training.processes import add_gradients, gather, is_first, own_share, process_count
 from gym_text_policies.training.rows import prompt_record, trained_as
+from gym_text_policies.training.trackers import Tracker, check_tracker, start_tracker
 
 if TYPE_CHECKING:
     import torch
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from gym_text_policies.training.sequences import Conversation, Segment
 
 _logger = logging.getLogger(__name__)
-FREE = ("folder", "iterations", "tokens_per_pass", "compiled")
+FREE = ("folder", "iterations", "tokens_per_pass", "compiled", "report_to")
 """Settings that may change when a run is continued."""
 
 
@@ -91,16 +92,19 @@ class OnPolicyConfig(PromptOptions):
     """Iterations between plays of the dev fold; the adapter with the highest success is kept. 0: never, the last one is."""
     dev_episodes: int = 20
     """Episodes of each environment there."""
-    precision: str = "float32"
+    precision: Precision = "float32"
     """Precision of products and of the base's weights in learning: float32, or bfloat16, as in gym-text sft. Play is in float32."""
     compiled: bool = False
     """Compile the model's layers, as in gym-text sft."""
+    report_to: Tracker = "none"
+    """Where else the metrics of each iteration go."""
     seed: int = 0
     """Seed of everything that is drawn at random."""
 
     def __post_init__(self) -> None:
         check_no_fold("environments", self.environments, "train")
         check_choice("precision", self.precision, PRECISIONS)
+        check_tracker(self.report_to)
         if self.interchangeable:
             Names(self.interchangeable)
         for name in ("iterations", "episodes", "batch", "epochs", "episodes_per_step", "tokens_per_pass", "dev_episodes"):
@@ -201,6 +205,8 @@ def update_policy(
     from gym_text_policies.training.sequences import passes
 
     generator = torch.Generator().manual_seed(config.seed * 1_000_003 + state.iteration)
+    decisions_in_all = config.epochs * sum(len(segment.rows) for episode in segments for segment in episode)
+    bar = part_of_iteration("Learning", decisions_in_all // process_count())
     for _ in range(config.epochs):
         sums: list[dict[str, float]] = []
         norms: list[float] = []
@@ -212,11 +218,13 @@ def update_policy(
                 found = losses(group)
                 loss = found["policy_loss"] + state.kl_weight * found.get("kl", 0.0) - config.entropy_weight * found["entropy"]
                 (loss / decisions).backward()  # type: ignore[no-untyped-call]
+                bar.update(sum(len(segment.rows) for segment in group))
                 sums.append({name: float(value.detach()) for name, value in found.items()})
             add_gradients(actor.parameters)
             norms.append(float(torch.nn.utils.clip_grad_norm_(actor.parameters, config.max_norm)))
             optimizer.step()
             optimizer.zero_grad()
+    bar.close()
     sums = gather(sums)
     decisions = sum(len(segment.rows) for episode in segments for segment in episode)
     means = {name: sum(found[name] for found in sums) / decisions for name in sums[0]}
@@ -237,8 +245,11 @@ def iterations(config: OnPolicyConfig, actor: Actor, optimizer: torch.optim.Opti
         raise UsageError(f"folder: expected one that all processes see; {config.folder} has other checkpoints for some.")
     missing = range(state.iteration, config.iterations)
     tqdm = import_extra("tqdm", "bench").tqdm
+    log = start_tracker(config.report_to if is_first() else "none", config.folder, dataclasses.asdict(config))
     for _ in tqdm(missing, initial=state.iteration, total=config.iterations, desc="Iterations", disable=not is_first()):
         yield state
+        if is_first():
+            log(_lines(config)[-1], state.iteration)
 
 
 class Stopwatch:
@@ -297,6 +308,18 @@ def _dev_success(config: OnPolicyConfig, actor: Actor, state: State) -> float:
     return success
 
 
+def part_of_iteration(what: str, total: int) -> Any:
+    """Return a bar on the terminal for a part of an iteration, which counts to `total` and says how long it will take."""
+    tqdm = import_extra("tqdm", "bench").tqdm
+    layout = "{desc}: {percentage:.0f} %|{bar}| [{elapsed} so far, {remaining} left]"
+    return tqdm(total=total, desc=what, leave=False, bar_format=layout, disable=None if is_first() else True)
+
+
+def _lines(config: OnPolicyConfig) -> list[dict[str, float]]:
+    """Return the metrics of all iterations."""
+    return [json.loads(line) for line in (Path(config.folder) / "metrics.jsonl").read_text("utf-8").splitlines()]
+
+
 def finish(algorithm: str, config: OnPolicyConfig, actor: Actor) -> Path:
     """Save the adapter that was best in the dev fold, or else the last, with how it was made; return its folder."""
     result, best = Path(config.folder) / "adapter", Path(config.folder) / "best"
@@ -304,7 +327,7 @@ def finish(algorithm: str, config: OnPolicyConfig, actor: Actor) -> Path:
         if best.exists():
             load_weights(actor.model, best)
         shutil.rmtree(result, ignore_errors=True)  # this run's own, after fewer iterations
-        lines = [json.loads(line) for line in (Path(config.folder) / "metrics.jsonl").read_text("utf-8").splitlines()]
+        lines = _lines(config)
         made_by = {algorithm: dataclasses.asdict(config), "ran_on": environment_record()}
         save_adapter(actor.model, result, {**prompt_record(config.prompting), "made_by": made_by, "curve": lines})
     gather([None])  # no process returns before the adapter is there

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PPOConfig(OnPolicyConfig):
-    """What is played, and how it is learnt from."""
+    """Let a language model learn from its own episodes by their rewards, by PPO with LoRA over the actions that can be said."""
 
     folder: str = "runs/ppo"
     """Run folder: checkpoints, metrics.jsonl, and at the end the adapter. A run that was stopped goes on."""

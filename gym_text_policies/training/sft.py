@@ -14,11 +14,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import shutil
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from gym_text.errors import UsageError, check_choice, check_int, import_extra
 from gym_text_policies.backends.local.models import read_adapter
@@ -27,6 +28,7 @@ from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.training.dev_fold import play_dev_fold
 from gym_text_policies.training.lora import (
     PRECISIONS,
+    Precision,
     add_lora,
     compile_layers,
     environment_record,
@@ -39,16 +41,17 @@ from gym_text_policies.training.lora import (
 )
 from gym_text_policies.training.processes import claim, gather, is_first, own_share, process_count
 from gym_text_policies.training.rows import Row, exchange_names, policy_of, prompt_record, read_rows
+from gym_text_policies.training.trackers import Tracker, check_tracker
 
 _logger = logging.getLogger(__name__)
 SCHEDULES = ("cosine", "constant", "linear")
-_FREE = ("folder", "log_steps", "report_to", "merge_to", "push_to", "rows_per_pass", "compiled")
+_FREE = ("folder", "max_steps", "log_steps", "report_to", "merge_to", "push_to", "rows_per_pass", "compiled")
 """Settings that may change when a run is continued."""
 
 
 @dataclass(frozen=True)
 class SFTConfig:
-    """What is learnt, and how; the defaults are for the embedded model."""
+    """Teach a language model the answers of a dataset, by supervised fine-tuning with LoRA."""
 
     data: tuple[str, ...] = ("runs/data/rows",)
     """Datasets of gym-text collect: folders, or hf:OWNER/NAME of the hub."""
@@ -64,14 +67,14 @@ class SFTConfig:
     """A new adapter's updates are scaled by alpha / rank."""
     learning_rate: float = 5e-4
     """Highest learning rate."""
-    schedule: str = "cosine"
+    schedule: Literal["cosine", "constant", "linear"] = "cosine"
     """Learning rate after the warm-up: cosine (to 0), linear (to 0) or constant."""
     warmup: int = 5
     """Steps in which the learning rate rises from 0."""
     epochs: float = 1.0
     """How often each row is read."""
     max_steps: int = 0
-    """Steps of the optimiser after which to end; 0: when all epochs are done."""
+    """Steps of the optimiser after which to end; 0: when all epochs are done. A run that is done goes on if this is raised."""
     rows_per_step: int = 8
     """Conversations in one step of the optimiser."""
     rows_per_pass: int = 2
@@ -91,9 +94,9 @@ class SFTConfig:
     """Steps of the optimiser from one checkpoint to the next."""
     log_steps: int = 1
     """Steps from one line of the log to the next."""
-    report_to: str = "none"
-    """Where else metrics go: none, tensorboard, or any other that transformers knows."""
-    precision: str = "float32"
+    report_to: Tracker = "none"
+    """Where else metrics go."""
+    precision: Precision = "float32"
     """Precision of products and of the base's weights: float32, or bfloat16 (autocast; trained weights stay float32). bfloat16 is
     faster where the processor multiplies it in hardware: GPUs, CPUs with AMX."""
     compiled: bool = False
@@ -111,6 +114,7 @@ class SFTConfig:
         check_no_fold("dev_environments", self.dev_environments, "dev")
         check_choice("schedule", self.schedule, SCHEDULES)
         check_choice("precision", self.precision, PRECISIONS)
+        check_tracker(self.report_to)
         for name in ("rank", "rows_per_step", "rows_per_pass", "dev_episodes", "save_steps", "log_steps"):
             check_int(name, getattr(self, name), 1, 1_000_000)
         for name in ("max_steps", "warmup", "seed"):
@@ -132,8 +136,11 @@ def sft(config: SFTConfig, rows: Sequence[Row] | None = None) -> Path:
         UsageError: If the data or the run folder do not fit; nothing is overwritten.
     """
     result = Path(config.folder) / "adapter"
-    if result.exists():
-        raise UsageError(f"{config.folder}: expected a run that is not done; {result} is there already. Name another folder.")
+    if result.exists() and config.max_steps <= (done := _steps_done(config.folder)):
+        raise UsageError(
+            f"{config.folder}: expected a run that is not done; {result} is there already, of {done} steps. "
+            f"Name another folder, or let it go on by max_steps above {done}."
+        )
     rows = list(rows) if rows is not None else [row for source in config.data for row in read_rows(source)]
     policy = policy_of(rows)
     record = prompt_record(policy)  # read now: the template may change while the run goes on
@@ -144,6 +151,7 @@ def sft(config: SFTConfig, rows: Sequence[Row] | None = None) -> Path:
         trainer = _trainer(config, model, tokenizer, rows, policy)
         trainer.train(resume_from_checkpoint=last_checkpoint(config.folder))
         if is_first():
+            shutil.rmtree(result, ignore_errors=True)  # this run's own, after fewer steps
             made_by = {"sft": dataclasses.asdict(config), "data": _origin(rows), "ran_on": environment_record()}
             save_adapter(model, result, {**record, "made_by": made_by, "curve": _curve(trainer.state.log_history)})
             if config.merge_to:
@@ -177,6 +185,12 @@ def last_checkpoint(folder: str | Path) -> str | None:
             ) from None
         return str(path)
     return None
+
+
+def _steps_done(folder: str | Path) -> int:
+    """Return the steps of a run's newest checkpoint."""
+    checkpoint = last_checkpoint(folder)
+    return int(Path(checkpoint).name.partition("-")[2]) if checkpoint else 0
 
 
 def _load(config: SFTConfig) -> tuple[Any, Any]:

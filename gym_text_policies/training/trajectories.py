@@ -15,8 +15,8 @@ from gym_text_policies.prompts import Prompt
 from gym_text_policies.records import Decision, Episode
 from gym_text_policies.rollout import rollout
 from gym_text_policies.training.checkpoints import State
-from gym_text_policies.training.on_policy import OnPolicyConfig
-from gym_text_policies.training.processes import gather, own_share
+from gym_text_policies.training.on_policy import OnPolicyConfig, part_of_iteration
+from gym_text_policies.training.processes import gather, own_share, process_count
 from gym_text_policies.training.rows import prompts_of, training_prompt
 
 if TYPE_CHECKING:
@@ -105,16 +105,22 @@ def play(config: OnPolicyConfig, actor: Actor, state: State) -> list[Trajectory]
     prompt, player = training_prompt(config.prompting), actor.player()
     options = dataclasses.replace(config.prompting, temperature=config.temperature).given
     trajectories: list[Trajectory] = []
+    bar = part_of_iteration("Playing", config.episodes // process_count())
     for place, name in enumerate(config.environments):
         count = len(range(place, config.episodes, len(config.environments)))
         make_env = config.env_maker(name)
         env = make_env()
         policy = load_policy(player, env, seed=config.seed, **options)
         seeds = own_share(range(state.seed, state.seed + count))
-        played = gather([episode for episode in rollout(make_env, policy, seeds, batch=config.batch) if episode.error is None])
+        own = []
+        for episode in rollout(make_env, policy, seeds, batch=config.batch):
+            bar.update()
+            own += [episode] if episode.error is None else []
+        played = gather(own)
         for episode in sorted(played, key=lambda episode: episode.seed):
             trajectories.append(Trajectory.of(config, name, episode, text_spec(env), prompt, actor.tokenizer))
         env.close()
+    bar.close()
     if not trajectories:
         raise UsageError(f"environments: expected episodes that can be played; all {config.episodes} ended in an error.")
     state.seed += -(-config.episodes // len(config.environments))

@@ -45,7 +45,7 @@ def smollm2_folder() -> Path:
     folder = user_cache_path("gym-text") / f"smollm2-135m-instruct-{version(_WHEEL)}"
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
-        _logger.info("Converting the embedded model; this takes about 15 seconds, once.")
+        _logger.warning("smollm2: its first use converts the embedded model, once; that takes 15 to 60 seconds.")
         partial = Path(tempfile.mkdtemp(prefix="smollm2-", dir=folder.parent))
         try:
             _convert(Path(wheel.origin).parent, partial)
