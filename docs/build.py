@@ -63,7 +63,7 @@ pymdownx.superfences = {{}}
 """
 
 STYLE = """\
-/* Code wraps instead of being cut off, each line with an indent, options whole; a table scrolls within its box, and its names stay whole. */
+/* Code wraps with an indent, its options whole. A table scrolls within its box, its names whole. */
 .md-typeset pre > code { white-space: pre-wrap; overflow-wrap: anywhere; }
 .md-typeset pre > code > [id^="line-"] { display: block; padding-left: 2em; text-indent: -2em; }
 .md-typeset .whole { white-space: nowrap; }
