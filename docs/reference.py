@@ -126,8 +126,9 @@ def entry(name: str, thing: Code) -> str:
     module = next(module for module, names in public_names().items() if name in names)
     own = members(module, name)
     parts = [f"### {name} {{ #{name} }}"]
-    if thing.is_class and thing.bases:
-        parts.append("Base: " + ", ".join(linked(f"`{base}`", name) for base in thing.bases))
+    bases = [f"`{base}`" for base in getattr(thing, "bases", ()) if not str(base).startswith("_")]
+    if bases:
+        parts.append("Base: " + ", ".join(linked(base, name) for base in bases))
     if thing.is_function or ("__init__" in thing.members and "dataclass" not in thing.labels):
         parts.append(signature(thing))
     parts.append(description(thing, name))
