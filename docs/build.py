@@ -63,7 +63,7 @@ pymdownx.superfences = {{}}
 """
 
 STYLE = """\
-/* Code wraps instead of being cut off, each line with an indent, options whole; a table scrolls within its box, and its names stay whole. */
+/* Code wraps with an indent, its options whole. A table scrolls within its box, its names whole. */
 .md-typeset pre > code { white-space: pre-wrap; overflow-wrap: anywhere; }
 .md-typeset pre > code > [id^="line-"] { display: block; padding-left: 2em; text-indent: -2em; }
 .md-typeset .whole { white-space: nowrap; }
@@ -110,8 +110,7 @@ def command_line_page() -> str:
     """Return the page of all commands, from their parsers."""
     parts = [
         "# Command line\n\nMade of the code: each section is a command's `--help`.\n",
-        "Exit status: 0, 1 for a run that could not go on or had nothing but errors, 2 for a mistake of the user, "
-        "130 after Ctrl-C.\n",
+        "Exit status: 0; 1 where a run could not go on or had only errors; 2 for a mistake of the user; 130 after Ctrl-C.\n",
         'Completion: `eval "$(gym-text completion bash)"`.\n',
     ]
     for name in COMMANDS:

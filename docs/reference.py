@@ -13,7 +13,7 @@ from typing import Any
 import griffe
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("gym_text", "gym_text.wrappers", "gym_text_policies")
+PACKAGES = ("gym_text", "gym_text.wrappers", "gym_text.wrappers.vector", "gym_text_policies")
 """All of their ``__all__`` is public, and what the pages of the documentation import."""
 MORE = {
     "gym_text.spaces": ("ActionNames", "FreeText", "TextHistory"),
@@ -46,15 +46,22 @@ def reference_page() -> str:
 
 @functools.cache
 def public_names() -> dict[str, list[str]]:
-    """Return the modules to import from, and the names of each. A name stands once, an error in the errors' own module."""
+    """Return the modules to import from, and what is public in each: a name, or ``vector.History`` for the second of this name.
+
+    A thing stands once, and an error in the errors' own module.
+    """
     found = [(module, importlib.import_module(module).__all__) for module in PACKAGES]
-    homes: dict[str, str] = {}
+    labels: dict[Any, str] = {}
+    modules: dict[str, list[str]] = {}
     for module, names in [*found, *MORE.items(), *imported_by_the_pages()]:
         for name in names:
             thing = getattr(importlib.import_module(module), name)
+            if thing in labels or inspect.ismodule(thing):
+                continue
+            labels[thing] = f"{module.rpartition('.')[2]}.{name}" if name in labels.values() else name
             is_error = inspect.isclass(thing) and issubclass(thing, Exception)
-            homes.setdefault(name, ERRORS if is_error else module)
-    return {module: sorted(name for name in homes if homes[name] == module) for module in sorted(set(homes.values()))}
+            modules.setdefault(ERRORS if is_error else module, []).append(labels[thing])
+    return {module: sorted(modules[module]) for module in sorted(modules)}
 
 
 def imported_by_the_pages() -> Iterator[tuple[str, list[str]]]:
@@ -78,7 +85,7 @@ def code() -> Any:
 
 def read(module: str, name: str) -> Code:
     """Return what griffe has read of a public name, in the module that defines it."""
-    thing = getattr(importlib.import_module(module), name)
+    thing = getattr(importlib.import_module(module), name.rpartition(".")[2])
     return code()[f"{thing.__module__}.{thing.__qualname__}"]
 
 
@@ -119,8 +126,9 @@ def entry(name: str, thing: Code) -> str:
     module = next(module for module, names in public_names().items() if name in names)
     own = members(module, name)
     parts = [f"### {name} {{ #{name} }}"]
-    if thing.is_class and thing.bases:
-        parts.append("Base: " + ", ".join(linked(f"`{base}`", name) for base in thing.bases))
+    bases = [f"`{base}`" for base in getattr(thing, "bases", ()) if not str(base).startswith("_")]
+    if bases:
+        parts.append("Base: " + ", ".join(linked(base, name) for base in bases))
     if thing.is_function or ("__init__" in thing.members and "dataclass" not in thing.labels):
         parts.append(signature(thing))
     parts.append(description(thing, name))

@@ -56,9 +56,7 @@ EXAMPLES = {
         "gym-text bench --models smollm2 --environments 'BabyAIText-v0?task=goto' --llm-seeds 10",
         "gym-text bench --models my_policies:Mine sb3:ppo.zip --baselines random gold",
     ),
-    "report": (
-        "gym-text report runs/policies",
-    ),
+    "report": ("gym-text report runs/policies",),
     "run": (
         "gym-text run experiment.yaml",
         "gym-text run experiment.yaml --set agent.model=smollm2 experiment.num_runs=3",
@@ -71,27 +69,13 @@ EXAMPLES = {
         "gym-text sft --data runs/data/rows",
         "gym-text sft --data runs/data/rows --dev-environments 'BabyAIText-v0?task=goto' --epochs 2",
     ),
-    "dagger": (
-        "gym-text dagger --adapter runs/sft/adapter --data runs/data/rows --rounds 2",
-    ),
-    "search": (
-        "gym-text search --environment MountainCarContinuousLLM-v0 --optimiser cma",
-    ),
-    "aggrevate": (
-        "gym-text aggrevate --adapter adapters/cookingworld-sft --iterations 10",
-    ),
-    "average": (
-        "gym-text average --adapters runs/a/adapter runs/b/adapter",
-    ),
-    "ppo": (
-        "gym-text ppo --adapter adapters/babyai-sft --environments 'BabyAIText-v0?task=goto' --iterations 20",
-    ),
-    "export": (
-        "gym-text export --data runs/data/rows --file tuning.jsonl",
-    ),
-    "completion": (
-        "gym-text completion bash",
-    ),
+    "dagger": ("gym-text dagger --adapter runs/sft/adapter --data runs/data/rows --rounds 2",),
+    "search": ("gym-text search --environment MountainCarContinuousLLM-v0 --optimiser cma",),
+    "aggrevate": ("gym-text aggrevate --adapter adapters/cookingworld-sft --iterations 10",),
+    "average": ("gym-text average --adapters runs/a/adapter runs/b/adapter",),
+    "ppo": ("gym-text ppo --adapter adapters/babyai-sft --environments 'BabyAIText-v0?task=goto' --iterations 20",),
+    "export": ("gym-text export --data runs/data/rows --file tuning.jsonl",),
+    "completion": ("gym-text completion bash",),
 }
 """What stands below the options of each command; every line works as it is printed, once what it names is there."""
 

@@ -237,6 +237,7 @@ def test_help_names_choices_and_says_none_of_what_is_empty(name, capsys):
 
 
 def test_a_choice_that_does_not_exist_is_one_line_with_the_nearest(capsys):
-    assert cli.main(["sft", "--precision", "bfloat"]) == 2
+    assert cli.main(["collect", "--threshold-on", "retrun"]) == 2
     told = capsys.readouterr().err
-    assert "precision: expected one of 'float32', 'bfloat16'; got 'bfloat'. Did you mean 'bfloat16'?" in told and told.count("\n") == 1
+    assert "threshold_on: expected one of 'progression', 'return'; got 'retrun'. Did you mean 'return'?" in told
+    assert told.count("\n") == 1

@@ -27,11 +27,12 @@ def test_every_public_name_is_described(reference, page):
     listed = [name for names in reference.public_names().values() for name in names]
     assert len(listed) == len(set(listed))
     for module in reference.PACKAGES:
-        assert set(importlib.import_module(module).__all__) <= set(listed), module
+        assert {name for name in importlib.import_module(module).__all__ if name != "vector"} <= set(listed), module
     for module, names in reference.imported_by_the_pages():
-        assert set(names) <= set(listed), module
+        assert set(names) <= {*listed, "vector"}, module
+    assert "vector.History" in reference.public_names()["gym_text.wrappers.vector"], "which has the name of a wrapper"
     for name in listed:
-        section = re.search(rf"^### {name} {{ #{name} }}\n(.*?)(?=^##|\Z)", page, re.M | re.S)[1]
+        section = re.search(rf"^### {re.escape(name)} {{ #{re.escape(name)} }}\n(.*?)(?=^##|\Z)", page, re.M | re.S)[1]
         text = re.sub(r"```.*?```|^Base:.*?$|^\*\*.*", "", section, flags=re.M | re.S)
         assert len(text.split()) >= 3, name
 
@@ -40,7 +41,7 @@ def test_every_method_and_every_field_is_described(reference, page):
     missing = []
     for module, names in reference.public_names().items():
         for name in names:
-            thing = getattr(importlib.import_module(module), name)
+            thing = getattr(importlib.import_module(module), name.rpartition(".")[2])
             if inspect.isclass(thing):
                 fields = [field.name for field in dataclasses.fields(thing)] if dataclasses.is_dataclass(thing) else []
                 methods = [key for key, value in vars(thing).items() if inspect.isfunction(value) and not key.startswith("_")]

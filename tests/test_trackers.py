@@ -28,7 +28,7 @@ def test_none_takes_everything_and_writes_nothing(tmp_path):
 
 @pytest.mark.parametrize("config", [SFTConfig, PPOConfig])
 def test_an_unknown_tracker_and_one_that_is_not_installed_are_said_at_once(config):
-    with pytest.raises(UsageError, match="report_to: expected one of 'none', 'tensorboard'.*Did you mean 'tensorboard'"):
+    with pytest.raises(UsageError, match=r"report_to: expected one of 'none', 'tensorboard'.*Did you mean 'tensorboard'"):
         config(report_to="tensorbord")
     with pytest.raises(MissingDependencyError, match="Run: pip install clearml"):
         config(report_to="clearml")
