@@ -26,7 +26,6 @@ from gym_text_policies.training.trajectories import play
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),
-    pytest.mark.filterwarnings("ignore:.*:FutureWarning", "ignore:.*:DeprecationWarning"),
 ]
 GAME = "CookingWorldText-v0?num_locations=1&num_ingredients=1&max_episode_steps=2"
 

@@ -7,8 +7,6 @@ from gym_text import UsageError
 from gym_text_policies.training.actor_critic import Actor, ActorCritic
 from gym_text_policies.training.checkpoints import State, load_checkpoint, replace_folder, save_checkpoint
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*:FutureWarning", "ignore:.*:DeprecationWarning")
-
 
 def stepped(actor, parameters, steps=1):
     """Return an optimiser that has changed all parameters."""

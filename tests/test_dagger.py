@@ -18,7 +18,6 @@ from gym_text_policies.training.sft import SFTConfig, sft
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),
-    pytest.mark.filterwarnings("ignore:.*:FutureWarning", "ignore:.*:DeprecationWarning"),
 ]
 GOTO = "BabyAIText-v0?task=goto&max_episode_steps=4"
 SHORT = {"max_steps": 1, "rows_per_step": 2, "rows_per_pass": 2}

@@ -14,8 +14,6 @@ from gym_text_policies.training.ppo import PPOConfig, train
 from gym_text_policies.training.rows import write_rows
 from gym_text_policies.training.sft import SFTConfig, sft
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*:FutureWarning", "ignore:.*:DeprecationWarning")
-
 
 def launch(*words):
     """Run a command of gym-text in two processes."""

@@ -12,7 +12,6 @@ from gym_text_policies.training.lora import add_lora, load_base, merge_adapter, 
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),
-    pytest.mark.filterwarnings("ignore:.*:FutureWarning", "ignore:.*:DeprecationWarning"),
 ]
 
 

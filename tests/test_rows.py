@@ -21,8 +21,6 @@ from gym_text_policies.training.rows import (
     write_rows,
 )
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*:FutureWarning", "ignore:.*:DeprecationWarning")
-
 
 @pytest.mark.parametrize(("strategy", "history"), [("chat", "all"), ("zero_shot", 2), ("balrog", 0)])
 @pytest.mark.parametrize("env_id", ["BabyAIText-v0", "CookingWorldText-v0"])

@@ -18,7 +18,6 @@ from gym_text_policies.training.sequences import Conversation, DecisionNodes, an
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),
-    pytest.mark.filterwarnings("ignore:.*:FutureWarning", "ignore:.*:DeprecationWarning"),
 ]
 
 

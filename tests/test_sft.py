@@ -16,10 +16,7 @@ from gym_text_policies.training.lora import add_lora, load_base
 from gym_text_policies.training.rows import exchange_names
 from gym_text_policies.training.sft import SFTConfig, last_checkpoint, sft
 
-pytestmark = [
-    pytest.mark.usefixtures("one_thread"),
-    pytest.mark.filterwarnings("ignore:.*:FutureWarning", "ignore:.*:DeprecationWarning"),
-]
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def settings(tiny_model, folder, **options):
@@ -41,6 +38,19 @@ def test_sft_over_fits_eight_examples_and_saves_a_small_16_bit_adapter(tmp_path)
         sft(config, rows)
 
 
+def test_a_run_that_is_done_goes_on_if_max_steps_is_raised(tiny_model, tmp_path):
+    config = settings(tiny_model, tmp_path / "run", max_steps=2, epochs=20, schedule="constant")
+    sft(config, examples())
+    folder = sft(dataclasses.replace(config, max_steps=4), examples())
+    straight = sft(dataclasses.replace(config, folder=str(tmp_path / "straight"), max_steps=4), examples())
+    first, second = (json.loads((made / "training.json").read_text())["curve"] for made in (folder, straight))
+    assert [line["step"] for line in first] == [1, 2, 3, 4] and first == second
+    weights = [load_file(made / "adapter_model.safetensors") for made in (folder, straight)]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    with pytest.raises(UsageError, match=r"of 4 steps\. Name another folder, or let it go on by max_steps above 4"):
+        sft(dataclasses.replace(config, max_steps=3), examples())
+
+
 def test_products_in_bfloat16_learn_nearly_the_same(tiny_model, tmp_path):
     learnt = {}
     for precision in ("float32", "bfloat16"):
@@ -52,7 +62,7 @@ def test_products_in_bfloat16_learn_nearly_the_same(tiny_model, tmp_path):
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
-@pytest.mark.filterwarnings("ignore:The .grad attribute")  # of torch's own, while it compiles
+@pytest.mark.filterwarnings("ignore:The .grad attribute", "ignore:.torch.jit")  # of torch's own, while it compiles
 def test_compiled_layers_learn_the_same_from_rows_of_any_length(tiny_model, tmp_path, noisy_rows, monkeypatch):
     monkeypatch.setattr(sequences, "_BLOCK", 64)
     learnt, dev = [], (f"{GOTO}&max_episode_steps=3",)

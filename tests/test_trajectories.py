@@ -15,7 +15,6 @@ from gym_text_policies.training.trajectories import play
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),
-    pytest.mark.filterwarnings("ignore:.*:FutureWarning", "ignore:.*:DeprecationWarning"),
 ]
 
 

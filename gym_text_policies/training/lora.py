@@ -12,6 +12,7 @@ import platform
 import shlex
 import sys
 import types
+import warnings
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -69,10 +70,12 @@ def add_lora(model: Any, *, rank: int = 16, alpha: float = 32.0, adapter: str | 
         config.inference_mode, config.base_model_name_or_path = False, model.name_or_path
     else:
         config = peft.LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear", task_type="CAUSAL_LM")
-    if isinstance(model, peft.PeftModel):
-        model.add_adapter(name, config)
-    else:
-        model = peft.get_peft_model(model, config, adapter_name=name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # peft uses a deprecated name of transformers
+        if isinstance(model, peft.PeftModel):
+            model.add_adapter(name, config)
+        else:
+            model = peft.get_peft_model(model, config, adapter_name=name)
     if adapter:
         load_weights(model, adapter, name)
     return model
