@@ -34,7 +34,7 @@ def test_items_are_dealt_in_turn_and_gathered_in_their_order(monkeypatch):
 
 def test_a_folder_is_of_one_run_with_the_same_settings_and_one_at_a_time(tmp_path, monkeypatch):
     with processes.claim("ppo", Config(str(tmp_path)), ["batch"]):
-        pass
+        (tmp_path / "metrics.jsonl").touch()
     with processes.claim("ppo", Config(str(tmp_path), batch=2), ["batch"]):
         with pytest.raises(StoreError), processes.claim("ppo", Config(str(tmp_path)), ["batch"]):
             pass
