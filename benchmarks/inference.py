@@ -7,6 +7,7 @@ All contenders read the same prompts: those of the expert's episodes of CookingW
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -22,7 +23,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import gym_text  # noqa: F401  registers the environments
 from gym_text.wrappers import History
 from gym_text_policies.backends.base import Request
-from gym_text_policies.backends.local.llama import optimise_for_cpu
 from gym_text_policies.backends.local.smollm2 import quiet, smollm2_folder
 from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.commands.options import add_fields
@@ -137,9 +137,8 @@ def main() -> None:
     sample = tqdm(prompts[:: config.plain_every], desc="straightforward", unit=" decisions")
     plain = sum(timed(lambda prompt=prompt: generate(model, prompt, 15)) for prompt in sample) / len(prompts[:: config.plain_every])
     ours = AutoModelForCausalLM.from_pretrained(smollm2_folder(), dtype=torch.float32).eval()
-    ours = optimise_for_cpu(ours)  # as load_policy does
-    one, one_computed = choose(TransformersBackend(ours, tokenizer, "one"), plays, 1)
-    many_backend = TransformersBackend(ours, tokenizer, "many", max_cached_tokens=32_768)
+    one, one_computed = choose(TransformersBackend(copy.deepcopy(ours), tokenizer, "one", optimise=True), plays, 1)
+    many_backend = TransformersBackend(copy.deepcopy(ours), tokenizer, "many", optimise=True)
     many, many_computed = choose(many_backend, plays, config.together)
     fresh = new_tokens(tokenizer, plays)
 
@@ -172,7 +171,7 @@ def main() -> None:
 
 def write(model: Any, ours: Any, tokenizer: Any, requests: Sequence[Request], most: int) -> tuple[float, float]:
     """Return the tokens per second of transformers and of ours, one answer at a time, without the time for the prompt."""
-    backend = TransformersBackend(ours, tokenizer, "text")
+    backend = TransformersBackend(ours, tokenizer, "text", optimise=True)
     plain_tokens = our_tokens = 0
     plain_seconds = our_seconds = 0.0
     for request in tqdm(requests, desc="in words", unit=" answers"):

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from gym_text_policies.backends.local.attention import Segments, attention_mask, packed_attention
+from gym_text_policies.backends.local.attention import Mask, Segments, packed_attention
 from gym_text_policies.backends.local.tree import visible
 
 
@@ -22,17 +22,25 @@ class Alone:
 
 
 def test_a_mask_has_a_row_for_each_query_head_that_shares_keys(small_model):
-    mask = attention_mask(visible([-1, 0, 0], 1), small_model[0])
-    assert mask.shape == (2 * 3, 4), "four query heads, two key heads"
-    assert torch.equal(mask[:3] == 0, visible([-1, 0, 0], 1)) and torch.equal(mask[:3], mask[3:])
-    assert set(mask.flatten().tolist()) == {0.0, float("-inf")}
-    assert attention_mask(visible([-1], 5), small_model[0]) is None, "one token that sees all needs no mask"
+    mask = Mask(visible([-1, 0, 0], 1), [0, 1, 2, 2], small_model[0])
+    full = mask.within(None)
+    assert full.shape == (2 * 3, 4), "four query heads, two key heads"
+    assert torch.equal(full[:3] == 0, visible([-1, 0, 0], 1)) and torch.equal(full[:3], full[3:])
+    assert set(full.flatten().tolist()) == {0.0, float("-inf")}
+    assert Mask(visible([-1], 5), range(6), small_model[0]).within(None) is None, "one token that sees all needs no mask"
+    assert (mask.within(2)[:3] == 0).tolist() == [
+        [True, True, False, False],
+        [False, True, True, False],
+        [False, True, False, True],
+    ]
 
 
 def test_segments_of_a_row_do_not_see_each_other(small_model):
     network, _ = small_model
     sequences = [[5, 6, 7], [8], [9, 10, 11, 12]]
-    segments = [Alone(len(tokens), attention_mask(visible(range(-1, len(tokens) - 1), 0), network)) for tokens in sequences]
+    segments = [
+        Alone(len(tokens), Mask(visible(range(-1, len(tokens) - 1), 0), range(len(tokens)), network)) for tokens in sequences
+    ]
     usual = network.config._attn_implementation
     with torch.inference_mode():
         with packed_attention(network):

@@ -8,7 +8,8 @@ import transformers
 from torch import nn
 
 from gym_text_policies.backends.local.llama import FusedLinear, FusedLlama, optimise_for_cpu
-from gym_text_policies.backends.local.prefixes import Branch, Prefixes
+from gym_text_policies.backends.local.packed import PackedPrefixes
+from gym_text_policies.backends.local.prefixes import Branch
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -27,7 +28,7 @@ def test_fused_layers_have_the_same_sums(bias):
 
 def read(model):
     """Return what a model predicts after trees, lines and single tokens, behind nothing and behind what it has read."""
-    prefixes = Prefixes(model, 1000)
+    prefixes = PackedPrefixes(model, 1000)
     one, two = prefixes.open([(1, 2, 3, 4, 5), (7,) * 30])
     branches = [Branch.line(one, [1, 2, 3, 4, 5], [2, 4]), Branch(two, [7] * 30, [*range(-1, 28), 20], [29, 3, 28])]
     logits = prefixes.compute(branches)

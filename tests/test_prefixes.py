@@ -2,7 +2,8 @@
 
 import torch
 
-from gym_text_policies.backends.local.prefixes import Branch, Prefixes
+from gym_text_policies.backends.local.packed import PackedPrefixes
+from gym_text_policies.backends.local.prefixes import Branch
 
 
 def test_packed_sequences_have_the_logits_of_plain_ones(small_model):
@@ -12,7 +13,7 @@ def test_packed_sequences_have_the_logits_of_plain_ones(small_model):
         plain = network(torch.tensor([tokens])).logits[0, -1]
         return float((logits - plain).abs().max() / plain.abs().max()) < 1e-5
 
-    prefixes = Prefixes(network, 1000)
+    prefixes = PackedPrefixes(network, 1000)
     (short, long) = prefixes.open([(5, 6, 7), (8,) * 40])
     first, second = Branch.line(short, [5, 6, 7], [2]), Branch(long, [8] * 40, [*range(-1, 38), 20], [39, 38])
     with torch.inference_mode():
@@ -30,7 +31,7 @@ def test_packed_sequences_have_the_logits_of_plain_ones(small_model):
 
 
 def test_what_is_remembered_is_bounded_and_the_least_recently_used_goes_first(small_model):
-    prefixes = Prefixes(small_model[0], 600)
+    prefixes = PackedPrefixes(small_model[0], 600)
     for number in range(10):
         (prefix,) = prefixes.open([(number,) * 100])
         branch = Branch.line(prefix, [number] * 100, [])

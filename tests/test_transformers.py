@@ -13,8 +13,8 @@ from gym_text import UsageError
 from gym_text.babyai.env import BABYAI_SPEC
 from gym_text_policies import LLMPolicy, PolicyError, load_policy, rollout
 from gym_text_policies.backends.base import Request
-from gym_text_policies.backends.local.llama import optimise_for_cpu
-from gym_text_policies.backends.local.prefixes import Branch, Prefixes
+from gym_text_policies.backends.local.packed import PackedPrefixes
+from gym_text_policies.backends.local.prefixes import Branch
 from gym_text_policies.backends.local.smollm2 import smollm2_folder
 from gym_text_policies.backends.local.transformers import TransformersBackend, load_transformers
 from gym_text_policies.policy import text_spec
@@ -99,7 +99,7 @@ def test_the_embedded_model_predicts_as_its_module_does(model):
     text = model[1](SYSTEM["content"] * 3, return_tensors="pt")["input_ids"][0].tolist()
     logits = []
     for network in (model[0], load_transformers("smollm2")._prefixes._model):
-        prefixes = Prefixes(network, 1000)
+        prefixes = PackedPrefixes(network, 1000)
         logits += prefixes.compute([Branch.line(prefixes.open([tuple(text)])[0], text, range(len(text)))])
     assert float((logits[1] - logits[0]).abs().max() / logits[0].abs().max()) < 1e-5
 
@@ -190,10 +190,12 @@ def test_episodes_of_the_model_do_not_depend_on_how_many_run_at_once(mode, small
 
 def test_a_fused_model_answers_as_before(small_model):
     network, tokenizer = small_model
-    fused = optimise_for_cpu(copy.deepcopy(network))
     question = Request(({"role": "user", "content": "one two three one two"},), max_tokens=40)
     choice = Request(question.messages, ("turn left", "go forward", "pick up"))
-    one, other = (TransformersBackend(model, tokenizer, "m").answer([question, choice]) for model in (network, fused))
+    one, other = (
+        TransformersBackend(copy.deepcopy(network), tokenizer, "m", optimise=optimise).answer([question, choice])
+        for optimise in (False, True)
+    )
     assert one[0].text == other[0].text
     assert one[1].probabilities == pytest.approx(other[1].probabilities, abs=1e-4)
 

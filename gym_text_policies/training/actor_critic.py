@@ -15,8 +15,9 @@ from typing import Any
 
 import torch
 
+from gym_text_policies.backends.local.exactness import window_of
 from gym_text_policies.backends.local.transformers import TransformersBackend
-from gym_text_policies.training.lora import add_lora, compile_layers, load_base, player_of, set_precision
+from gym_text_policies.training.lora import add_lora, check_trainable, compile_layers, load_base, player_of, set_precision
 from gym_text_policies.training.sequences import Conversation, forward, pack
 
 _REFERENCE = "reference"
@@ -63,6 +64,7 @@ class Actor:
         compiled: bool = False,
     ) -> None:
         base, self.tokenizer = load_base(model)
+        check_trainable(base)
         self.model = add_lora(base, rank=rank, alpha=alpha, adapter=adapter)
         self._temperature = temperature
         self._starts_from_adapter = bool(adapter)
@@ -83,7 +85,7 @@ class Actor:
     @property
     def window(self) -> int:
         """Most tokens that the model reads."""
-        return int(self.model.config.max_position_embeddings)
+        return window_of(self.model.config)
 
     def player(self) -> TransformersBackend:
         """Return a backend that plays as the model does now."""

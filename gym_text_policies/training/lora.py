@@ -48,6 +48,25 @@ def load_base(name: str, *, four_bit: bool = False) -> tuple[Any, Any]:
     return model, tokenizer
 
 
+def check_trainable(model: Any) -> None:
+    """See that packed rows give the probabilities of a model's plain forward pass, so that it can be trained in them.
+
+    Args:
+        model: What `load_base` returns.
+
+    Raises:
+        UsageError: If not: its gradients would be wrong.
+    """
+    from gym_text_policies.backends.local.exactness import exact_prefixes
+
+    way = exact_prefixes(model, 1).way
+    if way != "packed":
+        raise UsageError(
+            f"model {model.base_name!r}: expected one whose tokens meet in attention alone, to train it in packed rows; "
+            f"{type(model).__name__} plays exactly (way {way!r}), and cannot be trained here yet."
+        )
+
+
 def add_lora(model: Any, *, rank: int = 16, alpha: float = 32.0, adapter: str | Path = "", name: str = "default") -> Any:
     """Return the model with an adapter on all linear layers but the last: a new one, or one to train further.
 
@@ -134,12 +153,11 @@ def player_of(model: Any, tokenizer: Any) -> TransformersBackend:
 
     A model in 4 bits is not copied.
     """
-    from gym_text_policies.backends.local.llama import optimise_for_cpu
     from gym_text_policies.backends.local.transformers import TransformersBackend
 
-    if not _is_quantised(model):
-        model = optimise_for_cpu(copy.deepcopy(model).float().merge_and_unload())
-    return TransformersBackend(model, tokenizer, "learner")
+    if _is_quantised(model):
+        return TransformersBackend(model, tokenizer, "learner")
+    return TransformersBackend(copy.deepcopy(model).float().merge_and_unload(), tokenizer, "learner", optimise=True)
 
 
 def load_weights(model: Any, folder: str | Path, name: str = "default") -> None:

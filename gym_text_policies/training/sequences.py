@@ -20,7 +20,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from gym_text.errors import UsageError
-from gym_text_policies.backends.local.attention import Segments, attention_mask, packed_attention
+from gym_text_policies.backends.local.attention import Mask, Segments, packed_attention
 from gym_text_policies.backends.local.tokens import prompt_tokens, text_tokens
 from gym_text_policies.backends.local.tree import Tree, depths, visible
 from gym_text_policies.records import Message
@@ -138,7 +138,7 @@ class _Block:
     """Nodes that follow each other in a packed row; they attend to nodes of their stem and to each other."""
 
     size: int
-    mask: torch.Tensor | None
+    mask: Mask
     stem: _Block | None = None
     """The block that it continues."""
     columns: torch.Tensor | None = None
@@ -185,13 +185,15 @@ def _blocks(model: Any, parents: Sequence[int], stem: Sequence[_Block] = ()) -> 
     """Split a tree that follows a stem into blocks; nodes that no node of a block attends to are left out, not masked."""
     known = sum(block.size for block in stem)
     visibility = visible(parents, known)  # (nodes, known + nodes)
+    positions = [*range(known), *depths(parents, known)]
     blocks: list[_Block] = []
     last = stem[-1] if stem else None
     for start in range(0, len(parents), _BLOCK):
         rows = visibility[start : start + _BLOCK, : known + start + _BLOCK]
         needed = rows.any(dim=0)  # answers of earlier decisions are not
-        columns = None if needed.all() else needed.nonzero()[:, 0].to(model.device)
-        last = _Block(len(rows), attention_mask(rows[:, needed], model), last, columns)
+        kept = needed.nonzero()[:, 0]
+        mask = Mask(rows[:, needed], [positions[column] for column in kept.tolist()], model)
+        last = _Block(len(rows), mask, last, None if needed.all() else kept.to(model.device))
         blocks.append(last)
     return blocks
 

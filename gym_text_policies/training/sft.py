@@ -30,6 +30,7 @@ from gym_text_policies.training.lora import (
     PRECISIONS,
     Precision,
     add_lora,
+    check_trainable,
     compile_layers,
     environment_record,
     load_base,
@@ -197,6 +198,7 @@ def _load(config: SFTConfig) -> tuple[Any, Any]:
     """Return the model to train, with its adapter, and its tokenizer."""
     import_extra("torch", "train").manual_seed(config.seed)
     base, tokenizer = load_base(config.model, four_bit=config.four_bit)
+    check_trainable(base)
     model = add_lora(base, rank=config.rank, alpha=config.alpha, adapter=config.adapter)
     set_precision(model, config.precision)
     if config.compiled:
@@ -207,12 +209,13 @@ def _load(config: SFTConfig) -> tuple[Any, Any]:
 def _trainer(config: SFTConfig, model: Any, tokenizer: Any, rows: Sequence[Row], policy: PolicyConfig) -> Any:
     """Return a `Trainer` of transformers that reads conversations, and plays the dev fold in place of an evaluation loss."""
     torch, transformers = import_extra("torch", "train"), import_extra("transformers", "train")
+    from gym_text_policies.backends.local.exactness import window_of
     from gym_text_policies.training.sequences import Conversation, answer_losses
 
     def collate(batch: list[Row]) -> dict[str, Any]:
         conversations = [Conversation.of(tokenizer, row.examples()) for row in batch]
         for conversation in conversations:
-            conversation.check_window(model.config.max_position_embeddings)
+            conversation.check_window(window_of(model.config))
         count = sum(len(decision.answers[0]) for conversation in conversations for decision in conversation.decisions)
         labels = torch.zeros(1, count, dtype=torch.long)  # `Trainer` counts them to take the mean over a whole step
         return {"conversations": conversations, "labels": labels, "shift_labels": labels}

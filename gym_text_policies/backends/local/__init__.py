@@ -6,8 +6,11 @@
     tree          tokens of several texts -> one tree, in which what begins alike is computed once
     attention     trees in one row of tokens: who attends to whom
     llama         the forward pass of a Llama on a CPU: transformers' numbers, sooner
-    prefixes      keys and values kept by token prefix, so that a call computes only what is new
+    prefixes      what was read is kept by token prefix, so that a call computes only what is new
+    packed        reading in packed rows, for models whose tokens meet in attention alone
+    cached        reading by the model's own cache, for any other
     decoding      logits -> scores of the candidates, or the tokens of a text
+    exactness     the fastest way to read that gives the probabilities of a model's plain forward pass
     smollm2       the embedded model as a folder
     models        the name of a model or an adapter -> weights and tokenizer
     transformers  the backend: requests -> answers

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -30,8 +30,8 @@ class Segment(Protocol):
         """Number of its tokens."""
 
     @property
-    def mask(self) -> torch.Tensor | None:
-        """Which tokens each of its tokens attends to, as `attention_mask` returns it."""
+    def mask(self) -> Mask:
+        """Which tokens each of its tokens attends to."""
 
     def extend(self, layer: int, num_layers: int, keys: torch.Tensor, values: torch.Tensor, /) -> tuple[torch.Tensor, torch.Tensor]:
         """Return all keys and values that the segment may attend to.
@@ -51,27 +51,52 @@ class Segments:
         self.all = tuple(segments)
 
 
-def attention_mask(attended: torch.Tensor, model: Any) -> torch.Tensor | None:
-    """Return a mask as a model's attention takes it; None where a single token attends to all.
+class Mask:
+    """Which tokens each new token of a segment attends to, as a model's attention takes it.
 
     Args:
-        attended: Which tokens each new one attends to: rows of `visible`, of shape (new, all).
+        attended: For each new token the tokens that it may attend to: rows of `visible`, of shape (new, all).
+        positions: Positions of all tokens, the new ones last.
         model: The model.
-
-    Returns:
-        0 or minus infinity, of shape (queries per key head * new, all): the rows are repeated for each query head that shares a
-        key head.
     """
-    if len(attended) == 1 and attended.all():
-        return None
-    mask = torch.zeros(attended.shape, dtype=model.dtype).masked_fill_(~attended, float("-inf"))
-    queries_per_key_head = model.config.num_attention_heads // model.config.num_key_value_heads
-    return mask.repeat(queries_per_key_head, 1).to(model.device)
+
+    def __init__(self, attended: torch.Tensor, positions: Sequence[int], model: Any) -> None:
+        self._attended, self._positions = attended, positions
+        self._dtype, self._device = model.dtype, model.device
+        config = model.config.get_text_config()
+        self._repeats: int = config.num_attention_heads // (
+            getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+        )
+        self._of: dict[int | None, torch.Tensor | None] = {}
+
+    def within(self, window: int | None) -> torch.Tensor | None:
+        """Return the mask of a layer; None where a single token attends to all.
+
+        Args:
+            window: The layer's sliding window, in tokens; None: it attends to all.
+
+        Returns:
+            0 or minus infinity, of shape (queries per key head * new, all): the rows are repeated for each query head that shares a
+            key head.
+        """
+        if window not in self._of:
+            self._of[window] = self._made(window)
+        return self._of[window]
+
+    def _made(self, window: int | None) -> torch.Tensor | None:
+        attended = self._attended
+        if window is not None:
+            positions = torch.tensor(self._positions)
+            attended = attended & (positions[-len(attended) :, None] - positions < window)
+        if len(attended) == 1 and attended.all():
+            return None
+        mask = torch.zeros(attended.shape, dtype=self._dtype).masked_fill_(~attended, float("-inf"))
+        return mask.repeat(self._repeats, 1).to(self._device)
 
 
 @contextlib.contextmanager
 def packed_attention(model: Any) -> Iterator[None]:
-    """Let a model of transformers, without sliding windows, attend by the argument `segments` while the block runs."""
+    """Let a model of transformers attend by the argument `segments` while the block runs."""
     AttentionInterface.register(_NAME, _attend)
     usual = model.config._attn_implementation
     model.config._attn_implementation = _NAME
@@ -91,9 +116,12 @@ def _attend(
     scaling: float | None = None,
     *,
     segments: Segments,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: torch.Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Attend within each segment; an attention function of transformers' `AttentionInterface`.
+    """Attend within each segment; an attention function of transformers' `AttentionInterface`, with its names of arguments.
 
     Query heads that share a key head are stacked as further queries of one head, so that keys and values need not be repeated.
     """
@@ -103,6 +131,41 @@ def _attend(
     for segment, queries, keys, values in zip(segments.all, *own, strict=True):
         keys, values = segment.extend(module.layer_idx, module.config.num_hidden_layers, keys, values)
         queries = queries.reshape(keys.shape[0], -1, keys.shape[2])  # (key heads, queries per key head * new, dimension)
-        output = scaled_dot_product_attention(queries[None], keys[None], values[None], attn_mask=segment.mask, scale=scaling)
-        outputs.append(output[0].reshape(query.shape[1], -1, keys.shape[2]))  # (heads, new, dimension)
+        mask = segment.mask.within(sliding_window)
+        if softcap is None and s_aux is None:
+            output = scaled_dot_product_attention(queries[None], keys[None], values[None], attn_mask=mask, scale=scaling)[0]
+        else:
+            output = _capped_attention(queries, keys, values, mask, scaling, softcap, s_aux)
+        outputs.append(output.reshape(query.shape[1], -1, keys.shape[2]))  # (heads, new, dimension)
     return torch.cat(outputs, dim=1).transpose(0, 1)[None], None
+
+
+def _capped_attention(
+    queries: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    mask: torch.Tensor | None,
+    scaling: float | None,
+    cap: float | None,
+    sinks: torch.Tensor | None,
+) -> torch.Tensor:
+    """Attend with scores bounded by a soft cap (Gemma 2), or beside a learnt sink for each head (gpt-oss).
+
+    Args:
+        queries: Shape (key heads, queries per key head * new, dimension).
+        keys: Shape (key heads, all, dimension).
+        values: Likewise.
+        mask: Shape (queries per key head * new, all).
+        scaling: Factor of the scores.
+        cap: Greatest size of a score.
+        sinks: Score of nothing, for each query head.
+    """
+    scores = queries @ keys.transpose(1, 2) * (keys.shape[2] ** -0.5 if scaling is None else scaling)
+    if cap is not None:
+        scores = cap * torch.tanh(scores / cap)
+    if mask is not None:
+        scores = scores + mask
+    if sinks is not None:
+        rows = sinks.reshape(len(keys), -1, 1).expand(-1, -1, scores.shape[1] * len(keys) // len(sinks)).reshape(len(keys), -1, 1)
+        scores = torch.cat([scores, rows.to(scores.dtype)], dim=2)
+    return scores.float().softmax(-1)[..., : keys.shape[1]].to(values.dtype) @ values

@@ -206,13 +206,14 @@ class Generation:
         """Whether no token is to come."""
         return self.ended or len(self.tokens) >= self._max_tokens
 
-    def branch(self, answers: int) -> Branch:
+    def branch(self, answers: int, *, drafts: bool = True) -> Branch:
         """Return what the next pass reads: the tokens that it has not read, and a draft of what comes next.
 
         Args:
             answers: Number of answers that the pass is for; they share the room for drafts.
+            drafts: Whether there is a draft.
         """
-        room = min(self._draft_tokens // answers, self._max_tokens - len(self.tokens) - 1)
+        room = min(self._draft_tokens // answers, self._max_tokens - len(self.tokens) - 1) if drafts else 0
         unread = [*self._prompt, *self.tokens][len(self._prefix.tokens) :]
         tokens = unread + (self._sampler.forced(room) or self._lookup.draft(room))
         return Branch.line(self._prefix, tokens, range(len(unread) - 1, len(tokens)))
@@ -240,7 +241,7 @@ def generate(prefixes: Prefixes, generations: Sequence[Generation]) -> None:
     """Generate several answers, some tokens of each in every pass."""
     active = list(generations)
     while active:
-        branches = [generation.branch(len(active)) for generation in active]
+        branches = [generation.branch(len(active), drafts=prefixes.cuts_back) for generation in active]
         for generation, branch, logits in zip(active, branches, prefixes.compute(branches), strict=True):
             generation.read(branch, logits)
         active = [generation for generation in active if not generation.finished]

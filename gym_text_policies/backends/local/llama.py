@@ -66,6 +66,11 @@ class FusedLinear(nn.Module):
         # not a buffer: its layout has no strides, and what moves or copies buffers would fail on it
         self._weight = (torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach(), _LAYOUT_TOKENS),)
 
+    @property
+    def weight(self) -> torch.Tensor:
+        """A copy of the weight in its usual layout, for models that read it themselves."""
+        return self._weight[0].to_dense()
+
     def forward(self, inputs: torch.Tensor, other: torch.Tensor | None = None, then: str = "none") -> torch.Tensor:
         """Return inputs @ weight.T + bias, of shape (…, out_features).
 
@@ -160,7 +165,8 @@ class FusedLlama(nn.Module):
         for segment, own in zip(segments, own_heads, strict=True):
             queries, keys, values = own.tensor_split([-2 * self._key_heads, -self._key_heads])
             keys, values = segment.extend(layer, len(self._layers), keys, values)
-            mask = None if segment.mask is None else segment.mask[: segment.size]
+            mask = segment.mask.within(None)
+            mask = None if mask is None else mask[: segment.size]
             output = scaled_dot_product_attention(queries[None], keys[None], values[None], attn_mask=mask, enable_gqa=True)
             attended.append(output[0].transpose(0, 1).flatten(1))
         nothing = padding[: -2 * self._key_heads].transpose(0, 1).flatten(1)

@@ -1,70 +1,51 @@
-"""`Prefixes`: keys and values of what a causal language model has read, kept by tokens, so that a call computes only what is new.
+"""`Prefixes`: what a causal language model has read, kept by tokens, so that a call computes only what is new.
 
-Sequences of unequal length go through the model in one packed row (see `attention`), so that no past is copied.
+There are several ways to read, each in a file of its own: `packed`, `cached`, `reread`. All keep what they read by the rules here.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
-from gym_text_policies.backends.local.attention import Segments, attention_mask, packed_attention
-from gym_text_policies.backends.local.tree import depths, visible
-
-_BLOCK = 128
-"""Tokens by which the store of a prefix grows."""
 _WORTH_SHARING = 32
 """Least length, in tokens, of a new common beginning of several prompts that is read once, in a pass before theirs."""
 
 
-class Prefix:
-    """A token sequence with the model's keys and values.
-
-    Attributes:
-        tokens: The tokens whose keys and values are known.
-    """
+class Prefix(ABC):
+    """A token sequence with what the model keeps of it."""
 
     def __init__(self) -> None:
         self.tokens: list[int] = []
-        self._store: torch.Tensor | None = None  # (layers, 2, heads, capacity, dimension)
+        """The tokens that were read."""
 
     @property
+    @abstractmethod
     def capacity(self) -> int:
-        """Tokens for which there is room."""
-        return 0 if self._store is None else self._store.shape[3]
+        """Tokens for which memory is taken, about."""
 
-    def match(self, tokens: Sequence[int]) -> int:
+    def common(self, tokens: Sequence[int]) -> int:
         """Return the length of the common beginning, in tokens."""
         size = min(len(tokens), len(self.tokens))
         if list(tokens[:size]) == self.tokens[:size]:
             return size
         return next(i for i in range(size) if tokens[i] != self.tokens[i])
 
-    def copy(self, size: int) -> Prefix:
-        """Return a copy of the first `size` tokens, with their keys and values."""
-        other = Prefix()
-        other.tokens = self.tokens[:size]
-        if self._store is not None:
-            layers, two, heads, _, dimension = self._store.shape
-            other._store = self._store.new_empty(layers, two, heads, -(-(size + 1) // _BLOCK) * _BLOCK, dimension)
-            other._store[:, :, :, :size] = self._store[:, :, :, :size]
-        return other
+    def match(self, tokens: Sequence[int]) -> int:
+        """Return the length of the common beginning from which reading can go on."""
+        return self.common(tokens)
 
-    def write(self, layer: int, num_layers: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Append a layer's new keys and values, each of shape (heads, new, dimension); return all of them."""
-        known, size = len(self.tokens), len(self.tokens) + keys.shape[1]
-        if self._store is None or size > self.capacity:
-            shape = (num_layers, 2, keys.shape[0], -(-size // _BLOCK) * _BLOCK, keys.shape[2])
-            grown = keys.new_empty(shape)
-            if self._store is not None:
-                grown[:, :, :, :known] = self._store[:, :, :, :known]
-            self._store = grown
-        here = self._store[layer]
-        here[0, :, known:size], here[1, :, known:size] = keys, values
-        return here[0, :, :size], here[1, :, :size]
+    @abstractmethod
+    def copy(self, size: int) -> Prefix:
+        """Return a copy of the first `size` tokens; `size` is a `match`."""
+
+    def keep(self, tokens: Sequence[int]) -> None:
+        """Add those of the tokens read last that follow the sequence in one line; the others are forgotten."""
+        self.tokens += tokens
 
 
 @dataclass
@@ -76,7 +57,7 @@ class Branch:
     parents: list[int]
     """For each token the index in `tokens` of the one before it; -1: the prefix's last token."""
     wanted: list[int]
-    """Indices of the tokens after which the model's prediction is asked for."""
+    """Indices of the tokens after which the model's prediction is asked for, in order."""
 
     @classmethod
     def line(cls, prefix: Prefix, tokens: Sequence[int], wanted: Sequence[int]) -> Branch:
@@ -85,29 +66,21 @@ class Branch:
 
     def keep(self, size: int) -> None:
         """Add the first `size` tokens, each the parent of the next, to the prefix. Call it before anything else is computed."""
-        self.prefix.tokens += self.tokens[:size]
+        self.prefix.keep(self.tokens[:size])
 
 
-@dataclass(frozen=True)
-class _BranchSegment:
-    """A branch in a packed row: it attends to itself and to its prefix."""
-
-    prefix: Prefix
-    size: int
-    mask: torch.Tensor | None
-
-    def extend(self, layer: int, num_layers: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Append the new keys and values to the prefix's; return all of them."""
-        return self.prefix.write(layer, num_layers, keys, values)
-
-
-class Prefixes:
+class Prefixes(ABC):
     """The token sequences that a model remembers; the least recently used go first.
 
     Args:
-        model: A causal language model of transformers, in evaluation mode, without sliding windows.
+        model: A causal language model of transformers, in evaluation mode.
         max_tokens: Most tokens to remember, about; a sequence in use is never forgotten.
     """
+
+    way: ClassVar[str]
+    """Name of the way in which it reads."""
+    cuts_back: bool = True
+    """Whether a part of what was read can be forgotten; else nothing is read that may have to be."""
 
     def __init__(self, model: Any, max_tokens: int) -> None:
         self._model = model
@@ -119,8 +92,20 @@ class Prefixes:
     def __len__(self) -> int:
         return sum(prefix.capacity for prefix in self._known)
 
+    @abstractmethod
+    def _new(self) -> Prefix:
+        """Return a prefix without tokens."""
+
+    @abstractmethod
+    def compute(self, branches: Sequence[Branch]) -> list[torch.Tensor]:
+        """Run the model over all branches.
+
+        Returns:
+            For each branch the logits after each of its wanted tokens, float32 of shape (wanted, vocabulary), on the CPU.
+        """
+
     def match(self, tokens: Sequence[int]) -> int:
-        """Return the length of the longest remembered beginning, in tokens; never the last token."""
+        """Return the length of the longest remembered beginning from which reading can go on; never the last token."""
         return max((prefix.match(tokens[:-1]) for prefix in self._known), default=0)
 
     def open(self, prompts: Sequence[tuple[int, ...]]) -> list[Prefix]:
@@ -132,10 +117,14 @@ class Prefixes:
         self._read_common_beginning(prompts)
         opened: list[Prefix] = []
         for tokens in prompts:
+            common = max((prefix.common(tokens[:-1]) for prefix in self._known), default=0)
+            self._read(
+                tokens[:common]
+            )  # where the common part of another sequence cannot be copied, it is read once more, and kept
             best = max(self._known, key=lambda prefix: prefix.match(tokens[:-1]), default=None)
             size = best.match(tokens[:-1]) if best else 0
             if best is None or size < len(best.tokens) or any(best is other for other in opened):
-                best = best.copy(size) if best else Prefix()
+                best = best.copy(size) if best and size else self._new()
             else:
                 self._known = [prefix for prefix in self._known if prefix is not best]
             self._known.append(best)
@@ -150,38 +139,16 @@ class Prefixes:
             return
         first, last = min(prompts), max(prompts)  # in lexical order: what these two have in common, all have
         common = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
-        common = min(common, *(len(prompt) - 1 for prompt in prompts))
-        beginning = first[: common + 1]
-        if common - self.match(beginning) >= _WORTH_SHARING:
-            (prefix,) = self.open([beginning])
-            branch = Branch.line(prefix, first[len(prefix.tokens) : common], [])
-            self.compute([branch])
-            branch.keep(len(branch.tokens))
+        self._read(first[: min(common, *(len(prompt) - 1 for prompt in prompts))])
 
-    @torch.inference_mode()
-    def compute(self, branches: Sequence[Branch]) -> list[torch.Tensor]:
-        """Run the model over all branches in one pass.
-
-        Returns:
-            For each branch the logits after each of its wanted tokens, float32 of shape (wanted, vocabulary).
-        """
-        device, row = self._model.device, 0
-        tokens, positions, wanted, segments = [], [], [], []
-        for branch in branches:
-            known = len(branch.prefix.tokens)
-            mask = attention_mask(visible(branch.parents, known), self._model)
-            segments.append(_BranchSegment(branch.prefix, len(branch.tokens), mask))
-            wanted += [row + node for node in branch.wanted]
-            tokens += branch.tokens
-            positions += depths(branch.parents, known)
-            row += len(branch.tokens)
-        self.computed += row
-        with packed_attention(self._model):
-            output = self._model(
-                input_ids=torch.tensor([tokens], device=device),
-                position_ids=torch.tensor([positions], device=device),
-                use_cache=False,
-                logits_to_keep=torch.tensor(wanted or [row - 1], device=device),
-                segments=Segments(segments),
-            )
-        return list(output.logits[0, : len(wanted)].float().cpu().split([len(branch.wanted) for branch in branches]))
+    def _read(self, tokens: tuple[int, ...]) -> None:
+        """Read and keep tokens, unless they are remembered, or what is missing is short."""
+        known = max((prefix.match(tokens) for prefix in self._known), default=0)
+        if len(tokens) - known < _WORTH_SHARING:
+            return
+        best = max(self._known, key=lambda prefix: prefix.match(tokens), default=None)
+        prefix = best.copy(known) if best and known else self._new()
+        self._known.append(prefix)
+        branch = Branch.line(prefix, tokens[known:], [])
+        self.compute([branch])
+        branch.keep(len(branch.tokens))

@@ -17,9 +17,8 @@ from weakref import WeakValueDictionary
 from gym_text.errors import check_int, import_extra
 from gym_text_policies.backends.base import Answer, Backend, Request
 from gym_text_policies.backends.local.decoding import Candidates, Generation, PromptLookup, Sampler, generate, score
-from gym_text_policies.backends.local.llama import optimise_for_cpu
+from gym_text_policies.backends.local.exactness import exact_prefixes, window_of
 from gym_text_policies.backends.local.models import Source, load_model
-from gym_text_policies.backends.local.prefixes import Prefixes
 from gym_text_policies.backends.local.tokens import fitting_tokens, text_tokens
 
 _PASS_TOKENS = 512
@@ -59,15 +58,28 @@ class TransformersBackend(Backend):
         name: Its name in records, or all fields that identify it there.
         max_cached_tokens: Tokens whose keys and values are kept from call to call, about; the least recently used go first.
             The embedded model takes 46 kB for each.
+        optimise: Lay the model out for inference on a CPU, where that is faster. It cannot be used by itself any more.
+
+    Raises:
+        UsageError: If the model's probabilities cannot be computed exactly: see `exact_prefixes`.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, name: str | Mapping[str, Any], *, max_cached_tokens: int = 32_768) -> None:
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        name: str | Mapping[str, Any],
+        *,
+        max_cached_tokens: int = 32_768,
+        optimise: bool = False,
+    ) -> None:
         self._tokenizer = tokenizer
         self._identity: Mapping[str, Any] = {"model": name} if isinstance(name, str) else name
         self._tokens = functools.lru_cache(_REMEMBERED)(lambda text: tuple(text_tokens(tokenizer, text)))
         self._end: int = tokenizer.eos_token_id
-        self._window: int = model.config.max_position_embeddings
-        self._prefixes = Prefixes(model.eval(), check_int("max_cached_tokens", max_cached_tokens, 1, 10**9))
+        self._window = window_of(model.config)
+        room = check_int("max_cached_tokens", max_cached_tokens, 1, 10**9)
+        self._prefixes = exact_prefixes(model.eval(), room, optimise=optimise)
         self._texts = PromptLookup()
         self._grammar_tokens: Any = None
         self._answered: OrderedDict[_Question, Answer] = OrderedDict()
@@ -77,6 +89,11 @@ class TransformersBackend(Backend):
     def config(self) -> dict[str, Any]:
         """The model's name, and what else identifies it."""
         return {"backend": "transformers", **self._identity}
+
+    @property
+    def way(self) -> str:
+        """How the model is read: ``packed``, ``cached`` or ``reread``; the first that is exact for it. See `exact_prefixes`."""
+        return self._prefixes.way
 
     @property
     def tokens_computed(self) -> int:
@@ -245,7 +262,7 @@ def _kept(source: Source, max_cached_tokens: int) -> TransformersBackend:
     backend = _in_use.get((source, max_cached_tokens))
     if backend is None:
         model, tokenizer = load_model(source)
-        model = model if source.load_in_4bit else optimise_for_cpu(model)
-        backend = TransformersBackend(model, tokenizer, source.config, max_cached_tokens=max_cached_tokens)
+        optimise = not source.load_in_4bit
+        backend = TransformersBackend(model, tokenizer, source.config, max_cached_tokens=max_cached_tokens, optimise=optimise)
         _in_use[source, max_cached_tokens] = backend
     return backend

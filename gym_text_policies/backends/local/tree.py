@@ -54,3 +54,20 @@ def visible(parents: Sequence[int], known: int) -> torch.Tensor:
             if parent >= 0:
                 new[node] |= new[parent]
     return torch.cat([new.new_ones(size, known), new], dim=1)
+
+
+def paths(parents: Sequence[int]) -> list[list[int]]:
+    """Return the nodes on the way to each leaf of a tree, the leaf included.
+
+    >>> paths([-1, 0, 1, 0])
+    [[0, 1, 2], [0, 3]]
+    """
+    inner = set(parents)
+    found = []
+    for node in range(len(parents)):
+        if node not in inner:
+            path = [node]
+            while parents[path[-1]] >= 0:
+                path.append(parents[path[-1]])
+            found.append(path[::-1])
+    return found

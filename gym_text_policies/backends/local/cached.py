@@ -1,0 +1,161 @@
+"""`CachedPrefixes`: reads by the model's own cache, as transformers' `generate` does; right for layers of any kind.
+
+A prompt is read once into the cache. Candidates follow as a batch, padded on the right, on a copy of it: what recurrent layers hold
+is copied as well. Only a cache of keys and values alone, for all tokens, can be cut back. Another one is kept as it is at the end
+of each prompt, and where a new prompt departs from one that was read before, its beginning is read again and kept from then on.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer
+
+from gym_text_policies.backends.local.prefixes import Branch, Prefix, Prefixes
+from gym_text_policies.backends.local.tree import paths
+
+_BLOCK = 128
+"""Tokens that a sequence counts for at least: recurrent layers hold as much for a short one as for a long one."""
+
+
+class CachedPrefix(Prefix):
+    """A token sequence with the model's cache after it."""
+
+    def __init__(self, cache: Any) -> None:
+        super().__init__()
+        self.cache = cache
+        self.read = 0
+        """Tokens in the cache: those of `tokens`, and what was read since."""
+
+    @property
+    def capacity(self) -> int:
+        """Tokens for which memory is taken, about."""
+        return max(_BLOCK, len(self.tokens))
+
+    def match(self, tokens: Sequence[int]) -> int:
+        """Return the length of the common beginning from which reading can go on: the whole sequence where none can be cut off."""
+        size = self.common(tokens)
+        return size if size == len(self.tokens) or cuts_back(self.cache) else 0
+
+    def copy(self, size: int) -> CachedPrefix:
+        """Return a copy of the first `size` tokens, with their cache."""
+        other = CachedPrefix(copy.deepcopy(self.cache))
+        other.tokens, other.read = list(self.tokens), self.read
+        other._cut_to(size)
+        return other
+
+    def keep(self, tokens: Sequence[int]) -> None:
+        """Add tokens that were read; what was read behind them is forgotten."""
+        super().keep(tokens)
+        self._cut_to(len(self.tokens))
+
+    def _cut_to(self, size: int) -> None:
+        if size < self.read:
+            self.cache.crop(size - self.read)
+        self.tokens, self.read = self.tokens[:size], size
+
+
+def cuts_back(cache: Any) -> bool:
+    """Return whether the last tokens can be taken out of a cache: it holds keys and values of all tokens, and nothing else."""
+    return all(type(layer) is DynamicLayer for layer in cache.layers)
+
+
+class CachedPrefixes(Prefixes):
+    """Reads by the model's own cache. Arguments as of `Prefixes`."""
+
+    way = "cached"
+
+    def __init__(self, model: Any, max_tokens: int) -> None:
+        super().__init__(model, max_tokens)
+        self.cuts_back = cuts_back(self._new().cache)
+        self._keeps_logits = "logits_to_keep" in inspect.signature(model.forward).parameters
+
+    def _new(self) -> CachedPrefix:
+        return CachedPrefix(DynamicCache(config=self._model.config))
+
+    @torch.inference_mode()
+    def compute(self, branches: Sequence[Branch]) -> list[torch.Tensor]:
+        """Run the model over the branches one by one, and over the candidates of each as a batch."""
+        return [self._compute(branch) for branch in branches]
+
+    def _compute(self, branch: Branch) -> torch.Tensor:
+        prefix, wanted = branch.prefix, branch.wanted
+        assert isinstance(prefix, CachedPrefix)
+        is_line = branch.parents == list(range(-1, len(branch.tokens) - 1))
+        first = wanted[0] if wanted else len(branch.tokens) - 1  # up to here it is a line in any case
+        if is_line and self.cuts_back:
+            rows = self._run([branch.tokens], prefix.cache, len(branch.tokens) - first)[0]
+            prefix.read += len(branch.tokens)
+            return rows[[node - first for node in wanted]]
+        found = {first: self._run([branch.tokens[: first + 1]], prefix.cache, 1)[0, 0]}
+        prefix.read += first + 1
+        if not wanted:
+            return torch.empty(0)
+        lines = [path[first + 1 :] for path in paths(branch.parents) if path[-1] > first]
+        together = max(1, self._max_tokens // prefix.read)
+        for start in range(0, len(lines), together):
+            group = lines[start : start + together]
+            cache = copy.deepcopy(prefix.cache)
+            cache.reorder_cache(torch.zeros(len(group), dtype=torch.long, device=self._model.device))
+            longest = max(map(len, group))
+            tokens = [[branch.tokens[node] for node in line] for line in group]
+            logits = self._run([row + row[-1:] * (longest - len(row)) for row in tokens], cache, longest)
+            found |= {node: row for line, rows in zip(group, logits, strict=True) for node, row in zip(line, rows, strict=False)}
+        return torch.stack([found[node] for node in wanted])
+
+    def _run(self, rows: Sequence[Sequence[int]], cache: Any, last: int) -> torch.Tensor:
+        """Read rows of equal length into a cache; return the logits of the last tokens, float32 of shape (rows, last, vocabulary)."""
+        self.computed += len(rows) * len(rows[0])
+        kept = {"logits_to_keep": last} if self._keeps_logits else {}
+        tokens = torch.tensor(rows, device=self._model.device)
+        output = self._model(input_ids=tokens, past_key_values=cache, use_cache=True, **kept)
+        logits: torch.Tensor = output.logits[:, -last:].float().cpu()
+        return logits
+
+
+class RereadPrefixes(Prefixes):
+    """Reads every sequence anew, without a cache: the last resort, for a model whose cache does not continue exactly."""
+
+    way = "reread"
+
+    def _new(self) -> Prefix:
+        return _Nothing()
+
+    def match(self, tokens: Sequence[int]) -> int:
+        """Return 0: nothing is remembered."""
+        return 0
+
+    def open(self, prompts: Sequence[tuple[int, ...]]) -> list[Prefix]:
+        """Return for each prompt a prefix without tokens."""
+        return [self._new() for _ in prompts]
+
+    @torch.inference_mode()
+    def compute(self, branches: Sequence[Branch]) -> list[torch.Tensor]:
+        """Run the model over each path of each branch."""
+        return [self._compute(branch) for branch in branches]
+
+    def _compute(self, branch: Branch) -> torch.Tensor:
+        found = {}
+        for path in paths(branch.parents):
+            tokens = [*branch.prefix.tokens, *(branch.tokens[node] for node in path)]
+            self.computed += len(tokens)
+            logits = self._model(input_ids=torch.tensor([tokens], device=self._model.device), use_cache=False).logits[0]
+            found |= dict(zip(path, logits[len(branch.prefix.tokens) :].float().cpu(), strict=True))
+        return torch.stack([found[node] for node in branch.wanted])
+
+
+class _Nothing(Prefix):
+    """Tokens alone."""
+
+    capacity = 0
+
+    def copy(self, size: int) -> Prefix:
+        """Return a copy of the first `size` tokens."""
+        other = _Nothing()
+        other.tokens = self.tokens[:size]
+        return other

@@ -1,0 +1,161 @@
+"""The fastest way to read that is right for a model: each is compared with the model's own plain forward pass before it is used.
+
+What is compared are the probabilities of the next token after each token of a few short sequences: two that begin alike, read
+together, with candidates behind them; one that goes on; and one of which a part is forgotten again. Sliding windows are narrowed to
+eight tokens meanwhile, so that the sequences are longer than any window.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from gym_text.errors import UsageError
+from gym_text_policies.backends.local.cached import CachedPrefixes, RereadPrefixes
+from gym_text_policies.backends.local.decoding import Candidates
+from gym_text_policies.backends.local.llama import optimise_for_cpu
+from gym_text_policies.backends.local.packed import PackedPrefixes
+from gym_text_policies.backends.local.prefixes import Branch, Prefixes
+
+_logger = logging.getLogger(__name__)
+_WAYS: tuple[type[Prefixes], ...] = (PackedPrefixes, CachedPrefixes, RereadPrefixes)
+_PACKED_LAYERS = {"full_attention", "sliding_attention"}
+"""Kinds of layers, by transformers' names, whose tokens meet in attention alone."""
+_WINDOW = 8
+"""Tokens of a sliding window while ways are compared."""
+_LENGTH = 24
+"""Tokens of a sequence that is read then."""
+_TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.02, torch.bfloat16: 0.08}
+"""Greatest mean distance of two distributions (half the sum of absolute differences, 0 to 1) that is put down to rounding."""
+
+
+def exact_prefixes(model: Any, max_tokens: int, *, optimise: bool = False) -> Prefixes:
+    """Return the fastest way to read a model that gives the probabilities of its plain forward pass.
+
+    Args:
+        model: A causal language model of transformers, in evaluation mode.
+        max_tokens: See `Prefixes`.
+        optimise: Lay the model out for inference on a CPU; it cannot be used any more by itself. See `optimise_for_cpu`.
+
+    Raises:
+        UsageError: If there is none.
+    """
+    with narrow_windows(model):
+        probe = _Probe(model)
+        if optimise:
+            model = optimise_for_cpu(model)
+        reasons = []
+        for way in _WAYS:
+            if way is PackedPrefixes and not may_be_packed(model):
+                continue
+            try:
+                deviation = probe.deviation(way(model, 10_000))
+            except Exception as error:  # any model of transformers, and code that never saw it
+                reasons.append(f"{way.way}: {type(error).__name__}: {error}")
+                continue
+            if deviation <= _TOLERANCE.get(model.dtype, 0.08):
+                _logger.debug("%s is read in the way %r; deviation %.2g", type(model).__name__, way.way, deviation)
+                break
+            reasons.append(f"{way.way}: probabilities differ by {deviation:.2g}")
+        else:
+            raise UsageError(
+                f"model: expected one whose probabilities can be computed reliably; {type(model).__name__} gives others than its "
+                f"plain forward pass in every way ({'; '.join(reasons)})."
+            )
+    return way(model, max_tokens)
+
+
+def may_be_packed(model: Any) -> bool:
+    """Return whether a model's configuration lets sequences share a row, as far as it says; a comparison decides."""
+    config = model.config.get_text_config()
+    kinds = getattr(config, "layer_types", None) or ["full_attention"]
+    recurrent = any(hasattr(config, name) for name in ("layers_block_type", "ssm_cfg", "mamba_d_state", "state_size"))
+    return set(kinds) <= _PACKED_LAYERS and not recurrent
+
+
+def window_of(config: Any) -> int:
+    """Return the most tokens that a model reads.
+
+    Where a longer text changes the encoding of all positions (rope of type ``longrope`` or ``dynamic``), that is the length up to
+    which it does not: what was read before would not fit what follows.
+    """
+    config = config.get_text_config()
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") in ("longrope", "dynamic"):
+        return int(rope.get("original_max_position_embeddings") or config.max_position_embeddings)
+    return int(getattr(config, "max_position_embeddings", None) or 32_768)
+
+
+@contextlib.contextmanager
+def narrow_windows(model: Any) -> Iterator[None]:
+    """Narrow a model's sliding windows while the block runs, so that short sequences are longer than they."""
+    config = model.config.get_text_config()
+    owners = [(config, "sliding_window"), (config, "attention_chunk_size")]
+    owners += [(module, "sliding_window") for module in model.modules()]
+    usual = [(owner, name, value) for owner, name in owners if type(value := getattr(owner, name, None)) is int and value > _WINDOW]
+    try:
+        for owner, name, _ in usual:
+            setattr(owner, name, _WINDOW)
+        yield
+    finally:
+        for owner, name, value in usual:
+            setattr(owner, name, value)
+
+
+@torch.inference_mode()
+def plain_probabilities(model: Any, tokens: Sequence[int]) -> torch.Tensor:
+    """Return the probabilities of the next token after each token, by one plain forward pass; shape (tokens, vocabulary)."""
+    logits = model(input_ids=torch.tensor([list(tokens)], device=model.device), use_cache=False).logits[0]
+    probabilities: torch.Tensor = logits.float().softmax(-1).cpu()
+    return probabilities
+
+
+class _Probe:
+    """Short sequences, with the probabilities of a model's plain forward pass.
+
+    Args:
+        model: The model.
+    """
+
+    def __init__(self, model: Any) -> None:
+        draw, size = random.Random(0), model.config.get_text_config().vocab_size
+        words = range(min(100, size // 4), size)
+        first, second, third, more = (tuple(draw.choice(words) for _ in range(_LENGTH)) for _ in range(4))
+        self._prompts = [first, first[: _LENGTH // 2] + second[: _LENGTH // 3]]
+        self._candidates = [list(more[:1]), list(more[:1] + more[2:4]), list(more[5:8])]
+        later = first + more[:1] + second  # goes on from the first prompt
+        self._lines = [(later, third[:3]), (later + more[:1], third[4:6])]
+        pairs = [(prompt, tuple(tokens)) for prompt in self._prompts for tokens in self._candidates] + self._lines
+        self._expected = torch.cat([plain_probabilities(model, prompt + tokens)[-1 - len(tokens) :] for prompt, tokens in pairs])
+
+    def deviation(self, prefixes: Prefixes) -> float:
+        """Return the mean distance of the probabilities read in this way from the plain ones; infinite if one is no number."""
+        candidates = [
+            Candidates.of(prefix, prompt, self._candidates, 0)
+            for prefix, prompt in zip(prefixes.open(self._prompts), self._prompts, strict=True)
+        ]
+        logits = prefixes.compute([own.branch for own in candidates])
+        for own in candidates:
+            own.branch.keep(own.branch.wanted[0] + 1)
+        found = [rows[path] for own, rows in zip(candidates, logits, strict=True) for path in own.rows]
+        for known, draft in self._lines:
+            (prefix,) = prefixes.open([known])
+            size = len(known) - len(prefix.tokens)
+            branch = Branch.line(prefix, [*known[len(prefix.tokens) :], *draft], range(size - 1, size + len(draft)))
+            if prefixes.cuts_back:  # a draft, all of it wrong
+                found += prefixes.compute([branch])
+                branch.keep(size)
+                continue
+            for token in range(-1, len(draft)):
+                part = branch.tokens[:size] if token < 0 else [draft[token]]
+                branch_of_one = Branch.line(prefix, part, [len(part) - 1])
+                found += prefixes.compute([branch_of_one])
+                branch_of_one.keep(len(part))
+        distance = float((torch.cat(found).softmax(-1) - self._expected).abs().sum(-1).mean() / 2)
+        return distance if math.isfinite(distance) else math.inf

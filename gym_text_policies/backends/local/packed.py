@@ -1,0 +1,103 @@
+"""`PackedPrefixes`: sequences of unequal length go through the model in one packed row (see `attention`).
+
+No past is copied, nothing is padded, and candidates share what they begin with. It is for models whose layers attend to all tokens,
+or to a window of them. Layers with a state of their own, such as recurrent ones, would run from one sequence into the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from gym_text_policies.backends.local.attention import Mask, Segments, packed_attention
+from gym_text_policies.backends.local.prefixes import Branch, Prefix, Prefixes
+from gym_text_policies.backends.local.tree import depths, visible
+
+_BLOCK = 128
+"""Tokens by which the store of a prefix grows."""
+
+
+class PackedPrefix(Prefix):
+    """A token sequence with the model's keys and values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._store: torch.Tensor | None = None  # (layers, 2, heads, capacity, dimension)
+
+    @property
+    def capacity(self) -> int:
+        """Tokens for which there is room."""
+        return 0 if self._store is None else self._store.shape[3]
+
+    def copy(self, size: int) -> PackedPrefix:
+        """Return a copy of the first `size` tokens, with their keys and values."""
+        other = PackedPrefix()
+        other.tokens = self.tokens[:size]
+        if self._store is not None:
+            layers, two, heads, _, dimension = self._store.shape
+            other._store = self._store.new_empty(layers, two, heads, -(-(size + 1) // _BLOCK) * _BLOCK, dimension)
+            other._store[:, :, :, :size] = self._store[:, :, :, :size]
+        return other
+
+    def write(self, layer: int, num_layers: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Append a layer's new keys and values, each of shape (heads, new, dimension); return all of them."""
+        known, size = len(self.tokens), len(self.tokens) + keys.shape[1]
+        if self._store is None or size > self.capacity:
+            shape = (num_layers, 2, keys.shape[0], -(-size // _BLOCK) * _BLOCK, keys.shape[2])
+            grown = keys.new_empty(shape)
+            if self._store is not None:
+                grown[:, :, :, :known] = self._store[:, :, :, :known]
+            self._store = grown
+        here = self._store[layer]
+        here[0, :, known:size], here[1, :, known:size] = keys, values
+        return here[0, :, :size], here[1, :, :size]
+
+
+@dataclass(frozen=True)
+class _BranchSegment:
+    """A branch in a packed row: it attends to itself and to its prefix."""
+
+    prefix: PackedPrefix
+    size: int
+    mask: Mask
+
+    def extend(self, layer: int, num_layers: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Append the new keys and values to the prefix's; return all of them."""
+        return self.prefix.write(layer, num_layers, keys, values)
+
+
+class PackedPrefixes(Prefixes):
+    """Reads by packed rows. Arguments as of `Prefixes`."""
+
+    way = "packed"
+
+    def _new(self) -> PackedPrefix:
+        return PackedPrefix()
+
+    @torch.inference_mode()
+    def compute(self, branches: Sequence[Branch]) -> list[torch.Tensor]:
+        """Run the model over all branches in one pass."""
+        device, row = self._model.device, 0
+        tokens, positions, wanted, segments = [], [], [], []
+        for branch in branches:
+            assert isinstance(branch.prefix, PackedPrefix)
+            known = len(branch.prefix.tokens)
+            own = depths(branch.parents, known)
+            mask = Mask(visible(branch.parents, known), [*range(known), *own], self._model)
+            segments.append(_BranchSegment(branch.prefix, len(branch.tokens), mask))
+            wanted += [row + node for node in branch.wanted]
+            tokens += branch.tokens
+            positions += own
+            row += len(branch.tokens)
+        self.computed += row
+        with packed_attention(self._model):
+            output = self._model(
+                input_ids=torch.tensor([tokens], device=device),
+                position_ids=torch.tensor([positions], device=device),
+                use_cache=False,
+                logits_to_keep=torch.tensor(wanted or [row - 1], device=device),
+                segments=Segments(segments),
+            )
+        return list(output.logits[0, : len(wanted)].float().cpu().split([len(branch.wanted) for branch in branches]))
