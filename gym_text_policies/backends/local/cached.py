@@ -109,7 +109,7 @@ class CachedPrefixes(Prefixes):
         return torch.stack([found[node] for node in wanted])
 
     def _run(self, rows: Sequence[Sequence[int]], cache: Any, last: int) -> torch.Tensor:
-        """Read rows of equal length into a cache; return the logits of the last tokens, float32 of shape (rows, last, vocabulary)."""
+        """Read rows of equal length into a cache; return the last tokens' logits, float32 of shape (rows, last, vocabulary)."""
         self.computed += len(rows) * len(rows[0])
         kept = {"logits_to_keep": last} if self._keeps_logits else {}
         tokens = torch.tensor(rows, device=self._model.device)
@@ -140,7 +140,7 @@ class RereadPrefixes(Prefixes):
         return [self._compute(branch) for branch in branches]
 
     def _compute(self, branch: Branch) -> torch.Tensor:
-        found = {}
+        found: dict[int, torch.Tensor] = {}
         for path in paths(branch.parents):
             tokens = [*branch.prefix.tokens, *(branch.tokens[node] for node in path)]
             self.computed += len(tokens)

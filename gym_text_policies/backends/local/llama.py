@@ -69,7 +69,8 @@ class FusedLinear(nn.Module):
     @property
     def weight(self) -> torch.Tensor:
         """A copy of the weight in its usual layout, for models that read it themselves."""
-        return self._weight[0].to_dense()
+        weight: torch.Tensor = self._weight[0].to_dense()
+        return weight
 
     def forward(self, inputs: torch.Tensor, other: torch.Tensor | None = None, then: str = "none") -> torch.Tensor:
         """Return inputs @ weight.T + bias, of shape (…, out_features).
