@@ -82,7 +82,7 @@ class PolicyConfig(PromptOptions):
     seed: int | None = None
     """Of all that the policy draws at random."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Options of the model's backend: base_url, timeout, retries, cache, prices, max_cost, decide, load_in_4bit …"""
+    """Options of the model's backend: base_url, timeout, retries, cache, prices, max_cost, decide, dtype, device …"""
 
     def __post_init__(self) -> None:
         if not self.model or not isinstance(self.model, str):

@@ -17,7 +17,16 @@ import torch
 
 from gym_text_policies.backends.local.exactness import window_of
 from gym_text_policies.backends.local.transformers import TransformersBackend
-from gym_text_policies.training.lora import add_lora, check_trainable, compile_layers, load_base, player_of, set_precision
+from gym_text_policies.training.lora import (
+    Precision,
+    TrainingDevice,
+    add_lora,
+    check_trainable,
+    compile_layers,
+    load_base,
+    player_of,
+    set_precision,
+)
 from gym_text_policies.training.sequences import Conversation, forward, pack
 
 _REFERENCE = "reference"
@@ -50,6 +59,7 @@ class Actor:
         temperature: The actions' scores are divided by it.
         precision: Precision of products and of the base's weights: ``float32`` or ``bfloat16``.
         compiled: Whether to compile the model's layers.
+        device: See `load_base`.
     """
 
     def __init__(
@@ -60,10 +70,11 @@ class Actor:
         rank: int = 16,
         alpha: float = 32.0,
         temperature: float = 1.0,
-        precision: str = "float32",
+        precision: Precision = "float32",
         compiled: bool = False,
+        device: TrainingDevice = "auto",
     ) -> None:
-        base, self.tokenizer = load_base(model)
+        base, self.tokenizer = load_base(model, precision=precision, device=device)
         check_trainable(base)
         self.model = add_lora(base, rank=rank, alpha=alpha, adapter=adapter)
         self._temperature = temperature

@@ -83,10 +83,9 @@ def train(config: AggreVaTeConfig) -> Path:
     from gym_text_policies.training.actor_critic import Actor
 
     with experts_of(config) as experts, claim("aggrevate", config, FREE):
-        join()
+        join(config.device)
         torch.manual_seed(config.seed)
-        options: dict[str, Any] = {"temperature": config.temperature, "precision": config.precision, "compiled": config.compiled}
-        actor = Actor(config.model, config.adapter, **options)
+        actor = Actor(config.model, config.adapter, **config.actor_options)
         optimizer = torch.optim.AdamW(actor.parameters, lr=config.learning_rate, weight_decay=0.0)
         for state in iterations(config, actor, optimizer):
             watch = Stopwatch()

@@ -15,7 +15,7 @@ from pathlib import Path
 from gym_text.errors import UsageError, check_choice, check_int
 from gym_text_policies.backends.local.models import read_adapter
 from gym_text_policies.training.collect import CollectConfig, collect
-from gym_text_policies.training.lora import PRECISIONS, Precision
+from gym_text_policies.training.lora import PRECISIONS, TRAINING_DEVICES, Precision, TrainingDevice
 from gym_text_policies.training.rows import Row, policy_of, read_rows
 from gym_text_policies.training.sft import SFTConfig, sft
 from gym_text_policies.training.trackers import Tracker, check_tracker
@@ -69,11 +69,14 @@ class DAggerConfig:
     """Precision of products and of the base's weights in learning: float32 or bfloat16; see gym-text sft."""
     compiled: bool = False
     """Compile the model's layers for learning; see gym-text sft."""
+    device: TrainingDevice = "auto"
+    """Where to learn: auto (CUDA where there is one, else MPS, else the CPU) or cpu. CUDA_VISIBLE_DEVICES picks one of several."""
 
     def __post_init__(self) -> None:
         check_int("rounds", self.rounds, 1, 1000)
         check_int("episodes", self.episodes, 1, 1_000_000)
         check_choice("precision", self.precision, PRECISIONS)
+        check_choice("device", self.device, TRAINING_DEVICES)
         check_tracker(self.report_to)
         if not 0 <= self.expert_share <= 1:
             raise UsageError(f"expert_share: expected a probability; got {self.expert_share!r}.")

@@ -27,19 +27,26 @@ if TYPE_CHECKING:
 
 Precision = Literal["float32", "bfloat16"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+TrainingDevice = Literal["auto", "cpu"]
+TRAINING_DEVICES: tuple[TrainingDevice, ...] = get_args(TrainingDevice)
+"""Where training runs. Which GPU of several it takes is said by CUDA_VISIBLE_DEVICES, or by ``torchrun`` to each process."""
 
 
-def load_base(name: str, *, four_bit: bool = False) -> tuple[Any, Any]:
+def load_base(
+    name: str, *, four_bit: bool = False, precision: Precision = "float32", device: TrainingDevice = "auto"
+) -> tuple[Any, Any]:
     """Return a model to train, its weights frozen, and its tokenizer.
 
     Args:
         name: ``smollm2``, ``hf:OWNER/NAME`` or a folder.
         four_bit: Hold the weights in 4 bits, by bitsandbytes, on a CUDA device.
+        precision: Of the weights, where they are not of 4 bits.
+        device: ``cpu``; or ``auto``: CUDA where there is one, else MPS, else the CPU.
 
     Raises:
         UsageError: If there is no such model, it is an adapter, or 4 bits are asked for where there is no CUDA.
     """
-    source = Source.of(name, load_in_4bit=four_bit)
+    source = Source.of(name, load_in_4bit=four_bit, dtype="auto" if four_bit else precision, device=device)
     if source.adapter:
         raise UsageError(f"model: expected a base; {name!r} is an adapter of {source.base!r}. Pass it as adapter.")
     model, tokenizer = load_model(source)

@@ -27,7 +27,15 @@ from gym_text_policies.records import Episode
 from gym_text_policies.rollout import MakeEnv
 from gym_text_policies.training.checkpoints import State, load_checkpoint, replace_folder, save_checkpoint, save_weights
 from gym_text_policies.training.dev_fold import play_dev_fold
-from gym_text_policies.training.lora import PRECISIONS, Precision, environment_record, load_weights, save_adapter
+from gym_text_policies.training.lora import (
+    PRECISIONS,
+    TRAINING_DEVICES,
+    Precision,
+    TrainingDevice,
+    environment_record,
+    load_weights,
+    save_adapter,
+)
 from gym_text_policies.training.processes import add_gradients, gather, is_first, own_share, process_count
 from gym_text_policies.training.rows import prompt_record, trained_as
 from gym_text_policies.training.trackers import Tracker, check_tracker, start_tracker
@@ -39,7 +47,7 @@ if TYPE_CHECKING:
     from gym_text_policies.training.sequences import Conversation, Segment
 
 _logger = logging.getLogger(__name__)
-FREE = ("folder", "iterations", "tokens_per_pass", "compiled", "report_to")
+FREE = ("folder", "iterations", "tokens_per_pass", "compiled", "device", "report_to")
 """Settings that may change when a run is continued."""
 
 
@@ -96,6 +104,8 @@ class OnPolicyConfig(PromptOptions):
     """Precision of products and of the base's weights in learning: float32, or bfloat16, as in gym-text sft. Play is in float32."""
     compiled: bool = False
     """Compile the model's layers, as in gym-text sft."""
+    device: TrainingDevice = "auto"
+    """Where to learn: auto (CUDA where there is one, else MPS, else the CPU) or cpu. CUDA_VISIBLE_DEVICES picks one of several."""
     report_to: Tracker = "none"
     """Where else the metrics of each iteration go."""
     seed: int = 0
@@ -104,6 +114,7 @@ class OnPolicyConfig(PromptOptions):
     def __post_init__(self) -> None:
         check_no_fold("environments", self.environments, "train")
         check_choice("precision", self.precision, PRECISIONS)
+        check_choice("device", self.device, TRAINING_DEVICES)
         check_tracker(self.report_to)
         if self.interchangeable:
             Names(self.interchangeable)
@@ -132,6 +143,11 @@ class OnPolicyConfig(PromptOptions):
     def prompting(self) -> PolicyConfig:
         """How the model is prompted: as given, else as the adapter was trained, else as new adapters are."""
         return trained_as(self.asking(self.model, mode="choose"), self.adapter)
+
+    @property
+    def actor_options(self) -> dict[str, Any]:
+        """The settings that `Actor` takes."""
+        return {name: getattr(self, name) for name in ("temperature", "precision", "compiled", "device")}
 
     def env_maker(self, name: str, expert: Expert = "off") -> MakeEnv:
         """Return a function that makes an environment of the train fold, with names exchanged if there are any."""

