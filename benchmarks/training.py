@@ -22,9 +22,10 @@ import torch
 from gym_text_policies.backends.local.tokens import prompt_tokens, text_tokens
 from gym_text_policies.store import write_atomically
 from gym_text_policies.training.collect import CollectConfig, collect
+from gym_text_policies.training.layouts import answer_losses
 from gym_text_policies.training.lora import add_lora, compile_layers, environment_record, load_base, set_precision
 from gym_text_policies.training.rows import Row
-from gym_text_policies.training.sequences import Conversation, answer_losses
+from gym_text_policies.training.sequences import Conversation
 
 RESULTS = Path(__file__).parent / "results"
 RECIPE = "one prompt for each step"

@@ -7,7 +7,7 @@ from training_data import GOTO, plain_log_probs, with_random_adapter
 
 from gym_text import UsageError
 from gym_text_policies.policy import text_spec
-from gym_text_policies.training import sequences
+from gym_text_policies.training import layouts
 from gym_text_policies.training.actor_critic import Actor, ActorCritic
 from gym_text_policies.training.checkpoints import State
 from gym_text_policies.training.ppo import PPOConfig
@@ -45,7 +45,7 @@ def gradient(actor, log_probs):
 @pytest.mark.parametrize("block", [10_000, 16])
 def test_packed_decisions_have_the_probabilities_and_gradients_of_plain_passes_in_blocks_of_any_size(played, block, monkeypatch):
     actor, trajectory, plain = played
-    monkeypatch.setattr(sequences, "_BLOCK", block)
+    monkeypatch.setattr(layouts, "_BLOCK", block)
     evaluation = actor.evaluate(trajectory.conversations)
     torch.testing.assert_close(evaluation.log_probs, plain, atol=1e-4, rtol=1e-4)
     expected = gradient(actor, plain)

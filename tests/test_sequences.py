@@ -11,10 +11,11 @@ from gym_text import UsageError
 from gym_text_policies import load_policy, rollout
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.policy import text_spec
-from gym_text_policies.training import sequences
+from gym_text_policies.training import layouts
+from gym_text_policies.training.layouts import answer_losses, pack
 from gym_text_policies.training.lora import add_lora, load_base
 from gym_text_policies.training.rows import rows_of
-from gym_text_policies.training.sequences import Conversation, DecisionNodes, answer_losses, pack, passes, segments_of, stack_padded
+from gym_text_policies.training.sequences import Conversation, DecisionNodes, passes, segments_of, stack_padded
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),
@@ -28,7 +29,7 @@ def tokenised(tokenizer, rows):
 
 @pytest.mark.parametrize("block", [384, 32])
 def test_packed_losses_are_those_of_one_plain_pass_for_each_decision(tiny_model, noisy_rows, block, monkeypatch):
-    monkeypatch.setattr(sequences, "_BLOCK", block)
+    monkeypatch.setattr(layouts, "_BLOCK", block)
     base, tokenizer = load_base(tiny_model)
     model = with_random_adapter(add_lora(base)).eval()
     make_env = partial(gym.make, "BabyAIText-v0", max_episode_steps=4)

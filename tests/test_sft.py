@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from training_data import GOTO, examples, plain_losses
 
 from gym_text import UsageError
-from gym_text_policies.training import sequences
+from gym_text_policies.training import layouts
 from gym_text_policies.training import sft as module
 from gym_text_policies.training.lora import add_lora, load_base
 from gym_text_policies.training.rows import exchange_names
@@ -64,7 +64,7 @@ def test_products_in_bfloat16_learn_nearly_the_same(tiny_model, tmp_path):
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
 @pytest.mark.filterwarnings("ignore:The .grad attribute", "ignore:.torch.jit")  # of torch's own, while it compiles
 def test_compiled_layers_learn_the_same_from_rows_of_any_length(tiny_model, tmp_path, noisy_rows, monkeypatch):
-    monkeypatch.setattr(sequences, "_BLOCK", 64)
+    monkeypatch.setattr(layouts, "_BLOCK", 64)
     learnt, dev = [], (f"{GOTO}&max_episode_steps=3",)
     for compiled in (False, True):
         folder = str(tmp_path / str(compiled))

@@ -17,17 +17,17 @@ import torch
 
 from gym_text_policies.backends.local.exactness import window_of
 from gym_text_policies.backends.local.transformers import TransformersBackend
+from gym_text_policies.training.layouts import lay_out
 from gym_text_policies.training.lora import (
     Precision,
     TrainingDevice,
     add_lora,
-    check_trainable,
     compile_layers,
     load_base,
     player_of,
     set_precision,
 )
-from gym_text_policies.training.sequences import Conversation, forward, pack
+from gym_text_policies.training.sequences import Conversation
 
 _REFERENCE = "reference"
 
@@ -75,7 +75,6 @@ class Actor:
         device: TrainingDevice = "auto",
     ) -> None:
         base, self.tokenizer = load_base(model, precision=precision, device=device)
-        check_trainable(base)
         self.model = add_lora(base, rank=rank, alpha=alpha, adapter=adapter)
         self._temperature = temperature
         self._starts_from_adapter = bool(adapter)
@@ -117,12 +116,12 @@ class Actor:
 
     def evaluate(self, conversations: Sequence[Conversation]) -> Evaluation:
         """Read all decisions in one pass, with gradients for the log-probabilities where they are on."""
-        row = pack(self.model, conversations)
+        rows = lay_out(self.model, conversations)
         tokens: list[tuple[int, int, int]] = []  # (place that predicts it, token, candidate)
         candidates: list[tuple[int, int]] = []  # (decision, number among its candidates)
         prompt_ends: list[int] = []  # place of each prompt's last token
         episode_ends: list[int] = []  # the same for prompts without candidates: the last observations
-        for conversation, places in zip(conversations, row.places, strict=True):
+        for conversation, places in zip(conversations, rows.places, strict=True):
             for decision in conversation.decisions:
                 for number, answer in enumerate(decision.answers):
                     tokens += [(places[node], token, len(candidates)) for node, token in answer]
@@ -131,8 +130,9 @@ class Actor:
         predicting = sorted({place for place, _, _ in tokens})
         index = {place: number for number, place in enumerate(predicting)}
         with torch.autocast(self.model.device.type, torch.bfloat16, enabled=self._autocasts):
-            log_probs, hidden = forward(self.model, row, predicting, hidden=True)  # (predicting, vocabulary), (row, width)
-        assert hidden is not None
+            log_probs, hidden = rows.read(
+                self.model, predicting, [*prompt_ends, *episode_ends]
+            )  # (predicting, vocabulary), (…, width)
         device = log_probs.device
         each = log_probs[torch.tensor([index[place] for place, _, _ in tokens]), torch.tensor([token for _, token, _ in tokens])]
         of_candidate = torch.tensor([candidate for _, _, candidate in tokens], device=device)
@@ -142,7 +142,7 @@ class Actor:
         cells = tuple(torch.tensor(column, device=device) for column in zip(*candidates, strict=True))
         hidden = hidden.detach()
         log_softmax = table.index_put(cells, scores / self._temperature).log_softmax(-1)
-        return Evaluation(log_softmax, hidden[prompt_ends], hidden[episode_ends])
+        return Evaluation(log_softmax, hidden[: len(prompt_ends)], hidden[len(prompt_ends) :])
 
 
 class ActorCritic(Actor):

@@ -30,6 +30,12 @@ PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 TrainingDevice = Literal["auto", "cpu"]
 TRAINING_DEVICES: tuple[TrainingDevice, ...] = get_args(TrainingDevice)
 """Where training runs. Which GPU of several it takes is said by CUDA_VISIBLE_DEVICES, or by ``torchrun`` to each process."""
+_MAMBA = ("out_proj", "conv1d")
+_WITHOUT_ADAPTER = dict.fromkeys(("falcon_h1", "falcon_mamba", "mamba", "mamba2", "nemotron_h"), _MAMBA) | {
+    "llama4_text": ("router",)
+}
+"""By a model's type, the linear layers to which peft can give no adapter: fused kernels read their weights directly, or they return
+more than a linear layer does."""
 
 
 def load_base(
@@ -44,34 +50,19 @@ def load_base(
         device: ``cpu``; or ``auto``: CUDA where there is one, else MPS, else the CPU.
 
     Raises:
-        UsageError: If there is no such model, it is an adapter, or 4 bits are asked for where there is no CUDA.
+        UsageError: If there is no such model, it is an adapter, 4 bits are asked for where there is no CUDA, or the model's
+            probabilities cannot be computed reliably.
     """
+    from gym_text_policies.backends.local.exactness import packs
+
     source = Source.of(name, load_in_4bit=four_bit, dtype="auto" if four_bit else precision, device=device)
     if source.adapter:
         raise UsageError(f"model: expected a base; {name!r} is an adapter of {source.base!r}. Pass it as adapter.")
     model, tokenizer = load_model(source)
     model.requires_grad_(False)
     model.base_name = name  # an adapter's configuration names it
+    model.packs = packs(model)  # how its rows are laid out
     return model, tokenizer
-
-
-def check_trainable(model: Any) -> None:
-    """See that packed rows give the probabilities of a model's plain forward pass, so that it can be trained in them.
-
-    Args:
-        model: What `load_base` returns.
-
-    Raises:
-        UsageError: If not: its gradients would be wrong.
-    """
-    from gym_text_policies.backends.local.exactness import exact_prefixes
-
-    way = exact_prefixes(model, 1).way
-    if way != "packed":
-        raise UsageError(
-            f"model {model.base_name!r}: expected one whose tokens meet in attention alone, to train it in packed rows; "
-            f"{type(model).__name__} plays exactly (way {way!r}), and cannot be trained here yet."
-        )
 
 
 def add_lora(model: Any, *, rank: int = 16, alpha: float = 32.0, adapter: str | Path = "", name: str = "default") -> Any:
@@ -95,9 +86,14 @@ def add_lora(model: Any, *, rank: int = 16, alpha: float = 32.0, adapter: str | 
         config = peft.PeftConfig.from_pretrained(str(adapter_folder(adapter)))
         config.inference_mode, config.base_model_name_or_path = False, model.name_or_path
     else:
-        config = peft.LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear", task_type="CAUSAL_LM")
+        excluded = list(_WITHOUT_ADAPTER.get(model.config.get_text_config().model_type, ())) or None
+        config = peft.LoraConfig(
+            r=rank, lora_alpha=alpha, target_modules="all-linear", exclude_modules=excluded, task_type="CAUSAL_LM"
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # peft uses a deprecated name of transformers
+        warnings.filterwarnings("ignore", "The following (rank|alpha)_pattern keys")  # experts' fused weights get no adapter
+        warnings.filterwarnings("ignore", "fan_in_fan_out is set to False")  # which peft mends by itself
         if isinstance(model, peft.PeftModel):
             model.add_adapter(name, config)
         else:

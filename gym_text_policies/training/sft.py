@@ -32,7 +32,6 @@ from gym_text_policies.training.lora import (
     Precision,
     TrainingDevice,
     add_lora,
-    check_trainable,
     compile_layers,
     environment_record,
     load_base,
@@ -203,7 +202,6 @@ def _load(config: SFTConfig) -> tuple[Any, Any]:
     """Return the model to train, with its adapter, and its tokenizer."""
     import_extra("torch", "train").manual_seed(config.seed)
     base, tokenizer = load_base(config.model, four_bit=config.four_bit, precision=config.precision, device=config.device)
-    check_trainable(base)
     model = add_lora(base, rank=config.rank, alpha=config.alpha, adapter=config.adapter)
     set_precision(model, config.precision)
     if config.compiled:
@@ -215,7 +213,8 @@ def _trainer(config: SFTConfig, model: Any, tokenizer: Any, rows: Sequence[Row],
     """Return a `Trainer` of transformers that reads conversations, and plays the dev fold in place of an evaluation loss."""
     torch, transformers = import_extra("torch", "train"), import_extra("transformers", "train")
     from gym_text_policies.backends.local.exactness import window_of
-    from gym_text_policies.training.sequences import Conversation, answer_losses
+    from gym_text_policies.training.layouts import answer_losses
+    from gym_text_policies.training.sequences import Conversation
 
     def collate(batch: list[Row]) -> dict[str, Any]:
         conversations = [Conversation.of(tokenizer, row.examples()) for row in batch]

@@ -73,7 +73,7 @@ class CachedPrefixes(Prefixes):
     def __init__(self, model: Any, max_tokens: int) -> None:
         super().__init__(model, max_tokens)
         self.cuts_back = cuts_back(self._new().cache)
-        self._keeps_logits = "logits_to_keep" in inspect.signature(model.forward).parameters
+        self._arguments = inspect.signature(model.forward).parameters
 
     def _new(self) -> CachedPrefix:
         return CachedPrefix(DynamicCache(config=self._model.config))
@@ -89,10 +89,10 @@ class CachedPrefixes(Prefixes):
         is_line = branch.parents == list(range(-1, len(branch.tokens) - 1))
         first = wanted[0] if wanted else len(branch.tokens) - 1  # up to here it is a line in any case
         if is_line and self.cuts_back:
-            rows = self._run([branch.tokens], prefix.cache, len(branch.tokens) - first)[0]
+            rows = self._run([branch.tokens], prefix, len(branch.tokens) - first)[0]
             prefix.read += len(branch.tokens)
             return rows[[node - first for node in wanted]]
-        found = {first: self._run([branch.tokens[: first + 1]], prefix.cache, 1)[0, 0]}
+        found = {first: self._run([branch.tokens[: first + 1]], prefix, 1)[0, 0]}
         prefix.read += first + 1
         if not wanted:
             return torch.empty(0)
@@ -100,20 +100,22 @@ class CachedPrefixes(Prefixes):
         together = max(1, self._max_tokens // prefix.read)
         for start in range(0, len(lines), together):
             group = lines[start : start + together]
-            cache = copy.deepcopy(prefix.cache)
-            cache.reorder_cache(torch.zeros(len(group), dtype=torch.long, device=self._model.device))
+            several = prefix.copy(prefix.read)
+            several.cache.reorder_cache(torch.zeros(len(group), dtype=torch.long, device=self._model.device))
             longest = max(map(len, group))
             tokens = [[branch.tokens[node] for node in line] for line in group]
-            logits = self._run([row + row[-1:] * (longest - len(row)) for row in tokens], cache, longest)
+            logits = self._run([row + row[-1:] * (longest - len(row)) for row in tokens], several, longest)
             found |= {node: row for line, rows in zip(group, logits, strict=True) for node, row in zip(line, rows, strict=False)}
         return torch.stack([found[node] for node in wanted])
 
-    def _run(self, rows: Sequence[Sequence[int]], cache: Any, last: int) -> torch.Tensor:
-        """Read rows of equal length into a cache; return the last tokens' logits, float32 of shape (rows, last, vocabulary)."""
+    def _run(self, rows: Sequence[Sequence[int]], prefix: CachedPrefix, last: int) -> torch.Tensor:
+        """Read rows of equal length behind a prefix; return the last tokens' logits, float32 of shape (rows, last, vocabulary)."""
         self.computed += len(rows) * len(rows[0])
-        kept = {"logits_to_keep": last} if self._keeps_logits else {}
         tokens = torch.tensor(rows, device=self._model.device)
-        output = self._model(input_ids=tokens, past_key_values=cache, use_cache=True, **kept)
+        positions = torch.arange(prefix.read, prefix.read + len(rows[0]), device=tokens.device).expand(len(rows), -1)
+        options = {"logits_to_keep": last, "position_ids": positions}  # not every model counts on from its cache by itself
+        options = {name: value for name, value in options.items() if name in self._arguments}
+        output = self._model(input_ids=tokens, past_key_values=prefix.cache, use_cache=True, **options)
         logits: torch.Tensor = output.logits[:, -last:].float().cpu()
         return logits
 

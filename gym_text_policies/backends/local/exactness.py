@@ -59,7 +59,7 @@ def exact_prefixes(model: Any, max_tokens: int, *, optimise: bool = False) -> Pr
             except Exception as error:  # any model of transformers, and code that never saw it
                 reasons.append(f"{way.way}: {type(error).__name__}: {error}")
                 continue
-            if deviation <= _TOLERANCE.get(model.dtype, 0.08):
+            if deviation <= _tolerance(model):
                 _logger.debug("%s is read in the way %r; deviation %.2g", type(model).__name__, way.way, deviation)
                 break
             reasons.append(f"{way.way}: probabilities differ by {deviation:.2g}")
@@ -69,6 +69,26 @@ def exact_prefixes(model: Any, max_tokens: int, *, optimise: bool = False) -> Pr
                 f"plain forward pass in every way ({'; '.join(reasons)})."
             )
     return way(model, max_tokens)
+
+
+def packs(model: Any) -> bool:
+    """Return whether packed rows give the probabilities of a model's plain forward pass; else rows padded on the right do.
+
+    Args:
+        model: A causal language model of transformers, in evaluation mode.
+
+    Raises:
+        UsageError: If neither does: training would learn from wrong gradients.
+    """
+    if may_be_packed(model) and exact_prefixes(model, 1).way == PackedPrefixes.way:
+        return True
+    deviation = _padding_deviation(model)
+    if deviation > _tolerance(model):
+        raise UsageError(
+            f"model: expected one whose tokens do not see what comes after them; {type(model).__name__} gives other probabilities "
+            f"in a padded row (by {deviation:.2g})."
+        )
+    return False
 
 
 def may_be_packed(model: Any) -> bool:
@@ -120,6 +140,27 @@ def plain_probabilities(model: Any, tokens: Sequence[int]) -> torch.Tensor:
     return probabilities
 
 
+@torch.inference_mode()
+def _padding_deviation(model: Any) -> float:
+    """Return the mean distance of the probabilities in a row that is padded on the right from those of plain forward passes."""
+    draw, size = random.Random(0), model.config.get_text_config().vocab_size
+    rows = [[draw.randrange(size // 4, size) for _ in range(length)] for length in (_LENGTH, _LENGTH // 2)]
+    padded = [row + row[-1:] * (_LENGTH - len(row)) for row in rows]
+    with narrow_windows(model):
+        found = model(input_ids=torch.tensor(padded, device=model.device), use_cache=False).logits.float().softmax(-1).cpu()
+        return max(_distance(own[: len(row)], plain_probabilities(model, row)) for own, row in zip(found, rows, strict=True))
+
+
+def _distance(first: torch.Tensor, second: torch.Tensor) -> float:
+    """Return the mean distance of distributions, of shape (rows, vocabulary) each; infinite if a probability is no number."""
+    distance = float((first - second).abs().sum(-1).mean() / 2)
+    return distance if math.isfinite(distance) else math.inf
+
+
+def _tolerance(model: Any) -> float:
+    return _TOLERANCE.get(model.dtype, 0.08)
+
+
 class _Probe:
     """Short sequences, with the probabilities of a model's plain forward pass.
 
@@ -161,5 +202,4 @@ class _Probe:
                 branch_of_one = Branch.line(prefix, part, [len(part) - 1])
                 found += prefixes.compute([branch_of_one])
                 branch_of_one.keep(len(part))
-        distance = float((torch.cat(found).softmax(-1) - self._expected).abs().sum(-1).mean() / 2)
-        return distance if math.isfinite(distance) else math.inf
+        return _distance(torch.cat(found).softmax(-1), self._expected)

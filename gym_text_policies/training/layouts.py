@@ -1,0 +1,233 @@
+"""Conversations as rows of a model, for training: packed into one where that is exact, else padded on the right.
+
+Packed, each token is read once: what prompts have in common, and all answers to a prompt, share their beginning. That is right for
+models whose tokens meet in attention alone. For others each path from the first token of a conversation to a last one is a row of
+its own, and the rest of the row is filled up: no token of a causal model sees what comes later. `load_base` finds out which it is.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
+
+from gym_text_policies.backends.local.attention import Mask, Segments, packed_attention
+from gym_text_policies.backends.local.tree import depths, paths, visible
+from gym_text_policies.training.sequences import Conversation
+
+_BLOCK = 192
+"""Tokens of a conversation whose attention is computed at once."""
+_PADDED_TOKENS = 2048
+"""Tokens of padded rows that go through the model at once, about."""
+
+
+def lay_out(model: Any, conversations: Sequence[Conversation]) -> PackedRow | PaddedRows:
+    """Return conversations as rows that the model reads as its plain forward pass would.
+
+    Args:
+        model: What `load_base` returns, with or without an adapter, possibly in `DistributedDataParallel`.
+        conversations: What to read.
+    """
+    own = _own(model)
+    return pack(own, conversations) if own.packs else pad(conversations)
+
+
+def answer_losses(model: Any, conversations: Sequence[Conversation]) -> torch.Tensor:
+    """Return -log P of each token of each decision's first answer, float32 of shape (tokens,)."""
+    rows = lay_out(model, conversations)
+    targets = [
+        (places[node], token)
+        for conversation, places in zip(conversations, rows.places, strict=True)
+        for decision in conversation.decisions
+        for node, token in decision.answers[0]
+    ]
+    log_probs, _ = rows.read(model, [place for place, _ in targets])  # (tokens, vocabulary)
+    tokens = torch.tensor([token for _, token in targets], device=log_probs.device)
+    return -log_probs.gather(1, tokens[:, None])[:, 0]
+
+
+def _own(model: Any) -> Any:
+    """Return the model itself, out of `DistributedDataParallel`."""
+    return model.module if isinstance(model, DistributedDataParallel) else model
+
+
+# ---------------------------------------------------------------- packed
+
+
+@dataclass(frozen=True)
+class PackedRow:
+    """Conversations as one row of the model."""
+
+    tokens: list[int]
+    positions: list[int]
+    blocks: list[_Block]
+    places: list[list[int]]
+    """For each conversation the place of each of its nodes in the row."""
+
+    def read(self, model: Any, predicting: Sequence[int], hidden: Sequence[int] = ()) -> tuple[torch.Tensor, torch.Tensor]:
+        """Run the model over the row, with gradients where they are on.
+
+        Args:
+            model: See `lay_out`.
+            predicting: Places after which the next token's log-probabilities are wanted.
+            hidden: Places whose hidden states after the last layer are wanted.
+
+        Returns:
+            The log-probabilities, of shape (predicting, vocabulary), and the hidden states, of shape (hidden, width); both float32.
+        """
+        own = _own(model)
+        device = own.device
+        with packed_attention(own):
+            output = model(
+                input_ids=torch.tensor([self.tokens], device=device),
+                position_ids=torch.tensor([self.positions], device=device),
+                use_cache=False,
+                logits_to_keep=torch.tensor(list(predicting), device=device),
+                segments=Segments(self.blocks),
+                output_hidden_states=bool(hidden),
+            )
+        states = output.hidden_states[-1][0][list(hidden)].float() if hidden else torch.empty(0, device=device)
+        return output.logits[0].float().log_softmax(-1), states
+
+
+def pack(model: Any, conversations: Sequence[Conversation]) -> PackedRow:
+    """Lay conversations into one row; their common beginning stands there once."""
+    shared = _shared_prefix(conversations)
+    prefix = conversations[0].tree.tokens[:shared]
+    stem = _blocks(model, range(-1, shared - 1))
+    row = PackedRow(list(prefix), list(range(shared)), list(stem), [])
+    for conversation in conversations:
+        start = len(row.tokens)
+        parents = [parent - shared for parent in conversation.tree.parents[shared:]]
+        row.tokens.extend(conversation.tree.tokens[shared:])
+        row.positions.extend(depths(parents, shared))
+        row.blocks.extend(_blocks(model, parents, stem))
+        row.places.append([*range(shared), *range(start, len(row.tokens))])
+    return row
+
+
+def _blocks(model: Any, parents: Sequence[int], stem: Sequence[_Block] = ()) -> list[_Block]:
+    """Split a tree that follows a stem into blocks; nodes that no node of a block attends to are left out, not masked."""
+    known = sum(block.size for block in stem)
+    visibility = visible(parents, known)  # (nodes, known + nodes)
+    positions = [*range(known), *depths(parents, known)]
+    blocks: list[_Block] = []
+    last = stem[-1] if stem else None
+    for start in range(0, len(parents), _BLOCK):
+        rows = visibility[start : start + _BLOCK, : known + start + _BLOCK]
+        needed = rows.any(dim=0)  # answers of earlier decisions are not
+        kept = needed.nonzero()[:, 0]
+        mask = Mask(rows[:, needed], [positions[column] for column in kept.tolist()], model)
+        last = _Block(len(rows), mask, last, None if needed.all() else kept.to(model.device))
+        blocks.append(last)
+    return blocks
+
+
+def _shared_prefix(conversations: Sequence[Conversation]) -> int:
+    """Return how many first tokens all conversations have in common, without the last token of any prompt."""
+    if len(conversations) < 2:
+        return 0
+    stems = [conversation.tree.tokens[: conversation.stem] for conversation in conversations]
+    limit = min(min(len(stem) for stem in stems), *(conversation.decisions[0].prompt_end for conversation in conversations))
+    return next((i for i in range(limit) if len({stem[i] for stem in stems}) > 1), limit)
+
+
+@dataclass
+class _Block:
+    """Nodes that follow each other in a packed row; they attend to nodes of their stem and to each other."""
+
+    size: int
+    mask: Mask
+    stem: _Block | None = None
+    """The block that it continues."""
+    columns: torch.Tensor | None = None
+    """Which of the nodes before its end it attends to; None: all."""
+    _states: tuple[torch.Tensor, torch.Tensor] | None = field(default=None, init=False, repr=False, compare=False)
+
+    def extend(self, layer: int, layers: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the visible keys and values: the stem's, then its own. The stem runs first."""
+        stem = self.stem._states if self.stem else None
+        self._states = (torch.cat([stem[0], keys], dim=1), torch.cat([stem[1], values], dim=1)) if stem else (keys, values)
+        if self.columns is None:
+            return self._states
+        return self._states[0].index_select(1, self.columns), self._states[1].index_select(1, self.columns)
+
+
+# ---------------------------------------------------------------- padded
+
+
+@dataclass(frozen=True)
+class PaddedRows:
+    """Conversations as rows of equal length, one for each path from a first token to a last one."""
+
+    tokens: list[list[int]]
+    places: list[list[int]]
+    """For each conversation the place of each of its nodes: its row times the length of a row, plus its column."""
+
+    def read(self, model: Any, predicting: Sequence[int], hidden: Sequence[int] = ()) -> tuple[torch.Tensor, torch.Tensor]:
+        """Run the model over the rows; as `PackedRow.read`.
+
+        Where they are many they are read in parts, and read once more for their gradients: only one part is held in memory.
+        """
+        size = len(self.tokens[0])
+        together = max(1, _PADDED_TOKENS // size)
+        in_parts = len(self.tokens) > together and not isinstance(model, DistributedDataParallel)  # which takes one pass for a step
+        parts = range(0, len(self.tokens), together if in_parts else len(self.tokens))
+        log_probs, states, read, shown = [], [], [], []
+        for start in parts:
+            rows = self.tokens[start : start + parts.step]
+            of_part = range(start * size, (start + len(rows)) * size)
+            own, own_hidden = ([place for place in dict.fromkeys(places) if place in of_part] for places in (predicting, hidden))
+            run = partial(
+                _run, model, rows, *([divmod(place - of_part.start, size) for place in some] for some in (own, own_hidden))
+            )
+            found = checkpoint(run, use_reentrant=False) if in_parts and torch.is_grad_enabled() else run()
+            log_probs.append(found[0])
+            states.append(found[1])
+            read += own
+            shown += own_hidden
+        order, order_hidden = ({place: row for row, place in enumerate(some)} for some in (read, shown))
+        return (
+            torch.cat(log_probs)[[order[place] for place in predicting]],
+            torch.cat(states)[[order_hidden[place] for place in hidden]] if hidden else states[0],
+        )
+
+
+def pad(conversations: Sequence[Conversation]) -> PaddedRows:
+    """Lay conversations into rows of equal length."""
+    rows: list[list[int]] = []
+    found: list[dict[int, tuple[int, int]]] = []  # of each conversation: node -> row, column
+    for conversation in conversations:
+        found.append({})
+        for path in paths(conversation.tree.parents):
+            for column, node in enumerate(path):
+                found[-1].setdefault(node, (len(rows), column))
+            rows.append([conversation.tree.tokens[node] for node in path])
+    size = max(map(len, rows))
+    places = [[row * size + column for _, (row, column) in sorted(nodes.items())] for nodes in found]
+    return PaddedRows([row + row[-1:] * (size - len(row)) for row in rows], places)
+
+
+def _run(
+    model: Any, rows: Sequence[Sequence[int]], predicting: Sequence[tuple[int, int]], hidden: Sequence[tuple[int, int]]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Run the model over rows of equal length; `predicting` and `hidden` are rows and columns. Returns as `PackedRow.read`."""
+    own = _own(model)
+    device = own.device
+    columns = sorted({column for _, column in predicting})
+    kept: dict[str, Any] = {}
+    if "logits_to_keep" in inspect.signature(getattr(own, "get_base_model", lambda: own)().forward).parameters:
+        kept["logits_to_keep"] = torch.tensor(columns, device=device)
+    output = model(input_ids=torch.tensor(rows, device=device), use_cache=False, output_hidden_states=bool(hidden), **kept)
+    at = [columns.index(column) if kept else column for _, column in predicting]
+    log_probs = output.logits[[row for row, _ in predicting], at].float().log_softmax(-1)
+    if not hidden:
+        return log_probs, torch.empty(0, device=device)
+    states = output.hidden_states[-1][[row for row, _ in hidden], [column for _, column in hidden]].float()
+    return log_probs, states
