@@ -45,6 +45,14 @@ def test_one_command_gives_the_table_and_names_the_folder(tmp_path, capsys):
     assert (tmp_path / "table.md").read_text().splitlines()[0] in printed.out
 
 
+def test_options_of_the_model_reach_it_and_identify_its_episodes(tmp_path, tiny_model):
+    options = {"seeds": 0, "models": tiny_model, "environments": "BabyAIText-v0?max_episode_steps=2", "baselines": "none"}
+    assert cli.main(arguments(tmp_path, **options)) == 0
+    assert cli.main(arguments(tmp_path, **options, options="dtype=bfloat16")) == 0
+    lines = (tmp_path / "episodes.jsonl").read_text().splitlines()
+    assert ["bfloat16" in json.dumps(json.loads(line)["policy"]) for line in lines] == [False, True], "played again, in the other precision"
+
+
 def test_a_second_run_plays_nothing_again_and_more_seeds_only_the_new(tmp_path, monkeypatch, capsys):
     options = {"llm_seeds": 0}
     assert cli.main(arguments(tmp_path, **options)) == 0

@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+import transformers as transformers_library
 from safetensors.torch import load_file, save_file
 
 from gym_text import UsageError
@@ -183,6 +184,42 @@ def test_four_bits_without_cuda_are_a_clear_error(embedded):
         load_backend("smollm2", load_in_4bit=4)
     with pytest.raises(UsageError, match="Did you mean 'load_in_4bit'"):
         load_backend("smollm2", load_in_4bits=True)
+
+
+def test_precision_and_place_are_part_of_what_identifies_a_model_except_for_the_defaults(embedded):
+    defaults = {"backend": "transformers", "model": "smollm2"}
+    if not torch.cuda.is_available():
+        assert load_backend("smollm2").config == defaults
+        assert load_backend("smollm2", dtype="float32", device="cpu", device_map=None).config == defaults
+    assert load_backend("smollm2", dtype="bfloat16").config["dtype"] == "bfloat16"
+    assert load_backend("smollm2", device_map="auto").config["device_map"] == "auto"
+
+
+def test_a_model_in_bfloat16_gives_nearly_the_same_probabilities(embedded):
+    exact, rounded = (load_backend("smollm2", dtype=dtype, device="cpu").answer([REQUEST])[0] for dtype in ("float32", "bfloat16"))
+    differences = [abs(rounded.probabilities[choice] - exact.probabilities[choice]) for choice in REQUEST.choices]
+    assert 0 < max(differences) < 0.02
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dtype": "bf16"}, "dtype: expected one of .*got 'bf16'. Did you mean 'bfloat16'"),
+        ({"device": "cuda:99"}, "device: expected auto, or one of those that are here: .*cpu; got 'cuda:99'"),
+        ({"device_map": "balanced"}, "device_map: expected"),
+        ({"device_map": "auto", "device": "cpu"}, "device: expected none beside device_map"),
+    ],
+)
+def test_a_precision_or_place_that_cannot_be_had_is_one_clear_sentence(embedded, options, message):
+    with pytest.raises(UsageError, match=message):
+        load_backend("smollm2", **options)
+
+
+def test_an_encoder_decoder_model_is_refused_before_its_weights_are_read(small_model, tmp_path):
+    small_model[1].save_pretrained(tmp_path)
+    transformers_library.T5Config().save_pretrained(tmp_path)
+    with pytest.raises(UsageError, match="expected a causal language model; it has an encoder and a decoder"):
+        load_backend(str(tmp_path))
 
 
 @pytest.mark.parametrize("name", sorted(path.parent.name for path in models.ADAPTERS.glob(f"*/{models.RECORD}")))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import platform
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal
@@ -44,6 +44,8 @@ class BenchConfig(PlayOptions, PromptOptions):
     own), sb3:FILE (of stable-baselines3), a policy.json, random, gold, controller."""
     modes: tuple[Mode, ...] = ("text", "choose")
     """How a language model answers, text, json or choose: each is a row."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the language models' backend: dtype, device, base_url, timeout, cache, prices, max_cost …"""
     variants: str = ""
     """A YAML file of rows in place of models x modes: name -> settings of a policy, model among them, and seeds, should the
     row have others than llm_seeds."""
@@ -80,10 +82,18 @@ class BenchConfig(PlayOptions, PromptOptions):
     def rows(self) -> dict[str, Variant]:
         """Return the rows that the user asks for, by their labels."""
         if self.variants:
+            if self.options:
+                raise UsageError(
+                    "options: expected none beside variants; give each entry of the file its own, as in {device: cpu}."
+                )
             return read_variants(self.variants)
         asking = [model for model in self.models if PolicyConfig(model).asks_model]
         found = {_label(model): Variant(PolicyConfig(model)) for model in self.models if model not in asking}
-        return found | {f"{model}, {mode}": Variant(self.asking(model, mode=mode)) for model in asking for mode in self.modes}
+        return found | {
+            f"{model}, {mode}": Variant(self.asking(model, mode=mode, options=self.options))
+            for model in asking
+            for mode in self.modes
+        }
 
 
 def run(config: BenchConfig) -> tuple[str, EpisodeStore]:

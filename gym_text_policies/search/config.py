@@ -33,7 +33,7 @@ class SearchConfig(Asking, EngineOptions):
     model: str = "smollm2"
     """Language model: smollm2, hf:OWNER/NAME, a folder, openai:MODEL, ollama:MODEL, tensorzero:FUNCTION, scripted:A|B."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Options of the model's backend: base_url, timeout, cache, prices, max_cost …"""
+    """Options of the model's backend: dtype, device, base_url, timeout, cache, prices, max_cost …"""
     evaluations: int = 100
     """Number of proposals, the warm-up included. A folder with fewer goes on."""
     num_rollouts: int = 20

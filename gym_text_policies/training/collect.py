@@ -16,7 +16,8 @@ import dataclasses
 import logging
 import shutil
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -53,6 +54,8 @@ class CollectConfig(PlayOptions, PromptOptions):
     """Who plays: gold (the expert), random, controller, or a language model as in load_policy."""
     mode: Mode = "choose"
     """How a language model answers."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of a language model's backend: dtype, device, base_url, timeout, cache, prices, max_cost …"""
     temperature: float = 0.0
     """A language model's temperature."""
     expert_share: float = 0.0
@@ -86,7 +89,7 @@ class CollectConfig(PlayOptions, PromptOptions):
     @property
     def prompting(self) -> PolicyConfig:
         """How a language model that plays is prompted, and the model that will learn: as given, else as the adapter that plays."""
-        return trained_as(self.asking(self.policy, mode=self.mode), self.policy)
+        return trained_as(self.asking(self.policy, mode=self.mode, options=self.options), self.policy)
 
     @property
     def player(self) -> PolicyConfig:

@@ -104,6 +104,7 @@ def dagger(config: DAggerConfig) -> Path:
             strategy=prompting.strategy,
             history=prompting.history,
             with_reward=prompting.with_reward,
+            options={} if config.device == "auto" else {"device": config.device},
             batch=config.batch,
             seed=config.seed,
         )
