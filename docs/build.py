@@ -24,6 +24,7 @@ PAGES = {
     "experiments.md": "Experiments",
     "reports.md": "Reports",
     "strategies.md": "Strategies and answers",
+    "models.md": "Models in this process",
     "providers.md": "Providers",
     "results.md": "Results",
     "training.md": "Training",

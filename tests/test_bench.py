@@ -50,7 +50,9 @@ def test_options_of_the_model_reach_it_and_identify_its_episodes(tmp_path, tiny_
     assert cli.main(arguments(tmp_path, **options)) == 0
     assert cli.main(arguments(tmp_path, **options, options="dtype=bfloat16")) == 0
     lines = (tmp_path / "episodes.jsonl").read_text().splitlines()
-    assert ["bfloat16" in json.dumps(json.loads(line)["policy"]) for line in lines] == [False, True], "played again, in the other precision"
+    assert ["bfloat16" in json.dumps(json.loads(line)["policy"]) for line in lines] == [False, True], (
+        "played again, in the other precision"
+    )
 
 
 def test_a_second_run_plays_nothing_again_and_more_seeds_only_the_new(tmp_path, monkeypatch, capsys):

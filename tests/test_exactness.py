@@ -2,6 +2,7 @@
 
 import copy
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -172,3 +173,10 @@ def test_a_model_whose_probabilities_depend_on_chance_is_refused():
     model.lm_head.register_forward_hook(lambda module, inputs, output: output + torch.randn_like(output))
     with pytest.raises(UsageError, match="in every way"):
         exact_prefixes(model, 100)
+
+
+def test_the_page_lists_the_architectures_of_the_table():
+    page = (Path(__file__).parent.parent / "docs" / "models.md").read_text("utf-8")
+    for way in ("packed", "cached", "reread"):
+        names = ", ".join(sorted(name for name, (_, own) in ARCHITECTURES.items() if own == way))
+        assert f"| `{way}` | {names} |" in page

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import json
+import logging
 import math
 import secrets
 import threading
@@ -21,6 +22,7 @@ from gym_text_policies.backends.local.exactness import exact_prefixes, window_of
 from gym_text_policies.backends.local.models import Dtype, Source, load_model
 from gym_text_policies.backends.local.tokens import fitting_tokens, text_tokens
 
+_logger = logging.getLogger(__name__)
 _PASS_TOKENS = 512
 """New tokens of one forward pass, about: with more, attention wastes time on the tokens of other requests."""
 _REMEMBERED = 4096
@@ -282,4 +284,6 @@ def _kept(source: Source, max_cached_tokens: int) -> TransformersBackend:
         optimise = not source.load_in_4bit and source.device_map is None
         backend = TransformersBackend(model, tokenizer, identity, max_cached_tokens=max_cached_tokens, optimise=optimise)
         _in_use[source, max_cached_tokens] = backend
+        if backend.way != "packed":
+            _logger.info("%s: read in the way %r, which is exact for it, and slower than packed rows.", source.name, backend.way)
     return backend
