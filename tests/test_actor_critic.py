@@ -42,14 +42,18 @@ def gradient(actor, log_probs):
     return torch.cat([parameter.grad.flatten() for parameter in actor.parameters])
 
 
-@pytest.mark.parametrize("block", [10_000, 16])
-def test_packed_decisions_have_the_probabilities_and_gradients_of_plain_passes_in_blocks_of_any_size(played, block, monkeypatch):
+@pytest.mark.parametrize(("packs", "most"), [(True, 10_000), (True, 16), (False, 100_000), (False, 16)])
+def test_decisions_have_the_probabilities_and_gradients_of_plain_passes_packed_and_padded(played, packs, most, monkeypatch):
     actor, trajectory, plain = played
-    monkeypatch.setattr(layouts, "_BLOCK", block)
+    monkeypatch.setattr(actor.model, "packs", packs)
+    monkeypatch.setattr(layouts, "_BLOCK", most)
+    monkeypatch.setattr(layouts, "_PADDED_TOKENS", most)
     evaluation = actor.evaluate(trajectory.conversations)
     torch.testing.assert_close(evaluation.log_probs, plain, atol=1e-4, rtol=1e-4)
     expected = gradient(actor, plain)
     torch.testing.assert_close(gradient(actor, evaluation.log_probs), expected, atol=1e-3 * float(expected.abs().max()), rtol=1e-3)
+    monkeypatch.setattr(actor.model, "packs", True)
+    torch.testing.assert_close(evaluation.hidden, actor.evaluate(trajectory.conversations).hidden, atol=1e-4, rtol=1e-4)
     assert not evaluation.hidden.requires_grad, "what the critic learns does not change the actor"
 
 
