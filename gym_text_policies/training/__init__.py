@@ -1,1 +1,1 @@
-"""Language models trained to play: episodes into data, supervised fine-tuning, DAgger, PPO."""
+"""Language models trained to play: episodes into data, supervised fine-tuning, DAgger, PPO, GRPO."""

@@ -96,8 +96,14 @@ def candidates_of(config: OnPolicyConfig, decision: Decision) -> dict[str, float
     return {name: value / total for name, value in kept.items()}
 
 
-def play(config: OnPolicyConfig, actor: Actor, state: State) -> list[Trajectory]:
+def play(config: OnPolicyConfig, actor: Actor, state: State, group_size: int = 1) -> list[Trajectory]:
     """Play an iteration's episodes by drawing; every process returns the episodes of all.
+
+    Args:
+        config: Of the run.
+        actor: The model.
+        state: The run's counters.
+        group_size: Episodes of each level, drawn independently.
 
     Raises:
         UsageError: If every episode ended in an error, or one is longer than the model's window.
@@ -107,15 +113,16 @@ def play(config: OnPolicyConfig, actor: Actor, state: State) -> list[Trajectory]
     trajectories: list[Trajectory] = []
     bar = part_of_iteration("Playing", config.episodes // process_count())
     for place, name in enumerate(config.environments):
-        count = len(range(place, config.episodes, len(config.environments)))
+        count = len(range(place, config.episodes // group_size, len(config.environments)))
         make_env = config.env_maker(name)
         env = make_env()
-        policy = load_policy(player, env, seed=config.seed, **options)
         seeds = own_share(range(state.seed, state.seed + count))
         own = []
-        for episode in rollout(make_env, policy, seeds, batch=config.batch):
-            bar.update()
-            own += [episode] if episode.error is None else []
+        for member in range(group_size):
+            policy = load_policy(player, env, seed=(config.seed + member * 1_000_003) % 2**31, **options)
+            for episode in rollout(make_env, policy, seeds, batch=config.batch):
+                bar.update()
+                own += [episode] if episode.error is None else []
         played = gather(own)
         for episode in sorted(played, key=lambda episode: episode.seed):
             trajectories.append(Trajectory.of(config, name, episode, text_spec(env), prompt, actor.tokenizer))
@@ -123,7 +130,7 @@ def play(config: OnPolicyConfig, actor: Actor, state: State) -> list[Trajectory]
     bar.close()
     if not trajectories:
         raise UsageError(f"environments: expected episodes that can be played; all {config.episodes} ended in an error.")
-    state.seed += -(-config.episodes // len(config.environments))
+    state.seed += -(-config.episodes // group_size // len(config.environments))
     for trajectory in trajectories:
         for conversation in trajectory.conversations:
             conversation.check_window(actor.window)

@@ -1,0 +1,219 @@
+"""GRPO (Shao et al. 2024, https://arxiv.org/abs/2402.03300) for a language model that plays in ``choose``, from top to bottom.
+
+The policy is the probability of each valid action, as in `gym_text_policies.training.ppo`. There is no critic: each iteration plays
+every level several times by drawing, and an episode's advantage is its return beside those of the same level's other episodes. So a
+level that is always won, or never, teaches nothing, and is not read. What is learnt is the clipped objective of PPO, with a higher
+upper clip (Yu et al. 2025, DAPO, https://arxiv.org/abs/2503.14476): an action that was rare and good may gain more than a fifth.
+Each decision counts the same, however long its episode is (there, too). A run that was killed goes on from its last checkpoint.
+What does not belong to GRPO itself is in `gym_text_policies.training.on_policy` (optimiser, dev fold, checkpoints) and
+`gym_text_policies.training.trajectories` (play).
+
+Metrics, one line of ``metrics.jsonl`` for each iteration:
+
+* ``return``, ``success``, ``length``: means over the episodes that were played by drawing.
+* ``dev_success``: share of the dev fold that is won, playing the most probable action; in iterations that play it.
+* ``mixed``: share of the levels whose episodes differ in their return, from which alone is learnt.
+* ``policy_loss``: mean of the clipped objective, negated. Its gradient is what counts.
+* ``entropy``: mean entropy of the distribution over the actions, in nats. At 0 nothing new is tried any more.
+* ``kl``: mean divergence of that distribution from the model that training began with, in nats; if it has a weight.
+* ``kl_weight``: weight of ``kl`` in the loss.
+* ``old_kl``: mean of ratio - 1 - log ratio in the last epoch: how far the iteration moved.
+* ``clipped``: share of decisions whose ratio is outside the clip range, in the last epoch.
+* ``grad_norm``: mean norm of the gradients before clipping, in the last epoch.
+* ``steps``: decisions that were played; ``learnt``: decisions that were learnt from.
+* ``seconds_play``, ``seconds_learn``: where the time went.
+
+Probabilities, and with them ``entropy`` and ``kl``, are those at the temperature.
+
+Shapes: B decisions of an iteration that are learnt from, b of them in one pass, A the most candidates of a decision.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gym_text.errors import UsageError, check_bool, check_int, import_extra
+from gym_text_policies.training.checkpoints import State
+from gym_text_policies.training.on_policy import (
+    FREE,
+    OnPolicyConfig,
+    Stopwatch,
+    conversations_of,
+    end_iteration,
+    entropy_and_kl,
+    finish,
+    iterations,
+    reference_log_probs,
+    update_policy,
+)
+from gym_text_policies.training.processes import claim, join
+from gym_text_policies.training.trajectories import Trajectory, play
+
+if TYPE_CHECKING:
+    import torch
+
+    from gym_text_policies.training.actor_critic import Actor
+    from gym_text_policies.training.sequences import Segment
+
+
+@dataclass(frozen=True)
+class GRPOConfig(OnPolicyConfig):
+    """Let a language model learn from its own episodes by their returns beside others of the same level, by GRPO with LoRA."""
+
+    folder: str = "runs/grpo"
+    """Run folder: checkpoints, metrics.jsonl, and at the end the adapter. A run that was stopped goes on."""
+    episodes: int = 64
+    """Episodes of each iteration, dealt to the environments in turn: a multiple of group_size."""
+    group_size: int = 8
+    """Episodes of each level."""
+    epochs: int = 1
+    """How often the episodes of an iteration are learnt from."""
+    episodes_per_step: int = 32
+    """Episodes in one step of the optimiser."""
+    learning_rate: float = 1e-4
+    """Learning rate of the adapter."""
+    kl_weight: float = 0.0
+    """Weight of kl, the divergence from the model that training began with; at 0, without a kl_target, that model is not run."""
+    clip: float = 0.2
+    """The ratio of new to old probability counts down to 1 - clip."""
+    clip_high: float = 0.28
+    """And up to 1 + clip_high."""
+    scale: bool = True
+    """Divide a level's advantages by the standard deviation of its returns; else a level counts by how much its episodes differ."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_int("group_size", self.group_size, 2, 1_000_000)
+        check_bool("scale", self.scale)
+        self.check_positive("clip", "clip_high")
+        if self.episodes % self.group_size:
+            raise UsageError(f"episodes: expected a multiple of group_size={self.group_size}; got {self.episodes}.")
+
+
+def train(config: GRPOConfig) -> Path:
+    """Train, and return the folder of the adapter.
+
+    Raises:
+        UsageError: If the run folder or the adapter do not fit; nothing is overwritten.
+    """
+    torch = import_extra("torch", "train")
+    import_extra("peft", "train")
+    from gym_text_policies.training.actor_critic import Actor
+
+    with claim("grpo", config, FREE):
+        join(config.device)
+        torch.manual_seed(config.seed)
+        actor = Actor(config.model, config.adapter, **config.actor_options)
+        optimizer = torch.optim.AdamW(actor.parameters, lr=config.learning_rate, weight_decay=0.0)
+        for state in iterations(config, actor, optimizer):
+            watch = Stopwatch()
+            trajectories = play(config, actor, state, config.group_size)
+            watch.played()
+            metrics = learn(config, actor, optimizer, trajectories, state)
+            episodes = [trajectory.episode for trajectory in trajectories]
+            end_iteration(config, actor, optimizer, state, episodes, metrics | watch.seconds())
+        return finish("grpo", config, actor)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The decisions that are learnt from, as they were when played; tensors on the CPU."""
+
+    segments: list[list[Segment]]
+    """Of each episode."""
+    old_log_probs: torch.Tensor  # (B,)
+    """Log-probability with which play drew the action that was taken."""
+    reference: torch.Tensor | None  # (B, A)
+    """Log-probability of each candidate by the model that training began with; None where kl has no weight."""
+    actions: torch.Tensor  # (B,)
+    """Number of the candidate that was taken."""
+    advantages: torch.Tensor  # (B,)
+    """Of that candidate: its episode's."""
+
+
+def make_batch(config: GRPOConfig, actor: Actor, trajectories: Sequence[Trajectory]) -> Batch:
+    """Return what is learnt from: the episodes whose advantage is not 0; with a weight of kl all of them."""
+    import torch
+
+    from gym_text_policies.training.sequences import passes, segments_of
+
+    advantages = group_advantages(trajectories, scale=config.scale)
+    regularised = config.kl_weight > 0 or config.kl_target > 0
+    kept = [(one, value) for one, value in zip(trajectories, advantages, strict=True) if value or regularised]
+    segments = segments_of(one.conversations for one, _ in kept)
+    with torch.no_grad():
+        groups = passes((segment for episode in segments for segment in episode), config.tokens_per_pass)
+        reference = reference_log_probs(config, actor, groups)  # (B, A)
+    return Batch(
+        segments,
+        torch.tensor([probability for one, _ in kept for probability in one.probabilities]).log(),
+        reference,
+        torch.tensor([action for one, _ in kept for action in one.actions]),
+        torch.tensor([value for one, value in kept for _ in one.actions]),
+    )
+
+
+def group_advantages(trajectories: Sequence[Trajectory], *, scale: bool) -> list[float]:
+    """Return each episode's advantage: its return minus the mean of its level's.
+
+    Args:
+        trajectories: The episodes, those of a level in any order. A level is an environment and a seed.
+        scale: Whether to divide by the standard deviation of the level's returns.
+    """
+    import numpy as np
+
+    levels: dict[tuple[str, int], list[float]] = {}
+    for one in trajectories:
+        levels.setdefault((one.environment, one.episode.seed), []).append(one.episode.total_reward)
+    advantages = []
+    for one in trajectories:
+        returns = levels[one.environment, one.episode.seed]
+        spread = float(np.std(returns)) if scale else 1.0
+        differs = max(returns) - min(returns) > 1e-6
+        advantages.append((one.episode.total_reward - float(np.mean(returns))) / spread if differs else 0.0)
+    return advantages
+
+
+def learn(
+    config: GRPOConfig, actor: Actor, optimizer: torch.optim.Optimizer, trajectories: Sequence[Trajectory], state: State
+) -> dict[str, float]:
+    """Learn from an iteration's episodes; return the metrics. Where no level's episodes differ there is nothing to learn."""
+    batch = make_batch(config, actor, trajectories)
+    advantages = group_advantages(trajectories, scale=config.scale)
+    levels = {(one.environment, one.episode.seed) for one in trajectories}
+    mixed = {(one.environment, one.episode.seed) for one, value in zip(trajectories, advantages, strict=True) if value}
+    metrics = {"kl_weight": state.kl_weight, "mixed": len(mixed) / len(levels), "learnt": float(len(batch.actions))}
+    if not batch.segments:
+        return metrics
+    losses = functools.partial(policy_losses, config, actor, batch)
+    return metrics | update_policy(config, actor, optimizer, state, batch.segments, losses)
+
+
+def policy_losses(config: GRPOConfig, actor: Actor, batch: Batch, group: Sequence[Segment]) -> dict[str, torch.Tensor]:
+    """Return the sums of the losses and metrics over the decisions of one pass, with gradients."""
+    import torch
+
+    mb = [row for segment in group for row in segment.rows]
+    new_log_probs = actor.evaluate(conversations_of(group)).log_probs  # (b, A of this pass)
+    device, width = new_log_probs.device, new_log_probs.shape[1]
+    mb_advantages = batch.advantages[mb].to(device)  # (b,)
+    mb_reference = None if batch.reference is None else batch.reference[mb, :width].to(device)
+
+    taken = new_log_probs.gather(1, batch.actions[mb].to(device)[:, None])[:, 0]  # (b,)
+    log_ratio = taken - batch.old_log_probs[mb].to(device)  # (b,)
+    ratio = log_ratio.exp()
+    clipped_ratio = ratio.clamp(1 - config.clip, 1 + config.clip_high)
+    return entropy_and_kl(new_log_probs, mb_reference) | {
+        "policy_loss": -torch.minimum(ratio * mb_advantages, clipped_ratio * mb_advantages).sum(),
+        "old_kl": (ratio - 1 - log_ratio).detach().sum(),
+        "clipped": ((ratio < 1 - config.clip) | (ratio > 1 + config.clip_high)).sum(),
+    }
+
+
+def run(config: GRPOConfig) -> str:
+    """Train, and return a sentence that names the adapter's folder."""
+    return f"The adapter: {train(config)}; load_policy takes this folder as a model."

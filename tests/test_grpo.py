@@ -1,0 +1,105 @@
+"""GRPO: what training bugs break, on a small random model."""
+
+import json
+import math
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from training_data import Corridor, plain_log_probs, with_random_adapter
+
+from gym_text import UsageError
+from gym_text_policies.training.actor_critic import Actor
+from gym_text_policies.training.checkpoints import State
+from gym_text_policies.training.grpo import GRPOConfig, group_advantages, learn, make_batch, policy_losses, train
+from gym_text_policies.training.rows import prompts_of, training_prompt
+from gym_text_policies.training.trajectories import play
+
+pytestmark = [
+    pytest.mark.usefixtures("one_thread"),
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def corridor():
+    """Register the toy environment for these tests."""
+    gym.register("Corridor-v0", entry_point=Corridor)
+    yield
+    del gym.registry["Corridor-v0"]
+
+
+def settings(tiny_model, folder, **options):
+    usual = {"environments": ("Corridor-v0?length=2",), "episodes": 12, "group_size": 6, "dev_every": 0}
+    return GRPOConfig(**{"folder": str(folder), "model": tiny_model, **usual, **options})
+
+
+@pytest.fixture
+def played(tiny_model, tmp_path):
+    """Return a configuration, a model, and two levels with six episodes each, some of them won."""
+    config = settings(tiny_model, tmp_path, temperature=5.0, clip=0.01, clip_high=0.02)
+    torch.manual_seed(0)
+    actor = Actor(tiny_model, temperature=5.0)
+    return config, actor, play(config, actor, State(), config.group_size)
+
+
+def test_episodes_of_a_level_are_drawn_independently_and_levels_follow_each_other(played):
+    _, _, trajectories = played
+    assert [one.episode.seed for one in trajectories] == [0] * 6 + [1] * 6
+    assert len({tuple(one.actions) for one in trajectories[:6]}) > 1
+
+
+def test_advantages_compare_episodes_of_one_level_alone(played):
+    _, _, trajectories = played
+    scaled, plain = (np.array(group_advantages(trajectories, scale=scale)) for scale in (True, False))
+    for level in (slice(0, 6), slice(6, 12)):
+        returns = np.array([one.episode.total_reward for one in trajectories[level]])
+        assert plain[level] == pytest.approx(returns - returns.mean())
+        assert scaled[level] == pytest.approx((returns - returns.mean()) / (returns.std() or 1))
+    assert np.abs(scaled).max() > 0, "some are won and some are not"
+
+
+def test_the_losses_are_those_of_plain_passes_and_the_ratio_is_1_at_first(played):
+    config, actor, trajectories = played
+    batch = make_batch(config, actor, trajectories)
+    sums = policy_losses(config, actor, batch, [segment for episode in batch.segments for segment in episode])
+    assert float(sums["old_kl"]) == pytest.approx(0, abs=1e-3) and float(sums["clipped"]) == 0
+    assert float(sums["policy_loss"].detach()) == pytest.approx(-float(batch.advantages.sum()), abs=1e-3)
+
+    with_random_adapter(actor.model)
+    sums = policy_losses(config, actor, batch, [segment for episode in batch.segments for segment in episode])
+    loss, prompt = 0.0, training_prompt(config.prompting)
+    for one, advantage in zip(trajectories, group_advantages(trajectories, scale=True), strict=True):
+        prompts = prompts_of(one.episode, Corridor().text_spec, config.prompting, prompt)
+        for messages, candidates, taken in zip(prompts, one.candidates, one.actions, strict=False):
+            scores = [plain_log_probs(actor.model, actor.tokenizer, messages, answer).sum().detach() / 5 for answer in candidates]
+            ratio = float(torch.stack(scores).softmax(0)[taken]) / list(candidates.values())[taken]
+            loss -= min(ratio * advantage, max(0.99, min(1.02, ratio)) * advantage)
+    assert float(sums["policy_loss"].detach()) == pytest.approx(loss, rel=1e-3, abs=1e-3)
+    assert float(sums["clipped"]) > 0, "the clip counts"
+
+
+def test_a_level_that_is_always_or_never_won_teaches_nothing_and_is_not_read(played, tiny_model):
+    config, actor, trajectories = played
+    lost = [one for one in trajectories if one.episode.outcome != "won"]
+    optimizer = torch.optim.AdamW(actor.parameters, lr=1.0)
+    before = [parameter.detach().clone() for parameter in actor.parameters]
+    metrics = learn(config, actor, optimizer, lost, State())
+    assert metrics == {"kl_weight": 0.0, "mixed": 0.0, "learnt": 0.0}
+    assert all(torch.equal(old, new) for old, new in zip(before, actor.parameters, strict=True))
+
+
+def test_it_finds_what_is_rewarded_from_a_model_that_does_not(tiny_model, tmp_path):
+    options = {"environments": ("Corridor-v0?length=1",), "episodes": 32, "group_size": 8, "iterations": 6, "learning_rate": 1e-2}
+    folder = train(settings(tiny_model, tmp_path / "run", **options, epochs=2))
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert lines[0]["success"] < 0.6 and lines[-1]["success"] > 0.9
+    assert all(math.isfinite(value) for line in lines for value in line.values())
+    assert json.loads((folder / "training.json").read_text())["made_by"]["grpo"]["group_size"] == 8
+
+
+def test_settings_that_make_no_groups_are_refused(tiny_model, tmp_path):
+    with pytest.raises(UsageError, match="expected a multiple of group_size=6; got 10"):
+        settings(tiny_model, tmp_path, episodes=10)
+    with pytest.raises(UsageError, match="group_size"):
+        settings(tiny_model, tmp_path, group_size=1)
