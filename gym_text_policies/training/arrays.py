@@ -1,0 +1,81 @@
+"""Decisions of episodes as arrays: what a trainer of your own needs of what `rollout` has played.
+
+>>> from gym_text_policies.training.arrays import decisions_of
+>>> decisions_of([], tokenizer=None).rewards.shape
+(0,)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gym_text.errors import UsageError
+from gym_text_policies.backends.local.tokens import prompt_tokens, text_tokens
+from gym_text_policies.policies.llm import tempered
+from gym_text_policies.records import Decision, Episode
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """N decisions, episode by episode, step by step."""
+
+    prompts: list[np.ndarray]
+    """Token ids of each prompt, up to where the model's answer begins."""
+    candidates: list[list[np.ndarray]]
+    """Token ids of each action that was valid, the end of turn included, as the model was asked for them behind the prompt."""
+    actions: np.ndarray
+    """Number of the action that was taken among the candidates; int64 of shape (N,)."""
+    log_probs: np.ndarray
+    """Log-probability, in nats, with which play drew that action, at play's temperature; float64 of shape (N,)."""
+    rewards: np.ndarray
+    """Reward of each step; float64 of shape (N,)."""
+    returns: np.ndarray
+    """Sum of the rewards of each decision's episode; float64 of shape (N,)."""
+    episodes: np.ndarray
+    """Number of each decision's episode among those given; int64 of shape (N,)."""
+    groups: np.ndarray
+    """Seed of each decision's episode: the same level has the same seed; int64 of shape (N,)."""
+
+    def __len__(self) -> int:
+        return len(self.prompts)
+
+
+def decisions_of(episodes: Iterable[Episode], tokenizer: Any) -> Decisions:
+    """Return the decisions of episodes that a language model has played in ``choose`` as arrays.
+
+    Prompts and candidates are tokenised as they were at play: apart, so that the tokens of a prompt never depend on the answer.
+
+    Args:
+        episodes: Of one environment, as `rollout` yields them.
+        tokenizer: The model's, of transformers.
+
+    Raises:
+        UsageError: If a decision has no prompt, or no probabilities.
+    """
+    prompts, candidates, rows = [], [], []
+    for number, episode in enumerate(episodes):
+        temperature = float(episode.policy.get("temperature") or 1.0)  # greedy play is not drawn: its probabilities are at 1
+        for step in episode.steps:
+            names, shares = _candidates(step.decision, temperature)
+            action = names.index(step.decision.action)
+            prompts.append(np.array(prompt_tokens(tokenizer, step.decision.messages)))
+            candidates.append([np.array([*text_tokens(tokenizer, name), tokenizer.eos_token_id]) for name in names])
+            rows.append((action, np.log(shares[action]), step.reward, episode.total_reward, number, episode.seed))
+    actions, log_probs, rewards, returns, numbers, seeds = np.array(rows, dtype=float).reshape(-1, 6).T
+    whole = (column.astype(np.int64) for column in (actions, numbers, seeds))
+    return Decisions(prompts, candidates, next(whole), log_probs, rewards, returns, next(whole), next(whole))
+
+
+def _candidates(decision: Decision, temperature: float) -> tuple[list[str], np.ndarray]:
+    """Return the candidates of a decision, and the probabilities with which play drew them."""
+    probabilities = decision.probabilities
+    if not decision.messages or not probabilities or decision.action not in probabilities:
+        raise UsageError(
+            "episodes: expected decisions of a language model in mode 'choose', with a prompt and probabilities; "
+            f"got the action {decision.action!r} without. Play with load_policy(model, env, mode='choose', temperature=1.0)."
+        )
+    return list(probabilities), tempered(list(probabilities.values()), temperature)

@@ -1,0 +1,72 @@
+"""Decisions as arrays, and the loop in the docs that learns from them."""
+
+import functools
+import sys
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from training_data import plain_log_probs
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from gym_text import UsageError
+from gym_text_policies import load_policy, rollout
+from gym_text_policies.training.arrays import decisions_of
+
+pytestmark = [
+    pytest.mark.usefixtures("one_thread"),
+]
+make_env = functools.partial(gym.make, "BabyAIText-v0", task="goto", fold="train", expert="off", max_episode_steps=4)
+
+
+@pytest.fixture(scope="module")
+def learner(tiny_model):
+    """Return a small model and its tokenizer."""
+    return AutoModelForCausalLM.from_pretrained(tiny_model), AutoTokenizer.from_pretrained(tiny_model)
+
+
+def test_arrays_are_what_was_played_and_log_probs_those_of_plain_passes(tiny_model, learner):
+    policy = load_policy(tiny_model, make_env(), mode="choose", temperature=2.0)
+    episodes = sorted(rollout(make_env, policy, [3, 4]), key=lambda episode: episode.seed)
+    decisions = decisions_of(episodes, learner[1])
+    steps = [(number, episode, step) for number, episode in enumerate(episodes) for step in episode.steps]
+    assert len(decisions) == len(steps)
+    for i, (number, episode, step) in enumerate(steps):
+        assert (decisions.episodes[i], decisions.groups[i]) == (number, episode.seed)
+        assert (decisions.rewards[i], decisions.returns[i]) == (step.reward, episode.total_reward)
+        names = list(step.decision.probabilities)
+        assert names[decisions.actions[i]] == step.decision.action
+        assert learner[1].decode(decisions.candidates[i][0][:-1]) == names[0]
+        with torch.no_grad():
+            scores = [plain_log_probs(*learner, step.decision.messages, name).sum() / 2 for name in names]
+        assert decisions.log_probs[i] == pytest.approx(float(torch.stack(scores).log_softmax(0)[decisions.actions[i]]), abs=1e-4)
+
+
+def test_decisions_without_probabilities_are_refused(learner):
+    episodes = rollout(make_env, load_policy("random", make_env()), [0])
+    with pytest.raises(UsageError, match="expected decisions of a language model in mode 'choose'"):
+        decisions_of(episodes, learner[1])
+
+
+def test_the_loop_in_the_docs_takes_its_step_along_the_gradient_of_plain_passes(learner, monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parent.parent / "docs")
+    import reinforce
+
+    model, tokenizer = learner
+    policy = load_policy("scripted:go forward", make_env())
+    (episode, *_) = rollout(make_env, policy, [0])
+    prompt = [{"role": "user", "content": str(episode.steps[0].observation["text"])}]
+    names = ["turn left", "go forward", "drop"]
+    tokens = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True)["input_ids"]
+    candidates = [np.array([*tokenizer(name)["input_ids"], tokenizer.eos_token_id]) for name in names]
+    found = reinforce.scores(model, np.array(tokens), candidates, tokenizer.eos_token_id)
+    expected = torch.stack([plain_log_probs(model, tokenizer, prompt, name).sum() for name in names])
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    won = list(reinforce.train(model, tokenizer, make_env, iterations=2, episodes=8, learning_rate=1e-3))
+    assert len(won) == 2 and all(0 <= share <= 1 for share in won)
+    assert any(not torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True)), "some episodes were won"
+    sys.modules.pop("reinforce")
