@@ -191,8 +191,8 @@ class Player:
         errors = {result.error for result in results if result.error}
         if errors or len(results) < len(prompts):
             raise RuntimeError("; ".join(errors) or f"{len(results)} of {len(prompts)} answers")
-        first, last = (pick(spans) for pick, spans in zip((min, max), zip(*(r.lifespan for r in results), strict=True), strict=True))
-        return sum(len(result.generated_tokens) for result in results), last - first  # without its warming up
+        began, ended = zip(*(result.lifespan for result in results), strict=True)  # without its warming up
+        return sum(len(result.generated_tokens) for result in results), max(ended) - min(began)
 
     def words(self) -> list[Request]:
         """Return the question in the middle of each episode, as many as are asked for."""

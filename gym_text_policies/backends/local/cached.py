@@ -114,7 +114,7 @@ class CachedPrefixes(Prefixes):
         kept = {"logits_to_keep": last} if self._keeps_logits else {}
         tokens = torch.tensor(rows, device=self._model.device)
         output = self._model(input_ids=tokens, past_key_values=cache, use_cache=True, **kept)
-        logits: torch.Tensor = output.logits[:, -last:].float().cpu()
+        logits: torch.Tensor = output.logits[:, -last:].float()
         return logits
 
 
@@ -145,7 +145,7 @@ class RereadPrefixes(Prefixes):
             tokens = [*branch.prefix.tokens, *(branch.tokens[node] for node in path)]
             self.computed += len(tokens)
             logits = self._model(input_ids=torch.tensor([tokens], device=self._model.device), use_cache=False).logits[0]
-            found |= dict(zip(path, logits[len(branch.prefix.tokens) :].float().cpu(), strict=True))
+            found |= dict(zip(path, logits[len(branch.prefix.tokens) :].float(), strict=True))
         return torch.stack([found[node] for node in branch.wanted])
 
 

@@ -161,5 +161,5 @@ class _Probe:
                 branch_of_one = Branch.line(prefix, part, [len(part) - 1])
                 found += prefixes.compute([branch_of_one])
                 branch_of_one.keep(len(part))
-        distance = float((torch.cat(found).softmax(-1) - self._expected).abs().sum(-1).mean() / 2)
+        distance = float((torch.cat(found).softmax(-1).cpu() - self._expected).abs().sum(-1).mean() / 2)
         return distance if math.isfinite(distance) else math.inf

@@ -101,7 +101,7 @@ class Prefixes(ABC):
         """Run the model over all branches.
 
         Returns:
-            For each branch the logits after each of its wanted tokens, float32 of shape (wanted, vocabulary), on the CPU.
+            For each branch the logits after each of its wanted tokens on the model's device, float32 of shape (wanted, vocabulary).
         """
 
     def match(self, tokens: Sequence[int]) -> int:
