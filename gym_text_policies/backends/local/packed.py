@@ -73,7 +73,7 @@ class PackedPrefixes(Prefixes):
 
     way = "packed"
 
-    def _new(self) -> PackedPrefix:
+    def _new(self) -> Prefix:
         return PackedPrefix()
 
     @torch.inference_mode()
@@ -96,11 +96,11 @@ class PackedPrefixes(Prefixes):
                 position_ids=table[1:2],
                 use_cache=False,
                 logits_to_keep=torch.tensor(wanted or [row - 1], device=device),
-                segments=Segments(self._segments(branches, table[1:], numbers[1])),
+                segments=self._segments(branches, table[1:], numbers[1]),
             )
         return list(output.logits[0, : len(wanted)].float().split([len(branch.wanted) for branch in branches]))
 
-    def _segments(self, branches: Sequence[Branch], trees: torch.Tensor, positions: Sequence[int]) -> list[Segment]:
+    def _segments(self, branches: Sequence[Branch], trees: torch.Tensor, positions: Sequence[int]) -> Segments:
         """Return the segment of each branch.
 
         Args:
@@ -116,4 +116,4 @@ class PackedPrefixes(Prefixes):
             length = 1 + max(positions[start : start + size])
             segments.append(_BranchSegment(branch.prefix, size, Mask(len(branch.prefix.tokens), tree, size, length, self._model)))
             start += size
-        return segments
+        return Segments(segments)
