@@ -198,7 +198,7 @@ def _blocks(model: Any, parents: Sequence[int], stem: Sequence[_Block] = ()) -> 
         if len(needed) < stop:
             columns = torch.tensor([*range(known), *(known + node for node in needed)], device=model.device)
             own = tree.index_select(1, columns[known:] - known)
-        mask = Mask(known, own, stop - start, 1 + max(positions[start:stop]), model)
+        mask = Mask(known, own, stop - start, 1 + max(positions[start:stop]), model.dtype)
         last = _Block(stop - start, mask, last, columns)
         blocks.append(last)
     return blocks

@@ -84,7 +84,7 @@ class Segments:
         for segment, queries, keys, values in zip(self.all, *own, strict=True):
             keys, values = segment.extend(module.layer_idx, module.config.num_hidden_layers, keys, values)
             queries = queries.reshape(keys.shape[0], -1, keys.shape[2])  # (key heads, queries per key head * new, dimension)
-            mask = segment.mask.within(options.window)
+            mask = segment.mask.within(options.window, len(query) // len(keys))
             if options.softcap is None and options.sinks is None:
                 stacked = queries[None], keys[None], values[None]
                 output = scaled_dot_product_attention(*stacked, attn_mask=mask, scale=options.scaling)[0]
@@ -103,32 +103,27 @@ class Mask:
             is a new one, or a new one follows it.
         new: Number of new ones.
         length: Most tokens that one of them attends to.
-        model: The model.
+        dtype: The model's.
     """
 
-    def __init__(self, known: int, tree: torch.Tensor, new: int, length: int, model: Any) -> None:
-        self._known, self._tree, self._new, self._length = known, tree, new, length
-        self._dtype = model.dtype
-        config = model.config.get_text_config()
-        self._repeats: int = config.num_attention_heads // (
-            getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-        )
+    def __init__(self, known: int, tree: torch.Tensor, new: int, length: int, dtype: torch.dtype) -> None:
+        self._known, self._tree, self._new, self._length, self._dtype = known, tree, new, length, dtype
         self._of: dict[int | None, torch.Tensor | None] = {}
 
-    def within(self, window: int | None) -> torch.Tensor | None:
+    def within(self, window: int | None, repeats: int = 1) -> torch.Tensor | None:
         """Return the mask of a layer; None where a single token attends to all.
 
         Args:
             window: The layer's sliding window, in tokens; None: it attends to all.
+            repeats: Query heads that share a key head, the same for all layers.
 
         Returns:
-            0 or minus infinity, of shape (queries per key head * new, all): the rows are repeated for each query head that shares a
-            key head.
+            0 or minus infinity, of shape (repeats * new, all): the rows are repeated for each query head that shares a key head.
         """
         if window is not None and window >= self._length:
             window = None
         if window not in self._of:
-            self._of[window] = None if window is None and self._new == 1 else self._made(window)
+            self._of[window] = None if window is None and self._new == 1 else self._made(window).repeat(repeats, 1)
         return self._of[window]
 
     def _made(self, window: int | None) -> torch.Tensor:
@@ -138,8 +133,7 @@ class Mask:
         if window is not None:
             all_positions = torch.cat([torch.arange(self._known, device=positions.device), positions])
             attended &= positions[-self._new :, None] - all_positions < window
-        mask = torch.zeros(attended.shape, dtype=self._dtype, device=attended.device).masked_fill_(~attended, float("-inf"))
-        return mask.repeat(self._repeats, 1)
+        return torch.zeros(attended.shape, dtype=self._dtype, device=attended.device).masked_fill_(~attended, float("-inf"))
 
 
 @contextlib.contextmanager

@@ -114,6 +114,8 @@ class PackedPrefixes(Prefixes):
             assert isinstance(branch.prefix, PackedPrefix)
             size = len(branch.tokens)
             length = 1 + max(positions[start : start + size])
-            segments.append(_BranchSegment(branch.prefix, size, Mask(len(branch.prefix.tokens), tree, size, length, self._model)))
+            segments.append(
+                _BranchSegment(branch.prefix, size, Mask(len(branch.prefix.tokens), tree, size, length, self._model.dtype))
+            )
             start += size
         return Segments(segments)
