@@ -16,6 +16,8 @@ import gc
 import importlib.util
 import json
 import resource
+import shlex
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -38,23 +40,20 @@ from gym_text_policies.training.collect import CollectConfig, collect
 from gym_text_policies.training.lora import TrainingDevice, add_lora, environment_record, load_base, set_precision
 from gym_text_policies.training.ppo import PPOConfig, train
 
-SHAPES: dict[str, dict[str, Any]] = {
-    "tiny": {
-        **{"vocab_size": 49_152, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2},
-        **{"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "tie_word_embeddings": True},
-    },
-    "0.5b": {
-        **{"vocab_size": 151_936, "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24},
-        **{"num_attention_heads": 14, "num_key_value_heads": 2, "head_dim": 64, "tie_word_embeddings": True},
-    },
-    "8b": {
-        **{"vocab_size": 151_936, "hidden_size": 4096, "intermediate_size": 12_288, "num_hidden_layers": 36},
-        **{"num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "tie_word_embeddings": False},
-    },
+_NAMES = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")
+_NAMES += ("num_attention_heads", "num_key_value_heads", "head_dim", "tie_word_embeddings")
+SHAPES: dict[str, dict[str, int]] = {
+    "tiny": dict(zip(_NAMES, (49_152, 32, 64, 2, 4, 2, 8, True), strict=True)),
+    "0.5b": dict(zip(_NAMES, (151_936, 896, 4864, 24, 14, 2, 64, True), strict=True)),
+    "8b": dict(zip(_NAMES, (151_936, 4096, 12_288, 36, 32, 8, 128, False), strict=True)),
 }
 """Configurations of Qwen3's architecture: 1,591,488, 494,008,192 and 8,190,735,360 parameters."""
-PAGE = 256
-"""Tokens of a block of the cache in transformers' continuous batching."""
+PAGE, BATCH = 256, 8192
+"""Transformers' continuous batching: tokens of a block of its cache, and of one pass at most; its own defaults."""
+REMEMBERED = 262_144
+"""Tokens that play remembers: all of 64 episodes."""
+STRIDE = 3
+"""One prompt for each step is measured on every third step."""
 
 
 @dataclass(frozen=True)
@@ -78,21 +77,13 @@ class Config:
     answers: int = 16
     """Prompts that are answered in words, one of each episode."""
     answer_tokens: int = 64
-    """Most tokens of such an answer."""
-    max_cached_tokens: int = 262_144
-    """Tokens that play remembers: all of 64 episodes."""
-    batch_tokens: int = 8192
-    """Most tokens of one pass of transformers' continuous batching."""
+    """Most tokens of an answer."""
     rows: int = 8
     """Gold episodes that SFT learns from."""
     rows_per_pass: int = 2
     """Of them, those that go through the model at once."""
-    stride: int = 3
-    """One prompt a step is measured on every n-th step."""
     ppo_episodes: int = 8
     """Episodes of each of PPO's two iterations; the second is measured."""
-    tokens_per_pass: int = 4096
-    """Tokens that PPO learns from at once."""
     folder: str = ""
     """Where gpu.json and gpu.md are written; empty: they are printed alone."""
 
@@ -150,7 +141,7 @@ class Player:
 
     def backend(self) -> TransformersBackend:
         """Return a backend that has read nothing yet."""
-        return TransformersBackend(*self.load(), "measured", max_cached_tokens=self.config.max_cached_tokens)
+        return TransformersBackend(*self.load(), "measured", max_cached_tokens=REMEMBERED)
 
     def prompts(self, requests: Sequence[Request]) -> list[list[int]]:
         """Return the requests' prompts as tokens."""
@@ -183,13 +174,13 @@ class Player:
         blocks = sum(-(-(len(prompt) + most) // PAGE) + 1 for prompt in prompts)
         flash = importlib.util.find_spec("kernels") is None  # with that package transformers would download an attention
         settings = ContinuousBatchingConfig(
-            page_size=PAGE, num_blocks=blocks, max_batch_tokens=self.config.batch_tokens, auto_switch_to_flash=flash
+            page_size=PAGE, num_blocks=blocks, max_batch_tokens=min(BATCH, sum(map(len, prompts))), auto_switch_to_flash=flash
         )
         end = tokenizer.eos_token_id
         generation = GenerationConfig(max_new_tokens=most, do_sample=False, eos_token_id=end, pad_token_id=end)
         results = model.generate_batch(prompts, generation, settings).values()
         errors = {result.error for result in results if result.error}
-        if errors or len(results) < len(prompts):
+        if errors or len(results) < len(prompts):  # it logs its errors
             raise RuntimeError("; ".join(errors) or f"{len(results)} of {len(prompts)} answers")
         began, ended = zip(*(result.lifespan for result in results), strict=True)  # without its warming up
         return sum(len(result.generated_tokens) for result in results), max(ended) - min(began)
@@ -218,20 +209,21 @@ def learner(folder: str, precision: str, device: TrainingDevice) -> tuple[Any, A
 def learnt(load: Callable[[], tuple[Any, Any]], learn: Callable[..., int], batches: Sequence[Any]) -> tuple[int, float]:
     """Do a forward and a backward pass for each batch, after one that warms up; return the actions learnt and the seconds."""
     model, tokenizer = load()
+    wait = torch.cuda.synchronize if model.device.type == "cuda" else lambda: None
     learn(model, tokenizer, batches[0])
-    synchronise()
+    wait()
     start = time.perf_counter()
     count = sum(learn(model, tokenizer, batch) for batch in batches)
-    synchronise()
+    wait()
     return count, time.perf_counter() - start
 
 
 def learnt_by_ppo(config: Config, folder: str, precision: str) -> tuple[float, float]:
     """Let PPO play and learn twice; return the decisions that the second iteration learnt from, and its seconds of learning."""
     with tempfile.TemporaryDirectory() as run:
-        settings = {"value_iterations": 0, "dev_every": 0, "device": config.device, "precision": precision}
-        sizes = {"iterations": 2, "episodes": config.ppo_episodes, "tokens_per_pass": config.tokens_per_pass}
-        train(PPOConfig(folder=f"{run}/ppo", model=folder, environments=(config.environment,), **settings, **sizes))
+        where = {"folder": f"{run}/ppo", "model": folder, "device": config.device, "precision": precision}
+        how = {"iterations": 2, "value_iterations": 0, "dev_every": 0, "episodes": config.ppo_episodes}
+        train(PPOConfig(environments=(config.environment,), **where, **how))
         line = json.loads(Path(f"{run}/ppo/metrics.jsonl").read_text("utf-8").splitlines()[-1])
     return line["steps"], line["seconds_learn"]
 
@@ -239,15 +231,8 @@ def learnt_by_ppo(config: Config, folder: str, precision: str) -> tuple[float, f
 # ---------------------------------------------------------------- measuring
 
 
-def synchronise() -> None:
-    """Wait for the GPU."""
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-
-
-def measured(row: Row, work: Work) -> Row:
+def measured(row: Row, work: Work, on_gpu: bool) -> Row:
     """Return a row with the figures of some work; work that fails gives the reason, and the others go on."""
-    on_gpu = torch.cuda.is_available()
     if on_gpu:
         gc.collect()
         torch.cuda.empty_cache()
@@ -255,8 +240,7 @@ def measured(row: Row, work: Work) -> Row:
     try:
         count, seconds = work()
     except Exception as error:  # out of memory, or anything that a library does not support here
-        lines = str(error).splitlines() or [""]
-        return dataclasses.replace(row, failed=f"{type(error).__name__}: {lines[0][:120]}")
+        return dataclasses.replace(row, failed=f"{type(error).__name__}: {' '.join(str(error).split())[:120]}")
     peak = torch.cuda.max_memory_allocated() if on_gpu else 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return dataclasses.replace(row, per_second=count / seconds, memory=peak / 1e9)
 
@@ -277,7 +261,7 @@ def contenders(config: Config, folder: str, precision: str, plays: Sequence[infe
     with tempfile.TemporaryDirectory() as data:
         rows = collect(CollectConfig(f"{data}/rows", (config.environment,), (str(config.rows),)))
     batches = [rows[start : start + config.rows_per_pass] for start in range(0, len(rows), config.rows_per_pass)]
-    steps = range(0, max(row.decisions for row in rows), config.stride)
+    steps = range(0, max(row.decisions for row in rows), STRIDE)
     load = functools.cache(lambda: learner(folder, precision, config.device))
     one_by_one = functools.partial(training.one_by_one, steps=steps)
     yield "SFT actions/s", training.RECIPE, functools.partial(learnt, load, one_by_one, [batch[:1] for batch in batches])
@@ -291,14 +275,14 @@ def measure(config: Config) -> tuple[list[Row], dict[str, int]]:
     """Return the rows of all contenders, and the number of parameters of each model."""
     plays = inference.record(inference.Config(episodes=config.episodes))
     rows: list[Row] = []
-    parameters = {}
+    parameters, device = {}, device_of(config.device)
     for size in config.sizes:
         with tempfile.TemporaryDirectory() as folder, quiet():
-            parameters[size] = make_model(size, folder, device_of(config.device))
+            parameters[size] = make_model(size, folder, device)
             for precision in config.precisions:
                 plain: dict[str, Row] = {}  # task -> its first way
                 for task, way, work in contenders(config, folder, precision, plays):
-                    row = measured(Row(size, precision, task, way), work).beside(plain.get(task))
+                    row = measured(Row(size, precision, task, way), work, device.startswith("cuda")).beside(plain.get(task))
                     plain.setdefault(task, row)
                     rows.append(row)
                     print(line_of(row), flush=True)
@@ -310,17 +294,17 @@ HEAD = "| model | weights | task | way | a second | over the first way | peak GB
 
 def line_of(row: Row) -> str:
     """Return a row of the table."""
-    figures = [row.per_second and f"{row.per_second:.4g}", row.ratio and f"{row.ratio:.2f}", row.memory and f"{row.memory:.1f}"]
-    cells = [row.failed or "", "", ""] if row.failed else [figure or "" for figure in figures]
-    return f"| {' | '.join([row.size, row.precision, row.task, row.way, *cells])} |"
+    ratio = f"{row.ratio:.2f}" if row.ratio else ""
+    figures = [row.failed, "", ""] if row.failed else [f"{row.per_second:.4g}", ratio, f"{row.memory:.1f}"]
+    return f"| {' | '.join([row.size, row.precision, row.task, row.way, *figures])} |"
 
 
 def main(config: Config) -> list[Row]:
     """Measure everything, print the table, write it where a folder is named, and return its rows."""
     rows, parameters = measure(config)
     record = {"config": dataclasses.asdict(config), "parameters": parameters, "ran_on": environment_record()}
-    about = f"`python benchmarks/gpu.py`, on {record['ran_on']['device']}; random weights; "
-    about += ", ".join(f"{size}: {count:,} parameters" for size, count in parameters.items())
+    about = f"`{shlex.join(['python', *sys.argv])}`; {record['ran_on']['device']}; random weights; "
+    about += "; ".join(f"{size}: {count:,} parameters" for size, count in parameters.items())
     text = "\n".join([about, "", HEAD, *map(line_of, rows), ""])
     print(text)
     if config.folder:
