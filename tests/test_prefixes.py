@@ -1,5 +1,8 @@
 """What a model has read is kept by token prefix: predictions stay the same, and memory is bounded."""
 
+import os
+import random
+
 import pytest
 import torch
 
@@ -47,3 +50,16 @@ def test_what_is_remembered_is_bounded_and_the_least_recently_used_goes_first(sm
     assert len(prefixes) <= 600 + 128
     assert prefixes.match([0] * 100) == 99 and prefixes.match([9] * 100) == 99
     assert prefixes.match([1] * 100) == 0
+
+
+def test_the_longest_remembered_beginning_is_found_among_many(small_model):
+    draw, prefixes = random.Random(0), PackedPrefixes(small_model[0], 10_000)
+    for _ in range(60):
+        prompt = tuple(draw.choice((1, 2)) for _ in range(draw.randrange(1, 12)))
+        expected = max((len(os.path.commonprefix([own.tokens, list(prompt[:-1])])) for own in prefixes._known), default=0)
+        assert prefixes.match(prompt) == expected
+        (prefix,) = prefixes.open([prompt])
+        assert prefix.tokens == list(prompt[:expected])
+        branch = Branch.line(prefix, prompt[expected:], [])
+        prefixes.compute([branch])
+        branch.keep(len(branch.tokens))
