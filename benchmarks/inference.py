@@ -80,7 +80,7 @@ def tokens_of(tokenizer: Any, request: Request) -> list[int]:
 
 def generate(model: Any, tokens: Sequence[int], most: int) -> int:
     """Generate greedily as transformers does; return the number of new tokens."""
-    prompt = torch.tensor([tokens])
+    prompt = torch.tensor([tokens], device=model.device)
     output = model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=most, do_sample=False)
     return int(output.shape[1] - len(tokens))
 

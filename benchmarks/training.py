@@ -31,9 +31,14 @@ RESULTS = Path(__file__).parent / "results"
 RECIPE = "one prompt for each step"
 
 
+def _precision(model: Any) -> torch.autocast:
+    """Return a context in which products have the precision of the model's weights."""
+    return torch.autocast(model.device.type, torch.bfloat16, enabled=model.dtype == torch.bfloat16)
+
+
 def packed(model: Any, tokenizer: Any, rows: list[Row]) -> int:
     """Do a forward and a backward pass of whole episodes; return the number of actions learnt."""
-    with torch.autocast("cpu", torch.bfloat16, enabled=model.dtype == torch.bfloat16):
+    with _precision(model):
         loss = answer_losses(model, [Conversation.of(tokenizer, row.examples()) for row in rows]).mean()
     loss.backward()
     return sum(row.decisions for row in rows)
@@ -48,8 +53,10 @@ def one_by_one(model: Any, tokenizer: Any, rows: list[Row], steps: Sequence[int]
             if step < len(examples):
                 messages, answer = examples[step]
                 prompt, tokens = prompt_tokens(tokenizer, messages), [*text_tokens(tokenizer, answer), tokenizer.eos_token_id]
-                labels = torch.tensor([[-100] * len(prompt) + tokens])
-                model(input_ids=torch.tensor([prompt + tokens]), labels=labels).loss.backward()
+                labels = torch.tensor([[-100] * len(prompt) + tokens], device=model.device)
+                with _precision(model):
+                    loss = model(input_ids=torch.tensor([prompt + tokens], device=model.device), labels=labels).loss
+                loss.backward()
                 count += 1
     return count
 

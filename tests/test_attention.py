@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from gym_text_policies.backends.local.attention import Mask, Segments, packed_attention
-from gym_text_policies.backends.local.tree import visible
+from gym_text_policies.backends.local.tree import depths, spans
 
 
 @dataclass
@@ -21,13 +21,22 @@ class Alone:
         return keys, values
 
 
-def test_a_mask_has_a_row_for_each_query_head_that_shares_keys(small_model):
-    mask = Mask(visible([-1, 0, 0], 1), [0, 1, 2, 2], small_model[0])
-    full = mask.within(None)
-    assert full.shape == (2 * 3, 4), "four query heads, two key heads"
-    assert torch.equal(full[:3] == 0, visible([-1, 0, 0], 1)) and torch.equal(full[:3], full[3:])
+def mask_of(parents, known):
+    """Return the mask of a tree behind known tokens."""
+    positions = depths(parents, known)
+    return Mask(known, torch.tensor([positions, *spans(parents)]), len(parents), 1 + max(positions), torch.float32)
+
+
+def test_a_mask_has_a_row_for_each_query_head_that_shares_keys():
+    mask = mask_of([-1, 0, 0], 1)
+    full = mask.within(None, 2)
+    assert full.shape == (2 * 3, 4)
+    assert (full[:3] == 0).int().tolist() == [[1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 0, 1]] and torch.equal(full[:3], full[3:])
     assert set(full.flatten().tolist()) == {0.0, float("-inf")}
-    assert Mask(visible([-1], 5), range(6), small_model[0]).within(None) is None, "one token that sees all needs no mask"
+    assert mask.within(3, 2) is full, "a window of all tokens changes nothing"
+    one = mask_of([-1], 5)
+    assert one.within(None) is None and one.within(6) is None, "one token that sees all needs no mask"
+    assert (one.within(5)[0] == 0).tolist() == [False, True, True, True, True, True]
     assert (mask.within(2)[:3] == 0).tolist() == [
         [True, True, False, False],
         [False, True, True, False],
@@ -38,9 +47,7 @@ def test_a_mask_has_a_row_for_each_query_head_that_shares_keys(small_model):
 def test_segments_of_a_row_do_not_see_each_other(small_model):
     network, _ = small_model
     sequences = [[5, 6, 7], [8], [9, 10, 11, 12]]
-    segments = [
-        Alone(len(tokens), Mask(visible(range(-1, len(tokens) - 1), 0), range(len(tokens)), network)) for tokens in sequences
-    ]
+    segments = [Alone(len(tokens), mask_of(range(-1, len(tokens) - 1), 0)) for tokens in sequences]
     usual = network.config._attn_implementation
     with torch.inference_mode():
         with packed_attention(network):

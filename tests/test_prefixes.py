@@ -1,19 +1,27 @@
 """What a model has read is kept by token prefix: predictions stay the same, and memory is bounded."""
 
+import os
+import random
+
+import pytest
 import torch
 
 from gym_text_policies.backends.local.packed import PackedPrefixes
+from gym_text_policies.backends.local.pooled import PooledPrefixes
 from gym_text_policies.backends.local.prefixes import Branch
 
+WAYS = pytest.mark.parametrize("way", [PackedPrefixes, PooledPrefixes])
 
-def test_packed_sequences_have_the_logits_of_plain_ones(small_model):
+
+@WAYS
+def test_packed_sequences_have_the_logits_of_plain_ones(small_model, way):
     network, _ = small_model
 
     def close(logits, *tokens):
         plain = network(torch.tensor([tokens])).logits[0, -1]
         return float((logits - plain).abs().max() / plain.abs().max()) < 1e-5
 
-    prefixes = PackedPrefixes(network, 1000)
+    prefixes = way(network, 1000)
     (short, long) = prefixes.open([(5, 6, 7), (8,) * 40])
     first, second = Branch.line(short, [5, 6, 7], [2]), Branch(long, [8] * 40, [*range(-1, 38), 20], [39, 38])
     with torch.inference_mode():
@@ -30,8 +38,9 @@ def test_packed_sequences_have_the_logits_of_plain_ones(small_model):
         assert prefixes.match([8] * 39 + [1]) == 39
 
 
-def test_what_is_remembered_is_bounded_and_the_least_recently_used_goes_first(small_model):
-    prefixes = PackedPrefixes(small_model[0], 600)
+@WAYS
+def test_what_is_remembered_is_bounded_and_the_least_recently_used_goes_first(small_model, way):
+    prefixes = way(small_model[0], 600)
     for number in range(10):
         (prefix,) = prefixes.open([(number,) * 100])
         branch = Branch.line(prefix, [number] * 100, [])
@@ -41,3 +50,16 @@ def test_what_is_remembered_is_bounded_and_the_least_recently_used_goes_first(sm
     assert len(prefixes) <= 600 + 128
     assert prefixes.match([0] * 100) == 99 and prefixes.match([9] * 100) == 99
     assert prefixes.match([1] * 100) == 0
+
+
+def test_the_longest_remembered_beginning_is_found_among_many(small_model):
+    draw, prefixes = random.Random(0), PackedPrefixes(small_model[0], 10_000)
+    for _ in range(60):
+        prompt = tuple(draw.choice((1, 2)) for _ in range(draw.randrange(1, 12)))
+        expected = max((len(os.path.commonprefix([own.tokens, list(prompt[:-1])])) for own in prefixes._known), default=0)
+        assert prefixes.match(prompt) == expected
+        (prefix,) = prefixes.open([prompt])
+        assert prefix.tokens == list(prompt[:expected])
+        branch = Branch.line(prefix, prompt[expected:], [])
+        prefixes.compute([branch])
+        branch.keep(len(branch.tokens))

@@ -1,8 +1,8 @@
 """Token trees: a common beginning is in them once, and each token sees its own past alone."""
 
-import torch
+import random
 
-from gym_text_policies.backends.local.tree import Tree, depths, visible
+from gym_text_policies.backends.local.tree import Tree, depths, spans
 
 
 def test_texts_that_begin_alike_share_their_beginning():
@@ -21,8 +21,15 @@ def test_a_tree_is_as_deep_as_its_longest_text():
     assert depths([], 3) == []
 
 
-def test_a_node_sees_what_is_known_its_ancestors_and_itself():
-    expected = [[1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 0], [1, 1, 1, 0, 0, 1]]
-    assert torch.equal(visible([-1, 0, 1, 0], 2), torch.tensor(expected, dtype=torch.bool))
-    line = visible([-1, 0, 1], 1)
-    assert torch.equal(line, torch.tensor([[1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]], dtype=torch.bool))
+def test_the_first_number_of_a_node_lies_in_the_spans_of_its_ancestors_and_in_its_own():
+    draw = random.Random(0)
+    for size in range(12):
+        parents = [draw.randrange(-1, node) for node in range(size)]
+        first, behind = spans(parents)
+        assert sorted(first) == list(range(size))
+        for node in range(size):
+            above, path = node, []
+            while above >= 0:
+                path.append(above)
+                above = parents[above]
+            assert [other for other in range(size) if first[other] <= first[node] < behind[other]] == sorted(path)

@@ -18,11 +18,13 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 from gym_text_policies.backends.local.attention import Mask, Segments, packed_attention
-from gym_text_policies.backends.local.tree import depths, paths, visible
+from gym_text_policies.backends.local.tree import depths, paths, spans
 from gym_text_policies.training.sequences import Conversation
 
 _BLOCK = 192
 """Tokens of a conversation whose attention is computed at once."""
+_GPU_BLOCK = 1024
+"""The same where starting a product takes longer than what larger ones waste on masked tokens."""
 _PADDED_TOKENS = 2048
 """Tokens of padded rows that go through the model at once, about."""
 
@@ -115,18 +117,33 @@ def pack(model: Any, conversations: Sequence[Conversation]) -> PackedRow:
 def _blocks(model: Any, parents: Sequence[int], stem: Sequence[_Block] = ()) -> list[_Block]:
     """Split a tree that follows a stem into blocks; nodes that no node of a block attends to are left out, not masked."""
     known = sum(block.size for block in stem)
-    visibility = visible(parents, known)  # (nodes, known + nodes)
-    positions = [*range(known), *depths(parents, known)]
+    positions = depths(parents, known)
+    tree = torch.tensor([positions, *spans(parents)], device=model.device)  # (3, nodes)
     blocks: list[_Block] = []
     last = stem[-1] if stem else None
-    for start in range(0, len(parents), _BLOCK):
-        rows = visibility[start : start + _BLOCK, : known + start + _BLOCK]
-        needed = rows.any(dim=0)  # answers of earlier decisions are not
-        kept = needed.nonzero()[:, 0]
-        mask = Mask(rows[:, needed], [positions[column] for column in kept.tolist()], model)
-        last = _Block(len(rows), mask, last, None if needed.all() else kept.to(model.device))
+    size = _BLOCK if model.device.type == "cpu" else _GPU_BLOCK
+    for start in range(0, len(parents), size):
+        stop = min(start + size, len(parents))
+        needed = [*sorted(_followed(parents, range(start, stop))), *range(start, stop)]  # answers of earlier decisions are not
+        columns, own = None, tree[:, :stop]
+        if len(needed) < stop:
+            columns = torch.tensor([*range(known), *(known + node for node in needed)], device=model.device)
+            own = tree.index_select(1, columns[known:] - known)
+        mask = Mask(known, own, stop - start, 1 + max(positions[start:stop]), model.dtype)
+        last = _Block(stop - start, mask, last, columns)
         blocks.append(last)
     return blocks
+
+
+def _followed(parents: Sequence[int], nodes: range) -> set[int]:
+    """Return the nodes before `nodes` that one of these follows, in one step or more."""
+    found: set[int] = set()
+    for node in nodes:
+        parent = parents[node]
+        while 0 <= parent < nodes.start and parent not in found:
+            found.add(parent)
+            parent = parents[parent]
+    return found
 
 
 def _shared_prefix(conversations: Sequence[Conversation]) -> int:

@@ -8,6 +8,7 @@
     llama         the forward pass of a Llama on a CPU: transformers' numbers, sooner
     prefixes      what was read is kept by token prefix, so that a call computes only what is new
     packed        reading in packed rows, for models whose tokens meet in attention alone
+    pooled        the same on a GPU: all sequences of a row attend in one product
     cached        reading by the model's own cache, for any other
     decoding      logits -> scores of the candidates, or the tokens of a text
     exactness     the fastest way to read that gives the probabilities of a model's plain forward pass

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, Protocol
 
 import torch
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import pad, scaled_dot_product_attention
 from transformers import AttentionInterface
 
 os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
@@ -44,54 +44,96 @@ class Segment(Protocol):
         """
 
 
+class Options(NamedTuple):
+    """What an attention layer asks for."""
+
+    scaling: float | None
+    """Factor of the scores; None: one over the root of the dimension."""
+    window: int | None
+    """The sliding window, in tokens; None: it attends to all."""
+    softcap: float | None
+    """Greatest size of a score (Gemma 2)."""
+    sinks: torch.Tensor | None
+    """Score of nothing, for each query head (gpt-oss)."""
+
+
 class Segments:
     """The segments of a packed row, in order, as one object: torch.compile would compile a list anew for each length."""
 
     def __init__(self, segments: Iterable[Segment]) -> None:
         self.all = tuple(segments)
 
+    def attend(self, module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: Options) -> torch.Tensor:
+        """Let each segment attend, one after the other.
+
+        Query heads that share a key head are stacked as further queries of one head, so that keys and values need not be repeated.
+
+        Args:
+            module: The attention layer.
+            query: Of the row, of shape (heads, tokens, dimension).
+            key: Of shape (key heads, tokens, dimension).
+            value: Likewise.
+            options: The layer's.
+
+        Returns:
+            Shape (tokens, heads, dimension).
+        """
+        outputs = []
+        sizes = [segment.size for segment in self.all]  # one split: the gradient of each slice would be as long as the row
+        own = (torch.split(states, sizes, dim=1) for states in (query, key, value))
+        for segment, queries, keys, values in zip(self.all, *own, strict=True):
+            keys, values = segment.extend(module.layer_idx, module.config.num_hidden_layers, keys, values)
+            queries = queries.reshape(keys.shape[0], -1, keys.shape[2])  # (key heads, queries per key head * new, dimension)
+            mask = segment.mask.within(options.window, len(query) // len(keys))
+            if options.softcap is None and options.sinks is None:
+                stacked = queries[None], keys[None], values[None]
+                output = scaled_dot_product_attention(*stacked, attn_mask=mask, scale=options.scaling)[0]
+            else:
+                output = _capped_attention(queries, keys, values, mask, options)
+            outputs.append(output.reshape(query.shape[0], -1, keys.shape[2]))  # (heads, new, dimension)
+        return torch.cat(outputs, dim=1).transpose(0, 1)
+
 
 class Mask:
-    """Which tokens each new token of a segment attends to, as a model's attention takes it.
+    """Which tokens each new token of a segment attends to, as a model's attention takes it; made on the model's device.
 
     Args:
-        attended: For each new token the tokens that it may attend to: rows of `visible`, of shape (new, all).
-        positions: Positions of all tokens, the new ones last.
-        model: The model.
+        known: Number of first tokens, in a line. All new ones attend to them.
+        tree: Positions and `spans` of the tokens behind them, of shape (3, tokens), on the model's device; the new ones last. Each
+            is a new one, or a new one follows it.
+        new: Number of new ones.
+        length: Most tokens that one of them attends to.
+        dtype: The model's.
     """
 
-    def __init__(self, attended: torch.Tensor, positions: Sequence[int], model: Any) -> None:
-        self._attended, self._positions = attended, positions
-        self._dtype, self._device = model.dtype, model.device
-        config = model.config.get_text_config()
-        self._repeats: int = config.num_attention_heads // (
-            getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-        )
+    def __init__(self, known: int, tree: torch.Tensor, new: int, length: int, dtype: torch.dtype) -> None:
+        self._known, self._tree, self._new, self._length, self._dtype = known, tree, new, length, dtype
         self._of: dict[int | None, torch.Tensor | None] = {}
 
-    def within(self, window: int | None) -> torch.Tensor | None:
+    def within(self, window: int | None, repeats: int = 1) -> torch.Tensor | None:
         """Return the mask of a layer; None where a single token attends to all.
 
         Args:
             window: The layer's sliding window, in tokens; None: it attends to all.
+            repeats: Query heads that share a key head, the same for all layers.
 
         Returns:
-            0 or minus infinity, of shape (queries per key head * new, all): the rows are repeated for each query head that shares a
-            key head.
+            0 or minus infinity, of shape (repeats * new, all): the rows are repeated for each query head that shares a key head.
         """
+        if window is not None and window >= self._length:
+            window = None
         if window not in self._of:
-            self._of[window] = self._made(window)
+            self._of[window] = None if window is None and self._new == 1 else self._made(window).repeat(repeats, 1)
         return self._of[window]
 
-    def _made(self, window: int | None) -> torch.Tensor | None:
-        attended = self._attended
+    def _made(self, window: int | None) -> torch.Tensor:
+        positions, first, behind = self._tree
+        own = first[-self._new :, None]
+        attended = pad((first <= own) & (own < behind), (self._known, 0), value=True)  # (new, all)
         if window is not None:
-            positions = torch.tensor(self._positions)
-            attended = attended & (positions[-len(attended) :, None] - positions < window)
-        if len(attended) == 1 and attended.all():
-            return None
-        mask = torch.zeros(attended.shape, dtype=self._dtype).masked_fill_(~attended, float("-inf"))
-        return mask.repeat(self._repeats, 1).to(self._device)
+            all_positions = torch.cat([torch.arange(self._known, device=positions.device), positions])
+            attended &= positions[-self._new :, None] - all_positions < window
+        return torch.zeros(attended.shape, dtype=self._dtype, device=attended.device).masked_fill_(~attended, float("-inf"))
 
 
 @contextlib.contextmanager
@@ -121,23 +163,9 @@ def _attend(
     s_aux: torch.Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Attend within each segment; an attention function of transformers' `AttentionInterface`, with its names of arguments.
-
-    Query heads that share a key head are stacked as further queries of one head, so that keys and values need not be repeated.
-    """
-    outputs = []
-    sizes = [segment.size for segment in segments.all]  # one split: the gradient of each slice would be as long as the row
-    own = (torch.split(states[0], sizes, dim=1) for states in (query, key, value))
-    for segment, queries, keys, values in zip(segments.all, *own, strict=True):
-        keys, values = segment.extend(module.layer_idx, module.config.num_hidden_layers, keys, values)
-        queries = queries.reshape(keys.shape[0], -1, keys.shape[2])  # (key heads, queries per key head * new, dimension)
-        mask = segment.mask.within(sliding_window)
-        if softcap is None and s_aux is None:
-            output = scaled_dot_product_attention(queries[None], keys[None], values[None], attn_mask=mask, scale=scaling)[0]
-        else:
-            output = _capped_attention(queries, keys, values, mask, scaling, softcap, s_aux)
-        outputs.append(output.reshape(query.shape[1], -1, keys.shape[2]))  # (heads, new, dimension)
-    return torch.cat(outputs, dim=1).transpose(0, 1)[None], None
+    """Attend within each segment; an attention function of transformers' `AttentionInterface`, with its names of arguments."""
+    options = Options(scaling, sliding_window, softcap, s_aux)
+    return segments.attend(module, query[0], key[0], value[0], options)[None], None
 
 
 def _capped_attention(
@@ -145,9 +173,7 @@ def _capped_attention(
     keys: torch.Tensor,
     values: torch.Tensor,
     mask: torch.Tensor | None,
-    scaling: float | None,
-    cap: float | None,
-    sinks: torch.Tensor | None,
+    options: Options,
 ) -> torch.Tensor:
     """Attend with scores bounded by a soft cap (Gemma 2), or beside a learnt sink for each head (gpt-oss).
 
@@ -156,10 +182,9 @@ def _capped_attention(
         keys: Shape (key heads, all, dimension).
         values: Likewise.
         mask: Shape (queries per key head * new, all).
-        scaling: Factor of the scores.
-        cap: Greatest size of a score.
-        sinks: Score of nothing, for each query head.
+        options: The layer's.
     """
+    scaling, _, cap, sinks = options
     scores = queries @ keys.transpose(1, 2) * (keys.shape[2] ** -0.5 if scaling is None else scaling)
     if cap is not None:
         scores = cap * torch.tanh(scores / cap)

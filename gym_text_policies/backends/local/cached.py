@@ -116,7 +116,7 @@ class CachedPrefixes(Prefixes):
         options = {"logits_to_keep": last, "position_ids": positions}  # not every model counts on from its cache by itself
         options = {name: value for name, value in options.items() if name in self._arguments}
         output = self._model(input_ids=tokens, past_key_values=prefix.cache, use_cache=True, **options)
-        logits: torch.Tensor = output.logits[:, -last:].float().cpu()
+        logits: torch.Tensor = output.logits[:, -last:].float()
         return logits
 
 
@@ -147,7 +147,7 @@ class RereadPrefixes(Prefixes):
             tokens = [*branch.prefix.tokens, *(branch.tokens[node] for node in path)]
             self.computed += len(tokens)
             logits = self._model(input_ids=torch.tensor([tokens], device=self._model.device), use_cache=False).logits[0]
-            found |= dict(zip(path, logits[len(branch.prefix.tokens) :].float().cpu(), strict=True))
+            found |= dict(zip(path, logits[len(branch.prefix.tokens) :].float(), strict=True))
         return torch.stack([found[node] for node in branch.wanted])
 
 

@@ -8,8 +8,9 @@ have taken itself saves a pass. The others are thrown away: the answer is the sa
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,14 +70,19 @@ class Candidates:
         tokens, rows = tuple([*tokens, end] for tokens in candidates), tuple([node - last for node in path] for path in nodes)
         return cls(branch, tokens, rows, length_normalised)
 
-    def scores(self, logits: torch.Tensor) -> list[float]:
+    @property
+    def places(self) -> list[tuple[int, int]]:
+        """The tokens of all candidates, each as its row and itself."""
+        return [place for rows, tokens in zip(self.rows, self.tokens, strict=True) for place in zip(rows, tokens, strict=True)]
+
+    def scores(self, log_probs: Sequence[float]) -> list[float]:
         """Return log P(candidate + end of turn | prompt) of each candidate.
 
         Args:
-            logits: After the prompt and each token of the tree, float32 of shape (1 + nodes, vocabulary).
+            log_probs: Log-probabilities at `places`.
         """
-        log_probs = logits.log_softmax(-1)
-        sums = [float(log_probs[rows, tokens].sum()) for tokens, rows in zip(self.tokens, self.rows, strict=True)]
+        each = iter(log_probs)
+        sums = [sum(itertools.islice(each, len(tokens))) for tokens in self.tokens]
         return [total / len(tokens) for total, tokens in zip(sums, self.tokens, strict=True)] if self.length_normalised else sums
 
 
@@ -86,7 +92,13 @@ def score(prefixes: Prefixes, requests: Sequence[Candidates]) -> list[list[float
     logits = prefixes.compute(branches)
     for branch in branches:
         branch.keep(branch.wanted[0] + 1)
-    return [candidates.scores(own) for candidates, own in zip(requests, logits, strict=True)]
+    places = [candidates.places for candidates in requests]
+    sizes = list(map(len, places))
+    indices = torch.tensor([place for own in places for place in own], device=logits[0].device)  # (tokens of all candidates, 2)
+    parts = zip(logits, torch.split(indices, sizes), strict=True)
+    each = torch.cat([own.log_softmax(-1)[index[:, 0], index[:, 1]] for own, index in parts])
+    numbers = iter(each.tolist())  # of all that was computed, these alone leave the device
+    return [candidates.scores(list(itertools.islice(numbers, size))) for candidates, size in zip(requests, sizes, strict=True)]
 
 
 class Sampler:
@@ -107,12 +119,19 @@ class Sampler:
         """Return at most `max_tokens` next tokens that the grammar leaves no choice about."""
         return list(self._grammar.compute_ff_tokens())[:max_tokens] if self._grammar and max_tokens > 0 else []
 
-    def take(self, logits: torch.Tensor) -> int:
-        """Return the next token.
+    def take(self, logits: torch.Tensor) -> Iterator[int]:
+        """Yield the next token after each row of logits, as long as it is asked for.
 
         Args:
-            logits: Of all tokens, float32 of shape (vocabulary,).
+            logits: Of all tokens, float32 of shape (rows, vocabulary).
         """
+        if self._grammar or self._temperature:
+            yield from map(self._one, logits.cpu())  # what is drawn does not depend on the device
+        else:
+            yield from logits.argmax(-1).tolist()
+
+    def _one(self, logits: torch.Tensor) -> int:
+        """Return the next token after one row of logits, on the CPU."""
         if self._grammar:
             bits = np.unpackbits(np.frombuffer(self._grammar.compute_bitmask(), np.uint8), bitorder="little")
             allowed = torch.zeros(len(logits), dtype=torch.bool)
@@ -226,8 +245,8 @@ class Generation:
             logits: After each wanted token of it, float32 of shape (wanted, vocabulary).
         """
         right, before = branch.wanted[0] + 1, len(self.tokens)
-        for row in logits:
-            self.tokens.append(self._sampler.take(row))
+        for token in self._sampler.take(logits):
+            self.tokens.append(token)
             if self.ended or right == len(branch.tokens) or branch.tokens[right] != self.tokens[-1]:
                 break
             right += 1

@@ -21,10 +21,13 @@ from gym_text_policies.backends.local.cached import CachedPrefixes, RereadPrefix
 from gym_text_policies.backends.local.decoding import Candidates
 from gym_text_policies.backends.local.llama import optimise_for_cpu
 from gym_text_policies.backends.local.packed import PackedPrefixes
+from gym_text_policies.backends.local.pooled import PooledPrefixes
 from gym_text_policies.backends.local.prefixes import Branch, Prefixes
 
 _logger = logging.getLogger(__name__)
-_WAYS: tuple[type[Prefixes], ...] = (PackedPrefixes, CachedPrefixes, RereadPrefixes)
+_WAYS: tuple[type[Prefixes], ...] = (PooledPrefixes, PackedPrefixes, CachedPrefixes, RereadPrefixes)
+_POOLED_ON = ("cuda",)
+"""Devices on which sequences attend in one product."""
 _PACKED_LAYERS = {"full_attention", "sliding_attention"}
 """Kinds of layers, by transformers' names, whose tokens meet in attention alone."""
 _WINDOW = 8
@@ -52,7 +55,9 @@ def exact_prefixes(model: Any, max_tokens: int, *, optimise: bool = False) -> Pr
             model = optimise_for_cpu(model)
         reasons = []
         for way in _WAYS:
-            if way is PackedPrefixes and not may_be_packed(model):
+            if issubclass(way, PackedPrefixes) and not may_be_packed(model):
+                continue
+            if way is PooledPrefixes and model.device.type not in _POOLED_ON:
                 continue
             try:
                 deviation = probe.deviation(way(model, 10_000))
@@ -202,4 +207,4 @@ class _Probe:
                 branch_of_one = Branch.line(prefix, part, [len(part) - 1])
                 found += prefixes.compute([branch_of_one])
                 branch_of_one.keep(len(part))
-        return _distance(torch.cat(found).softmax(-1), self._expected)
+        return _distance(torch.cat(found).softmax(-1).cpu(), self._expected)

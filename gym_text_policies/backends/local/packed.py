@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import torch
 
-from gym_text_policies.backends.local.attention import Mask, Segments, packed_attention
+from gym_text_policies.backends.local.attention import Mask, Segment, Segments, packed_attention
 from gym_text_policies.backends.local.prefixes import Branch, Prefix, Prefixes
-from gym_text_policies.backends.local.tree import depths, visible
+from gym_text_policies.backends.local.tree import depths, spans
 
 _BLOCK = 128
 """Tokens by which the store of a prefix grows."""
@@ -73,31 +73,49 @@ class PackedPrefixes(Prefixes):
 
     way = "packed"
 
-    def _new(self) -> PackedPrefix:
+    def _new(self) -> Prefix:
         return PackedPrefix()
 
     @torch.inference_mode()
     def compute(self, branches: Sequence[Branch]) -> list[torch.Tensor]:
         """Run the model over all branches in one pass."""
         device, row = self._model.device, 0
-        tokens, positions, wanted, segments = [], [], [], []
+        numbers: tuple[list[int], ...] = ([], [], [], [])  # tokens, positions, spans
+        wanted: list[int] = []
         for branch in branches:
-            assert isinstance(branch.prefix, PackedPrefix)
-            known = len(branch.prefix.tokens)
-            own = depths(branch.parents, known)
-            mask = Mask(visible(branch.parents, known), [*range(known), *own], self._model)
-            segments.append(_BranchSegment(branch.prefix, len(branch.tokens), mask))
+            own = (branch.tokens, depths(branch.parents, len(branch.prefix.tokens)), *spans(branch.parents))
+            for column, more in zip(numbers, own, strict=True):
+                column += more
             wanted += [row + node for node in branch.wanted]
-            tokens += branch.tokens
-            positions += own
             row += len(branch.tokens)
         self.computed += row
+        table = torch.tensor(numbers, device=device)  # (4, tokens); in one piece: each copy to a GPU waits for it
         with packed_attention(self._model):
             output = self._model(
-                input_ids=torch.tensor([tokens], device=device),
-                position_ids=torch.tensor([positions], device=device),
+                input_ids=table[:1],
+                position_ids=table[1:2],
                 use_cache=False,
                 logits_to_keep=torch.tensor(wanted or [row - 1], device=device),
-                segments=Segments(segments),
+                segments=self._segments(branches, table[1:], numbers[1]),
             )
-        return list(output.logits[0, : len(wanted)].float().cpu().split([len(branch.wanted) for branch in branches]))
+        return list(output.logits[0, : len(wanted)].float().split([len(branch.wanted) for branch in branches]))
+
+    def _segments(self, branches: Sequence[Branch], trees: torch.Tensor, positions: Sequence[int]) -> Segments:
+        """Return the segment of each branch.
+
+        Args:
+            branches: In the order of the row.
+            trees: Positions and `spans` of the row's tokens, of shape (3, tokens).
+            positions: The same positions.
+        """
+        segments: list[Segment] = []
+        start = 0
+        for branch, tree in zip(branches, torch.split(trees, [len(branch.tokens) for branch in branches], dim=1), strict=True):
+            assert isinstance(branch.prefix, PackedPrefix)
+            size = len(branch.tokens)
+            length = 1 + max(positions[start : start + size])
+            segments.append(
+                _BranchSegment(branch.prefix, size, Mask(len(branch.prefix.tokens), tree, size, length, self._model.dtype))
+            )
+            start += size
+        return Segments(segments)

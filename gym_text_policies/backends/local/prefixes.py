@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 
@@ -101,12 +101,12 @@ class Prefixes(ABC):
         """Run the model over all branches.
 
         Returns:
-            For each branch the logits after each of its wanted tokens, float32 of shape (wanted, vocabulary), on the CPU.
+            For each branch the logits after each of its wanted tokens on the model's device, float32 of shape (wanted, vocabulary).
         """
 
     def match(self, tokens: Sequence[int]) -> int:
         """Return the length of the longest remembered beginning from which reading can go on; never the last token."""
-        return max((prefix.match(tokens[:-1]) for prefix in self._known), default=0)
+        return self._longest(tokens[:-1])[0]
 
     def open(self, prompts: Sequence[tuple[int, ...]]) -> list[Prefix]:
         """Return for each prompt a prefix with its longest remembered beginning, never its last token.
@@ -117,14 +117,11 @@ class Prefixes(ABC):
         self._read_common_beginning(prompts)
         opened: list[Prefix] = []
         for tokens in prompts:
-            common = max((prefix.common(tokens[:-1]) for prefix in self._known), default=0)
-            self._read(
-                tokens[:common]
-            )  # where the common part of another sequence cannot be copied, it is read once more, and kept
-            best = max(self._known, key=lambda prefix: prefix.match(tokens[:-1]), default=None)
-            size = best.match(tokens[:-1]) if best else 0
+            common, _ = self._longest(tokens[:-1], "common")
+            self._read(tokens[:common])  # where a common part cannot be copied, it is read once more, and kept
+            size, best = self._longest(tokens[:-1])
             if best is None or size < len(best.tokens) or any(best is other for other in opened):
-                best = best.copy(size) if best and size else self._new()
+                best = best.copy(size) if best else self._new()
             else:
                 self._known = [prefix for prefix in self._known if prefix is not best]
             self._known.append(best)
@@ -132,6 +129,18 @@ class Prefixes(ABC):
         while len(self) > self._max_tokens and len(self._known) > len(opened):
             del self._known[0]
         return opened
+
+    def _longest(self, tokens: Sequence[int], what: Literal["common", "match"] = "match") -> tuple[int, Prefix | None]:
+        """Return the greatest `match`, or `common`, of a remembered sequence, and the first with it; (0, None) where all are 0."""
+        greatest, found = 0, None
+        for prefix in self._known:
+            own = prefix.tokens
+            # a greater one goes on alike behind the greatest so far: with many sequences, few are compared as a whole
+            if greatest < min(len(own), len(tokens)) and own[greatest] == tokens[greatest]:
+                size: int = getattr(prefix, what)(tokens)
+                if size > greatest:
+                    greatest, found = size, prefix
+        return greatest, found
 
     def _read_common_beginning(self, prompts: Sequence[tuple[int, ...]]) -> None:
         """Read what all prompts begin with, unless it is remembered or short."""
@@ -143,11 +152,10 @@ class Prefixes(ABC):
 
     def _read(self, tokens: tuple[int, ...]) -> None:
         """Read and keep tokens, unless they are remembered, or what is missing is short."""
-        known = max((prefix.match(tokens) for prefix in self._known), default=0)
+        known, best = self._longest(tokens)
         if len(tokens) - known < _WORTH_SHARING:
             return
-        best = max(self._known, key=lambda prefix: prefix.match(tokens), default=None)
-        prefix = best.copy(known) if best and known else self._new()
+        prefix = best.copy(known) if best else self._new()
         self._known.append(prefix)
         branch = Branch.line(prefix, tokens[known:], [])
         self.compute([branch])

@@ -24,7 +24,9 @@ from gym_text_policies.backends.local.tokens import fitting_tokens, text_tokens
 
 _logger = logging.getLogger(__name__)
 _PASS_TOKENS = 512
-"""New tokens of one forward pass, about: with more, attention wastes time on the tokens of other requests."""
+"""New tokens of one forward pass on a CPU, about: with more, attention wastes time on the tokens of other requests."""
+_GPU_PASS_TOKENS = 2048
+"""The same on a GPU, where few large passes are faster. The logits of so many take about a gigabyte."""
 _REMEMBERED = 4096
 """Answers kept for requests that come again, as where a game stands still; and texts whose tokens are kept."""
 
@@ -82,6 +84,7 @@ class TransformersBackend(Backend):
         self._window = window_of(model.config)
         room = check_int("max_cached_tokens", max_cached_tokens, 1, 10**9)
         self._prefixes = exact_prefixes(model.eval(), room, optimise=optimise)
+        self._pass_tokens = _PASS_TOKENS if model.device.type == "cpu" else _GPU_PASS_TOKENS
         self._texts = PromptLookup()
         self._grammar_tokens: Any = None
         self._answered: OrderedDict[_Question, Answer] = OrderedDict()
@@ -155,7 +158,7 @@ class TransformersBackend(Backend):
         for question in sorted(questions, key=unread.__getitem__):
             group.append(question)
             size += unread[question] + 3 * len(question.choices)
-            if size >= _PASS_TOKENS:
+            if size >= self._pass_tokens:
                 yield group
                 group, size = [], 0
         if group:

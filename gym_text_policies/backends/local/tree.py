@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-import torch
-
 
 @dataclass
 class Tree:
@@ -39,21 +37,24 @@ def depths(parents: Sequence[int], known: int) -> list[int]:
     return positions
 
 
-def visible(parents: Sequence[int], known: int) -> torch.Tensor:
-    """Return which tokens each node of a tree attends to: the `known` ones before the tree, its ancestors, and itself.
+def spans(parents: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Return for each node of a tree its number in depth-first order, and that of the first node behind it and what follows it.
 
-    Returns:
-        Booleans of shape (nodes, known + nodes).
+    So a node follows those, and is the one, between whose two numbers its own first number lies.
+
+    >>> spans([-1, 0, 1, 0])
+    ([0, 1, 2, 3], [4, 3, 3, 4])
     """
-    size = len(parents)
-    new = torch.eye(size, dtype=torch.bool)
-    if list(parents) == list(range(-1, size - 1)):
-        new = new.new_ones(size, size).tril()
-    else:
-        for node, parent in enumerate(parents):
-            if parent >= 0:
-                new[node] |= new[parent]
-    return torch.cat([new.new_ones(size, known), new], dim=1)
+    sizes = [1] * len(parents)
+    for node in range(len(parents) - 1, -1, -1):
+        if parents[node] >= 0:
+            sizes[parents[node]] += sizes[node]
+    first, free = [0] * len(parents), [0] * (len(parents) + 1)  # the next number to give below each node; last, at the start
+    for node, parent in enumerate(parents):
+        first[node] = free[parent]
+        free[parent] += sizes[node]
+        free[node] = first[node] + 1
+    return first, [number + size for number, size in zip(first, sizes, strict=True)]
 
 
 def paths(parents: Sequence[int]) -> list[list[int]]:
