@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 from urllib.parse import urlsplit
 
-from gym_text.errors import PolicyError, UsageError, check_int, import_extra
+from gym_text.errors import GymTextError, PolicyError, UsageError, check_int, import_extra
 from gym_text_policies.backends.base import Answer, Backend, Request
 from gym_text_policies.backends.providers.budget import Budget, Prices, Spending
 from gym_text_policies.backends.providers.cache import AnswerCache
@@ -71,6 +71,8 @@ class RemoteBackend(Backend):
     most_choices: int = 0
     """Most choices of a request; 0 where the provider has no typed decisions."""
     probability_kind: str = "decision"
+    _hint: str = " Mode 'json' asks for no typed decision."
+    """What else can be done where the server refuses choices."""
 
     def __init__(self, model: str, options: RemoteOptions | None = None) -> None:
         if not model:
@@ -147,7 +149,7 @@ class RemoteBackend(Backend):
         """Turn errors of the client, and those of reading an answer of another form, into `CallError`."""
         try:
             yield
-        except CallError:
+        except (CallError, GymTextError):
             raise
         except Exception as error:
             failed = self._call_error(error)
@@ -186,8 +188,7 @@ class RemoteBackend(Backend):
         try:
             answer: Answer = self.retrying()(self._ask_within_budget, request, bound)
         except CallError as error:
-            hint = " Mode 'json' asks for no typed decision." if request.choices is not None and error.refused else ""
-            raise self.failure(error, hint) from None
+            raise self.failure(error, self._hint if request.choices is not None and error.refused else "") from None
         return answer
 
     def _ask_within_budget(self, request: Request, bound: Spending) -> Answer:
