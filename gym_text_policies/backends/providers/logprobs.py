@@ -48,9 +48,9 @@ class LogProbs:
         if form is None and only:
             names = ", ".join(form.name for form in FORMS)
             raise UsageError(
-                f"decide='logprobs': expected a server that gives log-probabilities of given tokens, one of {names} by the owner that "
-                f"its /v1/models names; got {row.get('owned_by')!r}. Take decide='systemone' for transformers serve, decide='letter' for "
-                "a chat with top_logprobs, or mode 'json' for any."
+                f"decide='logprobs': expected a server that gives log-probabilities of given tokens ({names}), by the owner that "
+                f"its /v1/models names; got {row.get('owned_by')!r}. Take decide='systemone' for transformers serve, decide='letter' "
+                "for a chat with top_logprobs, or mode 'json' for any."
             )
         if form is None or (not only and _has_decisions(client)):
             return None

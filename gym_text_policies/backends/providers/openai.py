@@ -59,7 +59,7 @@ class OpenAIBackend(RemoteBackend):
     provider = "openai"
     _hint = (
         " Typed decisions are OpenAI's. decide='auto' or 'logprobs' takes the log-probabilities of llama.cpp, vLLM and SGLang; "
-        "decide='systemone' is for transformers serve, decide='letter' for a chat with top_logprobs. Mode 'json' needs none of these."
+        "decide='systemone' is for transformers serve, decide='letter' for a chat with top_logprobs. Mode 'json' needs none."
     )
 
     def __init__(

@@ -1,7 +1,7 @@
 """Servers that give log-probabilities of tokens: one class for the form of each.
 
-A server is asked for log P(token | what comes before) of each token of some paths behind a prompt: the candidates of ``choose``, each
-with the end of turn. What several paths begin with is asked once, and the prompt is what the server keeps of earlier requests.
+A server is asked for log P(token | what comes before) of each token of some paths behind a prompt: the candidates of ``choose``,
+each with the end of turn. Requests are such that the server reads the prompt once, and goes on from what it keeps of earlier ones.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ class ScoringServer(ABC):
         theirs = server.post("/tokenize", {"model": server.model, "messages": list(_CHECKED), "add_generation_prompt": True})
         if own != theirs["tokens"]:
             raise UsageError(
-                f"tokenizer: expected the tokens that {self.name} gives a chat; {name!r} gives {own}, the server {theirs['tokens']}. "
-                "Name the served model's own: tokenizer='hf:OWNER/NAME', or the folder of its files."
+                f"tokenizer: expected the tokens that {self.name} gives a chat; {name!r} gives {own}, the server "
+                f"{theirs['tokens']}. Name the served model's own: tokenizer='hf:OWNER/NAME', or the folder of its files."
             )
         return tokenizer
 

@@ -1,7 +1,7 @@
 """Tokenizers of models behind servers: a prompt has the tokens that it has in this process.
 
-vLLM and SGLang read tokens, and cannot tokenise a text whose special tokens are to stay text, which keeps a game from forging roles:
-their model's tokenizer is loaded here, without its weights (and without torch). llama.cpp can: it is asked.
+vLLM and SGLang read tokens, but what they tokenise has special tokens wherever a game spells one, and so it could forge roles: their
+model's tokenizer is loaded here, without weights and without torch. llama.cpp can take such a text as text: it is asked.
 """
 
 from __future__ import annotations
