@@ -41,16 +41,15 @@ class LogProbs:
         server = Connection(client, model)
         rows = _models(client)
         row = next((row for row in rows if row.get("id") == model), rows[0] if rows else {})
-        row = next(
-            (other for other in rows if other.get("id") == row.get("parent")), row
-        )  # an adapter has the tokenizer of its base
+        # an adapter has the tokenizer of its base
+        row = next((other for other in rows if other.get("id") == row.get("parent")), row)
         form = next((form for form in FORMS if form.owner == row.get("owned_by")), None)
         if form is None and only:
             names = ", ".join(form.name for form in FORMS)
             raise UsageError(
                 f"decide='logprobs': expected a server that gives log-probabilities of given tokens ({names}), by the owner that "
-                f"its /v1/models names; got {row.get('owned_by')!r}. Take decide='systemone' for transformers serve, decide='letter' "
-                "for a chat with top_logprobs, or mode 'json' for any."
+                f"its /v1/models names; got {row.get('owned_by')!r}. Take decide='systemone' for transformers serve, "
+                "decide='letter' for a chat with top_logprobs, or mode 'json' for any."
             )
         if form is None or (not only and _has_decisions(client)):
             return None

@@ -1,6 +1,6 @@
 """Tokenizers of models behind servers: a prompt has the tokens that it has in this process.
 
-vLLM and SGLang read tokens, but what they tokenise has special tokens wherever a game spells one, and so it could forge roles: their
+vLLM and SGLang read tokens, but what they tokenise has special tokens wherever a game spells one, and so forges roles: their
 model's tokenizer is loaded here, without weights and without torch. llama.cpp can take such a text as text: it is asked.
 """
 
