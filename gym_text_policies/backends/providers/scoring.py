@@ -19,7 +19,9 @@ from gym_text_policies.backends.providers.tokenizers import LlamaCppTokenizer, l
 _FORCED = 1e4
 """Bias in nats under which a token is always taken."""
 _PREFERRED = 100.0
-"""Bias in nats that leaves all other tokens no probability to speak of, and to those that have it seven digits."""
+"""Bias in nats that leaves all other tokens no probability to speak of, and those that have it their digits."""
+_LEAST_SHARE = 1e-30
+"""Least probability relative to others that has all digits of a float32."""
 _MOST_TOKENS = 128
 """vLLM's most `logprob_token_ids` of a request (`MAX_LOGPROB_TOKEN_IDS` of 0.32)."""
 _CHECKED = ({"role": "user", "content": "You see a red ball.\n\nGo to it."},)
@@ -127,28 +129,44 @@ class LlamaCpp(ScoringServer):
 
     def read(self, server: Connection, prompt: Sequence[int], paths: Paths) -> Reading:
         """Ask for the tokens behind each beginning, one after the other."""
-        found: dict[tuple[int, ...], dict[int, float]] = {}
-        computed = 0
-        for beginning, tokens in sorted(followers(paths).items()):
-            first, *others = tokens
-            forced = self._ask(server, [*prompt, *beginning], {first: _FORCED})
-            computed += forced["timings"]["prompt_n"]
-            row = forced["completion_probabilities"][0]
-            if row["id"] != first:
-                raise CallError(f"expected token {first}, which has a bias of {_FORCED}; got {row['id']}")
-            found[beginning] = {first: float(row["logprob"])}
-            if others:
-                shares = self._shares(server, [*prompt, *beginning], tokens)
-                found[beginning] |= {token: float(row["logprob"]) + shares[token] - shares[first] for token in others}
-        return Reading(along(paths, found), computed)
+        questions = _Questions(server)
+        asked = sorted(followers(paths).items())
+        found = {beginning: questions.log_probs([*prompt, *beginning], tokens) for beginning, tokens in asked}
+        return Reading(along(paths, found), questions.computed)
 
-    def _shares(self, server: Connection, tokens: list[int], wanted: Sequence[int]) -> dict[int, float]:
-        """Return the log-probabilities of tokens that may come next, relative to each other."""
-        answer = self._ask(server, tokens, dict.fromkeys(wanted, _PREFERRED), post_sampling_probs=True)
-        rows = {row["id"]: row["prob"] for row in answer["completion_probabilities"][0]["top_probs"]}
-        return {token: math.log(rows[token]) for token in wanted}
 
-    def _ask(self, server: Connection, tokens: list[int], bias: Mapping[int, float], **fields: Any) -> Any:
+class _Questions:
+    """Questions about next tokens to a llama.cpp server."""
+
+    def __init__(self, server: Connection) -> None:
+        self._server = server
+        self.computed = 0
+
+    def log_probs(self, tokens: list[int], wanted: Sequence[int]) -> dict[int, float]:
+        """Return the log-probability of each wanted token behind others, by two requests or one."""
+        shares = self._shares(tokens, wanted) if len(wanted) > 1 else {}
+        best = max(wanted, key=lambda token: shares.get(token, 0.0))
+        found = {best: self._forced(tokens, best)}
+        for token in wanted:
+            if token not in found:
+                share = shares.get(token, 0.0)
+                known = share > _LEAST_SHARE
+                found[token] = found[best] + math.log(share / shares[best]) if known else self._forced(tokens, token)
+        return found
+
+    def _forced(self, tokens: list[int], wanted: int) -> float:
+        """Return the log-probability of one token."""
+        row = self._ask(tokens, {wanted: _FORCED})
+        if row["id"] != wanted:
+            raise CallError(f"expected token {wanted}, which has a bias of {_FORCED:g}; got {row['id']}")
+        return float(row["logprob"])
+
+    def _shares(self, tokens: list[int], wanted: Sequence[int]) -> dict[int, float]:
+        """Return the probabilities of tokens relative to each other."""
+        row = self._ask(tokens, dict.fromkeys(wanted, _PREFERRED), post_sampling_probs=True)
+        return {other["id"]: float(other["prob"]) for other in row["top_probs"]}
+
+    def _ask(self, tokens: list[int], bias: Mapping[int, float], **fields: Any) -> Any:
         body = {
             "prompt": tokens,
             "n_predict": 1,
@@ -159,13 +177,16 @@ class LlamaCpp(ScoringServer):
             "cache_prompt": True,
             "response_fields": ["completion_probabilities", "timings"],
         }
-        return server.post("/completion", body | fields)
+        answer = self._server.post("/completion", body | fields)
+        self.computed += answer["timings"]["prompt_n"]
+        return answer["completion_probabilities"][0]
 
 
 class VLLM(ScoringServer):
     """vLLM: one request with all beginnings, each of which generates a token, with `logprob_token_ids` of those that may follow.
 
-    `prompt_logprobs` would need one sequence for each candidate, but computes the prompt anew. Tried with 0.32 on a CPU.
+    `prompt_logprobs` would need one sequence for each candidate, but computes the prompt anew. What was cached is unknown: for a
+    request with several sequences the server tells it of one. Tried with 0.32 on a CPU.
     """
 
     name, owner = "vLLM", "vllm"
@@ -173,7 +194,6 @@ class VLLM(ScoringServer):
     def read(self, server: Connection, prompt: Sequence[int], paths: Paths) -> Reading:
         """Ask for the tokens behind all beginnings at once, in parts of at most 128 different tokens."""
         found: dict[tuple[int, ...], dict[int, float]] = {}
-        computed: int | None = 0
         for part in _parts(followers(paths), _MOST_TOKENS):
             wanted = sorted({token for _, tokens in part for token in tokens})
             body = {
@@ -194,11 +214,7 @@ class VLLM(ScoringServer):
                         "expected the log-probabilities of logprob_token_ids, which vLLM 0.32 gives; this server does not"
                     )
                 found.setdefault(beginning, {}).update({token: float(rows[f"token_id:{token}"]) for token in tokens})
-            usage = answer["usage"]
-            details = usage.get("prompt_tokens_details")  # only with --enable-prompt-tokens-details
-            new = usage["prompt_tokens"] - (details.get("cached_tokens") or 0) if details else None
-            computed = None if computed is None or new is None else computed + new
-        return Reading(along(paths, found), computed)
+        return Reading(along(paths, found), None)
 
 
 class SGLang(ScoringServer):
