@@ -166,7 +166,7 @@ class OpenAIBackend(RemoteBackend):
             raise CallError("the model refused to decide", billed=True)
         return Answer(
             probabilities=normalised(request.choices or (), {row.value: row.probability for row in answer.probabilities}),
-            probability_kind=self.probability_kind,
+            probability_kind="decision",
             tokens_in=usage.input_tokens,
             tokens_cached=usage.input_tokens_details.cached_tokens,
             tokens_out=usage.output_tokens,
