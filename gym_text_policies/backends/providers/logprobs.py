@@ -6,11 +6,15 @@ from typing import Any
 
 from gym_text.errors import UsageError
 from gym_text_policies.backends.base import Answer, Request, softmax
+from gym_text_policies.backends.providers.errors import CallError
 from gym_text_policies.backends.providers.scoring import FORMS, Connection, ScoringServer
 from gym_text_policies.backends.providers.tokenizers import Tokens
 
 _UNKNOWN = (404, 405, 501)
 """HTTP statuses of a server that does not know what it is asked for."""
+
+_ROUNDING = 0.01
+"""Nats above 0 that are put down to rounding."""
 
 
 class LogProbs:
@@ -18,11 +22,12 @@ class LogProbs:
 
     Args:
         form: The kind of server.
-        server: One of the servers, to ask for its tokenizer and its window.
+        server: The server.
     """
 
     def __init__(self, form: ScoringServer, server: Connection) -> None:
         self._form = form
+        self._server = server
         self._tokens = Tokens(form.tokenizer(server), form.window(server), server.model)
 
     @classmethod
@@ -55,10 +60,15 @@ class LogProbs:
             return None
         return cls(form(row, tokenizer), server)
 
-    def ask(self, client: Any, model: str, request: Request) -> Answer:
+    def ask(self, request: Request) -> Answer:
         """Return the probabilities of a request's choices: the softmax of their scores."""
         prompt, paths, dropped = self._tokens.of(request.messages, request.choices or ())
-        reading = self._form.read(Connection(client, model), prompt, paths)
+        reading = self._form.read(self._server, prompt, paths)
+        if (highest := max(map(max, reading.log_probs))) > _ROUNDING:
+            raise CallError(
+                f"expected log-probabilities, none above 0; got {highest:g}. Start {self._form.name} without an option for "
+                "other numbers, such as vLLM's --logprobs-mode raw_logits."
+            )
         scores = [sum(row) / (len(row) if request.length_normalised else 1) for row in reading.log_probs]
         tokens_in = len(prompt) + sum(map(len, paths))
         return Answer(

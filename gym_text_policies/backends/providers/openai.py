@@ -21,6 +21,10 @@ Decide = Literal["auto", "decisions", "systemone", "logprobs", "letter"]
 """How choices are asked for."""
 _LIMITS = {"decisions": (255, "decision"), "systemone": (26, "letter"), "letter": (MOST_LETTERS, "letter")}
 """Most choices of a request, and the kind of the probabilities. What is scored has no limit."""
+_OTHER_WAYS = (
+    " Typed decisions are OpenAI's. decide='auto' or 'logprobs' takes the log-probabilities of llama.cpp, vLLM and SGLang; "
+    "decide='systemone' is for transformers serve, decide='letter' for a chat with top_logprobs. Mode 'json' needs none."
+)
 INSTRUCTIONS = "Which action comes next?"
 """The question of a typed decision."""
 
@@ -57,10 +61,6 @@ class OpenAIBackend(RemoteBackend):
     """
 
     provider = "openai"
-    _hint = (
-        " Typed decisions are OpenAI's. decide='auto' or 'logprobs' takes the log-probabilities of llama.cpp, vLLM and SGLang; "
-        "decide='systemone' is for transformers serve, decide='letter' for a chat with top_logprobs. Mode 'json' needs none."
-    )
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class OpenAIBackend(RemoteBackend):
         self._decide: Decide = "decisions" if decide == "auto" and not self._urls else decide
         self._tokenizer = tokenizer
         self._extra = dict(extra or {})
-        self._found: LogProbs | Literal["decisions"] | None = None  # what the server has, once it was asked
+        self._found: dict[Any, LogProbs | Literal["decisions"]] = {}  # client -> what its server has, once it was asked
         self._lock = threading.Lock()
         self.most_choices = _LIMITS.get(self._decide, _LIMITS["decisions"])[0]
         self.probability_kind = _LIMITS.get(self._decide, (0, "likelihood"))[1]
@@ -113,18 +113,23 @@ class OpenAIBackend(RemoteBackend):
                 return self._chat(client, request)
             way = self._decide if self._decide in _LIMITS else self._ask_for_way(client)
             if isinstance(way, LogProbs):
-                return way.ask(client, self.model, request)
+                return way.ask(request)
             super()._check_choices(request)
             ways = {"decisions": self._decision, "systemone": self._systemone, "letter": self._letter}
             return ways[way](client, request)
 
     def _ask_for_way(self, client: Any) -> LogProbs | Literal["decisions"]:
-        """Return what the server has for choices; it is asked once."""
+        """Return what a server has for choices; each is asked once."""
         with self._lock:
-            if self._found is None:
+            if client not in self._found:
                 only = self._decide == "logprobs"
-                self._found = LogProbs.of(client, self.model, self._tokenizer, only=only) or "decisions"
-            return self._found
+                self._found[client] = LogProbs.of(client, self.model, self._tokenizer, only=only) or "decisions"
+            return self._found[client]
+
+    def _hint(self) -> str:
+        if any(isinstance(found, LogProbs) for found in self._found.values()):
+            return " Mode 'json' needs no log-probabilities."
+        return _OTHER_WAYS
 
     def _chat(self, client: Any, request: Request) -> Answer:
         fields: dict[str, Any] = {}

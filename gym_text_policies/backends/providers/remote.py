@@ -71,8 +71,6 @@ class RemoteBackend(Backend):
     most_choices: int = 0
     """Most choices of a request; 0 where the provider has no typed decisions."""
     probability_kind: str = "decision"
-    _hint: str = " Mode 'json' asks for no typed decision."
-    """What else can be done where the server refuses choices."""
 
     def __init__(self, model: str, options: RemoteOptions | None = None) -> None:
         if not model:
@@ -182,13 +180,17 @@ class RemoteBackend(Backend):
                 f"{self.provider}:{self.model}: expected 1 to {self.most_choices} choices; got {count}. Mode 'json' has no limit."
             )
 
+    def _hint(self) -> str:
+        """Return what else can be done where the server refuses choices."""
+        return " Mode 'json' asks for no typed decision."
+
     def _pay(self, request: Request) -> Answer:
         """Ask, with retries, within the budget."""
         bound = self._budget.bound(request)
         try:
             answer: Answer = self.retrying()(self._ask_within_budget, request, bound)
         except CallError as error:
-            raise self.failure(error, self._hint if request.choices is not None and error.refused else "") from None
+            raise self.failure(error, self._hint() if request.choices is not None and error.refused else "") from None
         return answer
 
     def _ask_within_budget(self, request: Request, bound: Spending) -> Answer:

@@ -125,7 +125,7 @@ class LlamaCpp(ScoringServer):
     def tokenizer(self, server: Connection) -> Any:
         """Return the server itself."""
         properties = server.get("/props")
-        return LlamaCppTokenizer(server.post, properties["bos_token"], properties["eos_token"])
+        return LlamaCppTokenizer(server.post, properties["bos_token"] or "", properties["eos_token"])
 
     def read(self, server: Connection, prompt: Sequence[int], paths: Paths) -> Reading:
         """Ask for the tokens behind each beginning, one after the other."""
