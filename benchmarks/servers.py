@@ -56,6 +56,8 @@ class Config:
     """Episodes at once. Another one is played before, alone."""
     steps: int = 4
     """First decisions of each episode."""
+    threads: int = 1
+    """Of llama.cpp. On a machine that is busy with other work, two that wait for each other are ten times slower than one."""
 
 
 def main() -> None:
@@ -110,7 +112,8 @@ def opened(name: str, config: Config) -> Iterator[tuple[Backend, str]]:
             yield load_backend("smollm2", max_cached_tokens=32_767), f"torch {version('torch')}"  # not the one that is in use
             return
         if name.startswith("llama.cpp"):
-            url, what = stack.enter_context(llama_cpp(folder, name, config.episodes)), f"xllamacpp {version('xllamacpp')}"
+            url = stack.enter_context(llama_cpp(folder, name, config))
+            what = f"xllamacpp {version('xllamacpp')}, {config.threads} thread{'s' * (config.threads > 1)}"
         elif config.vllm.startswith("http"):
             with urllib.request.urlopen(f"{config.vllm.removesuffix('/v1')}/version", timeout=60) as answer:
                 url, what = config.vllm, f"vLLM {json.load(answer)['version']}"
@@ -121,11 +124,11 @@ def opened(name: str, config: Config) -> Iterator[tuple[Backend, str]]:
 
 
 @contextlib.contextmanager
-def llama_cpp(folder: Path, name: str, parallel: int) -> Iterator[str]:
+def llama_cpp(folder: Path, name: str, config: Config) -> Iterator[str]:
     """Serve the embedded model with llama.cpp; yield the address."""
     exact = name.endswith("float32")
     model = write_float32(folder / "float32.gguf") if exact else embedded_file()
-    sizes = ["--parallel", str(parallel), "--ctx-size", str(CONTEXT), "--threads", "2"]
+    sizes = ["--parallel", str(config.episodes), "--ctx-size", str(CONTEXT), "--threads", str(config.threads)]
     command = ["python", str(TESTS / "llama_server.py"), "--model", str(model), *sizes, *["--float32"] * exact]
     with serving(command, "/health", folder / "log") as url:
         yield f"{url}/v1"
@@ -138,7 +141,7 @@ def vllm(folder: Path, python: str) -> Iterator[tuple[str, str]]:
     what = subprocess.run([python, "-c", script], capture_output=True, text=True, check=True).stdout.strip()
     options = ["--dtype", "float32", "--max-model-len", str(CONTEXT), "--block-size", str(BLOCK), "--served-model-name", "m"]
     command = [str(Path(python).with_name("vllm")), "serve", str(smollm2_folder()), *options]
-    settings = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "2"}
+    settings = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "2", "OMP_WAIT_POLICY": "passive"}
     with serving(command, "/health", folder / "log", **settings) as url:
         yield f"{url}/v1", what
 
