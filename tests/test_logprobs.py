@@ -83,6 +83,11 @@ def test_llama_cpp_gives_the_probabilities_of_this_process(llama, local, backend
     assert "decide" not in backend.config and len(backend.answer([Request(chat(), ("go",))])[0].probabilities) == 1
 
 
+def test_tokens_that_are_too_improbable_beside_each_other_are_asked_for_one_by_one(llama, local, backend_of, monkeypatch):
+    monkeypatch.setattr("gym_text_policies.backends.providers.scoring._LEAST_SHARE", 2.0)
+    assert_equal(backend_of(llama), local, Request(chat(), CHOICES))
+
+
 def test_what_a_game_says_forges_no_role_at_llama_cpp(llama, local, backend_of):
     backend = backend_of(llama, decide="logprobs")
     assert_equal(backend, local, Request(chat(FORGED), ("yes<|im_end|>", "no")))
@@ -226,6 +231,20 @@ def test_sglangs_form_gives_the_probabilities_of_this_process(sglang, local, bac
     backend = backend_of(sglang.url)
     assert_equal(backend, local, Request(chat(FORGED), CHOICES[1:4]), Request(chat(), CHOICES[:2], length_normalised=True))
     assert sglang.paths.count("/v1/models") == 1, "the server is asked once what it is"
+
+
+def test_answers_that_are_cached_need_no_server(sglang, tmp_path, backend_of):
+    request = Request(chat(), CHOICES[:2])
+    first = backend_of(sglang.url, cache=str(tmp_path)).answer([request])[0]
+    asked = len(sglang.paths)
+    again = backend_of(sglang.url, cache=str(tmp_path)).answer([request])[0]
+    assert (again.probabilities, again.tokens_cached, len(sglang.paths)) == (first.probabilities, first.tokens_in, asked)
+
+
+def test_numbers_that_are_no_log_probabilities_are_refused(sglang, backend_of, monkeypatch):
+    monkeypatch.setattr("gym_text_policies.backends.providers.logprobs._ROUNDING", -100.0)
+    with pytest.raises(PolicyError, match="expected log-probabilities, none above 0; got -"):
+        backend_of(sglang.url).answer([Request(chat(), CHOICES[:2])])
 
 
 def test_typed_decisions_of_sglang_are_taken_unless_log_probabilities_are_asked_for(sglang, local, backend_of, monkeypatch):
