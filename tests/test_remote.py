@@ -367,7 +367,7 @@ def test_hiding_replaces_the_values_of_secret_variables_alone(monkeypatch):
         ({"max_cost": 1}, "expected prices"),
         ({"prices": {"other": {"input": 1, "output": 1}}}, "prices: expected"),
         ({"prices": {"m": {"input": 1}}}, "prices: expected"),
-        ({"decide": "coin"}, "'decisions', 'systemone'; got 'coin'"),
+        ({"decide": "coin"}, "'systemone', 'logprobs', 'letter'; got 'coin'"),
     ],
 )
 def test_wrong_options_are_refused_and_no_key_is_shown(monkeypatch, options, message):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -55,6 +56,14 @@ class Answer:
     """Price in US dollars."""
     reference: str | None = None
     """The provider's own name of the episode, if it groups by episodes."""
+
+
+def softmax(choices: Sequence[str], scores: Sequence[float]) -> dict[str, float]:
+    """Return the probability of each choice, by scores in nats."""
+    highest = max(scores)
+    weights = [math.exp(value - highest) for value in scores]
+    total = sum(weights)
+    return {choice: weight / total for choice, weight in zip(choices, weights, strict=True)}
 
 
 class Backend(ABC):

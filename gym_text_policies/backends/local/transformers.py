@@ -6,7 +6,6 @@ import functools
 import importlib
 import json
 import logging
-import math
 import secrets
 import threading
 from collections import OrderedDict
@@ -16,7 +15,7 @@ from typing import Any, Literal
 from weakref import WeakValueDictionary
 
 from gym_text.errors import check_int, import_extra
-from gym_text_policies.backends.base import Answer, Backend, Request
+from gym_text_policies.backends.base import Answer, Backend, Request, softmax
 from gym_text_policies.backends.local.decoding import Candidates, Generation, PromptLookup, Sampler, generate, score
 from gym_text_policies.backends.local.exactness import exact_prefixes, window_of
 from gym_text_policies.backends.local.models import Dtype, Source, load_model
@@ -181,7 +180,7 @@ class TransformersBackend(Backend):
         scores = score(self._prefixes, candidates)
         return [
             Answer(
-                probabilities=_softmax(question.choices, own_scores),
+                probabilities=softmax(question.choices, own_scores),
                 probability_kind="likelihood",
                 tokens_in=len(question.prompt) + sum(map(len, own.tokens)),
                 tokens_cached=known,
@@ -233,13 +232,6 @@ def _bounded(schema: Mapping[str, Any], max_tokens: int) -> str:
     for name in free:
         properties[name] = {"maxLength": max(1, 3 * (max_tokens - 40) // len(free))} | properties[name]
     return json.dumps(dict(schema) | {"properties": properties})
-
-
-def _softmax(choices: Sequence[str], scores: Sequence[float]) -> dict[str, float]:
-    highest = max(scores)
-    weights = [math.exp(value - highest) for value in scores]
-    total = sum(weights)
-    return {choice: weight / total for choice, weight in zip(choices, weights, strict=True)}
 
 
 def load_transformers(

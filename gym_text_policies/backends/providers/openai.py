@@ -1,18 +1,30 @@
-"""OpenAI, and every server with its protocol: vLLM, `transformers serve`, Gemini's compatible endpoint."""
+"""OpenAI, and every server with its protocol: vLLM, SGLang, llama.cpp, `transformers serve`, Gemini's compatible endpoint."""
 
 from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any, Literal, get_args
 
 from gym_text.errors import UsageError, check_choice, import_extra
 from gym_text_policies.backends.base import Answer, Request
 from gym_text_policies.backends.providers.errors import CallError
+from gym_text_policies.backends.providers.letters import MOST_LETTERS, lettered, of_letters
+from gym_text_policies.backends.providers.logprobs import LogProbs
 from gym_text_policies.backends.providers.remote import RemoteBackend, RemoteOptions, as_state, check_url, normalised
 from gym_text_policies.backends.providers.servers import Servers
 
+Decide = Literal["auto", "decisions", "systemone", "logprobs", "letter"]
+"""How choices are asked for."""
+_LIMITS = {"decisions": (255, "decision"), "systemone": (26, "letter"), "letter": (MOST_LETTERS, "letter")}
+"""Most choices of a request, and the kind of the probabilities. What is scored has no limit."""
+_OTHER_WAYS = (
+    " Typed decisions are OpenAI's. decide='auto' or 'logprobs' takes the log-probabilities of llama.cpp, vLLM and SGLang; "
+    "decide='systemone' is for transformers serve, decide='letter' for a chat with top_logprobs. Mode 'json' needs none."
+)
 INSTRUCTIONS = "Which action comes next?"
 """The question of a typed decision."""
 
@@ -20,9 +32,20 @@ INSTRUCTIONS = "Which action comes next?"
 class OpenAIBackend(RemoteBackend):
     """A model by the official `openai` client.
 
-    A text is a chat completion; a schema is sent as a strict JSON schema; choices are one typed decision. OpenAI's decisions take
-    2 to 255 choices. `transformers serve` has ``/v1/systemone`` instead, for at most 26 choices: each choice gets a letter, and the
-    logits of the letters are compared.
+    A text is a chat completion; a schema is sent as a strict JSON schema. Choices are asked for in one of these ways:
+
+    * ``decisions``: one typed decision of 2 to 255 choices, at OpenAI.
+    * ``logprobs``: the exact score of each choice, log P(choice + end of turn | prompt), as of a model in this process; from
+      llama.cpp, vLLM and SGLang. See `ScoringServer` for how each is asked.
+    * ``systemone``: ``/v1/systemone`` of `transformers serve`, for at most 26 choices: each gets a letter, and the logits of the
+      letters are compared.
+    * ``letter``: much the same by any chat that gives log-probabilities of generated tokens, for at most 20 choices: an
+      approximation, since what is compared is not what is played.
+    * ``auto``: ``decisions``, and ``logprobs`` where one of the three servers has no typed decisions. With a `base_url` the server
+      is asked what it is, at the first request with choices.
+
+    ``auto`` and ``decisions`` are one configuration, and what is stored by one is found by the other: at one address either a typed
+    decision is answered or it is not, and where it is, both take it. Each decision says which it was (`probability_kind`).
 
     Args:
         model: The model's name.
@@ -30,7 +53,9 @@ class OpenAIBackend(RemoteBackend):
         base_url: Address of another server, with its ``/v1``; by default OPENAI_BASE_URL of the environment, else OpenAI. Or
             the addresses of several servers of the same model, which share the load: see `Servers`.
         key_variable: Name of the environment variable that holds the key. Another server may do without one.
-        decide: Which typed decision the server has.
+        decide: How choices are asked for.
+        tokenizer: The served model's tokenizer, ``hf:OWNER/NAME`` or a folder, for ``logprobs`` of vLLM or SGLang; by default by
+            the server's own name for it. No answer depends on it: another one than the server's is refused.
         extra: More fields of a chat completion, such as ``{"reasoning_effort": "low"}``. None leaves a field out:
             ``{"temperature": None}`` for models that take no temperature.
     """
@@ -44,11 +69,12 @@ class OpenAIBackend(RemoteBackend):
         *,
         base_url: str | Sequence[str] | None = None,
         key_variable: str = "OPENAI_API_KEY",
-        decide: Literal["decisions", "systemone"] = "decisions",
+        decide: Decide = "auto",
+        tokenizer: str | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(model, options)
-        check_choice("decide", decide, ("decisions", "systemone"))
+        check_choice("decide", decide, get_args(Decide))
         if not re.fullmatch(r"[A-Z][A-Z0-9_]*", key_variable):
             raise UsageError(
                 "key_variable: expected the name of an environment variable, such as OPENAI_API_KEY; got another text."
@@ -61,47 +87,77 @@ class OpenAIBackend(RemoteBackend):
         self._openai: Any = import_extra("openai", "openai")
         settings = {"api_key": key or "none", "timeout": self._options.timeout, "max_retries": 0}
         self._client = Servers([self._openai.OpenAI(base_url=url, **settings) for url in (self._urls or (None,))])
-        self._decide = decide
+        self._decide: Decide = "decisions" if decide == "auto" and not self._urls else decide
+        self._tokenizer = tokenizer
         self._extra = dict(extra or {})
-        self.most_choices = 255 if decide == "decisions" else 26
-        self.probability_kind = "decision" if decide == "decisions" else "letter"
+        self._found: dict[Any, LogProbs | Literal["decisions"]] = {}  # client -> what its server has, once it was asked
+        self._lock = threading.Lock()
+        self.most_choices = _LIMITS.get(self._decide, _LIMITS["decisions"])[0]
+        self.probability_kind = _LIMITS.get(self._decide, (0, "likelihood"))[1]
 
     @property
     def config(self) -> dict[str, Any]:
         """Model, server, and what else its answers depend on."""
         url = self._urls[0] if len(self._urls) == 1 else self._urls
-        own = {"base_url": url, "decide": self._decide if self._decide != "decisions" else None, "extra": self._extra}
+        decide = None if self._decide in ("auto", "decisions") else self._decide
+        own = {"base_url": url, "decide": decide, "extra": self._extra}
         return super().config | {name: value for name, value in own.items() if value}
+
+    def _check_choices(self, request: Request) -> None:
+        if self._decide in _LIMITS:  # else the server is asked first what it has
+            super()._check_choices(request)
 
     def _ask(self, request: Request) -> Answer:
         with self._client.turn() as client, self._failures():
             if request.choices is None:
                 return self._chat(client, request)
-            return self._decision(client, request) if self._decide == "decisions" else self._systemone(client, request)
+            way = self._decide if self._decide in _LIMITS else self._ask_for_way(client)
+            if isinstance(way, LogProbs):
+                return way.ask(request)
+            super()._check_choices(request)
+            ways = {"decisions": self._decision, "systemone": self._systemone, "letter": self._letter}
+            return ways[way](client, request)
+
+    def _ask_for_way(self, client: Any) -> LogProbs | Literal["decisions"]:
+        """Return what a server has for choices; each is asked once."""
+        with self._lock:
+            if client not in self._found:
+                only = self._decide == "logprobs"
+                self._found[client] = LogProbs.of(client, self.model, self._tokenizer, only=only) or "decisions"
+            return self._found[client]
+
+    def _hint(self) -> str:
+        if any(isinstance(found, LogProbs) for found in self._found.values()):
+            return " Mode 'json' needs no log-probabilities."
+        return _OTHER_WAYS
 
     def _chat(self, client: Any, request: Request) -> Answer:
+        fields: dict[str, Any] = {}
+        if request.schema is not None:
+            schema = {"name": "answer", "schema": dict(request.schema), "strict": True}
+            fields["response_format"] = {"type": "json_schema", "json_schema": schema}
+        completion = self._complete(client, request, fields)
+        message = completion.choices[0].message
+        return replace(_usage(completion.usage), text=message.content or message.refusal or "")
+
+    def _complete(self, client: Any, request: Request, own: Mapping[str, Any]) -> Any:
+        """Return a chat's completion; `own` are fields of its kind."""
         fields: dict[str, Any] = {
-            "model": self.model,
-            "messages": list(request.messages),
             # OpenAI's newer models take only the longer name; not every compatible server knows that one
             "max_tokens" if self._urls else "max_completion_tokens": request.max_tokens,
             "temperature": request.temperature,
             "seed": request.seed,
         }
-        if request.schema is not None:
-            schema = {"name": "answer", "schema": dict(request.schema), "strict": True}
-            fields["response_format"] = {"type": "json_schema", "json_schema": schema}
-        fields = {name: value for name, value in (fields | self._extra).items() if value is not None}
-        known = {name: fields.pop(name) for name in ("model", "messages")}
-        completion = client.chat.completions.create(**known, extra_body=fields)
-        message, usage = completion.choices[0].message, completion.usage
-        details = usage and usage.prompt_tokens_details
-        return Answer(
-            message.content or message.refusal or "",
-            tokens_in=usage.prompt_tokens if usage else 0,
-            tokens_cached=(details and details.cached_tokens) or 0,
-            tokens_out=usage.completion_tokens if usage else 0,
-        )
+        fields = {name: value for name, value in (fields | dict(own) | self._extra).items() if value is not None}
+        return client.chat.completions.create(model=self.model, messages=list(request.messages), extra_body=fields)
+
+    def _letter(self, client: Any, request: Request) -> Answer:
+        choices = request.choices or ()
+        asked = replace(request, messages=tuple(lettered(request.messages, choices)), max_tokens=1)
+        completion = self._complete(client, asked, {"logprobs": True, "top_logprobs": MOST_LETTERS})
+        log_probs = completion.choices[0].logprobs
+        tokens = log_probs.content[0].top_logprobs if log_probs and log_probs.content else ()
+        return replace(_usage(completion.usage), probabilities=of_letters(choices, tokens), probability_kind=self.probability_kind)
 
     def _decision(self, client: Any, request: Request) -> Answer:
         choices = [{"value": choice} for choice in request.choices or ()]
@@ -115,7 +171,7 @@ class OpenAIBackend(RemoteBackend):
             raise CallError("the model refused to decide", billed=True)
         return Answer(
             probabilities=normalised(request.choices or (), {row.value: row.probability for row in answer.probabilities}),
-            probability_kind=self.probability_kind,
+            probability_kind="decision",
             tokens_in=usage.input_tokens,
             tokens_cached=usage.input_tokens_details.cached_tokens,
             tokens_out=usage.output_tokens,
@@ -141,3 +197,13 @@ class OpenAIBackend(RemoteBackend):
         if isinstance(error, self._openai.APIStatusError):
             return CallError.of_status(error.status_code, error.response.text, error.response.headers)
         return CallError.malformed(error) if isinstance(error, self._openai.APIError) else None
+
+
+def _usage(usage: Any) -> Answer:
+    """Return an answer that has nothing but the tokens of a chat completion."""
+    details = usage and usage.prompt_tokens_details
+    return Answer(
+        tokens_in=usage.prompt_tokens if usage else 0,
+        tokens_cached=(details and details.cached_tokens) or 0,
+        tokens_out=usage.completion_tokens if usage else 0,
+    )

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 from urllib.parse import urlsplit
 
-from gym_text.errors import PolicyError, UsageError, check_int, import_extra
+from gym_text.errors import GymTextError, PolicyError, UsageError, check_int, import_extra
 from gym_text_policies.backends.base import Answer, Backend, Request
 from gym_text_policies.backends.providers.budget import Budget, Prices, Spending
 from gym_text_policies.backends.providers.cache import AnswerCache
@@ -147,7 +147,7 @@ class RemoteBackend(Backend):
         """Turn errors of the client, and those of reading an answer of another form, into `CallError`."""
         try:
             yield
-        except CallError:
+        except (CallError, GymTextError):
             raise
         except Exception as error:
             failed = self._call_error(error)
@@ -180,14 +180,17 @@ class RemoteBackend(Backend):
                 f"{self.provider}:{self.model}: expected 1 to {self.most_choices} choices; got {count}. Mode 'json' has no limit."
             )
 
+    def _hint(self) -> str:
+        """Return what else can be done where the server refuses choices."""
+        return " Mode 'json' asks for no typed decision."
+
     def _pay(self, request: Request) -> Answer:
         """Ask, with retries, within the budget."""
         bound = self._budget.bound(request)
         try:
             answer: Answer = self.retrying()(self._ask_within_budget, request, bound)
         except CallError as error:
-            hint = " Mode 'json' asks for no typed decision." if request.choices is not None and error.refused else ""
-            raise self.failure(error, hint) from None
+            raise self.failure(error, self._hint() if request.choices is not None and error.refused else "") from None
         return answer
 
     def _ask_within_budget(self, request: Request, bound: Spending) -> Answer:

@@ -1,0 +1,43 @@
+"""Choices by letters: an approximation for servers that give the log-probabilities of the most probable generated tokens alone."""
+
+from __future__ import annotations
+
+import math
+import string
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from gym_text_policies.backends.providers.errors import CallError
+from gym_text_policies.records import Message
+
+MOST_LETTERS = 20
+"""Most choices: so many of the most probable tokens are listed at most."""
+_QUESTION = "Which action comes next?\n{}\nAnswer with its letter alone."
+
+
+def lettered(messages: Sequence[Message], choices: Sequence[str]) -> list[Message]:
+    """Return a chat whose last message goes on with a list of the choices, a letter before each."""
+    rows = "\n".join(f"{letter}: {choice}" for letter, choice in zip(string.ascii_uppercase, choices, strict=False))
+    *before, last = messages
+    return [*before, {"role": last["role"], "content": f"{last['content']}\n\n{_QUESTION.format(rows)}"}]
+
+
+def of_letters(choices: Sequence[str], tokens: Iterable[Any]) -> dict[str, float]:
+    """Return the probabilities of choices by the tokens that may come first, relative to each other.
+
+    Args:
+        choices: The choices, in the order of their letters. One whose letter is not listed has probability 0.
+        tokens: The most probable tokens, each with its `token` and `logprob`. Those that differ in spaces are one letter.
+
+    Raises:
+        CallError: If none of them is one of the letters.
+    """
+    tokens = list(tokens)
+    weights = dict.fromkeys(choices, 0.0)
+    for letter, choice in zip(string.ascii_uppercase, choices, strict=False):
+        weights[choice] = sum(math.exp(row.logprob) for row in tokens if row.token.strip() == letter)
+    total = sum(weights.values())
+    if not total:
+        shown = ", ".join(repr(row.token) for row in tokens[:5]) or "none"
+        raise CallError(f"expected a letter among the most probable tokens; got {shown}. Mode 'json' needs none.", billed=True)
+    return {choice: weight / total for choice, weight in weights.items()}

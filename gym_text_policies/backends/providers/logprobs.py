@@ -1,0 +1,108 @@
+"""`LogProbs`: choices by the exact log-probabilities of their tokens, from servers that give those."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gym_text.errors import UsageError
+from gym_text_policies.backends.base import Answer, Request, softmax
+from gym_text_policies.backends.providers.errors import CallError
+from gym_text_policies.backends.providers.scoring import FORMS, Connection, ScoringServer
+from gym_text_policies.backends.providers.tokenizers import Tokens
+
+_UNKNOWN = (404, 405, 501)
+"""HTTP statuses of a server that does not know what it is asked for."""
+
+_ROUNDING = 0.01
+"""Nats above 0 that are put down to rounding."""
+
+
+class LogProbs:
+    """The score of a choice is log P(choice + end of turn | prompt), as in this process: prompt and choice tokenised apart.
+
+    Args:
+        form: The kind of server.
+        server: The server.
+    """
+
+    def __init__(self, form: ScoringServer, server: Connection) -> None:
+        self._form = form
+        self._server = server
+        self._tokens = Tokens(form.tokenizer(server), form.window(server), server.model)
+
+    @classmethod
+    def of(cls, client: Any, model: str, tokenizer: str | None, *, only: bool) -> LogProbs | None:
+        """Ask a server what it is, by its list of models; return None where its typed decisions are to be asked for.
+
+        Args:
+            client: The OpenAI client of the server.
+            model: The model's name.
+            tokenizer: Name of the model's tokenizer, if the user gave one.
+            only: Whether typed decisions are not wanted, even where there are some.
+
+        Raises:
+            UsageError: If the model's tokenizer is needed and cannot be had; with `only` if the server gives no log-probabilities.
+        """
+        server = Connection(client, model)
+        rows = _models(client)
+        row = next((row for row in rows if row.get("id") == model), rows[0] if rows else {})
+        # an adapter has the tokenizer of its base
+        row = next((other for other in rows if other.get("id") == row.get("parent")), row)
+        form = next((form for form in FORMS if form.owner == row.get("owned_by")), None)
+        if form is None and only:
+            names = ", ".join(form.name for form in FORMS)
+            raise UsageError(
+                f"decide='logprobs': expected a server that gives log-probabilities of given tokens ({names}), by the owner that "
+                f"its /v1/models names; got {row.get('owned_by')!r}. Take decide='systemone' for transformers serve, "
+                "decide='letter' for a chat with top_logprobs, or mode 'json' for any."
+            )
+        if form is None or (not only and _has_decisions(client)):
+            return None
+        return cls(form(row, tokenizer), server)
+
+    def ask(self, request: Request) -> Answer:
+        """Return the probabilities of a request's choices: the softmax of their scores."""
+        prompt, paths, dropped = self._tokens.of(request.messages, request.choices or ())
+        reading = self._form.read(self._server, prompt, paths)
+        if (highest := max(map(max, reading.log_probs))) > _ROUNDING:
+            raise CallError(
+                f"expected log-probabilities, none above 0; got {highest:g}. Start {self._form.name} without an option for "
+                "other numbers, such as vLLM's --logprobs-mode raw_logits."
+            )
+        scores = [sum(row) / (len(row) if request.length_normalised else 1) for row in reading.log_probs]
+        tokens_in = len(prompt) + sum(map(len, paths))
+        return Answer(
+            probabilities=softmax(request.choices or (), scores),
+            probability_kind="likelihood",
+            tokens_in=tokens_in,
+            tokens_cached=0 if reading.computed is None else max(0, tokens_in - reading.computed),
+            turns_dropped=dropped,
+        )
+
+
+def _status(error: Exception) -> int | None:
+    """Return the HTTP status of an error of the client, if it has one."""
+    return getattr(error, "status_code", None)
+
+
+def _has_decisions(client: Any) -> bool:
+    """Return whether a server knows typed decisions, by what it says to an empty one."""
+    try:
+        client.post("/decisions", cast_to=object, body={})
+    except Exception as error:
+        if _status(error) is None:
+            raise
+        return _status(error) not in _UNKNOWN
+    return True
+
+
+def _models(client: Any) -> list[dict[str, Any]]:
+    """Return what a server says of its models; nothing where it does not know the question."""
+    try:
+        answer = client.get("/models", cast_to=object)
+    except Exception as error:
+        if _status(error) in (*_UNKNOWN, 500):  # `transformers serve` without a network answers 500
+            return []
+        raise
+    rows = answer.get("data") if isinstance(answer, dict) else None
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []

@@ -1,0 +1,285 @@
+"""Servers that give log-probabilities of tokens: one class for the form of each.
+
+A server is asked for log P(token | what comes before) of each token of some paths behind a prompt: the candidates of ``choose``,
+each with the end of turn. Requests are such that the server reads the prompt once, and goes on from what it keeps of earlier ones.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from gym_text.errors import UsageError
+from gym_text_policies.backends.providers.errors import CallError
+from gym_text_policies.backends.providers.tokenizers import LlamaCppTokenizer, load_tokenizer
+
+_FORCED = 1e4
+"""Bias in nats under which a token is always taken."""
+_PREFERRED = 100.0
+"""Bias in nats that leaves all other tokens no probability to speak of, and those that have it their digits."""
+_LEAST_SHARE = 1e-30
+"""Least probability relative to others that has all digits of a float32."""
+_MOST_TOKENS = 128
+"""vLLM's most `logprob_token_ids` of a request (`MAX_LOGPROB_TOKEN_IDS` of 0.32)."""
+_CHECKED = ({"role": "user", "content": "You see a red ball.\n\nGo to it."},)
+"""A chat whose tokens are compared with the server's."""
+Paths = Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Log-probabilities of paths of tokens behind a prompt."""
+
+    log_probs: list[list[float]]
+    """Of each token of each path, in nats."""
+    computed: int | None
+    """Tokens that the server computed; None where it does not say."""
+
+
+class Connection:
+    """A server, by its OpenAI client.
+
+    Args:
+        client: Of the server.
+        model: The model's name.
+    """
+
+    def __init__(self, client: Any, model: str) -> None:
+        self._client = client
+        self._root = str(client.base_url).rstrip("/").removesuffix("/v1")
+        self.model = model
+
+    def get(self, path: str) -> Any:
+        """Return the answer to a GET of a path such as ``/v1/models``."""
+        return self._client.get(self._root + path, cast_to=object)
+
+    def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Return the answer to a POST of JSON."""
+        return self._client.post(self._root + path, cast_to=object, body=body)
+
+
+class ScoringServer(ABC):
+    """The form in which one kind of server gives log-probabilities.
+
+    Args:
+        row: What ``/v1/models`` says of the model.
+        tokenizer: Name of the model's tokenizer, if the user gave one.
+    """
+
+    name: ClassVar[str]
+    owner: ClassVar[str]
+    """What ``/v1/models`` names as the owner of its models."""
+
+    def __init__(self, row: Mapping[str, Any], tokenizer: str | None) -> None:
+        self._row = row
+        self._tokenizer = tokenizer
+
+    def window(self, server: Connection) -> int:
+        """Return the most tokens that the model reads."""
+        return int(self._row["max_model_len"])
+
+    def tokenizer(self, server: Connection) -> Any:
+        """Return the model's tokenizer, after a chat was compared with the server's tokens.
+
+        Raises:
+            UsageError: If it cannot be loaded, or is another one than the server's.
+        """
+        name = self._tokenizer or self._model_path(server)
+        why = f"tokenizer: expected that of the model {server.model!r}, which {self.name} leaves to its client; got {name!r}."
+        tokenizer = load_tokenizer(name, why=why)
+        own = list(tokenizer.apply_chat_template(list(_CHECKED), add_generation_prompt=True, return_dict=True)["input_ids"])
+        theirs = server.post("/tokenize", {"model": server.model, "messages": list(_CHECKED), "add_generation_prompt": True})
+        if own != theirs["tokens"]:
+            raise UsageError(
+                f"tokenizer: expected the tokens that {self.name} gives a chat; {name!r} gives {own}, the server "
+                f"{theirs['tokens']}. Name the served model's own: tokenizer='hf:OWNER/NAME', or the folder of its files."
+            )
+        return tokenizer
+
+    @abstractmethod
+    def read(self, server: Connection, prompt: Sequence[int], paths: Paths) -> Reading:
+        """Return the log-probabilities of paths behind a prompt."""
+
+    def _model_path(self, server: Connection) -> str:
+        """Return the model's folder or its name on the hub, as the server knows it."""
+        return str(self._row["root"])
+
+
+class LlamaCpp(ScoringServer):
+    """llama.cpp's server. It tokenises, and reads token by token: each request goes on from the last one of its slot.
+
+    A token that is forced by a bias is returned with its log-probability of before the bias. Where several tokens may follow, a
+    second request gives all of them the same bias: their probabilities after it, relative to each other, are those of before.
+    Tried with build 11549 of October 2026.
+    """
+
+    name, owner = "llama.cpp", "llamacpp"
+
+    def window(self, server: Connection) -> int:
+        """Return the tokens of a slot."""
+        return int(server.get("/props")["default_generation_settings"]["n_ctx"])
+
+    def tokenizer(self, server: Connection) -> Any:
+        """Return the server itself."""
+        properties = server.get("/props")
+        return LlamaCppTokenizer(server.post, properties["bos_token"] or "", properties["eos_token"])
+
+    def read(self, server: Connection, prompt: Sequence[int], paths: Paths) -> Reading:
+        """Ask for the tokens behind each beginning, one after the other."""
+        questions = _Questions(server)
+        asked = sorted(followers(paths).items())
+        found = {beginning: questions.log_probs([*prompt, *beginning], tokens) for beginning, tokens in asked}
+        return Reading(along(paths, found), questions.computed)
+
+
+class _Questions:
+    """Questions about next tokens to a llama.cpp server."""
+
+    def __init__(self, server: Connection) -> None:
+        self._server = server
+        self.computed = 0
+
+    def log_probs(self, tokens: list[int], wanted: Sequence[int]) -> dict[int, float]:
+        """Return the log-probability of each wanted token behind others, by two requests or one."""
+        shares = self._shares(tokens, wanted) if len(wanted) > 1 else {}
+        best = max(wanted, key=lambda token: shares.get(token, 0.0))
+        found = {best: self._forced(tokens, best)}
+        for token in wanted:
+            if token not in found:
+                share = shares.get(token, 0.0)
+                known = share > _LEAST_SHARE
+                found[token] = found[best] + math.log(share / shares[best]) if known else self._forced(tokens, token)
+        return found
+
+    def _forced(self, tokens: list[int], wanted: int) -> float:
+        """Return the log-probability of one token."""
+        row = self._ask(tokens, {wanted: _FORCED})
+        if row["id"] != wanted:
+            raise CallError(f"expected token {wanted}, which has a bias of {_FORCED:g}; got {row['id']}")
+        return float(row["logprob"])
+
+    def _shares(self, tokens: list[int], wanted: Sequence[int]) -> dict[int, float]:
+        """Return the probabilities of tokens relative to each other."""
+        row = self._ask(tokens, dict.fromkeys(wanted, _PREFERRED), post_sampling_probs=True)
+        return {other["id"]: float(other["prob"]) for other in row["top_probs"]}
+
+    def _ask(self, tokens: list[int], bias: Mapping[int, float], **fields: Any) -> Any:
+        body = {
+            "prompt": tokens,
+            "n_predict": 1,
+            "n_probs": len(bias),
+            "logit_bias": [[token, value] for token, value in bias.items()],
+            "samplers": [],  # a bias alone, and nothing that leaves tokens out
+            "temperature": 1.0,
+            "cache_prompt": True,
+            "response_fields": ["completion_probabilities", "timings"],
+        }
+        answer = self._server.post("/completion", body | fields)
+        self.computed += answer["timings"]["prompt_n"]
+        return answer["completion_probabilities"][0]
+
+
+class VLLM(ScoringServer):
+    """vLLM: one request with all beginnings, each of which generates a token, with `logprob_token_ids` of those that may follow.
+
+    `prompt_logprobs` would need one sequence for each candidate, but computes the prompt anew. What was cached is unknown: for a
+    request with several sequences the server tells it of one. Tried with 0.32 on a CPU.
+    """
+
+    name, owner = "vLLM", "vllm"
+
+    def read(self, server: Connection, prompt: Sequence[int], paths: Paths) -> Reading:
+        """Ask for the tokens behind all beginnings at once, in parts of at most 128 different tokens."""
+        found: dict[tuple[int, ...], dict[int, float]] = {}
+        for part in _parts(followers(paths), _MOST_TOKENS):
+            wanted = sorted({token for _, tokens in part for token in tokens})
+            body = {
+                "model": server.model,
+                "prompt": [[*prompt, *beginning] for beginning, _ in part],
+                "max_tokens": 1,
+                "temperature": 1.0,
+                "logprobs": len(wanted),
+                "logprob_token_ids": wanted,
+                "return_tokens_as_token_ids": True,
+            }
+            answer = server.post("/v1/completions", body)
+            choices = sorted(answer["choices"], key=lambda choice: choice["index"])
+            for (beginning, tokens), choice in zip(part, choices, strict=True):
+                rows = choice["logprobs"]["top_logprobs"][0]
+                if any(f"token_id:{token}" not in rows for token in tokens):
+                    raise CallError(
+                        "expected the log-probabilities of logprob_token_ids, which vLLM 0.32 gives; this server does not"
+                    )
+                found.setdefault(beginning, {}).update({token: float(rows[f"token_id:{token}"]) for token in tokens})
+        return Reading(along(paths, found), None)
+
+
+class SGLang(ScoringServer):
+    """SGLang: one request with the prompt and each path behind it, whose log-probabilities begin at the prompt's last token.
+
+    Its radix cache keeps the prompt: `logprob_start_len` is how much of it need not be computed. By the source of 0.5.23
+    (`python/sglang/srt/managers/io_struct.py`, `scheduler_output_processor_mixin.py`): the first entry has no log-probability, and
+    each further one that of its token.
+    """
+
+    name, owner = "SGLang", "sglang"
+
+    def read(self, server: Connection, prompt: Sequence[int], paths: Paths) -> Reading:
+        """Ask for all paths at once."""
+        body = {
+            "input_ids": [[*prompt, *path] for path in paths],
+            "sampling_params": {"max_new_tokens": 1, "temperature": 0},
+            "return_logprob": True,
+            "logprob_start_len": len(prompt) - 1,
+        }
+        answers = server.post("/generate", body)
+        log_probs = []
+        for path, answer in zip(paths, answers, strict=True):
+            rows = answer["meta_info"]["input_token_logprobs"][1:]
+            if [token for _, token, *_ in rows] != list(path):
+                raise CallError("expected log-probabilities of the tokens that were sent; got those of others")
+            log_probs.append([float(value) for value, *_ in rows])
+        infos = [answer["meta_info"] for answer in answers]
+        return Reading(log_probs, sum(info["prompt_tokens"] - info["cached_tokens"] for info in infos))
+
+    def _model_path(self, server: Connection) -> str:
+        return str(server.get("/model_info")["tokenizer_path"])
+
+
+FORMS: tuple[type[ScoringServer], ...] = (LlamaCpp, VLLM, SGLang)
+
+
+def followers(paths: Paths) -> dict[tuple[int, ...], list[int]]:
+    """Return the beginnings of paths, each with the tokens that follow it.
+
+    >>> followers([[5, 2], [5, 6, 2]])
+    {(): [5], (5,): [2, 6], (5, 6): [2]}
+    """
+    found: dict[tuple[int, ...], dict[int, None]] = {}
+    for path in paths:
+        for place, token in enumerate(path):
+            found.setdefault(tuple(path[:place]), {})[token] = None
+    return {beginning: list(tokens) for beginning, tokens in found.items()}
+
+
+def along(paths: Paths, found: Mapping[tuple[int, ...], Mapping[int, float]]) -> list[list[float]]:
+    """Return the values of each path's tokens, each found by what is before it."""
+    return [[found[tuple(path[:place])][token] for place, token in enumerate(path)] for path in paths]
+
+
+def _parts(asked: Mapping[tuple[int, ...], list[int]], most: int) -> list[list[tuple[tuple[int, ...], list[int]]]]:
+    """Return beginnings, each with tokens that follow it, in parts of at most `most` different tokens."""
+    parts: list[list[tuple[tuple[int, ...], list[int]]]] = [[]]
+    seen: set[int] = set()
+    for beginning, tokens in asked.items():
+        for start in range(0, len(tokens), most):
+            some = tokens[start : start + most]
+            if len(seen.union(some)) > most:
+                parts.append([])
+                seen = set()
+            parts[-1].append((beginning, some))
+            seen.update(some)
+    return parts

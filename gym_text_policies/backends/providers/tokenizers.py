@@ -1,0 +1,146 @@
+"""Tokenizers of models behind servers: a prompt has the tokens that it has in this process.
+
+vLLM and SGLang read tokens, but what they tokenise has special tokens wherever a game spells one, and so forges roles: their
+model's tokenizer is loaded here, without weights and without torch. llama.cpp can take such a text as text: it is asked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gym_text.errors import UsageError, import_extra
+from gym_text_policies.backends.local.tokens import fitting_tokens, text_tokens
+from gym_text_policies.records import Message
+
+_REMEMBERED = 4096
+"""Texts whose tokens, or special tokens, are kept."""
+Post = Callable[[str, dict[str, Any]], Any]
+"""Posts JSON to a path of the server, and returns its answer."""
+
+
+class Tokens:
+    """Prompts and choices as tokens.
+
+    Args:
+        tokenizer: One of transformers, or a `LlamaCppTokenizer`.
+        window: Most tokens that the model reads.
+        name: The model's name, for errors.
+    """
+
+    def __init__(self, tokenizer: Any, window: int, name: str) -> None:
+        self._tokenizer = tokenizer
+        self._window = window
+        self._name = name
+        self._asks = isinstance(tokenizer, LlamaCppTokenizer)
+        # a tokenizer of transformers has a state
+        self._lock: Any = contextlib.nullcontext() if self._asks else threading.Lock()
+        self._of_text = functools.lru_cache(_REMEMBERED)(lambda text: tuple(text_tokens(tokenizer, text)))
+        self.end: int = tokenizer.eos_token_id
+
+    def of(self, messages: Sequence[Message], choices: Sequence[str]) -> tuple[list[int], list[list[int]], int]:
+        """Return the tokens of a chat, those of each choice with the end of turn behind it, and the number of turns dropped.
+
+        Raises:
+            PolicyError: If the chat is longer than the model's window even without all earlier turns.
+        """
+        with self._lock:
+            paths = [[*self._of_text(choice), self.end] for choice in choices]
+            room = max(map(len, paths))
+            if self._asks:
+                self._tokenizer.learn(messages)
+            prompt, dropped = fitting_tokens(self._tokenizer, messages, self._window - room, self._name)
+        return prompt, paths, dropped
+
+
+def load_tokenizer(name: str, *, why: str) -> Any:
+    """Return a tokenizer of transformers.
+
+    Args:
+        name: ``hf:OWNER/NAME`` or ``OWNER/NAME`` on the Hugging Face hub, a folder, or ``smollm2``.
+        why: The beginning of the error where it cannot be loaded.
+
+    Raises:
+        UsageError: If there is no such tokenizer, or it has no chat template.
+        MissingDependencyError: If transformers is not installed.
+    """
+    transformers = import_extra("transformers", "local")
+    if name == "smollm2":
+        from gym_text_policies.backends.local.smollm2 import smollm2_folder
+
+        name = str(smollm2_folder())
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(name.removeprefix("hf:"), trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"{why} {' '.join(str(error).split())[:300]} Name it: tokenizer='hf:OWNER/NAME', or the folder of its files."
+        ) from error
+    if not tokenizer.chat_template:
+        raise UsageError(f"{why} {name!r} has no chat template. Name the tokenizer of the model's instruct version.")
+    return tokenizer
+
+
+class LlamaCppTokenizer:
+    """The tokenizer of a llama.cpp server, with what `prompt_tokens` and `text_tokens` use of one of transformers.
+
+    A server does not list its special tokens. Those that matter are the ones that a message spells, and then those of the template:
+    a token is special if its text alone becomes other tokens where special tokens are read as text.
+
+    Args:
+        post: Asks the server.
+        begin: The beginning of a text, as text.
+        end: The end of turn, as text.
+    """
+
+    def __init__(self, post: Post, begin: str, end: str) -> None:
+        self._post = post
+        self._special: dict[str, int] = {}  # special tokens met so far
+        self._learn = functools.lru_cache(_REMEMBERED)(self._learn_anew)
+        self.added_tokens_decoder: dict[int, Any] = {}
+        self.eos_token_id = self._ids(end, parse_special=True)[0]
+        # /apply-template leaves out what /tokenize would add; a template of transformers writes it
+        self._begin = begin if self._ids("", add_special=True)[:1] == self._ids(begin, parse_special=True) else ""
+
+    @property
+    def all_special_tokens(self) -> list[str]:
+        """The special tokens met so far."""
+        return list(self._special)
+
+    def __call__(self, text: str, *, add_special_tokens: bool = False, split_special_tokens: bool = False) -> dict[str, list[int]]:
+        """Return the tokens of a text; with `split_special_tokens` none of them is special."""
+        return {"input_ids": self._ids(text, parse_special=not split_special_tokens)}
+
+    def convert_tokens_to_ids(self, token: str) -> int:
+        """Return a special token's number."""
+        return self._special[token]
+
+    def apply_chat_template(
+        self, messages: Sequence[Message], *, tokenize: bool = False, add_generation_prompt: bool = True
+    ) -> str:
+        """Return a chat as text, up to where the model's answer begins."""
+        return self._begin + str(self._post("/apply-template", {"messages": list(messages)})["prompt"])
+
+    def learn(self, messages: Sequence[Message]) -> None:
+        """Learn the special tokens that a chat spells, and if there is one those of the template."""
+        for message in messages:
+            self._learn(message["content"])
+        if any(token in message["content"] for message in messages for token in self._special):
+            self._learn(self.apply_chat_template(messages))
+
+    def _learn_anew(self, text: str) -> None:
+        rows = self._rows(text, parse_special=True)
+        if [row["id"] for row in rows] != self._ids(text):
+            for token, piece in {row["id"]: row["piece"] for row in rows}.items():
+                if isinstance(piece, str) and self._ids(piece) != [token]:
+                    self._special[piece] = token
+
+    def _ids(self, text: str, **how: bool) -> list[int]:
+        return [int(row["id"]) for row in self._rows(text, **how)]
+
+    def _rows(self, text: str, *, parse_special: bool = False, add_special: bool = False) -> Any:
+        """Return the tokens of a text, each with its ``id`` and its ``piece``: a text, or bytes where it is none by itself."""
+        body = {"content": text, "parse_special": parse_special, "add_special": add_special, "with_pieces": True}
+        return self._post("/tokenize", body)["tokens"]

