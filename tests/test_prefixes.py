@@ -1,6 +1,5 @@
 """What a model has read is kept by token prefix: predictions stay the same, and memory is bounded."""
 
-import os
 import random
 
 import pytest
@@ -56,7 +55,7 @@ def test_the_longest_remembered_beginning_is_found_among_many(small_model):
     draw, prefixes = random.Random(0), PackedPrefixes(small_model[0], 10_000)
     for _ in range(60):
         prompt = tuple(draw.choice((1, 2)) for _ in range(draw.randrange(1, 12)))
-        expected = max((len(os.path.commonprefix([own.tokens, list(prompt[:-1])])) for own in prefixes._known), default=0)
+        expected = max((own.common(prompt[:-1]) for own in prefixes._known), default=0)
         assert prefixes.match(prompt) == expected
         (prefix,) = prefixes.open([prompt])
         assert prefix.tokens == list(prompt[:expected])

@@ -89,7 +89,7 @@ class PackedPrefixes(Prefixes):
             wanted += [row + node for node in branch.wanted]
             row += len(branch.tokens)
         self.computed += row
-        table = torch.tensor(numbers, device=device)  # (4, tokens); in one piece: each copy to a GPU waits for it
+        table = torch.tensor(numbers, device=device)  # (4, tokens); in one piece: a GPU waits for each copy
         with packed_attention(self._model):
             output = self._model(
                 input_ids=table[:1],
