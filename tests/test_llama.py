@@ -7,7 +7,8 @@ import torch
 import transformers
 from torch import nn
 
-from gym_text_policies.backends.local.llama import FusedLinear, FusedLlama, optimise_for_cpu
+from gym_text_policies.backends.local.linear import FusedLinear
+from gym_text_policies.backends.local.llama import FusedLlama, optimise_for_cpu
 from gym_text_policies.backends.local.packed import PackedPrefixes
 from gym_text_policies.backends.local.prefixes import Branch
 
