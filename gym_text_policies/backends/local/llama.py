@@ -1,5 +1,7 @@
 """The forward pass of a Llama on a CPU, for play: the numbers of transformers' module, in fewer passes over memory.
 
+In bfloat16 the products of the layers and attention are in it; states between layers, norms, positions and logits are in float32.
+
 A layer is five products of matrices. What follows a product (activation, gate, residual) is done while its result is still in the
 CPU's cache. One product gives queries, keys and values. The rotation of positions is one multiplication of complex numbers. Only
 the rows whose predictions are asked for go through the end of the last layer.
@@ -19,7 +21,7 @@ from torch.nn.functional import embedding, pad, scaled_dot_product_attention
 from transformers import LlamaForCausalLM
 
 from gym_text_policies.backends.local.attention import Segment, Segments
-from gym_text_policies.backends.local.linear import FusedLinear, fast_types, interleaved, stacked
+from gym_text_policies.backends.local.linear import FusedLinear, fast_types, interleaved, linear, stacked
 
 _MATRICES = ("embed_tokens", "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "lm_head")
 """Last parts of the names of a Llama's matrices."""
@@ -62,8 +64,9 @@ class FusedLlama(nn.Module):
         self._key_heads: int = model.config.num_key_value_heads or model.config.num_attention_heads
         self._embedding = model.model.embed_tokens.weight.detach()
         self._angles = model.model.rotary_emb
-        self._norm = model.model.norm.weight.detach()
-        self._logits = FusedLinear(model.lm_head)
+        # the end in float32: logits of 8 bits would round the probabilities by several percent
+        self._norm, head = model.model.norm.weight.detach().float(), model.lm_head
+        self._logits = FusedLinear(linear(head.weight.float(), None if head.bias is None else head.bias.float()))
         self._layers = nn.ModuleList()
         for index, layer in enumerate(model.model.layers):
             self._layers.append(_Layer(layer, self._head_size))
