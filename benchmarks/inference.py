@@ -25,6 +25,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import gym_text  # noqa: F401  registers the environments
 from gym_text.wrappers import History
 from gym_text_policies.backends.base import Request
+from gym_text_policies.backends.local.linear import FusedLinear
 from gym_text_policies.backends.local.smollm2 import quiet, smollm2_folder
 from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.commands.options import add_fields
@@ -35,6 +36,7 @@ ENV_ID = "CookingWorldText-v0"
 RESULTS = Path(__file__).parent / "results"
 Play = list[Request]
 """The requests of one episode, in order."""
+Plain = Callable[[Request], object]
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,6 @@ class Config:
     """Episodes, all played to their end."""
     together: int = 8
     """Episodes asked in one call; compared with one."""
-    plain_every: int = 4
-    """The straightforward way decides only every n-th step: representative, in less time."""
     text_tokens: int = 48
     """Most tokens of an answer in words."""
     text_episodes: int = 2
@@ -100,9 +100,31 @@ def backend(tokenizer: Any, dtype: torch.dtype) -> TransformersBackend:
     return TransformersBackend(load(dtype), tokenizer, str(dtype), optimise=True)
 
 
-def choose(backends: Sequence[TransformersBackend], plays: Sequence[Play], together: int) -> list[tuple[float, int]]:
-    """Let each backend answer all requests, of `together` episodes in a call; return seconds and computed tokens of each."""
-    before, seconds = [each.tokens_computed for each in backends], [0.0] * len(backends)
+@dataclass(frozen=True)
+class Choosing:
+    """What `choose` measures."""
+
+    plain: float
+    """Of the straightforward way, s a decision."""
+    ours: tuple[float, ...]
+    """Of each backend, s a decision."""
+    computed: int
+    """Tokens that went through the first backend."""
+
+
+def choose(backends: Sequence[TransformersBackend], plays: Sequence[Play], together: int, plain: Plain, every: int) -> Choosing:
+    """Let each backend answer all requests, of `together` episodes in a call.
+
+    Args:
+        backends: They take turns at each step.
+        plays: The requests.
+        together: Number of episodes.
+        plain: Answers one request in the straightforward way. It takes its turn with one request of every n-th call, which counts
+            for all of that call.
+        every: The n.
+    """
+    before, seconds, calls = backends[0].tokens_computed, [0.0] * len(backends), 0
+    sampled, plain_seconds = 0, 0.0
     with tqdm(total=sum(map(len, plays)), desc=f"choose, {together} at once", unit=" decisions") as bar:
         for first in range(0, len(plays), together):
             group = plays[first : first + together]
@@ -110,8 +132,14 @@ def choose(backends: Sequence[TransformersBackend], plays: Sequence[Play], toget
                 requests = [play[step] for play in group if step < len(play)]
                 for index, each in enumerate(backends):
                     seconds[index] += timed(lambda each=each, requests=requests: each.answer(requests))
+                if calls % every == 0:
+                    request = requests[step % len(requests)]
+                    plain_seconds += len(requests) * timed(lambda request=request: plain(request))
+                    sampled += len(requests)
+                calls += 1
                 bar.update(len(requests))
-    return [(own, each.tokens_computed - known) for own, each, known in zip(seconds, backends, before, strict=True)]
+    decisions = sum(map(len, plays))
+    return Choosing(plain_seconds / sampled, tuple(own / decisions for own in seconds), backends[0].tokens_computed - before)
 
 
 def new_tokens(tokenizer: Any, plays: Sequence[Play]) -> int:
@@ -130,12 +158,12 @@ def new_tokens(tokenizer: Any, plays: Sequence[Play]) -> int:
     return count
 
 
-def gigaflops() -> float:
+def gigaflops(dtype: torch.dtype) -> float:
     """Return the machine's GFLOP/s in a matrix product of the model's size."""
-    left, right = torch.randn(512, 576), torch.randn(576, 1536)
-    for _ in range(20):
-        left @ right
-    return 200 * 2 * 512 * 576 * 1536 / timed(lambda: [left @ right for _ in range(200)]) / 1e9
+    layer, inputs = FusedLinear(torch.nn.Linear(576, 1536, dtype=dtype)), torch.randn(512, 576, dtype=dtype)
+    with torch.inference_mode():
+        best = min(timed(lambda: [layer(inputs) for _ in range(40)]) for _ in range(10))
+    return 40 * 2 * 512 * 576 * 1536 / best / 1e9
 
 
 def gigabytes() -> float:
@@ -146,53 +174,34 @@ def gigabytes() -> float:
 
 def choices(config: Config, tokenizer: Any, model: Any) -> list[tuple[str, str, str]]:
     """Return the rows on ``choose``."""
-    plays = record(config.episodes)
-    decisions, prompts = sum(map(len, plays)), [tokens_of(tokenizer, request) for play in plays for request in play]
-    generate(model, prompts[0], 2)  # warms up
-    samples = []
+    plays, types = record(config.episodes), (torch.float32, torch.bfloat16)
+    decisions, fresh = sum(map(len, plays)), new_tokens(tokenizer, plays)
 
-    def straightforward(part: int) -> None:
-        for prompt in tqdm(prompts[part * config.plain_every :: 3 * config.plain_every], desc="straightforward", unit=" decisions"):
-            samples.append(timed(lambda prompt=prompt: generate(model, prompt, 15)))
+    def plain(request: Request) -> int:
+        return generate(model, tokens_of(tokenizer, request), 15)
 
-    types = (torch.float32, torch.bfloat16)
-    straightforward(0)
-    one = choose([backend(tokenizer, dtype) for dtype in types], plays, 1)
-    straightforward(1)
-    many = choose([backend(tokenizer, dtype) for dtype in types], plays, config.together)
-    straightforward(2)
-    plain, fresh, rate = sum(samples) / len(samples), new_tokens(tokenizer, plays), gigaflops()
-    floor = 2 * sum(p.numel() for p in model.parameters()) * fresh / decisions / rate / 1e9
-    names = ("float32", "bfloat16")
-    return [
-        ("decisions", f"{decisions}", ""),
-        ("straightforward, s a decision", f"{plain:.2f}", ""),
-        *(
-            (f"`choose`, one episode at a time, {name}, s a decision", f"{one[i][0] / decisions:.3f}", "")
-            for i, name in enumerate(names)
-        ),
-        *(
-            (f"`choose`, {config.together} episodes at once, {name}, s a decision", f"{many[i][0] / decisions:.3f}", "")
-            for i, name in enumerate(names)
-        ),
-        ("floor, float32: new tokens x 2 x parameters / measured GFLOP/s, s a decision", f"{floor:.3f}", ""),
-        ("measured GFLOP/s, float32", f"{rate:.0f}", ""),
-        ("one at a time / straightforward, float32, decisions/s", f"{plain * decisions / one[0][0]:.1f}", "at least 5"),
-        (
-            f"{config.together} at once / straightforward, float32, decisions/s",
-            f"{plain * decisions / many[0][0]:.1f}",
-            "at least 8",
-        ),
-        ("one at a time / straightforward, bfloat16, decisions/s", f"{plain * decisions / one[1][0]:.1f}", ""),
-        (
-            f"{config.together} at once / straightforward, bfloat16, decisions/s",
-            f"{plain * decisions / many[1][0]:.1f}",
-            "at least 16",
-        ),
-        (f"{config.together} at once / one at a time, float32", f"{one[0][0] / many[0][0]:.2f}", "at least 1.3"),
-        ("tokens computed / tokens new, one at a time", f"{one[0][1] / fresh:.3f}", "at most 1.15"),
-        (f"tokens computed / tokens new, {config.together} at once", f"{many[0][1] / fresh:.3f}", "at most 1.15"),
-    ]
+    plain(plays[0][0])  # warms up
+    one = choose([backend(tokenizer, dtype) for dtype in types], plays, 1, plain, config.together)
+    many = choose([backend(tokenizer, dtype) for dtype in types], plays, config.together, plain, 1)
+    rows = [("decisions", f"{decisions}", "")]
+    asked = {(1, 0): "at least 5", (config.together, 0): "at least 8", (config.together, 1): "at least 16"}
+    for together, measured in ((1, one), (config.together, many)):
+        rows.append((f"straightforward, beside {together} at once, s a decision", f"{measured.plain:.2f}", ""))
+        for index, (dtype, seconds) in enumerate(zip(types, measured.ours, strict=True)):
+            name = f"{together} at once, {str(dtype).removeprefix('torch.')}"
+            rows.append((f"`choose`, {name}, s a decision", f"{seconds:.3f}", ""))
+            rows.append(
+                (f"{name} / straightforward, decisions/s", f"{measured.plain / seconds:.1f}", asked.get((together, index), ""))
+            )
+    rows.append((f"{config.together} at once / one at a time, float32", f"{one.ours[0] / many.ours[0]:.2f}", "at least 1.3"))
+    for together, measured in ((1, one), (config.together, many)):
+        rows.append((f"tokens computed / tokens new, {together} at once", f"{measured.computed / fresh:.3f}", "at most 1.15"))
+    for dtype in types:
+        name, rate = str(dtype).removeprefix("torch."), gigaflops(dtype)
+        floor = 2 * sum(p.numel() for p in model.parameters()) * fresh / decisions / rate / 1e9
+        rows.append((f"measured GFLOP/s, {name}", f"{rate:.0f}", ""))
+        rows.append((f"floor, {name}: new tokens x 2 x parameters / GFLOP/s, s a decision", f"{floor:.3f}", ""))
+    return rows
 
 
 def words(config: Config, tokenizer: Any, model: Any) -> list[tuple[str, str, str]]:

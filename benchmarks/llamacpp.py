@@ -25,7 +25,7 @@ class LlamaCpp:
         assert wheel is not None and wheel.origin is not None
         params = xllamacpp.CommonParams()
         params.model.path = str(Path(wheel.origin).parent / FILE)
-        params.n_ctx, params.n_parallel = window, 1
+        params.n_ctx, params.n_parallel, params.verbosity = window, 1, 0
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = torch.get_num_threads()
         self._server = xllamacpp.Server(params)
 
