@@ -69,6 +69,7 @@ class Candidates:
         tokens, rows = tuple([*tokens, end] for tokens in candidates), tuple([node - last for node in path] for path in nodes)
         return cls(branch, tokens, rows, length_normalised)
 
+    @torch.inference_mode()
     def scores(self, logits: torch.Tensor) -> list[float]:
         """Return log P(candidate + end of turn | prompt) of each candidate.
 
