@@ -1,13 +1,14 @@
 """Speed of the model in this process, compared with transformers' own generation, in one run.
 
 All contenders read the same prompts: those of the expert's episodes of CookingWorld, with the whole episode in the prompt (strategy
-``chat``). The straightforward way reads each prompt anew and generates 15 tokens by transformers, one episode at a time.
+``chat``). The straightforward way reads each prompt anew and generates 15 tokens by transformers in float32, one episode at a time.
+Contenders take turns: at each step of the episodes, and for each answer in words. llama.cpp takes part where the wheel
+``xllamacpp`` is installed.
 """
 
 from __future__ import annotations
 
 import argparse
-import copy
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -17,12 +18,14 @@ from typing import Any
 
 import gymnasium as gym
 import torch
+from llamacpp import LlamaCpp
 from tqdm import tqdm
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import gym_text  # noqa: F401  registers the environments
 from gym_text.wrappers import History
 from gym_text_policies.backends.base import Request
+from gym_text_policies.backends.local.linear import FusedLinear
 from gym_text_policies.backends.local.smollm2 import quiet, smollm2_folder
 from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.commands.options import add_fields
@@ -33,6 +36,7 @@ ENV_ID = "CookingWorldText-v0"
 RESULTS = Path(__file__).parent / "results"
 Play = list[Request]
 """The requests of one episode, in order."""
+Plain = Callable[[Request], object]
 
 
 @dataclass(frozen=True)
@@ -43,22 +47,22 @@ class Config:
     """Episodes, all played to their end."""
     together: int = 8
     """Episodes asked in one call; compared with one."""
-    plain_every: int = 4
-    """The straightforward way decides only every n-th step: representative, in less time."""
     text_tokens: int = 48
-    """Most tokens of an answer in words; measured on the prompts of one whole episode."""
+    """Most tokens of an answer in words."""
+    text_episodes: int = 2
+    """Episodes whose prompts are answered in words."""
 
 
-def record(config: Config, strategy: str = "chat") -> list[Play]:
+def record(episodes: int, strategy: str = "chat", env_id: str = ENV_ID, first: int = 0, **arguments: Any) -> list[Play]:
     """Return the requests of the expert's episodes."""
-    env, prompt, plays = History(gym.make(ENV_ID, fold="test"), None), Prompt(strategy), []
+    env, prompt, plays = History(gym.make(env_id, fold="test", **arguments), None), Prompt(strategy), []
     spec = text_spec(env)
-    for seed in range(config.episodes):
+    for seed in range(first, first + episodes):
         obs, info = env.reset(seed=seed)
         play = []
         for action in info["gold_path"]:
             play.append(Request(prompt.render(spec, obs), spec.names(obs)))
-            obs, *_ = env.step(action)
+            obs, *_ = env.step(spec.encode(action, obs))
         plays.append(play)
     return plays
 
@@ -85,17 +89,57 @@ def generate(model: Any, tokens: Sequence[int], most: int) -> int:
     return int(output.shape[1] - len(tokens))
 
 
-def choose(backend: TransformersBackend, plays: Sequence[Play], together: int) -> tuple[float, int]:
-    """Answer all requests, of `together` episodes in a call; return the seconds and the tokens that went through the model."""
-    before, seconds = backend.tokens_computed, 0.0
+def load(dtype: torch.dtype) -> Any:
+    """Return the embedded model."""
+    with quiet():
+        return AutoModelForCausalLM.from_pretrained(smollm2_folder(), dtype=dtype).eval()
+
+
+def backend(tokenizer: Any, dtype: torch.dtype) -> TransformersBackend:
+    """Return the embedded model as we run it."""
+    return TransformersBackend(load(dtype), tokenizer, str(dtype), optimise=True)
+
+
+@dataclass(frozen=True)
+class Choosing:
+    """What `choose` measures."""
+
+    plain: float
+    """Of the straightforward way, s a decision."""
+    ours: tuple[float, ...]
+    """Of each backend, s a decision."""
+    computed: int
+    """Tokens that went through the first backend."""
+
+
+def choose(backends: Sequence[TransformersBackend], plays: Sequence[Play], together: int, plain: Plain, every: int) -> Choosing:
+    """Let each backend answer all requests, of `together` episodes in a call.
+
+    Args:
+        backends: They take turns at each step.
+        plays: The requests.
+        together: Number of episodes.
+        plain: Answers one request in the straightforward way. It takes its turn with one request of every n-th call, which counts
+            for all of that call.
+        every: The n.
+    """
+    before, seconds, calls = backends[0].tokens_computed, [0.0] * len(backends), 0
+    sampled, plain_seconds = 0, 0.0
     with tqdm(total=sum(map(len, plays)), desc=f"choose, {together} at once", unit=" decisions") as bar:
         for first in range(0, len(plays), together):
             group = plays[first : first + together]
             for step in range(max(map(len, group))):
                 requests = [play[step] for play in group if step < len(play)]
-                seconds += timed(lambda requests=requests: backend.answer(requests))
+                for index, each in enumerate(backends):
+                    seconds[index] += timed(lambda each=each, requests=requests: each.answer(requests))
+                if calls % every == 0:
+                    request = requests[step % len(requests)]
+                    plain_seconds += len(requests) * timed(lambda request=request: plain(request))
+                    sampled += len(requests)
+                calls += 1
                 bar.update(len(requests))
-    return seconds, backend.tokens_computed - before
+    decisions = sum(map(len, plays))
+    return Choosing(plain_seconds / sampled, tuple(own / decisions for own in seconds), backends[0].tokens_computed - before)
 
 
 def new_tokens(tokenizer: Any, plays: Sequence[Play]) -> int:
@@ -114,12 +158,86 @@ def new_tokens(tokenizer: Any, plays: Sequence[Play]) -> int:
     return count
 
 
-def gigaflops() -> float:
+def gigaflops(dtype: torch.dtype) -> float:
     """Return the machine's GFLOP/s in a matrix product of the model's size."""
-    left, right = torch.randn(512, 576), torch.randn(576, 1536)
-    for _ in range(20):
-        left @ right
-    return 200 * 2 * 512 * 576 * 1536 / timed(lambda: [left @ right for _ in range(200)]) / 1e9
+    layer, inputs = FusedLinear(torch.nn.Linear(576, 1536, dtype=dtype)), torch.randn(512, 576, dtype=dtype)
+    with torch.inference_mode():
+        best = min(timed(lambda: [layer(inputs) for _ in range(40)]) for _ in range(10))
+    return 40 * 2 * 512 * 576 * 1536 / best / 1e9
+
+
+def gigabytes() -> float:
+    """Return the gigabytes that the machine reads from memory in a second."""
+    numbers = torch.ones(2**27)  # 512 MiB
+    return 4 * numbers.nbytes / min(timed(lambda: [numbers.sum() for _ in range(4)]) for _ in range(3)) / 1e9
+
+
+def choices(config: Config, tokenizer: Any, model: Any) -> list[tuple[str, str, str]]:
+    """Return the rows on ``choose``."""
+    plays, types = record(config.episodes), (torch.float32, torch.bfloat16)
+    decisions, fresh = sum(map(len, plays)), new_tokens(tokenizer, plays)
+
+    def plain(request: Request) -> int:
+        return generate(model, tokens_of(tokenizer, request), 15)
+
+    plain(plays[0][0])  # warms up
+    one = choose([backend(tokenizer, dtype) for dtype in types], plays, 1, plain, config.together)
+    many = choose([backend(tokenizer, dtype) for dtype in types], plays, config.together, plain, 1)
+    rows = [("decisions", f"{decisions}", "")]
+    asked = {(1, 0): "at least 5", (config.together, 0): "at least 8", (config.together, 1): "at least 16"}
+    for together, measured in ((1, one), (config.together, many)):
+        rows.append((f"straightforward, beside {together} at once, s a decision", f"{measured.plain:.2f}", ""))
+        for index, (dtype, seconds) in enumerate(zip(types, measured.ours, strict=True)):
+            name = f"{together} at once, {str(dtype).removeprefix('torch.')}"
+            rows.append((f"`choose`, {name}, s a decision", f"{seconds:.3f}", ""))
+            rows.append(
+                (f"{name} / straightforward, decisions/s", f"{measured.plain / seconds:.1f}", asked.get((together, index), ""))
+            )
+    rows.append((f"{config.together} at once / one at a time, float32", f"{one.ours[0] / many.ours[0]:.2f}", "at least 1.3"))
+    for together, measured in ((1, one), (config.together, many)):
+        rows.append((f"tokens computed / tokens new, {together} at once", f"{measured.computed / fresh:.3f}", "at most 1.15"))
+    for dtype in types:
+        name, rate = str(dtype).removeprefix("torch."), gigaflops(dtype)
+        floor = 2 * sum(p.numel() for p in model.parameters()) * fresh / decisions / rate / 1e9
+        rows.append((f"measured GFLOP/s, {name}", f"{rate:.0f}", ""))
+        rows.append((f"floor, {name}: new tokens x 2 x parameters / GFLOP/s, s a decision", f"{floor:.3f}", ""))
+    return rows
+
+
+def words(config: Config, tokenizer: Any, model: Any) -> list[tuple[str, str, str]]:
+    """Return the rows on answers in words: tokens a second, one answer at a time, without the time for reading the prompt."""
+    contenders: dict[str, Callable[[Request, int], int]] = {
+        "transformers": lambda request, most: generate(model, tokens_of(tokenizer, request), most)
+    }
+    for name, dtype in (("ours, float32", torch.float32), ("ours, bfloat16", torch.bfloat16)):
+        own = backend(tokenizer, dtype)
+        contenders[name] = lambda request, most, own=own: own.answer([Request(request.messages, max_tokens=most)])[0].tokens_out
+    if LlamaCpp.installed():
+        engine = LlamaCpp()
+        contenders["llama.cpp, 4-bit weights"] = lambda request, most: engine.generate(tokens_of(tokenizer, request), most)
+    tokens, seconds = dict.fromkeys(contenders, 0), dict.fromkeys(contenders, 0.0)
+    requests = [request for play in record(config.text_episodes, "reasoning") for request in play]
+    for request in tqdm(requests, desc="in words", unit=" answers"):
+        for name, contender in contenders.items():
+            reading = timed(lambda contender=contender, request=request: contender(request, 1))
+            start = time.perf_counter()
+            tokens[name] += contender(request, config.text_tokens) - (name == "transformers")
+            seconds[name] += (
+                time.perf_counter() - start - (reading if name == "transformers" else 0)
+            )  # the others remember the prompt
+    rates = {name: tokens[name] / seconds[name] for name in contenders}
+    rows = [(f"tokens/s in words, {name}", f"{rate:.1f}", "") for name, rate in rates.items()]
+    rows.append(("ours, float32 / transformers", f"{rates['ours, float32'] / rates['transformers']:.2f}", "at least 1.8"))
+    for name in ("ours, float32", "ours, bfloat16"):
+        ahead = f"{rates[name] / rates['llama.cpp, 4-bit weights']:.2f}" if LlamaCpp.installed() else "`xllamacpp` is not installed"
+        rows.append((f"{name} / llama.cpp", ahead, "more than 1"))
+    memory = gigabytes()
+    weights = 4 * sum(parameter.numel() for parameter in model.parameters()) / 1e9
+    return [
+        *rows,
+        ("measured GB/s", f"{memory:.0f}", ""),
+        ("most passes/s, float32: measured GB/s / weights", f"{memory / weights:.0f}", ""),
+    ]
 
 
 def main() -> None:
@@ -127,64 +245,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     add_fields(parser, Config)
     config = Config(**vars(parser.parse_args()))
-    plays = record(config)
-    decisions = sum(map(len, plays))
     with quiet():
         tokenizer = AutoTokenizer.from_pretrained(smollm2_folder())
-        model = AutoModelForCausalLM.from_pretrained(smollm2_folder(), dtype=torch.float32).eval()
-    prompts = [tokens_of(tokenizer, request) for play in plays for request in play]
-    generate(model, prompts[0], 2)  # warms up
-    sample = tqdm(prompts[:: config.plain_every], desc="straightforward", unit=" decisions")
-    plain = sum(timed(lambda prompt=prompt: generate(model, prompt, 15)) for prompt in sample) / len(prompts[:: config.plain_every])
-    ours = AutoModelForCausalLM.from_pretrained(smollm2_folder(), dtype=torch.float32).eval()
-    one, one_computed = choose(TransformersBackend(copy.deepcopy(ours), tokenizer, "one", optimise=True), plays, 1)
-    many_backend = TransformersBackend(copy.deepcopy(ours), tokenizer, "many", optimise=True)
-    many, many_computed = choose(many_backend, plays, config.together)
-    fresh = new_tokens(tokenizer, plays)
-
-    plain_rate, our_rate = write(model, ours, tokenizer, record(config, "reasoning")[0], config.text_tokens)
-    rate, parameters = gigaflops(), sum(p.numel() for p in model.parameters())
-    floor = 2 * parameters * fresh / decisions / rate / 1e9
-    rows = [
-        ("decisions", f"{decisions}", ""),
-        ("straightforward, s a decision", f"{plain:.2f}", ""),
-        ("`choose`, one episode at a time, s a decision", f"{one / decisions:.3f}", ""),
-        (f"`choose`, {config.together} episodes at once, s a decision", f"{many / decisions:.3f}", ""),
-        ("floor: new tokens x 2 x parameters / measured GFLOP/s, s a decision", f"{floor:.3f}", ""),
-        ("measured GFLOP/s", f"{rate:.0f}", ""),
-        ("one at a time / straightforward, decisions/s", f"{plain * decisions / one:.1f}", "at least 5"),
-        (f"{config.together} at once / straightforward, decisions/s", f"{plain * decisions / many:.1f}", "at least 8"),
-        (f"{config.together} at once / one at a time", f"{one / many:.2f}", "at least 1.3"),
-        ("tokens computed / tokens new, one at a time", f"{one_computed / fresh:.3f}", "at most 1.15"),
-        (f"tokens computed / tokens new, {config.together} at once", f"{many_computed / fresh:.3f}", "at most 1.15"),
-        ("tokens/s in words, plain generate", f"{plain_rate:.1f}", ""),
-        ("tokens/s in words, ours", f"{our_rate:.1f}", ""),
-        ("the same, ratio", f"{our_rate / plain_rate:.2f}", "at least 1.8"),
-    ]
+    model = load(torch.float32)
+    rows = choices(config, tokenizer, model) + words(config, tokenizer, model)
     lines = ["| figure | measured | asked |", "|---|---|---|", *(f"| {' | '.join(row)} |" for row in rows)]
     print("\n".join(lines))
     RESULTS.mkdir(exist_ok=True)
     data = {"config": asdict(config), "figures": {name: value for name, value, _ in rows}}
     (RESULTS / "inference.json").write_text(json.dumps(data, indent=1) + "\n")
     (RESULTS / "inference.md").write_text("\n".join(["`python benchmarks/inference.py`", "", *lines, ""]))
-
-
-def write(model: Any, ours: Any, tokenizer: Any, requests: Sequence[Request], most: int) -> tuple[float, float]:
-    """Return the tokens per second of transformers and of ours, one answer at a time, without the time for the prompt."""
-    backend = TransformersBackend(ours, tokenizer, "text", optimise=True)
-    plain_tokens = our_tokens = 0
-    plain_seconds = our_seconds = 0.0
-    for request in tqdm(requests, desc="in words", unit=" answers"):
-        prompt = tokens_of(tokenizer, request)
-        reading = timed(lambda prompt=prompt: generate(model, prompt, 1))
-        start = time.perf_counter()
-        plain_tokens += generate(model, prompt, most) - 1
-        plain_seconds += time.perf_counter() - start - reading
-        backend.answer([Request(request.messages, max_tokens=1)])  # reads the prompt
-        start = time.perf_counter()
-        our_tokens += backend.answer([Request(request.messages, max_tokens=most)])[0].tokens_out
-        our_seconds += time.perf_counter() - start
-    return plain_tokens / plain_seconds, our_tokens / our_seconds
 
 
 if __name__ == "__main__":

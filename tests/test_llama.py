@@ -7,7 +7,11 @@ import torch
 import transformers
 from torch import nn
 
-from gym_text_policies.backends.local.llama import FusedLinear, FusedLlama, optimise_for_cpu
+from gym_text_policies.backends.local import llama
+from gym_text_policies.backends.local import transformers as local
+from gym_text_policies.backends.local.exactness import exact_prefixes
+from gym_text_policies.backends.local.linear import FusedLinear, fast_types
+from gym_text_policies.backends.local.llama import FusedLlama, optimise_for_cpu
 from gym_text_policies.backends.local.packed import PackedPrefixes
 from gym_text_policies.backends.local.prefixes import Branch
 
@@ -78,3 +82,47 @@ def test_what_is_no_plain_llama_keeps_its_own_forward_pass(kind, options):
     fused = optimise_for_cpu(copy.deepcopy(model))
     assert type(fused) is type(model) and isinstance(fused.lm_head, FusedLinear)
     assert closeness(model, fused) < 1e-5
+
+
+needs_bfloat16 = pytest.mark.skipif(torch.bfloat16 not in fast_types(), reason="a CPU without products in bfloat16")
+
+
+@needs_bfloat16
+@pytest.mark.parametrize("options", [{}, {"num_key_value_heads": 1, "head_dim": 16, "attention_bias": True, "mlp_bias": True}])
+def test_a_fused_llama_in_bfloat16_is_nearer_to_float32_than_the_module_is(options):
+    model = tiny("llama", **options).bfloat16()
+    model.model.rotary_emb = type(model.model.rotary_emb)(model.config)  # positions in float32, as where a model is loaded
+    exact, fused = copy.deepcopy(model).float(), optimise_for_cpu(copy.deepcopy(model))
+    assert isinstance(fused, FusedLlama) and fused.dtype == torch.bfloat16
+    expected = read(exact)
+    own, plain = ((read(other) - expected).abs().mean() / expected.abs().mean() for other in (fused, model))
+    assert own < plain and own < 0.02
+    assert exact_prefixes(model, 1000, optimise=True).way == "packed", "as exact as the module's own bfloat16 allows"
+
+
+@needs_bfloat16
+def test_linear_layers_of_any_model_in_bfloat16_are_fused():
+    model = tiny("qwen2").bfloat16()
+    fused = optimise_for_cpu(copy.deepcopy(model))
+    assert isinstance(fused.lm_head, FusedLinear) and closeness(model, fused) < 0.05
+
+
+def test_a_cpu_that_cannot_multiply_bfloat16_keeps_the_module_and_says_so(monkeypatch, caplog, small_model):
+    monkeypatch.setattr(llama, "fast_types", lambda: frozenset([torch.float32]))
+    monkeypatch.setattr(local, "fast_types", lambda: frozenset([torch.float32]))
+    monkeypatch.setattr(local, "load_model", lambda source: (copy.deepcopy(small_model[0]).bfloat16(), small_model[1]))
+    assert type(optimise_for_cpu(tiny("llama").bfloat16())) is transformers.LlamaForCausalLM
+    backend = local.load_transformers("smollm2", dtype="bfloat16", device="cpu", max_cached_tokens=77)
+    assert backend.config["dtype"] == "bfloat16" and "Take dtype='float32'" in caplog.text
+
+
+@pytest.mark.parametrize("new", [2, 11, 12, 40])
+def test_attention_by_products_equals_attention(new):
+    torch.manual_seed(0)
+    queries, keys, values = torch.randn(6, new, 16), torch.randn(2, new + 9, 16), torch.randn(2, new + 9, 16)
+    allowed = torch.cat([torch.ones(new, 9, dtype=torch.bool), torch.ones(new, new, dtype=torch.bool).tril()], dim=1)
+    mask = torch.zeros(new, new + 9).masked_fill(~allowed, -torch.inf)
+    expected = nn.functional.scaled_dot_product_attention(queries[None], keys[None], values[None], mask, enable_gqa=True)[0]
+    with torch.inference_mode():
+        found = llama._attended(queries, keys, values, mask.repeat(3, 1))
+    assert torch.allclose(found, expected.transpose(0, 1).flatten(1), atol=1e-5)

@@ -5,6 +5,7 @@
     tokens        messages -> tokens
     tree          tokens of several texts -> one tree, in which what begins alike is computed once
     attention     trees in one row of tokens: who attends to whom
+    linear        linear layers on a CPU, in float32 or bfloat16
     llama         the forward pass of a Llama on a CPU: transformers' numbers, sooner
     prefixes      what was read is kept by token prefix, so that a call computes only what is new
     packed        reading in packed rows, for models whose tokens meet in attention alone

@@ -49,6 +49,10 @@ class CachedPrefix(Prefix):
         other._cut_to(size)
         return other
 
+    def cut(self, size: int) -> None:
+        """Forget all but the first `size` tokens, and what was read behind them."""
+        self._cut_to(size)
+
     def keep(self, tokens: Sequence[int]) -> None:
         """Add tokens that were read; what was read behind them is forgotten."""
         super().keep(tokens)

@@ -86,6 +86,7 @@ class Candidates:
         return [total / len(tokens) for total, tokens in zip(sums, self.tokens, strict=True)] if self.length_normalised else sums
 
 
+@torch.inference_mode()
 def score(prefixes: Prefixes, requests: Sequence[Candidates]) -> list[list[float]]:
     """Return the scores of the candidates of several requests from one pass. The prompts are remembered."""
     branches = [candidates.branch for candidates in requests]
@@ -96,7 +97,8 @@ def score(prefixes: Prefixes, requests: Sequence[Candidates]) -> list[list[float
     sizes = list(map(len, places))
     indices = torch.tensor([place for own in places for place in own], device=logits[0].device)  # (tokens of all candidates, 2)
     parts = zip(logits, torch.split(indices, sizes), strict=True)
-    each = torch.cat([own.log_softmax(-1)[index[:, 0], index[:, 1]] for own, index in parts])
+    # in place: fresh memory for so many numbers takes four times as long as they do
+    each = torch.cat([torch.log_softmax(own, -1, out=own)[index[:, 0], index[:, 1]] for own, index in parts])
     numbers = iter(each.tolist())  # of all that was computed, these alone leave the device
     return [candidates.scores(list(itertools.islice(numbers, size))) for candidates, size in zip(requests, sizes, strict=True)]
 

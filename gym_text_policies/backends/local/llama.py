@@ -1,5 +1,7 @@
 """The forward pass of a Llama on a CPU, for play: the numbers of transformers' module, in fewer passes over memory.
 
+In bfloat16 the products of the layers and attention are in it; states between layers, norms, positions and logits are in float32.
+
 A layer is five products of matrices. What follows a product (activation, gate, residual) is done while its result is still in the
 CPU's cache. One product gives queries, keys and values. The rotation of positions is one multiplication of complex numbers. Only
 the rows whose predictions are asked for go through the end of the last layer.
@@ -15,83 +17,44 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.functional import embedding, pad, rms_norm, scaled_dot_product_attention
+from torch.nn.functional import embedding, pad, scaled_dot_product_attention
 from transformers import LlamaForCausalLM
 
 from gym_text_policies.backends.local.attention import Segment, Segments
+from gym_text_policies.backends.local.linear import FusedLinear, fast_types, interleaved, linear, stacked
 
 _MATRICES = ("embed_tokens", "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "lm_head")
 """Last parts of the names of a Llama's matrices."""
-_LAYOUT_TOKENS = 64
-"""Tokens of one pass for which oneDNN chooses a weight's layout, about."""
 _PADDED_TO = 8
 """The tokens of a pass are padded to a multiple of this: oneDNN compiles, and keeps, each layer once for each number of rows."""
+_BY_PRODUCTS = 12
+"""Least number of new tokens whose attention is two products by oneDNN around a softmax: PyTorch's own takes twice as long."""
 
 
 def optimise_for_cpu(model: Any) -> Any:
     """Return a model for inference alone, faster on a CPU with oneDNN; elsewhere the model as it is.
 
     Args:
-        model: A model of transformers in float32. It cannot be used any more: its weights move into what is returned.
+        model: A model of transformers in evaluation mode. It cannot be used any more: its weights move into what is returned.
 
     Returns:
         A `FusedLlama` of a plain Llama; another model with its linear layers replaced.
     """
-    if not torch._C._has_mkldnn or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
-        return model
     with torch.inference_mode():
         if FusedLlama.fits(model):
             return FusedLlama(model)
         for module in list(model.modules()):
             for name, layer in list(module.named_children()):
-                if type(layer) is nn.Linear and layer.weight.device.type == "cpu" and layer.weight.dtype == torch.float32:
+                if type(layer) is nn.Linear and layer.weight.device.type == "cpu" and layer.weight.dtype in fast_types():
                     setattr(module, name, FusedLinear(layer))
     return model
-
-
-class FusedLinear(nn.Module):
-    """A linear layer for inference, its weight laid out in memory as oneDNN reads it.
-
-    PyTorch reorders a weight at every call, or reads it as it lies. For 4 to 20 tokens that takes up to twice the time of the
-    product itself.
-
-    Args:
-        layer: The layer to replace.
-    """
-
-    def __init__(self, layer: nn.Linear) -> None:
-        super().__init__()
-        self.in_features, self.out_features = layer.in_features, layer.out_features
-        self.register_buffer("bias", None if layer.bias is None else layer.bias.detach(), persistent=False)
-        # not a buffer: its layout has no strides, and what moves or copies buffers would fail on it
-        self._weight = (torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach(), _LAYOUT_TOKENS),)
-
-    @property
-    def weight(self) -> torch.Tensor:
-        """A copy of the weight in its usual layout, for models that read it themselves."""
-        weight: torch.Tensor = self._weight[0].to_dense()
-        return weight
-
-    def forward(self, inputs: torch.Tensor, other: torch.Tensor | None = None, then: str = "none") -> torch.Tensor:
-        """Return inputs @ weight.T + bias, of shape (…, out_features).
-
-        Args:
-            inputs: Of shape (…, in_features).
-            other: Of the result's shape.
-            then: What is done with the result: ``swish``, or with `other` ``add`` or ``mul``.
-        """
-        if other is None:
-            outputs: torch.Tensor = torch.ops.mkldnn._linear_pointwise(inputs, self._weight[0], self.bias, then, [], "")
-        else:
-            outputs = torch.ops.mkldnn._linear_pointwise.binary(inputs, other, self._weight[0], self.bias, then)
-        return outputs
 
 
 class FusedLlama(nn.Module):
     """A Llama for inference.
 
     Args:
-        model: One in float32 on a CPU. Its layers move over here, so that it cannot be used any more.
+        model: One in one precision of `fast_types` on a CPU. Its layers move over here, so that it cannot be used any more.
     """
 
     def __init__(self, model: LlamaForCausalLM) -> None:
@@ -101,8 +64,9 @@ class FusedLlama(nn.Module):
         self._key_heads: int = model.config.num_key_value_heads or model.config.num_attention_heads
         self._embedding = model.model.embed_tokens.weight.detach()
         self._angles = model.model.rotary_emb
-        self._norm = model.model.norm.weight.detach()
-        self._logits = FusedLinear(model.lm_head)
+        # the end in float32: logits of 8 bits would round the probabilities by several percent
+        self._norm, head = model.model.norm.weight.detach().float(), model.lm_head
+        self._logits = FusedLinear(linear(head.weight.float(), None if head.bias is None else head.bias.float()))
         self._layers = nn.ModuleList()
         for index, layer in enumerate(model.model.layers):
             self._layers.append(_Layer(layer, self._head_size))
@@ -110,12 +74,15 @@ class FusedLlama(nn.Module):
 
     @staticmethod
     def fits(model: Any) -> bool:
-        """Return whether a model is a Llama in float32 on a CPU whose layers are transformers' own."""
+        """Return whether a model is a Llama on a CPU that multiplies its precision, and its layers are transformers' own."""
+        types = {weight.dtype for weight in model.parameters()}
         return (
             type(model) is LlamaForCausalLM
             and model.config.hidden_act == "silu"
             and all(type(module) in (nn.Linear, nn.Embedding) for name, module in model.named_modules() if name.endswith(_MATRICES))
-            and all(weight.device.type == "cpu" and weight.dtype == torch.float32 for weight in model.parameters())
+            and len(types) == 1
+            and types <= fast_types()
+            and all(weight.device.type == "cpu" for weight in model.parameters())
         )
 
     def forward(
@@ -138,7 +105,7 @@ class FusedLlama(nn.Module):
         Returns:
             An object with `logits` of shape (1, wanted, vocabulary).
         """
-        states = embedding(_padded(input_ids[0]), self._embedding)  # (tokens, width)
+        states = embedding(_padded(input_ids[0]), self._embedding).float()  # (tokens, width)
         cos, sin = self._angles(states[None], position_ids=_padded(position_ids[0])[None])
         half = self._head_size // 2
         rotations = torch.complex(*(angles[0, :, None, :half].contiguous() for angles in (cos, sin)))  # (tokens, 1, size / 2)
@@ -149,7 +116,7 @@ class FusedLlama(nn.Module):
             if layer is layers[-1]:
                 states, attended = states[wanted], attended[wanted]
             states = layer.end(states, attended)
-        logits = self._logits(rms_norm(states, self._norm.shape, self._norm, self.config.rms_norm_eps))
+        logits = self._logits(_normalised(states, self._norm, self.config.rms_norm_eps))
         return SimpleNamespace(logits=logits[None, : len(logits_to_keep)])
 
     def _attend(self, layer: int, heads: torch.Tensor, segments: Sequence[Segment]) -> torch.Tensor:
@@ -166,12 +133,46 @@ class FusedLlama(nn.Module):
         for segment, own in zip(segments, own_heads, strict=True):
             queries, keys, values = own.tensor_split([-2 * self._key_heads, -self._key_heads])
             keys, values = segment.extend(layer, len(self._layers), keys, values)
-            mask = segment.mask.within(None)
-            mask = None if mask is None else mask[: segment.size]
-            output = scaled_dot_product_attention(queries[None], keys[None], values[None], attn_mask=mask, enable_gqa=True)
-            attended.append(output[0].transpose(0, 1).flatten(1))
+            attended.append(_attended(queries, keys, values, segment.mask.within(None, len(queries) // len(keys))))
         nothing = padding[: -2 * self._key_heads].transpose(0, 1).flatten(1)
         return torch.cat([*attended, nothing])
+
+
+def _attended(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    """Return what each new token's heads attend to, of shape (new, heads * size).
+
+    Args:
+        queries: Of shape (heads, new, size).
+        keys: Of shape (key heads, all, size).
+        values: Likewise.
+        mask: See `Mask.within`.
+    """
+    heads, new, size = queries.shape
+    together = queries.reshape(len(keys), -1, size)  # those that share a key head
+    if mask is None or new < _BY_PRODUCTS:
+        output = scaled_dot_product_attention(together[None], keys[None], values[None], attn_mask=mask)
+    else:
+        product, outputs = torch.ops.mkldnn._linear_pointwise, []
+        for own, key, value in zip(together * size**-0.5, keys, values, strict=True):
+            weights = product.binary(own, mask, key, None, "add").softmax(-1)
+            outputs.append(product(weights, value.T, None, "none", [], ""))
+        output = torch.stack(outputs)
+    return output.reshape(heads, new, size).transpose(0, 1).flatten(1)
+
+
+def _normalised(states: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """Return states over their root mean square, times a weight, in the weight's precision.
+
+    PyTorch's own `rms_norm` takes ten times as long on a CPU.
+
+    Args:
+        states: Of shape (tokens, width), float32.
+        weight: Of shape (width,).
+        eps: Added to the mean square.
+    """
+    sizes = torch.linalg.vector_norm(states, dim=-1, keepdim=True)  # (tokens, 1)
+    scales = torch.add(eps, sizes.square_(), alpha=1 / states.shape[1]).rsqrt_()
+    return (states * scales).mul_(weight).to(weight.dtype)
 
 
 def _padded(numbers: torch.Tensor) -> torch.Tensor:
@@ -195,7 +196,7 @@ class _Layer(nn.Module):
         self._eps: float = layer.input_layernorm.variance_epsilon
         self._rotated_heads = (attention.q_proj.out_features + attention.k_proj.out_features) // head_size
         self._in = FusedLinear(
-            _stacked(_interleaved(attention.q_proj, head_size), _interleaved(attention.k_proj, head_size), attention.v_proj)
+            stacked(interleaved(attention.q_proj, head_size), interleaved(attention.k_proj, head_size), attention.v_proj)
         )
         self._out, self._gate, self._up, self._down = map(
             FusedLinear, (attention.o_proj, mlp.gate_proj, mlp.up_proj, mlp.down_proj)
@@ -203,41 +204,16 @@ class _Layer(nn.Module):
 
     def heads(self, states: torch.Tensor, rotations: torch.Tensor) -> torch.Tensor:
         """Return queries, keys and values, of shape (heads + 2 * key heads, tokens, size)."""
-        mixed = self._in(rms_norm(states, self._norms[0].shape, self._norms[0], self._eps))
-        mixed = mixed.reshape(len(states), -1, self._head_size // 2, 2)
+        mixed = self._in(_normalised(states, self._norms[0], self._eps))
+        dtype = mixed.dtype
+        mixed = mixed.float().reshape(len(states), -1, self._head_size // 2, 2)
         pairs = torch.view_as_complex(mixed)
         pairs[:, : self._rotated_heads] *= rotations
-        heads: torch.Tensor = mixed.flatten(2).transpose(0, 1)
+        heads: torch.Tensor = mixed.flatten(2).to(dtype).transpose(0, 1)
         return heads
 
     def end(self, states: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
         """Return the states after the layer, of shape (tokens, width)."""
-        states = self._out(attended, states, "add")
-        normal = rms_norm(states, self._norms[1].shape, self._norms[1], self._eps)
-        states = self._down(self._up(normal, self._gate(normal, then="swish"), "mul"), states, "add")
-        return states
-
-
-def _interleaved(layer: nn.Linear, head_size: int) -> nn.Linear:
-    """Return a layer whose outputs alternate between the halves of each head: two that rotate together are neighbours."""
-
-    def interleave(rows: torch.Tensor) -> torch.Tensor:
-        return rows.reshape(-1, 2, head_size // 2, *rows.shape[1:]).transpose(1, 2).reshape(rows.shape)
-
-    return _linear(interleave(layer.weight), None if layer.bias is None else interleave(layer.bias))
-
-
-def _stacked(*layers: nn.Linear) -> nn.Linear:
-    """Return one layer with the outputs of several."""
-    weights: list[torch.Tensor] = [layer.weight for layer in layers]
-    biases: list[torch.Tensor] = [layer.bias for layer in layers]
-    return _linear(torch.cat(weights), None if biases[0] is None else torch.cat(biases))
-
-
-def _linear(weight: torch.Tensor, bias: torch.Tensor | None) -> nn.Linear:
-    """Return a layer with these weights, which are not trained."""
-    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
-    layer.weight = nn.Parameter(weight.detach(), requires_grad=False)
-    if bias is not None:
-        layer.bias = nn.Parameter(bias.detach(), requires_grad=False)
-    return layer
+        states = self._out.added(states, attended)
+        normal = _normalised(states, self._norms[1], self._eps)
+        return self._down.added(states, self._up(normal, self._gate(normal, then="swish"), "mul"))

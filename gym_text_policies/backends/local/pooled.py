@@ -101,6 +101,14 @@ class PooledPrefix(Prefix):
                 store.write(layer, len(store.states), other.slots, keys, values)
         return other
 
+    def cut(self, size: int) -> None:
+        """Forget all but the first `size` tokens; their slots are free."""
+        super().cut(size)
+        freed = self._owned[size:]
+        del self._owned[size:]
+        self.slots = self.slots[:size]
+        self._store.give_back(freed)
+
     def read(self, slots: list[int], on_device: torch.Tensor) -> None:
         """Note the slots of the tokens that are read now; those of the last ones are free if they were not kept."""
         self._store.give_back(self._new)

@@ -15,6 +15,9 @@ import torch
 _WORTH_SHARING = 32
 """Least length, in tokens, of a new common beginning of several prompts that is read once, in a pass before theirs."""
 
+_CUT_OFF = 4
+"""Most tokens that a remembered sequence loses where a prompt goes on before its end; with more, its beginning is copied."""
+
 
 class Prefix(ABC):
     """A token sequence with what the model keeps of it."""
@@ -42,6 +45,10 @@ class Prefix(ABC):
     @abstractmethod
     def copy(self, size: int) -> Prefix:
         """Return a copy of the first `size` tokens; `size` is a `match`."""
+
+    def cut(self, size: int) -> None:
+        """Forget all but the first `size` tokens; `size` is a `match`."""
+        del self.tokens[size:]
 
     def keep(self, tokens: Sequence[int]) -> None:
         """Add those of the tokens read last that follow the sequence in one line; the others are forgotten."""
@@ -111,8 +118,8 @@ class Prefixes(ABC):
     def open(self, prompts: Sequence[tuple[int, ...]]) -> list[Prefix]:
         """Return for each prompt a prefix with its longest remembered beginning, never its last token.
 
-        A remembered sequence that the prompt continues as a whole is used itself, else its common part is copied. What all prompts
-        begin with is read once.
+        A remembered sequence that the prompt continues as a whole, or all but its last few tokens, is used itself, else its common
+        part is copied. What all prompts begin with is read once.
         """
         self._read_common_beginning(prompts)
         opened: list[Prefix] = []
@@ -120,9 +127,10 @@ class Prefixes(ABC):
             common, _ = self._longest(tokens[:-1], "common")
             self._read(tokens[:common])  # where a common part cannot be copied, it is read once more, and kept
             size, best = self._longest(tokens[:-1])
-            if best is None or size < len(best.tokens) or any(best is other for other in opened):
+            if best is None or size < len(best.tokens) - _CUT_OFF or any(best is other for other in opened):
                 best = best.copy(size) if best else self._new()
             else:
+                best.cut(size)
                 self._known = [prefix for prefix in self._known if prefix is not best]
             self._known.append(best)
             opened.append(best)

@@ -18,6 +18,7 @@ from gym_text.errors import check_int, import_extra
 from gym_text_policies.backends.base import Answer, Backend, Request, softmax
 from gym_text_policies.backends.local.decoding import Candidates, Generation, PromptLookup, Sampler, generate, score
 from gym_text_policies.backends.local.exactness import exact_prefixes, window_of
+from gym_text_policies.backends.local.linear import fast_types
 from gym_text_policies.backends.local.models import Dtype, Source, load_model
 from gym_text_policies.backends.local.tokens import fitting_tokens, text_tokens
 
@@ -249,7 +250,7 @@ def load_transformers(
         name: ``smollm2``, the embedded default; ``hf:OWNER/NAME`` from the Hugging Face hub; a model's folder; an adapter's folder,
             which is merged into its base; or ``adapters/NAME``, one that ships.
         dtype: Precision of weights and products: ``float32``, ``bfloat16`` or ``float16``. ``auto``: float32 on a CPU; on another
-            device what the model's files say.
+            device what the model's files say. On a CPU that multiplies bfloat16, ``bfloat16`` takes half the time of float32.
         device: ``cpu``, ``cuda``, ``cuda:1`` or ``mps``. ``auto``: CUDA where there is one, else MPS, else the CPU.
         device_map: ``auto`` spreads the layers of a model that one GPU does not hold over all GPUs, then the CPU's memory.
         load_in_4bit: Hold the weights in 4 bits, by bitsandbytes, on a CUDA device; products are in bfloat16.
@@ -276,6 +277,12 @@ def _kept(source: Source, max_cached_tokens: int) -> TransformersBackend:
         identity = source.config
         if precision != "float32" and not source.load_in_4bit:
             identity["dtype"] = precision
+        if precision != "float32" and model.device.type == "cpu" and model.dtype not in fast_types():
+            _logger.warning(
+                "%s: this CPU does not multiply %s (bfloat16 takes AVX512-BF16, AMX, or BF16 on Arm); it works, but may take ten "
+                "times as long. Take dtype='float32'.",
+                *(source.name, precision),
+            )
         optimise = not source.load_in_4bit and source.device_map is None
         backend = TransformersBackend(model, tokenizer, identity, max_cached_tokens=max_cached_tokens, optimise=optimise)
         _in_use[source, max_cached_tokens] = backend
