@@ -3,7 +3,7 @@
 All contenders read the same prompts: those of the expert's episodes of CookingWorld, with the whole episode in the prompt (strategy
 ``chat``). The straightforward way reads each prompt anew and generates 15 tokens by transformers in float32, one episode at a time.
 Contenders take turns: at each step of the episodes, and for each answer in words. llama.cpp takes part where the wheel
-``xllamacpp`` is installed.
+``xllamacpp`` is installed. It runs as its server starts, without drafts; ours drafts by prompt lookup.
 """
 
 from __future__ import annotations
