@@ -273,7 +273,7 @@ def contenders(config: Config, folder: str, precision: str, plays: Sequence[infe
 
 def measure(config: Config) -> tuple[list[Row], dict[str, int]]:
     """Return the rows of all contenders, and the number of parameters of each model."""
-    plays = inference.record(inference.Config(episodes=config.episodes))
+    plays = inference.record(config.episodes)
     rows: list[Row] = []
     parameters, device = {}, device_of(config.device)
     for size in config.sizes:

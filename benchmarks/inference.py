@@ -213,7 +213,7 @@ def words(config: Config, tokenizer: Any, model: Any) -> list[tuple[str, str, st
         own = backend(tokenizer, dtype)
         contenders[name] = lambda request, most, own=own: own.answer([Request(request.messages, max_tokens=most)])[0].tokens_out
     if LlamaCpp.installed():
-        engine = LlamaCpp()
+        engine = LlamaCpp(torch.get_num_threads())
         contenders["llama.cpp, 4-bit weights"] = lambda request, most: engine.generate(tokens_of(tokenizer, request), most)
     tokens, seconds = dict.fromkeys(contenders, 0), dict.fromkeys(contenders, 0.0)
     requests = [request for play in record(config.text_episodes, "reasoning") for request in play]

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from inference import Config as Recording
 from inference import Play, record
 
 from gym_text_policies.backends.base import Answer, Backend
@@ -65,7 +64,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     add_fields(parser, Config)
     config = Config(**vars(parser.parse_args()))
-    plays = [play[: config.steps] for play in record(Recording(episodes=config.episodes + 1))]
+    plays = [play[: config.steps] for play in record(config.episodes + 1)]
     local = load_backend("smollm2")
     own = [answer for play in plays for answer in local.answer(play)]
     path = RESULTS / "servers.json"

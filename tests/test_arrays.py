@@ -66,7 +66,7 @@ def test_the_loop_in_the_docs_takes_its_step_along_the_gradient_of_plain_passes(
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
 
     before = [parameter.detach().clone() for parameter in model.parameters()]
-    won = list(reinforce.train(model, tokenizer, make_env, iterations=2, episodes=8, learning_rate=1e-3))
-    assert len(won) == 2 and all(0 <= share <= 1 for share in won)
+    won = list(reinforce.train(model, tokenizer, make_env, iterations=1, episodes=8, learning_rate=1e-3))
+    assert len(won) == 1 and 0 <= won[0] <= 1
     assert any(not torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True)), "some episodes were won"
     sys.modules.pop("reinforce")

@@ -1,9 +1,10 @@
 """Linear layers for inference on a CPU, their weights laid out in memory as oneDNN reads them.
 
-Weights of 4 bits were tried (November 2026, torch 2.13, two cores with AVX-512). The embedded model's lie on a grid of 4 bits, and
-are found again exactly. But PyTorch's kernel for them rounds inputs, scales and results to bfloat16; for float32 it is not
-vectorised, and takes ten times as long as the product in float32. As drafts that the exact weights check, passes in 4 bits wrote
-the text with the fewest repetitions 1.2 times as fast as prompt lookup does, but all texts together 0.9 times as fast.
+Weights of 4 bits were tried (November 2026, torch 2.13, two cores with AVX-512). The embedded model's lie on a grid of 4 bits (its
+head of 8), and the matrix that was tried was found again exactly. But PyTorch's kernel for them rounds inputs, scales and results
+to bfloat16; for float32 it is not vectorised, and takes ten times as long as the product in float32. As drafts that the exact
+weights check, passes in 4 bits wrote the text with the fewest repetitions 1.2 times as fast as prompt lookup does, but all texts
+together 0.9 times as fast.
 """
 
 from __future__ import annotations
