@@ -155,7 +155,9 @@ class Player:
 
     def choices(self, together: int) -> tuple[int, float]:
         """Score the candidates of every decision."""
-        return sum(map(len, self.plays)), inference.choose(self.backend(), self.plays, together)[0]
+        decisions = sum(map(len, self.plays))
+        measured = inference.choose([self.backend()], self.plays, together, lambda request: None, decisions)  # beside nothing
+        return decisions, decisions * measured.ours[0]
 
     def plain_words(self) -> tuple[int, float]:
         """Generate one answer after the other."""

@@ -168,6 +168,8 @@ def test_what_bfloat16_changes_is_told_as_it_was_measured():
     differences = json.loads((DOCS.parent / "benchmarks" / "results" / "precision.json").read_text())["differences"]
     total = {name: sum(each[name] for each in differences) for name in ("prompts", "others", "sum", "probabilities")}
     text = " ".join((DOCS / "models.md").read_text("utf-8").split())
-    assert f"On {total['prompts']} recorded prompts" in text and f"{total['others'] / total['prompts']:.1%} of the decisions" in text
+    assert (
+        f"On {total['prompts']} recorded prompts" in text and f"{total['others'] / total['prompts']:.1%} of the decisions" in text
+    )
     assert f"by {total['sum'] / total['probabilities']:.5f} on average" in text
     assert f"by {max(each['largest'] for each in differences):.3f} at most" in text
