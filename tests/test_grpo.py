@@ -61,7 +61,7 @@ def test_advantages_compare_episodes_of_one_level_alone(played):
 
 def test_the_losses_are_those_of_plain_passes_and_the_ratio_is_1_at_first(played):
     config, actor, trajectories = played
-    batch = make_batch(config, actor, trajectories)
+    batch = make_batch(config, actor, trajectories, group_advantages(trajectories, scale=True))
     sums = policy_losses(config, actor, batch, [segment for episode in batch.segments for segment in episode])
     assert float(sums["old_kl"]) == pytest.approx(0, abs=1e-3) and float(sums["clipped"]) == 0
     assert float(sums["policy_loss"].detach()) == pytest.approx(-float(batch.advantages.sum()), abs=1e-3)

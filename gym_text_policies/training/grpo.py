@@ -135,15 +135,13 @@ class Batch:
     """Of that candidate: its episode's."""
 
 
-def make_batch(config: GRPOConfig, actor: Actor, trajectories: Sequence[Trajectory]) -> Batch:
+def make_batch(config: GRPOConfig, actor: Actor, trajectories: Sequence[Trajectory], advantages: Sequence[float]) -> Batch:
     """Return what is learnt from: the episodes whose advantage is not 0; with a weight of kl all of them."""
     import torch
 
     from gym_text_policies.training.sequences import passes, segments_of
 
-    advantages = group_advantages(trajectories, scale=config.scale)
-    regularised = config.kl_weight > 0 or config.kl_target > 0
-    kept = [(one, value) for one, value in zip(trajectories, advantages, strict=True) if value or regularised]
+    kept = [(one, value) for one, value in zip(trajectories, advantages, strict=True) if value or config.has_reference]
     segments = segments_of(one.conversations for one, _ in kept)
     with torch.no_grad():
         groups = passes((segment for episode in segments for segment in episode), config.tokens_per_pass)
@@ -182,8 +180,8 @@ def learn(
     config: GRPOConfig, actor: Actor, optimizer: torch.optim.Optimizer, trajectories: Sequence[Trajectory], state: State
 ) -> dict[str, float]:
     """Learn from an iteration's episodes; return the metrics. Where no level's episodes differ there is nothing to learn."""
-    batch = make_batch(config, actor, trajectories)
     advantages = group_advantages(trajectories, scale=config.scale)
+    batch = make_batch(config, actor, trajectories, advantages)
     levels = {(one.environment, one.episode.seed) for one in trajectories}
     mixed = {(one.environment, one.episode.seed) for one, value in zip(trajectories, advantages, strict=True) if value}
     metrics = {"kl_weight": state.kl_weight, "mixed": len(mixed) / len(levels), "learnt": float(len(batch.actions))}

@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 from gym_text_policies.backends.local.attention import Mask, Segments, packed_attention
-from gym_text_policies.backends.local.tree import depths, paths, spans
+from gym_text_policies.backends.local.tree import depths, padded, paths, spans
 from gym_text_policies.training.sequences import Conversation
 
 _BLOCK = 192
@@ -228,7 +228,7 @@ def pad(conversations: Sequence[Conversation]) -> PaddedRows:
             rows.append([conversation.tree.tokens[node] for node in path])
     size = max(map(len, rows))
     places = [[row * size + column for _, (row, column) in sorted(nodes.items())] for nodes in found]
-    return PaddedRows([row + row[-1:] * (size - len(row)) for row in rows], places)
+    return PaddedRows(padded(rows), places)
 
 
 def _run(

@@ -145,6 +145,11 @@ class OnPolicyConfig(PromptOptions):
         return trained_as(self.asking(self.model, mode="choose"), self.adapter)
 
     @property
+    def has_reference(self) -> bool:
+        """Whether kl counts, so that the model that training began with is run."""
+        return self.kl_weight > 0 or self.kl_target > 0
+
+    @property
     def actor_options(self) -> dict[str, Any]:
         """The settings that `Actor` takes."""
         return {name: getattr(self, name) for name in ("temperature", "precision", "compiled", "device")}
@@ -171,7 +176,7 @@ def reference_log_probs(config: OnPolicyConfig, actor: Actor, groups: Sequence[l
     """
     from gym_text_policies.training.sequences import stack_padded
 
-    if config.kl_weight == 0 and config.kl_target == 0:
+    if not config.has_reference:
         return None
     with actor.reference():
         return stack_padded(gather([actor.evaluate(conversations_of(group)).log_probs.cpu() for group in own_share(groups)]))

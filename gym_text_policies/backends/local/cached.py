@@ -17,7 +17,7 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
 from gym_text_policies.backends.local.prefixes import Branch, Prefix, Prefixes
-from gym_text_policies.backends.local.tree import paths
+from gym_text_policies.backends.local.tree import padded, paths
 
 _BLOCK = 128
 """Tokens that a sequence counts for at least: recurrent layers hold as much for a short one as for a long one."""
@@ -46,19 +46,16 @@ class CachedPrefix(Prefix):
         """Return a copy of the first `size` tokens, with their cache."""
         other = CachedPrefix(copy.deepcopy(self.cache))
         other.tokens, other.read = list(self.tokens), self.read
-        other._cut_to(size)
+        other.cut(size)
         return other
-
-    def cut(self, size: int) -> None:
-        """Forget all but the first `size` tokens, and what was read behind them."""
-        self._cut_to(size)
 
     def keep(self, tokens: Sequence[int]) -> None:
         """Add tokens that were read; what was read behind them is forgotten."""
         super().keep(tokens)
-        self._cut_to(len(self.tokens))
+        self.cut(len(self.tokens))
 
-    def _cut_to(self, size: int) -> None:
+    def cut(self, size: int) -> None:
+        """Forget all but the first `size` tokens, and what was read behind them."""
         if size < self.read:
             self.cache.crop(size - self.read)
         self.tokens, self.read = self.tokens[:size], size
@@ -108,7 +105,7 @@ class CachedPrefixes(Prefixes):
             several.cache.reorder_cache(torch.zeros(len(group), dtype=torch.long, device=self._model.device))
             longest = max(map(len, group))
             tokens = [[branch.tokens[node] for node in line] for line in group]
-            logits = self._run([row + row[-1:] * (longest - len(row)) for row in tokens], several, longest)
+            logits = self._run(padded(tokens), several, longest)
             found |= {node: row for line, rows in zip(group, logits, strict=True) for node, row in zip(line, rows, strict=False)}
         return torch.stack([found[node] for node in wanted])
 

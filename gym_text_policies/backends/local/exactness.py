@@ -23,6 +23,7 @@ from gym_text_policies.backends.local.llama import optimise_for_cpu
 from gym_text_policies.backends.local.packed import PackedPrefixes
 from gym_text_policies.backends.local.pooled import PooledPrefixes
 from gym_text_policies.backends.local.prefixes import Branch, Prefixes
+from gym_text_policies.backends.local.tree import padded
 
 _logger = logging.getLogger(__name__)
 _WAYS: tuple[type[Prefixes], ...] = (PooledPrefixes, PackedPrefixes, CachedPrefixes, RereadPrefixes)
@@ -59,15 +60,11 @@ def exact_prefixes(model: Any, max_tokens: int, *, optimise: bool = False) -> Pr
                 continue
             if way is PooledPrefixes and model.device.type not in _POOLED_ON:
                 continue
-            try:
-                deviation = probe.deviation(way(model, 10_000))
-            except Exception as error:  # any model of transformers, and code that never saw it
-                reasons.append(f"{way.way}: {type(error).__name__}: {error}")
-                continue
-            if deviation <= _tolerance(model):
-                _logger.debug("%s is read in the way %r; deviation %.2g", type(model).__name__, way.way, deviation)
+            reason = probe.fault(way(model, 10_000))
+            if not reason:
+                _logger.debug("%s is read in the way %r", type(model).__name__, way.way)
                 break
-            reasons.append(f"{way.way}: probabilities differ by {deviation:.2g}")
+            reasons.append(f"{way.way}: {reason}")
         else:
             raise UsageError(
                 f"model: expected one whose probabilities can be computed reliably; {type(model).__name__} gives others than its "
@@ -85,8 +82,9 @@ def packs(model: Any) -> bool:
     Raises:
         UsageError: If neither does: training would learn from wrong gradients.
     """
-    if may_be_packed(model) and exact_prefixes(model, 1).way == PackedPrefixes.way:
-        return True
+    with narrow_windows(model):
+        if may_be_packed(model) and not _Probe(model).fault(PackedPrefixes(model, 10_000)):
+            return True
     deviation = _padding_deviation(model)
     if deviation > _tolerance(model):
         raise UsageError(
@@ -150,9 +148,8 @@ def _padding_deviation(model: Any) -> float:
     """Return the mean distance of the probabilities in a row that is padded on the right from those of plain forward passes."""
     draw, size = random.Random(0), model.config.get_text_config().vocab_size
     rows = [[draw.randrange(size // 4, size) for _ in range(length)] for length in (_LENGTH, _LENGTH // 2)]
-    padded = [row + row[-1:] * (_LENGTH - len(row)) for row in rows]
     with narrow_windows(model):
-        found = model(input_ids=torch.tensor(padded, device=model.device), use_cache=False).logits.float().softmax(-1).cpu()
+        found = model(input_ids=torch.tensor(padded(rows), device=model.device), use_cache=False).logits.float().softmax(-1).cpu()
         return max(_distance(own[: len(row)], plain_probabilities(model, row)) for own, row in zip(found, rows, strict=True))
 
 
@@ -174,6 +171,7 @@ class _Probe:
     """
 
     def __init__(self, model: Any) -> None:
+        self._tolerance = _tolerance(model)
         draw, size = random.Random(0), model.config.get_text_config().vocab_size
         words = range(min(100, size // 4), size)
         first, second, third, more = (tuple(draw.choice(words) for _ in range(_LENGTH)) for _ in range(4))
@@ -183,6 +181,14 @@ class _Probe:
         self._lines = [(later, third[:3]), (later + more[:1], third[4:6])]
         pairs = [(prompt, tuple(tokens)) for prompt in self._prompts for tokens in self._candidates] + self._lines
         self._expected = torch.cat([plain_probabilities(model, prompt + tokens)[-1 - len(tokens) :] for prompt, tokens in pairs])
+
+    def fault(self, prefixes: Prefixes) -> str:
+        """Return what is wrong with the probabilities read in this way; empty if nothing is."""
+        try:
+            deviation = self.deviation(prefixes)
+        except Exception as error:  # any model of transformers, and code that never saw it
+            return f"{type(error).__name__}: {error}"
+        return "" if deviation <= self._tolerance else f"probabilities differ by {deviation:.2g}"
 
     def deviation(self, prefixes: Prefixes) -> float:
         """Return the mean distance of the probabilities read in this way from the plain ones; infinite if one is no number."""

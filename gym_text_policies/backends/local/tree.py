@@ -72,3 +72,13 @@ def paths(parents: Sequence[int]) -> list[list[int]]:
                 path.append(parents[path[-1]])
             found.append(path[::-1])
     return found
+
+
+def padded(rows: Sequence[list[int]]) -> list[list[int]]:
+    """Return rows of tokens, filled up on the right with the last token of each.
+
+    >>> padded([[1, 2], [3]])
+    [[1, 2], [3, 3]]
+    """
+    longest = max(map(len, rows))
+    return [row + row[-1:] * (longest - len(row)) for row in rows]
