@@ -143,7 +143,6 @@ def test_a_server_that_cannot_do_what_a_row_needs_ends_the_run_before_anything_i
 
 
 def test_a_provider_without_decisions_is_refused_before_anything_is_played(tmp_path):
-    pytest.importorskip("tensorzero")
     policy = PolicyConfig.of("tensorzero:f", mode="choose", base_url="http://127.0.0.1:9")
     with LocalEngine() as engine, EpisodeStore(tmp_path, {}) as store:
         with pytest.raises(UsageError, match="expected mode 'text' or 'json'"):
