@@ -21,7 +21,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def played(tiny_model):
-    """Return an actor whose adapter changes what it says, an episode that it played, and its plain log-probabilities."""
+    """Return an actor whose adapter changes what it says, an episode of its own, its candidates, and their plain log-probabilities."""
     config = PPOConfig(model=tiny_model, environments=(f"{GOTO}&max_episode_steps=3",), episodes=1, temperature=2.0)
     actor = ActorCritic(tiny_model, temperature=2.0)
     with_random_adapter(actor.model)
@@ -32,7 +32,7 @@ def played(tiny_model):
     for messages, candidates in zip(prompts, trajectory.candidates, strict=False):  # none after the last step
         scores = [plain_log_probs(actor.model, actor.tokenizer, messages, answer).sum() / 2 for answer in candidates]
         plain.append(torch.stack(scores).log_softmax(0))
-    return actor, trajectory, torch.stack(plain)
+    return actor, trajectory.conversations(config, actor), trajectory.candidates, torch.stack(plain)
 
 
 def gradient(actor, log_probs):
@@ -44,30 +44,30 @@ def gradient(actor, log_probs):
 
 @pytest.mark.parametrize(("packs", "most"), [(True, 10_000), (True, 16), (False, 100_000), (False, 16)])
 def test_decisions_have_the_probabilities_and_gradients_of_plain_passes_packed_and_padded(played, packs, most, monkeypatch):
-    actor, trajectory, plain = played
+    actor, conversations, _, plain = played
     monkeypatch.setattr(actor.model, "packs", packs)
     monkeypatch.setattr(layouts, "_BLOCK", most)
     monkeypatch.setattr(layouts, "_PADDED_TOKENS", most)
-    evaluation = actor.evaluate(trajectory.conversations)
+    evaluation = actor.evaluate(conversations)
     torch.testing.assert_close(evaluation.log_probs, plain, atol=1e-4, rtol=1e-4)
     expected = gradient(actor, plain)
     torch.testing.assert_close(gradient(actor, evaluation.log_probs), expected, atol=1e-3 * float(expected.abs().max()), rtol=1e-3)
     monkeypatch.setattr(actor.model, "packs", True)
-    torch.testing.assert_close(evaluation.hidden, actor.evaluate(trajectory.conversations).hidden, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(evaluation.hidden, actor.evaluate(conversations).hidden, atol=1e-4, rtol=1e-4)
     assert not evaluation.hidden.requires_grad, "what the critic learns does not change the actor"
 
 
 def test_play_draws_by_the_probabilities_that_are_learnt(played):
-    _, trajectory, plain = played
-    for candidates, log_probs in zip(trajectory.candidates, plain, strict=True):
+    _, _, drawn, plain = played
+    for candidates, log_probs in zip(drawn, plain, strict=True):
         assert list(candidates.values()) == pytest.approx(log_probs.exp().tolist(), abs=1e-4)
 
 
 def test_the_reference_is_the_model_without_the_new_adapter(played, tiny_model):
-    actor, trajectory, plain = played
+    actor, conversations, _, plain = played
     with torch.no_grad(), actor.reference():
-        reference = actor.evaluate(trajectory.conversations).log_probs
-        untrained = Actor(tiny_model, temperature=2.0).evaluate(trajectory.conversations).log_probs
+        reference = actor.evaluate(conversations).log_probs
+        untrained = Actor(tiny_model, temperature=2.0).evaluate(conversations).log_probs
     torch.testing.assert_close(reference, untrained)
     assert (reference - plain).abs().max() > 1e-3
 

@@ -4,7 +4,6 @@ import json
 import math
 
 import gymnasium as gym
-import numpy as np
 import pytest
 import torch
 from training_data import Corridor, plain_log_probs, with_random_adapter
@@ -49,19 +48,39 @@ def test_episodes_of_a_level_are_drawn_independently_and_levels_follow_each_othe
     assert len({tuple(one.actions) for one in trajectories[:6]}) > 1
 
 
-def test_advantages_compare_episodes_of_one_level_alone(played):
+def test_advantages_compare_episodes_of_one_level_that_still_go_on(played):
     _, _, trajectories = played
-    scaled, plain = (np.array(group_advantages(trajectories, scale=scale)) for scale in (True, False))
-    for level in (slice(0, 6), slice(6, 12)):
-        returns = np.array([one.episode.total_reward for one in trajectories[level]])
-        assert plain[level] == pytest.approx(returns - returns.mean())
-        assert scaled[level] == pytest.approx((returns - returns.mean()) / (returns.std() or 1))
-    assert np.abs(scaled).max() > 0, "some are won and some are not"
+    advantages = group_advantages(trajectories)
+    for level in (range(6), range(6, 12)):
+        for step in range(max(len(advantages[place]) for place in level)):
+            still = [place for place in level if trajectories[place].episode.length > step]
+            returns = [trajectories[place].episode.total_reward for place in still]
+            expected = [value - sum(returns) / len(returns) for value in returns]
+            assert [advantages[place][step] for place in still] == pytest.approx(expected, abs=1e-6)
+    assert [len(own) for own in advantages] == [one.episode.length for one in trajectories]
+    assert any(own.any() for own in advantages), "some are won and some are not"
+
+
+def test_decisions_that_teach_nothing_are_not_read(played):
+    config, actor, trajectories = played
+    advantages = group_advantages(trajectories)
+    batch = make_batch(config, actor, trajectories, advantages)
+    taken = [
+        (one.actions[t], one.probabilities[t], own[t])
+        for one, own in zip(trajectories, advantages, strict=True)
+        for t in range(len(own))
+        if own[t]
+    ]
+    assert len(taken) < sum(map(len, advantages)), "an episode that alone goes on to the end is compared with none"
+    found = zip(batch.actions.tolist(), batch.old_log_probs.exp().tolist(), batch.advantages.tolist(), strict=True)
+    assert [value for row in found for value in row] == pytest.approx([value for row in taken for value in row], abs=1e-6)
+    read = [segment for episode in batch.segments for segment in episode]
+    assert sum(len(segment.rows) for segment in read) == len(taken) == sum(len(s.conversation.decisions) for s in read)
 
 
 def test_the_losses_are_those_of_plain_passes_and_the_ratio_is_1_at_first(played):
     config, actor, trajectories = played
-    batch = make_batch(config, actor, trajectories, group_advantages(trajectories, scale=True))
+    batch = make_batch(config, actor, trajectories, group_advantages(trajectories))
     sums = policy_losses(config, actor, batch, [segment for episode in batch.segments for segment in episode])
     assert float(sums["old_kl"]) == pytest.approx(0, abs=1e-3) and float(sums["clipped"]) == 0
     assert float(sums["policy_loss"].detach()) == pytest.approx(-float(batch.advantages.sum()), abs=1e-3)
@@ -69,9 +88,9 @@ def test_the_losses_are_those_of_plain_passes_and_the_ratio_is_1_at_first(played
     with_random_adapter(actor.model)
     sums = policy_losses(config, actor, batch, [segment for episode in batch.segments for segment in episode])
     loss, prompt = 0.0, training_prompt(config.prompting)
-    for one, advantage in zip(trajectories, group_advantages(trajectories, scale=True), strict=True):
+    for one, own in zip(trajectories, group_advantages(trajectories), strict=True):
         prompts = prompts_of(one.episode, Corridor().text_spec, config.prompting, prompt)
-        for messages, candidates, taken in zip(prompts, one.candidates, one.actions, strict=False):
+        for messages, candidates, taken, advantage in zip(prompts, one.candidates, one.actions, own, strict=False):
             scores = [plain_log_probs(actor.model, actor.tokenizer, messages, answer).sum().detach() / 5 for answer in candidates]
             ratio = float(torch.stack(scores).softmax(0)[taken]) / list(candidates.values())[taken]
             loss -= min(ratio * advantage, max(0.99, min(1.02, ratio)) * advantage)

@@ -80,16 +80,6 @@ def test_segments_go_into_passes_in_their_order_and_none_is_left_out():
     assert [[segment.conversation.size for segment in group] for group in groups] == [[3, 4], [9], [2, 1]]
 
 
-def test_the_stem_is_the_unbranched_prefix():
-    conversation = Conversation()
-    assert conversation.stem == 0
-    end = conversation.tree.grow(-1, [1, 2, 3])[-1]
-    assert conversation.stem == 3
-    for answer in ([4, 5], [6]):
-        conversation.tree.grow(end, answer)
-    assert conversation.stem == 3
-
-
 def test_rows_of_unequal_width_are_padded():
     padded = stack_padded([torch.zeros(1, 1), torch.ones(2, 3)], 7.0)
     assert padded.tolist() == [[0, 7, 7], [1, 1, 1], [1, 1, 1]]

@@ -51,13 +51,14 @@ def test_it_plays_with_names_exchanged(tiny_model, tmp_path):
 
 
 def test_a_truncated_episode_ends_with_its_last_observation(tiny_model, tmp_path):
-    learner = ActorCritic(tiny_model)
-    trajectories = play(settings(tiny_model, tmp_path), learner, State())
+    config, learner = settings(tiny_model, tmp_path), ActorCritic(tiny_model)
+    trajectories = play(config, learner, State())
     assert any(trajectory.truncated for trajectory in trajectories)
-    for trajectory in trajectories:
-        decisions = [decision for conversation in trajectory.conversations for decision in conversation.decisions]
+    conversations = [trajectory.conversations(config, learner) for trajectory in trajectories]
+    for trajectory, own in zip(trajectories, conversations, strict=True):
+        decisions = [decision for conversation in own for decision in conversation.decisions]
         assert len(decisions) == len(trajectory.actions) + trajectory.truncated
-    ends = learner.evaluate([conversation for trajectory in trajectories for conversation in trajectory.conversations]).last_hidden
+    ends = learner.evaluate([conversation for own in conversations for conversation in own]).last_hidden
     assert len(ends) == sum(trajectory.truncated for trajectory in trajectories)
 
 

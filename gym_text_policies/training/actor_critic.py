@@ -84,7 +84,7 @@ class Actor:
         set_precision(self.model, precision)
         if compiled:
             compile_layers(self.model)
-        self._autocasts = precision == "bfloat16"
+        self._precision: Precision = precision
         self.model.eval()  # no dropout: the probabilities are those of play
 
     @property
@@ -99,7 +99,7 @@ class Actor:
 
     def player(self) -> TransformersBackend:
         """Return a backend that plays as the model does now."""
-        return player_of(self.model, self.tokenizer)
+        return player_of(self.model, self.tokenizer, self._precision)
 
     @contextlib.contextmanager
     def reference(self) -> Iterator[None]:
@@ -129,7 +129,7 @@ class Actor:
                 (prompt_ends if decision.answers else episode_ends).append(places[decision.prompt_end])
         predicting = sorted({place for place, _, _ in tokens})
         index = {place: number for number, place in enumerate(predicting)}
-        with torch.autocast(self.model.device.type, torch.bfloat16, enabled=self._autocasts):
+        with torch.autocast(self.model.device.type, torch.bfloat16, enabled=self._precision == "bfloat16"):
             log_probs, hidden = rows.read(
                 self.model, predicting, [*prompt_ends, *episode_ends]
             )  # (predicting, vocabulary), (…, width)

@@ -166,7 +166,7 @@ def make_batch(
 
     from gym_text_policies.training.sequences import passes, segments_of, stack_padded
 
-    segments = segments_of(trajectory.conversations for trajectory in trajectories)
+    segments = segments_of(trajectory.conversations(config, actor) for trajectory in trajectories)
     groups = passes((segment for episode in segments for segment in episode), config.tokens_per_pass)
     with torch.no_grad():
         found = gather([actor.evaluate(conversations_of(group)).log_probs.cpu() for group in own_share(groups)])

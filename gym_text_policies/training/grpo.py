@@ -36,7 +36,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gym_text.errors import UsageError, check_bool, check_int, import_extra
+import numpy as np
+
+from gym_text.errors import UsageError, check_int, import_extra
 from gym_text_policies.training.checkpoints import State
 from gym_text_policies.training.on_policy import (
     FREE,
@@ -82,13 +84,10 @@ class GRPOConfig(OnPolicyConfig):
     """The ratio of new to old probability counts down to 1 - clip."""
     clip_high: float = 0.28
     """And up to 1 + clip_high."""
-    scale: bool = True
-    """Divide a level's advantages by the standard deviation of its returns; else a level counts by how much its episodes differ."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_int("group_size", self.group_size, 2, 1_000_000)
-        check_bool("scale", self.scale)
         self.check_positive("clip", "clip_high")
         if self.episodes % self.group_size:
             raise UsageError(f"episodes: expected a multiple of group_size={self.group_size}; got {self.episodes}.")
@@ -135,55 +134,58 @@ class Batch:
     """Of that candidate: its episode's."""
 
 
-def make_batch(config: GRPOConfig, actor: Actor, trajectories: Sequence[Trajectory], advantages: Sequence[float]) -> Batch:
-    """Return what is learnt from: the episodes whose advantage is not 0; with a weight of kl all of them."""
+def make_batch(config: GRPOConfig, actor: Actor, trajectories: Sequence[Trajectory], advantages: Sequence[np.ndarray]) -> Batch:
+    """Return what is learnt from: the decisions whose advantage is not 0; with a weight of kl all of them."""
     import torch
 
     from gym_text_policies.training.sequences import passes, segments_of
 
-    kept = [(one, value) for one, value in zip(trajectories, advantages, strict=True) if value or config.has_reference]
-    segments = segments_of(one.conversations for one, _ in kept)
+    learnt = [[bool(value) or config.has_reference for value in own] for own in advantages]
+    kept = [(one, own) for one, own in zip(trajectories, learnt, strict=True) if any(own)]
+    segments = segments_of(one.conversations(config, actor, own) for one, own in kept)
     with torch.no_grad():
         groups = passes((segment for episode in segments for segment in episode), config.tokens_per_pass)
         reference = reference_log_probs(config, actor, groups)  # (B, A)
-    return Batch(
-        segments,
-        torch.tensor([probability for one, _ in kept for probability in one.probabilities]).log(),
-        reference,
-        torch.tensor([action for one, _ in kept for action in one.actions]),
-        torch.tensor([value for one, value in kept for _ in one.actions]),
-    )
+    mask = torch.tensor([value for own in learnt for value in own])
+    probabilities = torch.tensor([value for one in trajectories for value in one.probabilities])[mask]
+    actions = torch.tensor([value for one in trajectories for value in one.actions])[mask]
+    return Batch(segments, probabilities.log(), reference, actions, torch.from_numpy(np.concatenate(advantages)).float()[mask])
 
 
-def group_advantages(trajectories: Sequence[Trajectory], *, scale: bool) -> list[float]:
-    """Return each episode's advantage: its return minus the mean of its level's.
+def group_advantages(trajectories: Sequence[Trajectory]) -> list[np.ndarray]:
+    """Return the advantage of each episode's decisions: its return minus the mean of those of its level that still went on then.
+
+    An episode that is over has no part in what is good after its end. So the advantages of each step of a level sum to 0, also
+    where lost episodes are the longest, and they are 0 from where on only lost ones go on.
 
     Args:
         trajectories: The episodes, those of a level in any order. A level is an environment and a seed.
-        scale: Whether to divide by the standard deviation of the level's returns.
-    """
-    import numpy as np
 
-    levels: dict[tuple[str, int], list[float]] = {}
-    for one in trajectories:
-        levels.setdefault((one.environment, one.episode.seed), []).append(one.episode.total_reward)
-    advantages = []
-    for one in trajectories:
-        returns = levels[one.environment, one.episode.seed]
-        spread = float(np.std(returns)) if scale else 1.0
-        differs = max(returns) - min(returns) > 1e-6
-        advantages.append((one.episode.total_reward - float(np.mean(returns))) / spread if differs else 0.0)
-    return advantages
+    Returns:
+        Arrays of shape (length of the episode,).
+    """
+    levels: dict[tuple[str, int], list[int]] = {}
+    for place, one in enumerate(trajectories):
+        levels.setdefault((one.environment, one.episode.seed), []).append(place)
+    advantages: dict[int, np.ndarray] = {}
+    for places in levels.values():
+        returns = np.array([trajectories[place].episode.total_reward for place in places])[:, None]  # (n, 1)
+        lengths = np.array([trajectories[place].episode.length for place in places])[:, None]  # (n, 1)
+        plays = np.arange(lengths.max()) < lengths  # (n, longest)
+        differences = returns - (returns * plays).sum(0) / plays.sum(0)  # (n, longest)
+        differences[np.abs(differences) < 1e-6] = 0.0
+        advantages |= {place: own[: len(trajectories[place].actions)] for place, own in zip(places, differences, strict=True)}
+    return [advantages[place] for place in range(len(trajectories))]
 
 
 def learn(
     config: GRPOConfig, actor: Actor, optimizer: torch.optim.Optimizer, trajectories: Sequence[Trajectory], state: State
 ) -> dict[str, float]:
     """Learn from an iteration's episodes; return the metrics. Where no level's episodes differ there is nothing to learn."""
-    advantages = group_advantages(trajectories, scale=config.scale)
+    advantages = group_advantages(trajectories)
     batch = make_batch(config, actor, trajectories, advantages)
     levels = {(one.environment, one.episode.seed) for one in trajectories}
-    mixed = {(one.environment, one.episode.seed) for one, value in zip(trajectories, advantages, strict=True) if value}
+    mixed = {(one.environment, one.episode.seed) for one, own in zip(trajectories, advantages, strict=True) if own.any()}
     metrics = {"kl_weight": state.kl_weight, "mixed": len(mixed) / len(levels), "learnt": float(len(batch.actions))}
     if not batch.segments:
         return metrics

@@ -8,17 +8,17 @@ its own, and the rest of the row is filled up: no token of a causal model sees w
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 from gym_text_policies.backends.local.attention import Mask, Segments, packed_attention
-from gym_text_policies.backends.local.tree import depths, padded, paths, spans
+from gym_text_policies.backends.local.tree import Tree, depths, padded, paths, spans
 from gym_text_policies.training.sequences import Conversation
 
 _BLOCK = 192
@@ -91,7 +91,7 @@ class PackedRow:
                 position_ids=torch.tensor([self.positions], device=device),
                 use_cache=False,
                 logits_to_keep=torch.tensor(list(predicting), device=device),
-                segments=Segments(self.blocks),
+                segments=_Blocks(self.blocks),
                 output_hidden_states=bool(hidden),
             )
         states = output.hidden_states[-1][0][list(hidden)].float() if hidden else torch.empty(0, device=device)
@@ -99,39 +99,24 @@ class PackedRow:
 
 
 def pack(model: Any, conversations: Sequence[Conversation]) -> PackedRow:
-    """Lay conversations into one row; their common beginning stands there once."""
-    shared = _shared_prefix(conversations)
-    prefix = conversations[0].tree.tokens[:shared]
-    stem = _blocks(model, range(-1, shared - 1))
-    row = PackedRow(list(prefix), list(range(shared)), list(stem), [])
-    for conversation in conversations:
-        start = len(row.tokens)
-        parents = [parent - shared for parent in conversation.tree.parents[shared:]]
-        row.tokens.extend(conversation.tree.tokens[shared:])
-        row.positions.extend(depths(parents, shared))
-        row.blocks.extend(_blocks(model, parents, stem))
-        row.places.append([*range(shared), *range(start, len(row.tokens))])
-    return row
+    """Lay conversations into one row; what they have in common, from their first token on, stands there once."""
+    tree = Tree()
+    places = [tree.graft(conversation.tree) for conversation in conversations]
+    return PackedRow(tree.tokens, depths(tree.parents, 0), _blocks(model, tree.parents), places)
 
 
-def _blocks(model: Any, parents: Sequence[int], stem: Sequence[_Block] = ()) -> list[_Block]:
-    """Split a tree that follows a stem into blocks; nodes that no node of a block attends to are left out, not masked."""
-    known = sum(block.size for block in stem)
-    positions = depths(parents, known)
+def _blocks(model: Any, parents: Sequence[int]) -> list[_Block]:
+    """Split a row, a tree, into blocks; nodes that no node of a block attends to are left out, not masked."""
+    positions = depths(parents, 0)
     tree = torch.tensor([positions, *spans(parents)], device=model.device)  # (3, nodes)
     blocks: list[_Block] = []
-    last = stem[-1] if stem else None
     size = _BLOCK if model.device.type == "cpu" else _GPU_BLOCK
     for start in range(0, len(parents), size):
         stop = min(start + size, len(parents))
         needed = [*sorted(_followed(parents, range(start, stop))), *range(start, stop)]  # answers of earlier decisions are not
-        columns, own = None, tree[:, :stop]
-        if len(needed) < stop:
-            columns = torch.tensor([*range(known), *(known + node for node in needed)], device=model.device)
-            own = tree.index_select(1, columns[known:] - known)
-        mask = Mask(known, own, stop - start, 1 + max(positions[start:stop]), model.dtype)
-        last = _Block(stop - start, mask, last, columns)
-        blocks.append(last)
+        columns = torch.tensor(needed, device=model.device)
+        mask = Mask(0, tree.index_select(1, columns), stop - start, 1 + max(positions[start:stop]), model.dtype)
+        blocks.append(_Block(stop - start, mask, columns))
     return blocks
 
 
@@ -146,34 +131,24 @@ def _followed(parents: Sequence[int], nodes: range) -> set[int]:
     return found
 
 
-def _shared_prefix(conversations: Sequence[Conversation]) -> int:
-    """Return how many first tokens all conversations have in common, without the last token of any prompt."""
-    if len(conversations) < 2:
-        return 0
-    stems = [conversation.tree.tokens[: conversation.stem] for conversation in conversations]
-    limit = min(min(len(stem) for stem in stems), *(conversation.decisions[0].prompt_end for conversation in conversations))
-    return next((i for i in range(limit) if len({stem[i] for stem in stems}) > 1), limit)
-
-
-@dataclass
-class _Block:
-    """Nodes that follow each other in a packed row; they attend to nodes of their stem and to each other."""
+class _Block(NamedTuple):
+    """Nodes that follow each other in a packed row."""
 
     size: int
     mask: Mask
-    stem: _Block | None = None
-    """The block that it continues."""
-    columns: torch.Tensor | None = None
-    """Which of the nodes before its end it attends to; None: all."""
-    _states: tuple[torch.Tensor, torch.Tensor] | None = field(default=None, init=False, repr=False, compare=False)
+    columns: torch.Tensor
+    """The nodes of the row that the mask has columns for: its own, and those before it that they follow."""
 
-    def extend(self, layer: int, layers: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the visible keys and values: the stem's, then its own. The stem runs first."""
-        stem = self.stem._states if self.stem else None
-        self._states = (torch.cat([stem[0], keys], dim=1), torch.cat([stem[1], values], dim=1)) if stem else (keys, values)
-        if self.columns is None:
-            return self._states
-        return self._states[0].index_select(1, self.columns), self._states[1].index_select(1, self.columns)
+
+class _Blocks(Segments):
+    """The blocks of a packed row: all keys of the row are there at once."""
+
+    def visible(
+        self, layer: int, num_layers: int, keys: torch.Tensor, values: torch.Tensor
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Yield the keys and values of each block's columns."""
+        for block in self.all:
+            yield keys.index_select(1, block.columns), values.index_select(1, block.columns)
 
 
 # ---------------------------------------------------------------- padded

@@ -151,16 +151,25 @@ def compile_layers(model: Any) -> None:
         layer.compile(dynamic=True)
 
 
-def player_of(model: Any, tokenizer: Any) -> TransformersBackend:
+def player_of(model: Any, tokenizer: Any, precision: str = "float32") -> TransformersBackend:
     """Return a backend that plays as a model with an adapter does now: a copy with the adapter merged, laid out for play.
 
     A model in 4 bits is not copied.
+
+    Args:
+        model: The model.
+        tokenizer: Its tokenizer.
+        precision: ``float32`` or ``bfloat16``: of the copy, after the adapter was merged in float32.
     """
     from gym_text_policies.backends.local.transformers import TransformersBackend
 
+    torch = import_extra("torch", "train")
     if _is_quantised(model):
         return TransformersBackend(model, tokenizer, "learner")
-    return TransformersBackend(copy.deepcopy(model).float().merge_and_unload(), tokenizer, "learner", optimise=True)
+    player = copy.deepcopy(model).float().merge_and_unload()
+    for parameter in player.parameters():  # and not the buffers, such as those of positions
+        parameter.data = parameter.data.to(getattr(torch, precision))
+    return TransformersBackend(player, tokenizer, "learner", optimise=True)
 
 
 def load_weights(model: Any, folder: str | Path, name: str = "default") -> None:

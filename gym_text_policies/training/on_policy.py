@@ -233,7 +233,8 @@ def update_policy(
         norms: list[float] = []
         order = torch.randperm(len(segments), generator=generator).tolist()
         for start in range(0, len(order), config.episodes_per_step):
-            minibatch = [segment for episode in order[start : start + config.episodes_per_step] for segment in segments[episode]]
+            drawn = sorted(order[start : start + config.episodes_per_step])  # those of a level together: they begin alike
+            minibatch = [segment for episode in drawn for segment in segments[episode]]
             decisions = sum(len(segment.rows) for segment in minibatch)
             for group in own_share(passes(minibatch, config.tokens_per_pass)):
                 found = losses(group)

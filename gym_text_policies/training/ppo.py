@@ -150,7 +150,7 @@ def make_batch(config: PPOConfig, agent: ActorCritic, trajectories: Sequence[Tra
 
     from gym_text_policies.training.sequences import passes, segments_of, stack_padded
 
-    segments = segments_of(trajectory.conversations for trajectory in trajectories)
+    segments = segments_of(trajectory.conversations(config, agent) for trajectory in trajectories)
     groups = passes((segment for episode in segments for segment in episode), config.tokens_per_pass)
     with torch.no_grad():
         found = gather([agent.evaluate(conversations_of(group)).cpu() for group in own_share(groups)])

@@ -76,12 +76,6 @@ class Conversation:
         """Number of tokens that do not belong to the first prompt."""
         return self.size - self.decisions[0].prompt_end - 1 if self.decisions else 0
 
-    @property
-    def stem(self) -> int:
-        """Length of the unbranched prefix, in tokens."""
-        branches = [parent for node, parent in enumerate(self.tree.parents) if parent != node - 1]
-        return min(branches, default=self.size - 1) + 1
-
 
 class Segment(NamedTuple):
     """Decisions of one episode that are read together."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gym_text import TextSpec
 from gym_text.errors import UsageError
@@ -12,7 +13,7 @@ from gym_text_policies.load import load_policy
 from gym_text_policies.policies.llm import tempered
 from gym_text_policies.policy import text_spec
 from gym_text_policies.prompts import Prompt
-from gym_text_policies.records import Decision, Episode
+from gym_text_policies.records import Decision, Episode, Message
 from gym_text_policies.rollout import rollout
 from gym_text_policies.training.checkpoints import State
 from gym_text_policies.training.on_policy import OnPolicyConfig, part_of_iteration
@@ -33,13 +34,11 @@ class Trajectory:
     episode: Episode
     candidates: tuple[dict[str, float], ...]
     """Candidates of each decision, the chosen action among them, with the probabilities by which play drew them."""
-    conversations: tuple[Conversation, ...]
-    """The decisions with their candidates; after a truncated episode also its last observation, without candidates."""
+    prompts: tuple[tuple[Message, ...], ...]
+    """Of each decision, and of the last observation."""
 
     @classmethod
-    def of(
-        cls, config: OnPolicyConfig, environment: str, episode: Episode, spec: TextSpec, prompt: Prompt, tokenizer: Any
-    ) -> Trajectory:
+    def of(cls, config: OnPolicyConfig, environment: str, episode: Episode, spec: TextSpec, prompt: Prompt) -> Trajectory:
         """Return an episode that the model played in ``choose``.
 
         Args:
@@ -48,20 +47,36 @@ class Trajectory:
             episode: What was played.
             spec: Of its environment.
             prompt: The renderer.
-            tokenizer: The model's.
+        """
+        candidates = tuple(candidates_of(config, step.decision) for step in episode.steps)
+        return cls(environment, episode, candidates, tuple(prompts_of(episode, spec, config.prompting, prompt)))
+
+    def conversations(self, config: OnPolicyConfig, actor: Actor, learnt: Sequence[bool] = ()) -> list[Conversation]:
+        """Return the decisions with their candidates; after a truncated episode also its last observation, without candidates.
+
+        Args:
+            config: Of the run.
+            actor: The model.
+            learnt: Which decisions; empty: all, and the last observation.
+
+        Raises:
+            UsageError: If the episode is longer than the model's window.
         """
         from gym_text_policies.training.sequences import Conversation
 
         conversations = [Conversation()]
-        candidates = [candidates_of(config, step.decision) for step in episode.steps]
-        for place, messages in enumerate(prompts_of(episode, spec, config.prompting, prompt)):
-            if place < episode.length:
+        for place, messages in enumerate(self.prompts):
+            if learnt and not (place < len(learnt) and learnt[place]):
+                continue
+            if place < self.episode.length:
                 if conversations[-1].size_after_first_prompt > config.tokens_per_pass:
                     conversations.append(Conversation())
-                conversations[-1].add(tokenizer, messages, list(candidates[place]))
-            elif not episode.steps[-1].terminated:
-                conversations[-1].add(tokenizer, messages, ())
-        return cls(environment, episode, tuple(candidates), tuple(conversations))
+                conversations[-1].add(actor.tokenizer, messages, list(self.candidates[place]))
+            elif self.truncated:
+                conversations[-1].add(actor.tokenizer, messages, ())
+        for conversation in conversations:
+            conversation.check_window(actor.window)
+        return conversations
 
     @property
     def actions(self) -> list[int]:
@@ -106,7 +121,7 @@ def play(config: OnPolicyConfig, actor: Actor, state: State, group_size: int = 1
         group_size: Episodes of each level, drawn independently.
 
     Raises:
-        UsageError: If every episode ended in an error, or one is longer than the model's window.
+        UsageError: If every episode ended in an error.
     """
     prompt, player = training_prompt(config.prompting), actor.player()
     options = dataclasses.replace(config.prompting, temperature=config.temperature).given
@@ -125,13 +140,10 @@ def play(config: OnPolicyConfig, actor: Actor, state: State, group_size: int = 1
                 own += [episode] if episode.error is None else []
         played = gather(own)
         for episode in sorted(played, key=lambda episode: episode.seed):
-            trajectories.append(Trajectory.of(config, name, episode, text_spec(env), prompt, actor.tokenizer))
+            trajectories.append(Trajectory.of(config, name, episode, text_spec(env), prompt))
         env.close()
     bar.close()
     if not trajectories:
         raise UsageError(f"environments: expected episodes that can be played; all {config.episodes} ended in an error.")
     state.seed += -(-config.episodes // group_size // len(config.environments))
-    for trajectory in trajectories:
-        for conversation in trajectory.conversations:
-            conversation.check_window(actor.window)
     return trajectories

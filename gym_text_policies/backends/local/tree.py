@@ -28,6 +28,13 @@ class Tree:
             nodes.append(node)
         return nodes
 
+    def graft(self, other: Tree) -> list[int]:
+        """Add all tokens of another tree; return the node of each. What both have in common is in it once."""
+        nodes: list[int] = []
+        for token, parent in zip(other.tokens, other.parents, strict=True):
+            nodes += self.grow(-1 if parent < 0 else nodes[parent], [token])
+        return nodes
+
 
 def depths(parents: Sequence[int], known: int) -> list[int]:
     """Return the position of each node of a tree that follows `known` tokens."""
