@@ -1,8 +1,11 @@
-"""Supervised actions per second: whole episodes packed into one row, compared with one full prompt for each step.
+"""How many decisions are learnt a second: whole episodes packed into one row, compared with a pass for each decision.
 
-The ways take turns, so that a machine whose speed drifts does not favour one of them.
+``--part supervised``: the expert's actions, beside one full prompt for each step. ``--part reward``: GRPO's step on episodes that a
+model has played, beside a forward and a backward pass for each decision with its candidates. The ways take turns, so that a machine
+whose speed drifts does not favour one of them.
 
 python benchmarks/training.py --environment CookingWorldText-v0 --episodes 8
+python benchmarks/training.py --part reward --environment "BabyAIText-v0?task=putnext" --episodes 16 --name training_reward
 """
 
 from __future__ import annotations
@@ -13,19 +16,25 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from gym_text_policies.backends.local.tokens import prompt_tokens, text_tokens
+from gym_text_policies.backends.local.tree import padded
 from gym_text_policies.store import write_atomically
+from gym_text_policies.training.actor_critic import Actor
+from gym_text_policies.training.checkpoints import State
 from gym_text_policies.training.collect import CollectConfig, collect
+from gym_text_policies.training.grpo import GRPOConfig, group_advantages, make_batch, policy_losses
 from gym_text_policies.training.layouts import answer_losses
 from gym_text_policies.training.lora import add_lora, compile_layers, environment_record, load_base, set_precision
 from gym_text_policies.training.rows import Row
-from gym_text_policies.training.sequences import Conversation
+from gym_text_policies.training.sequences import Conversation, passes
+from gym_text_policies.training.trajectories import Trajectory, play
 
 RESULTS = Path(__file__).parent / "results"
 RECIPE = "one prompt for each step"
@@ -71,37 +80,99 @@ def _learner(precision: str) -> tuple[Any, Any]:
     return model, tokenizer
 
 
-def main() -> None:
-    """Measure both on the same data and model, and write the result."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--environment", default="CookingWorldText-v0")
-    parser.add_argument("--episodes", type=int, default=8, help="gold episodes learnt from")
-    parser.add_argument("--rows-per-pass", type=int, default=2)
-    parser.add_argument("--stride", type=int, default=3, help="the recipe is timed on every n-th step only")
-    parser.add_argument("--name", default="training", help="name of the result files")
-    arguments = parser.parse_args()
+Way = Callable[[Any], int]
+"""Learns a batch, and returns how many decisions it has learnt."""
+
+
+def supervised(arguments: argparse.Namespace) -> tuple[str, dict[str, Way], list[Any]]:
+    """Return the name of the slow way, all ways to learn gold episodes, and the batches."""
     with tempfile.TemporaryDirectory() as folder:
         rows = collect(CollectConfig(f"{folder}/data", (arguments.environment,), (str(arguments.episodes),)))
     learners = {precision: _learner(precision) for precision in ("float32", "bfloat16")}
     steps = range(1, max(row.decisions for row in rows), arguments.stride)
     batches = [rows[start : start + arguments.rows_per_pass] for start in range(0, len(rows), arguments.rows_per_pass)]
-    ways = {
+    ways: dict[str, Way] = {
         RECIPE: lambda batch: one_by_one(*learners["float32"], batch[:1], steps),
         "packed": lambda batch: packed(*learners["float32"], batch),
         "packed, bfloat16, compiled": lambda batch: packed(*learners["bfloat16"], batch),
     }
-    timed = {name: {"actions": 0, "seconds": 0.0, "cpu_seconds": 0.0} for name in ways}
+    return RECIPE, ways, batches
+
+
+def reward(arguments: argparse.Namespace) -> tuple[str, dict[str, Way], list[Any]]:
+    """Return the name of the slow way, all ways to learn from a model's own episodes, and the batches: the episodes of a level."""
+    config = GRPOConfig(
+        environments=(arguments.environment,), adapter=arguments.adapter, episodes=arguments.episodes, group_size=8, batch=8
+    )
+    actors = {
+        "packed": Actor(config.model, config.adapter),
+        "packed, bfloat16": Actor(config.model, config.adapter, precision="bfloat16"),
+        "packed, bfloat16, compiled": Actor(config.model, config.adapter, precision="bfloat16", compiled=True),
+    }
+    trajectories = play(config, actors["packed"], State(), config.group_size)
+    levels = [trajectories[start : start + config.group_size] for start in range(0, len(trajectories), config.group_size)]
+    made = {id(level): [own + 0.5 for own in group_advantages(level)] for level in levels}  # + 0.5: all decisions are read
+    slow = "a pass for each decision"
+
+    def way(actor: Actor) -> Way:
+        def learn(level: list[Trajectory]) -> int:
+            batch = make_batch(config, actor, level, made[id(level)])
+            for group in passes((segment for episode in batch.segments for segment in episode), config.tokens_per_pass):
+                policy_losses(config, actor, batch, group)["policy_loss"].backward()  # type: ignore[no-untyped-call]
+            return len(batch.actions)
+
+        return learn
+
+    ways: dict[str, Way] = {slow: lambda level: decisions_one_by_one(actors["packed"], level, made[id(level)], arguments.stride)}
+    return slow, ways | {name: way(actor) for name, actor in actors.items()}, levels
+
+
+def decisions_one_by_one(actor: Actor, level: list[Trajectory], advantages: list[np.ndarray], stride: int) -> int:
+    """Do the same as GRPO's step, by a pass over the prompt with each candidate as a row of its own, for one decision at a time."""
+    decisions = [
+        (one.prompts[place], list(one.candidates[place]), one.actions[place], one.probabilities[place], own[place])
+        for one, own in zip(level, advantages, strict=True)
+        for place in range(one.episode.length)
+    ][::stride]
+    end = actor.tokenizer.eos_token_id
+    for messages, candidates, action, probability, advantage in decisions:
+        prompt = prompt_tokens(actor.tokenizer, messages)
+        answers = [[*text_tokens(actor.tokenizer, name), end] for name in candidates]
+        rows = torch.tensor(padded([prompt + answer for answer in answers]))
+        log_probs = actor.model(input_ids=rows).logits[:, len(prompt) - 1 : -1].log_softmax(-1)
+        scores = torch.stack([log_probs[i, range(len(own)), own].sum() for i, own in enumerate(answers)])
+        ratio = (scores.log_softmax(0)[action] - float(np.log(probability))).exp()
+        (-torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.28) * advantage)).backward()
+    return len(decisions)
+
+
+PARTS = {"supervised": supervised, "reward": reward}
+
+
+def main() -> None:
+    """Measure all ways on the same data and model, and write the result."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--part", choices=PARTS, default="supervised")
+    parser.add_argument("--environment", default="CookingWorldText-v0")
+    parser.add_argument("--episodes", type=int, default=8, help="episodes learnt from")
+    parser.add_argument("--adapter", default="adapters/babyai-sft", help="who plays them, by reward")
+    parser.add_argument("--rows-per-pass", type=int, default=2)
+    parser.add_argument("--stride", type=int, default=3, help="the slow way is timed on every n-th decision only")
+    parser.add_argument("--name", default="training", help="name of the result files")
+    arguments = parser.parse_args()
+    slow, ways, batches = PARTS[arguments.part](arguments)
+    timed = {name: {"decisions": 0, "seconds": 0.0, "cpu_seconds": 0.0} for name in ways}
     for turn, batch in enumerate([batches[0], *batches]):
         for name, way in ways.items():
             started, cpu = time.perf_counter(), time.process_time()
             count = way(batch)
             if turn:  # the first is for warming up, and for compiling
-                timed[name]["actions"] += count
+                timed[name]["decisions"] += count
                 timed[name]["seconds"] += time.perf_counter() - started
                 timed[name]["cpu_seconds"] += time.process_time() - cpu
     for row in timed.values():
-        row["per_second"] = row["actions"] / row["seconds"]
-        row["ratio"] = row["per_second"] / timed[RECIPE]["per_second"]
+        row["per_second"] = row["decisions"] / row["seconds"]
+        row["ratio"] = row["per_second"] / timed[slow]["per_second"]
     command = shlex.join(["python", *sys.argv])
     record = {
         "command": command,
@@ -110,11 +181,11 @@ def main() -> None:
         "ran_on": environment_record(),
     }
     write_atomically(RESULTS / f"{arguments.name}.json", json.dumps(record, indent=2) + "\n")
-    table = "| way | actions | seconds | CPU seconds | actions per second | over the recipe |\n|---|---|---|---|---|---|\n"
+    table = "| way | decisions | seconds | CPU seconds | decisions per second | ratio |\n|---|---|---|---|---|---|\n"
     for name, row in timed.items():
-        table += f"| {name} | {row['actions']} | {row['seconds']:.1f} | {row['cpu_seconds']:.1f} "
+        table += f"| {name} | {row['decisions']} | {row['seconds']:.1f} | {row['cpu_seconds']:.1f} "
         table += f"| {row['per_second']:.2f} | {row['ratio']:.1f} |\n"
-    table += f"\n{arguments.environment}, one step in {arguments.stride} of the recipe's. `{command}`\n"
+    table += f"\n{arguments.environment}; of the first way one decision in {arguments.stride} is timed. `{command}`\n"
     write_atomically(RESULTS / f"{arguments.name}.md", table)
     print(table)
 

@@ -19,18 +19,21 @@ from gym_text_policies.training.arrays import decisions_of
 
 
 def scores(model, prompt, candidates, end):
-    """Return log P(candidate | prompt) of each candidate, of shape (candidates,), with gradients."""
-    rows = [torch.tensor([*prompt, *candidate]) for candidate in candidates]
-    log_probs = model(pad_sequence(rows, batch_first=True, padding_value=end)).logits[:, len(prompt) - 1 :].log_softmax(-1)
+    """Return log P(candidate | prompt) of each candidate, of shape (candidates,), with gradients; the prompt is read once."""
+    read = model(torch.from_numpy(prompt)[None], use_cache=True, logits_to_keep=1)
+    read.past_key_values.batch_repeat_interleave(len(candidates))
+    rows = pad_sequence([torch.from_numpy(candidate) for candidate in candidates], batch_first=True, padding_value=end)
+    later = model(rows[:, :-1], past_key_values=read.past_key_values).logits
+    log_probs = torch.cat([read.logits.expand(len(rows), -1, -1), later], dim=1).log_softmax(-1)
     return torch.stack([log_probs[i, range(len(c)), torch.from_numpy(c)].sum() for i, c in enumerate(candidates)])
 
 
-def train(model, tokenizer, make_env, *, iterations, episodes, learning_rate, most_decisions=256):
+def train(model, tokenizer, make_env, *, iterations, episodes, learning_rate, most_decisions=128):
     """Learn, and yield the share of episodes that was won in each iteration, before it is learnt from."""
     optimizer, spec = torch.optim.AdamW(model.parameters(), lr=learning_rate), make_env().get_wrapper_attr("text_spec")
     for iteration in range(iterations):
         backend = TransformersBackend(model, tokenizer, "learner")  # a new one: what was read was read by other weights
-        policy = LLMPolicy(backend, spec, strategy="zero_shot", mode="choose", temperature=1.0, seed=iteration)
+        policy = LLMPolicy(backend, spec, strategy="chat", history=0, mode="choose", temperature=1.0, seed=iteration)
         played = list(rollout(make_env, policy, range(iteration * episodes, (iteration + 1) * episodes)))
         yield sum(episode.outcome == "won" for episode in played) / episodes
         d = decisions_of(played, tokenizer)

@@ -7,6 +7,7 @@ import pytest
 from gym_text import UsageError
 from gym_text_policies.report import write_report
 from gym_text_policies.report.curves import charts, read_curves
+from gym_text_policies.report.curves import lines as lines_of
 
 
 def test_learning_curves_come_from_the_files_that_training_leaves(tmp_path):
@@ -35,6 +36,31 @@ def test_learning_curves_come_from_the_files_that_training_leaves(tmp_path):
     assert [len(chart.lines) for chart in charts(list(curves.values()))] == [2, 1, 1, 1]
     text = write_report([tmp_path], tmp_path / "r.html").read_text()
     assert text.count("<polyline") == 5 and "Learning curves" in text
+
+
+def test_runs_that_differ_in_their_seeds_are_one_line_in_a_band(tmp_path):
+    played = {"grpo-0": [0.2, 0.6, 1.0], "grpo-1": [0.4, 0.4, 0.6], "other": [0.1, 0.1, 0.1]}
+    for number, (name, successes) in enumerate(played.items()):
+        (tmp_path / name).mkdir()
+        settings = {"seed": number, "first_seed": 100 * number, "learning_rate": 0.1 if name == "other" else 0.2}
+        (tmp_path / name / "config.json").write_text(json.dumps(settings))
+        lines = [
+            {"iteration": n, "episodes": 8 * n, "minutes": n * (1 + number), "dev_success": value, "entropy": 1.0 / n}
+            for n, value in enumerate(successes, 1)
+        ]
+        (tmp_path / name / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    curves = list(read_curves(tmp_path))
+    assert {(curve.name, curve.over) for curve in curves} == {
+        *(("dev_success", "episodes"), ("dev_success", "minutes"), ("entropy", "episodes")),
+    }
+    line, alone = lines_of([curve for curve in curves if (curve.name, curve.over) == ("dev_success", "episodes")])
+    assert (line.label, alone.label, alone.band) == ("grpo, 2 runs", "other", ())
+    assert [x for x, _ in line.points] == [8, 16, 24] and [y for _, y in line.points] == pytest.approx([0.3, 0.5, 0.8])
+    assert [value for _, *values in line.band for value in values] == pytest.approx([0.2, 0.4, 0.4, 0.6, 0.6, 1.0])
+    by_minutes, _ = lines_of([curve for curve in curves if curve.over == "minutes"])
+    assert [x for x, _ in by_minutes.points] == [2, 3], "the minutes that both have"
+    text = write_report([tmp_path], tmp_path / "r.html").read_text()
+    assert text.count("<polyline") == 6 and text.count("<polygon") == 3 and text.count("dev_success over minutes") >= 1
 
 
 def test_a_damaged_curve_is_an_error_that_names_the_file(tmp_path):

@@ -1,13 +1,19 @@
-"""Learning curves: read from the files that training and search write, and laid out as SVG charts."""
+"""Learning curves: read from the files that training and search write, and laid out as SVG charts.
+
+Runs whose settings differ in nothing but their seeds are one line, the mean, in a band from the lowest to the highest.
+"""
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from gym_text.errors import UsageError
 
@@ -16,8 +22,13 @@ _LISTS = {"training.json": "curve", "trainer_state.json": "log_history"}
 _SEARCH = "evaluations.jsonl"
 CURVE_FILES = ("curve.jsonl", "metrics.jsonl", *_LISTS, _SEARCH)
 """Files with records, which are numbers by name; a jsonl file has one record a line. If a run has several, the first one counts."""
-_POSITIONS = ("step", "iteration", "update", "round", "evaluation", "episode", "epoch")
+_POSITIONS = ("step", "episodes", "iteration", "update", "round", "evaluation", "episode", "epoch")
 """Names that can be the x axis. The first that a run has is taken."""
+_MINUTES = "minutes"
+"""Name of a second x axis, for the figures of `_BY_MINUTES`."""
+_BY_MINUTES = ("return", "success", "dev_success")
+_SEEDS = ("seed", "first_seed")
+"""Settings in which the runs of one line may differ."""
 _MOST_POINTS = 400
 """Most points of a curve; of more, every second or third … is kept."""
 
@@ -34,6 +45,8 @@ class Curve:
     """Name of the x axis, such as ``step``."""
     points: tuple[tuple[float, float], ...]
     """Pairs (x, y), by x."""
+    settings: str = ""
+    """The run's settings without its seeds, where its folder has a config.json with a seed."""
 
 
 def read_curves(root: Path) -> Iterator[Curve]:
@@ -48,7 +61,7 @@ def read_curves(root: Path) -> Iterator[Curve]:
             best[_run(path)] = path
     for run, path in sorted(best.items()):
         records = _records(path)
-        yield from _curves(run.resolve().name, _with_best(records) if path.name == _SEARCH else records)
+        yield from _curves(run, _with_best(records) if path.name == _SEARCH else records)
 
 
 def _with_best(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -81,17 +94,32 @@ def _records(path: Path) -> list[Mapping[str, Any]]:
     return [record for record in records if isinstance(record, dict)]
 
 
-def _curves(run: str, records: Sequence[Mapping[str, Any]]) -> Iterator[Curve]:
-    over = next((name for name in _POSITIONS if any(name in record for record in records)), "record")
-    points: dict[str, list[tuple[float, float]]] = {}
-    for number, record in enumerate(records):
-        position = record.get(over, number)
-        for name, value in record.items():
-            if name not in _POSITIONS and _is_number(value) and _is_number(position):
-                points.setdefault(name, []).append((float(position), float(value)))
-    for name, series in points.items():
-        if len(series) > 1:
-            yield Curve(run, name, over, tuple(sorted(series)[:: math.ceil(len(series) / _MOST_POINTS)]))
+def _settings(run: Path) -> str:
+    """Return a run's settings without its seeds, or nothing where they are not known."""
+    try:
+        settings = json.loads((run / "config.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return ""
+    if not isinstance(settings, dict) or "seed" not in settings:
+        return ""
+    return json.dumps({name: value for name, value in settings.items() if name not in _SEEDS}, sort_keys=True)
+
+
+def _curves(run: Path, records: Sequence[Mapping[str, Any]]) -> Iterator[Curve]:
+    settings = _settings(run)
+    first = next((name for name in _POSITIONS if any(name in record for record in records)), "record")
+    for over in (first, _MINUTES):
+        points: dict[str, list[tuple[float, float]]] = {}
+        for number, record in enumerate(records):
+            position = record.get(over, number if over == "record" else None)
+            for name, value in record.items():
+                wanted = name in _BY_MINUTES if over == _MINUTES else name not in (*_POSITIONS, _MINUTES)
+                if wanted and _is_number(value) and _is_number(position):
+                    points.setdefault(name, []).append((float(position), float(value)))
+        for name, series in points.items():
+            if len(series) > 1:
+                kept = tuple(sorted(series)[:: math.ceil(len(series) / _MOST_POINTS)])
+                yield Curve(run.resolve().name, name, over, kept, settings)
 
 
 def _is_number(value: Any) -> bool:
@@ -99,13 +127,60 @@ def _is_number(value: Any) -> bool:
 
 
 @dataclass(frozen=True)
+class Line:
+    """One figure of one run, or of several that differ in their seeds."""
+
+    label: str
+    points: tuple[tuple[float, float], ...]
+    """Pairs (x, y), by x: the mean over the runs."""
+    band: tuple[tuple[float, float, float], ...] = ()
+    """Lowest and highest value of the runs: (x, low, high); empty for one run."""
+
+
+def lines(curves: Sequence[Curve]) -> list[Line]:
+    """Return the lines of one figure: runs with equal settings but for their seeds together, each other run by itself."""
+    groups: dict[str, list[Curve]] = {}
+    for curve in curves:
+        groups.setdefault(curve.settings or f"run {curve.run}", []).append(curve)
+    return [_line(group) for group in groups.values()]
+
+
+def labels(curves: Iterable[Curve]) -> dict[str, str]:
+    """Return for each run the label of its line."""
+    runs: dict[str, dict[str, None]] = {}
+    for curve in curves:
+        runs.setdefault(curve.settings or f"run {curve.run}", {})[curve.run] = None
+    return {run: _label(list(group)) for group in runs.values() for run in group}
+
+
+def _label(runs: Sequence[str]) -> str:
+    if len(runs) == 1:
+        return runs[0]
+    common = "".join(letters[0] for letters in itertools.takewhile(lambda letters: len({*letters}) == 1, zip(*runs, strict=False)))
+    return f"{common.rstrip('-_. ') or runs[0]}, {len(runs)} runs"
+
+
+def _line(curves: Sequence[Curve]) -> Line:
+    """Return runs as one line, over the part of the x axis that all have. Between its points a run is taken as straight."""
+    label = _label([curve.run for curve in curves])
+    if len(curves) == 1:
+        return Line(label, curves[0].points)
+    low, high = max(curve.points[0][0] for curve in curves), min(curve.points[-1][0] for curve in curves)
+    xs = sorted({x for curve in curves for x, _ in curve.points if low <= x <= high}) or [low]
+    columns = [np.array(curve.points).T for curve in curves]
+    values = np.array([np.interp(xs, x, y) for x, y in columns])  # (runs, points)
+    band = zip(xs, values.min(0).tolist(), values.max(0).tolist(), strict=True)
+    return Line(label, tuple(zip(xs, values.mean(0).tolist(), strict=True)), tuple(band))
+
+
+@dataclass(frozen=True)
 class Chart:
-    """The curves of one figure, one for each run, laid out in a box of `WIDTH` x `HEIGHT`."""
+    """The lines of one figure, laid out in a box of `WIDTH` x `HEIGHT`."""
 
     name: str
     over: str
-    lines: tuple[tuple[str, str], ...]
-    """Pairs of a run's name and its points as SVG text."""
+    lines: tuple[tuple[str, str, str], ...]
+    """For each line its label, its points and the outline of its band as SVG text."""
     x_ticks: tuple[tuple[float, str], ...]
     """Pairs of a place in the box and its label."""
     y_ticks: tuple[tuple[float, str], ...]
@@ -117,7 +192,7 @@ LEFT, RIGHT, TOP, BOTTOM = 56, 348, 10, 184
 
 
 def charts(curves: Sequence[Curve]) -> list[Chart]:
-    """Return one chart for each figure, with a line for each run."""
+    """Return one chart for each figure, with its `lines`."""
     by_name: dict[tuple[str, str], list[Curve]] = {}
     for curve in curves:
         by_name.setdefault((curve.name, curve.over), []).append(curve)
@@ -132,9 +207,15 @@ def _chart(name: str, over: str, curves: Sequence[Curve]) -> Chart:
         right = LEFT + (x - xs[0]) / (xs[-1] - xs[0]) * (RIGHT - LEFT)
         return round(right, 1), round(BOTTOM - (y - ys[0]) / (ys[-1] - ys[0]) * (BOTTOM - TOP), 1)
 
-    lines = tuple((curve.run, " ".join(f"{a},{b}" for a, b in (place(*point) for point in curve.points))) for curve in curves)
+    def outline(points: Iterable[tuple[float, float]]) -> str:
+        return " ".join(f"{right},{down}" for right, down in (place(*point) for point in points))
+
+    drawn = []
+    for line in lines(curves):
+        around = [*((x, low) for x, low, _ in line.band), *((x, high) for x, _, high in reversed(line.band))]
+        drawn.append((line.label, outline(line.points), outline(around)))
     x_ticks = tuple((place(x, ys[0])[0], f"{x:g}") for x in xs)
-    return Chart(name, over, lines, x_ticks, tuple((place(xs[0], y)[1], f"{y:.4g}") for y in ys))
+    return Chart(name, over, tuple(drawn), x_ticks, tuple((place(xs[0], y)[1], f"{y:.4g}") for y in ys))
 
 
 def _range(values: Sequence[float]) -> tuple[float, float]:

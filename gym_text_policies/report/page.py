@@ -55,7 +55,7 @@ class Environment:
 def render(runs: Runs, shown: Sequence[Shown], title: str) -> str:
     """Return the page. All text of a run is escaped: in HTML by the template, in JSON by `script_json`."""
     script = (_HERE / "viewer.js").read_text("utf-8")  # our own files are safe as Markup
-    names = list(dict.fromkeys(curve.run for curve in runs.curves))
+    names = list(dict.fromkeys(curves.labels(runs.curves).values()))
     colours = {name: i % _COLOURS for i, name in enumerate(names)}
     gifs, left_out = _gifs(runs.variants)
     notes = [f"{left_out} GIFs are left out, because the page would be too large."] if left_out else []
@@ -66,6 +66,7 @@ def render(runs: Runs, shown: Sequence[Shown], title: str) -> str:
         environments=[_environment(name, variants, gifs) for name, variants in runs.environments.items()],
         header=HEADER[1:],
         charts=curves.charts(runs.curves),
+        several_seeds=len(names) < len({curve.run for curve in runs.curves}),
         box=curves,
         runs=colours.items(),
         colours=colours,

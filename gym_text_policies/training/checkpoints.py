@@ -34,6 +34,10 @@ class State:
     kl_weight: float = 0.0
     best_success: float = -1.0
     """Highest success in the dev fold so far."""
+    episodes: int = 0
+    """Episodes that were played to learn from."""
+    minutes: float = 0.0
+    """Time of play and learning, without the dev fold."""
 
 
 def save_checkpoint(folder: Path, actor: Actor, optimizer: torch.optim.Optimizer, state: State, metrics: dict[str, float]) -> None:

@@ -10,6 +10,7 @@ What does not belong to GRPO itself is in `gym_text_policies.training.on_policy`
 
 Metrics, one line of ``metrics.jsonl`` for each iteration:
 
+* ``episodes``, ``minutes``: how many were played so far, and the time of play and learning so far, without the dev fold.
 * ``return``, ``success``, ``length``: means over the episodes that were played by drawing.
 * ``dev_success``: share of the dev fold that is won, playing the most probable action; in iterations that play it.
 * ``mixed``: share of the levels whose episodes differ in their return, from which alone is learnt.
@@ -135,18 +136,18 @@ class Batch:
 
 
 def make_batch(config: GRPOConfig, actor: Actor, trajectories: Sequence[Trajectory], advantages: Sequence[np.ndarray]) -> Batch:
-    """Return what is learnt from: the decisions whose advantage is not 0; with a weight of kl all of them."""
+    """Return what is learnt from: the decisions whose advantage is not 0."""
     import torch
 
     from gym_text_policies.training.sequences import passes, segments_of
 
-    learnt = [[bool(value) or config.has_reference for value in own] for own in advantages]
-    kept = [(one, own) for one, own in zip(trajectories, learnt, strict=True) if any(own)]
-    segments = segments_of(one.conversations(config, actor, own) for one, own in kept)
+    learnt = [own != 0 for own in advantages]
+    kept = [(one, own) for one, own in zip(trajectories, learnt, strict=True) if own.any()]
+    segments = segments_of(one.conversations(config, actor, own.tolist()) for one, own in kept)
     with torch.no_grad():
         groups = passes((segment for episode in segments for segment in episode), config.tokens_per_pass)
         reference = reference_log_probs(config, actor, groups)  # (B, A)
-    mask = torch.tensor([value for own in learnt for value in own])
+    mask = torch.from_numpy(np.concatenate(learnt))
     probabilities = torch.tensor([value for one in trajectories for value in one.probabilities])[mask]
     actions = torch.tensor([value for one in trajectories for value in one.actions])[mask]
     return Batch(segments, probabilities.log(), reference, actions, torch.from_numpy(np.concatenate(advantages)).float()[mask])

@@ -300,11 +300,15 @@ def end_iteration(
 ) -> None:
     """Count an iteration, adapt kl_weight, play the dev fold where it is due, and save a checkpoint with the metrics."""
     state.iteration += 1
+    state.episodes += len(episodes)
+    state.minutes += (metrics["seconds_play"] + metrics["seconds_learn"]) / 60
     if config.kl_target > 0 and "kl" in metrics:
         factor = 2.0 if metrics["kl"] > 1.5 * config.kl_target else 0.5 if metrics["kl"] < config.kl_target / 1.5 else 1.0
         state.kl_weight = min(max(state.kl_weight * factor, 1e-4), 100.0)
     metrics = {
         "iteration": state.iteration,
+        "episodes": state.episodes,
+        "minutes": round(state.minutes, 3),
         "return": sum(episode.total_reward for episode in episodes) / len(episodes),
         "success": sum(episode.outcome == "won" for episode in episodes) / len(episodes),
         "length": sum(episode.length for episode in episodes) / len(episodes),

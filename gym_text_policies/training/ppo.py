@@ -8,6 +8,7 @@ that was killed goes on from its last checkpoint. What does not belong to PPO it
 
 Metrics, one line of ``metrics.jsonl`` for each iteration:
 
+* ``episodes``, ``minutes``: how many were played so far, and the time of play and learning so far, without the dev fold.
 * ``return``, ``success``, ``length``: means over the episodes that were played by drawing.
 * ``dev_success``: share of the dev fold that is won, playing the most probable action; in iterations that play it.
 * ``policy_loss``: mean of the clipped objective, negated. It stays about 0; its gradient is what counts.

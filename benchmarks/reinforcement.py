@@ -1,0 +1,267 @@
+"""What reinforcement learning makes of a weak start, beside other ways to learn from as many episodes.
+
+The start is tuned on 48 expert episodes of BabyAI's goto, pickup and putnext. From there on GRPO and PPO learn from rewards alone,
+and so does rejection sampling, which learns the policy's own won episodes as supervised data. DAgger asks the expert. Beside them
+is stable-baselines3's PPO with a small network, from scratch. All then play 200 levels of the test fold, as registered.
+
+``python benchmarks/reinforcement.py`` takes about five hours of one core. Each run has a folder; a second call goes on, so that
+``python benchmarks/reinforcement.py grpo-0 &`` and the like make single runs side by side. Without names it makes what is missing
+and writes ``results/reinforcement.md`` and ``.json``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.stats import binomtest, wilcoxon
+from stable_baselines import Config as Network
+from stable_baselines import WordEmbeddings, make_env, row, train
+
+from gym_text.errors import unknown_choice
+from gym_text.wrappers import EncodeText
+from gym_text_policies import as_policy, rollout
+from gym_text_policies.experiments.bench import BenchConfig
+from gym_text_policies.experiments.bench import run as play
+from gym_text_policies.report.runs import read_runs
+from gym_text_policies.report.table import wilson_interval
+from gym_text_policies.store import write_atomically
+from gym_text_policies.training.lora import environment_record
+
+RESULTS = Path(__file__).parent / "results"
+TASKS = ("goto", "pickup", "putnext")
+LEARNT = ("BabyAIText-v0?task=pickup&max_episode_steps=24", "BabyAIText-v0?task=putnext&max_episode_steps=40")
+"""What is learnt: goto is almost always won by drawing. Fewer steps than as registered: what is lost costs less."""
+START = "start/adapter"
+FAST = "--precision bfloat16"
+ROWS = f"{FAST} --rows-per-step 16 --rows-per-pass 16"
+ON_POLICY = (
+    f"--adapter {START} --environments {shlex.join(LEARNT)} --iterations 12 --episodes 128 --episodes-per-step 16 --batch 16 "
+    f"--learning-rate 5e-5 --kl-weight 0.01 --dev-every 2 --dev-episodes 40 {FAST}"
+)
+SEEDS = (0, 1, 2)
+ROUNDS = 3
+"""Of rejection sampling; each has as many episodes as four iterations of GRPO."""
+STEPS = (30_000, 600_000)
+"""Of stable-baselines3's PPO, for each task: about as many decisions as GRPO learns, and as many as take about as many minutes."""
+ORDER = {"start": "the start", "grpo": "GRPO", "ppo": "PPO", "rejection": "rejection sampling", "dagger": "DAgger (has an expert)"}
+"""What the runs are, by what their names begin with."""
+
+
+def first_seed(seed: int) -> int:
+    """Return the seed of a run's first episode: no run plays another's levels, or those of the start."""
+    return 1000 + 10_000 * seed
+
+
+def rejection(seed: int) -> list[str]:
+    """Return the commands of a run of rejection sampling."""
+    commands, adapter = [], START
+    for number in range(ROUNDS):
+        folder = f"rejection-{seed}/round-{number + 1}"
+        commands += [
+            f"collect --policy {adapter} --temperature 1 --options dtype=bfloat16 --environments {shlex.join(LEARNT)} "
+            f"--episodes 256 --first-seed {first_seed(seed) + 256 * number} --batch 16 --folder {folder}/data",
+            f"sft --adapter {adapter} --data {folder}/data/rows --learning-rate 2e-4 --seed {seed} {ROWS} --folder {folder}/sft",
+        ]
+        adapter = f"{folder}/sft/adapter"
+    return commands
+
+
+COMMANDS = {
+    "start": [
+        f"collect --environments {shlex.join(f'BabyAIText-v0?task={task}' for task in TASKS)} --episodes 16 --history 0 "
+        "--folder start-data",
+        f"sft --data start-data/rows --learning-rate 5e-4 --epochs 3 --warmup 2 {ROWS} --folder start",
+    ],
+    **{f"grpo-{seed}": [f"grpo {ON_POLICY} --seed {seed} --first-seed {first_seed(seed)} --folder grpo-{seed}"] for seed in SEEDS},
+    "ppo-0": [f"ppo {ON_POLICY} --seed 0 --first-seed {first_seed(0)} --value-iterations 1 --epochs 1 --folder ppo-0"],
+    "rejection-0": rejection(0),
+    "dagger-0": [
+        f"dagger --adapter {START} --data start-data/rows --environments {shlex.join(LEARNT)} --rounds 3 --episodes 64 "
+        f"--first-seed {first_seed(0)} {ROWS} --folder dagger-0"
+    ],
+}
+"""By the run's name, the commands of gym-text that make it."""
+ADAPTERS = {
+    "start": START,
+    **{f"grpo-{seed}": f"grpo-{seed}/adapter" for seed in SEEDS},
+    "ppo-0": "ppo-0/adapter",
+    "rejection-0": f"rejection-0/round-{ROUNDS}/sft/adapter",
+    "dagger-0": "dagger-0/round-3/sft/adapter",
+}
+"""Adapter of each run."""
+
+
+def make(name: str, folder: Path) -> None:
+    """Run the commands of a run, one after the other, each once; how many minutes they took is noted in the folder."""
+    done = folder / f"{name}.json"
+    taken: list[list[Any]] = json.loads(done.read_text("utf-8")) if done.exists() else []
+    for command in COMMANDS[name][len(taken) :]:
+        print(f"gym-text {command}", flush=True)
+        began = time.perf_counter()
+        arguments = [sys.executable, "-m", "gym_text_policies.cli", *shlex.split(command)]
+        subprocess.run(arguments, cwd=folder, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=True)
+        taken.append([command, (time.perf_counter() - began) / 60])
+        write_atomically(done, json.dumps(taken) + "\n")
+
+
+def network(folder: Path, task: str, steps: int, seeds: int) -> dict[str, Any]:
+    """Return what PPO of stable-baselines3 with a small network reaches from scratch on a task."""
+    done = folder / f"network-{task}-{steps}.json"
+    if not done.exists():
+        print(f"stable-baselines3's PPO: {task}, {steps} steps", flush=True)
+        torch.set_num_threads(1)
+        config = Network(task=task, steps=steps)
+        began = time.perf_counter()
+        model = train(config, features_extractor_class=WordEmbeddings)
+        seconds = time.perf_counter() - began
+        encoder = EncodeText(make_env(config, "test"), length=config.length)
+        player = as_policy(lambda obs: model.predict(encoder.observation(obs))[0], encoder, name="network")
+        played = list(rollout(lambda: make_env(config, "test"), player, range(seeds)))
+        write_atomically(done, json.dumps(row(task, seconds, played)) + "\n")
+    return dict(json.loads(done.read_text("utf-8")))
+
+
+Wins = dict[str, dict[str, dict[int, bool]]]
+"""Run -> task -> seed -> whether it was won."""
+
+
+def evaluate(folder: Path, names: Iterable[str], seeds: int) -> Wins:
+    """Let each adapter play the test fold greedily, and return what it wins."""
+    variants = {name: {"model": str(folder / ADAPTERS[name]), "options": {"dtype": "bfloat16"}} for name in names}
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        json.dump(variants, file)  # JSON is YAML
+        file.flush()
+        environments = tuple(f"BabyAIText-v0?task={task}" for task in TASKS)
+        config = BenchConfig(str(folder / "evaluation"), environments, variants=file.name, llm_seeds=seeds, seeds=seeds, batch=16)
+        _, store = play(config)
+    rows = json.loads((store.folder / "table.json").read_text("utf-8"))["rows"]
+    places = {row["key"]: (row["policy"], row["environment"].partition("task=")[2]) for row in rows}
+    wins: Wins = {}
+    for variant in read_runs([store.folder]).variants:
+        name, task = next(places[episode.key] for episode in variant.episodes if episode.key in places)
+        wins.setdefault(name, {})[task] = {one.seed: one.outcome == "won" for one in variant.episodes if one.error is None}
+    return wins
+
+
+def compared(own: Mapping[int, bool], start: Mapping[int, bool]) -> dict[str, Any]:
+    """Return a run's success on a task, and McNemar's exact test beside the start on the same levels."""
+    gained = sum(own[seed] and not start[seed] for seed in start)
+    lost = sum(start[seed] and not own[seed] for seed in start)
+    won = sum(own.values())
+    p = binomtest(gained, gained + lost).pvalue if gained + lost else 1.0
+    return {
+        "won": won,
+        "success": won / len(own),
+        "interval": wilson_interval(won, len(own)),
+        "gained": gained,
+        "lost": lost,
+        "p": p,
+    }
+
+
+def over_seeds(wins: Wins, names: Sequence[str], task: str) -> dict[str, Any]:
+    """Return the mean success of a way's runs on a task, beside the start's: Wilcoxon's signed-rank test over the levels."""
+    start = wins["start"][task]
+    means = np.array([np.mean([wins[name][task][seed] for name in names]) for seed in start])
+    differences = means - np.array(list(start.values()))
+    p = float(wilcoxon(differences).pvalue) if differences.any() else 1.0
+    return {"success": float(means.mean()), "difference": float(differences.mean()), "p": p}
+
+
+def episodes_of(folder: Path, name: str) -> int:
+    """Return how many episodes a run has played to learn from."""
+    metrics = folder / name / "metrics.jsonl"
+    if metrics.exists():
+        return int(curve(metrics)[-1]["episodes"])
+    return sum(len(path.read_text("utf-8").splitlines()) for path in (folder / name).rglob("data/episodes.jsonl"))
+
+
+def curve(metrics: Path) -> list[dict[str, float]]:
+    """Return the metrics of a run's iterations, rounded."""
+    lines = [json.loads(line) for line in metrics.read_text("utf-8").splitlines()]
+    return [{name: round(value, 4) for name, value in line.items()} for line in lines]
+
+
+def results(folder: Path, seeds: int) -> dict[str, Any]:
+    """Return the record: what each run reaches, at what cost, and its curve."""
+    made = [name for name in COMMANDS if (folder / ADAPTERS[name]).exists()]
+    wins = evaluate(folder, made, seeds)
+    rows = [
+        {
+            "run": name,
+            "episodes": episodes_of(folder, name),
+            "minutes": sum(minutes for _, minutes in json.loads((folder / f"{name}.json").read_text("utf-8"))),
+            "tasks": {task: compared(wins[name][task], wins["start"][task]) for task in TASKS},
+        }
+        for name in made
+    ]
+    ways = {kind: [name for name in made if name.startswith(f"{kind}-")] for kind in ORDER}
+    return {
+        "command": shlex.join(["python", "benchmarks/reinforcement.py", *sys.argv[1:]]),
+        "rows": rows,
+        "means": {kind: {task: over_seeds(wins, names, task) for task in TASKS} for kind, names in ways.items() if len(names) > 1},
+        "networks": [network(folder, task, steps, seeds) | {"steps": steps} for steps in STEPS for task in TASKS[1:]],
+        "curves": {name: curve(folder / name / "metrics.jsonl") for name in made if (folder / name / "metrics.jsonl").exists()},
+        "commands": COMMANDS,
+        "ran_on": environment_record(),
+    }
+
+
+def table(record: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the results in Markdown."""
+    yield f"| way | episodes | minutes | {' | '.join(TASKS)} | p, pickup and putnext |"
+    yield "|---" * (4 + len(TASKS)) + "|"
+    for found in record["rows"]:
+        kind, _, seed = found["run"].partition("-")
+        name = ORDER[kind] + (f", seed {seed}" if seed else "")
+        cells = [f"{own['success']:.2f} [{own['interval'][0]:.2f}, {own['interval'][1]:.2f}]" for own in found["tasks"].values()]
+        tests = " ".join(f"{found['tasks'][task]['p']:.1g}" for task in TASKS[1:]) if seed else ""
+        yield f"| {name} | {found['episodes']} | {found['minutes']:.0f} | {' | '.join(cells)} | {tests} |"
+    for kind, tasks in record["means"].items():
+        cells = [f"{own['success']:.2f} ({own['difference']:+.2f})" for own in tasks.values()]
+        tests = " ".join(f"{tasks[task]['p']:.1g}" for task in TASKS[1:])
+        yield f"| {ORDER[kind]}, mean | | | {' | '.join(cells)} | {tests} |"
+    for steps in STEPS:
+        own = {found["policy"]: found for found in record["networks"] if found["steps"] == steps}
+        cells = [f"{own[task]['success']:.2f}" if task in own else "" for task in TASKS]
+        minutes = sum(found["training_seconds"] for found in own.values()) / 60
+        yield f"| stable-baselines3's PPO, {steps:,} steps a task | | {minutes:.0f} | {' | '.join(cells)} | |"
+
+
+def main() -> None:
+    """Make the runs of these names, or all that are missing, and then the results."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help=f"runs to make: {', '.join(COMMANDS)}; none: all, and the results")
+    parser.add_argument("--folder", type=Path, default=Path("runs/reinforcement"), help="the runs' folder")
+    parser.add_argument("--seeds", type=int, default=200, help="levels of the test fold, of each task")
+    given = parser.parse_args()
+    for name in given.names:
+        if name not in COMMANDS:
+            raise unknown_choice("run", name, COMMANDS)
+    given.folder.mkdir(parents=True, exist_ok=True)
+    for name in given.names or COMMANDS:
+        make(name, given.folder)
+    if not given.names:
+        record = results(given.folder, given.seeds)
+        text = "\n".join(table(record))
+        text += f"\n\nSuccess on {given.seeds} levels of the test fold, played greedily. p: beside the start on the same levels, "
+        text += "McNemar's exact test, of means Wilcoxon's signed-rank test. Minutes of one core.\n"
+        write_atomically(RESULTS / "reinforcement.json", json.dumps(record, indent=1) + "\n")
+        write_atomically(RESULTS / "reinforcement.md", text)
+        print(text)
+
+
+if __name__ == "__main__":
+    main()
