@@ -25,6 +25,8 @@ from gym_text.errors import unknown_choice
 from gym_text_policies import EpisodeStore, load_policy, rollout
 from gym_text_policies.environments import make_environment, playable_ids
 from gym_text_policies.report import write_report
+from gym_text_policies.report.curves import Curve
+from gym_text_policies.report.curves import lines as lines_of
 from gym_text_policies.report.gif import write_gif
 from gym_text_policies.report.table import interval, number, wilson_interval
 
@@ -140,6 +142,35 @@ def learning(path: Path) -> None:
         middle.set(title="lunarlander-ppo", ylabel="variance that values explain", ylim=(0, 0.6))
         _line(right, plans, "length", ORANGE)
         right.set(title="cookingworld-ppo, by plans", ylabel="steps of 16 train episodes", ylim=(0, 25))
+        _save(figure, path)
+
+
+def reinforcement(path: Path) -> None:
+    """Draw the curves of learning by rewards: the mean of GRPO's seeds in a band from the lowest to the highest, and PPO."""
+    runs = json.loads((ROOT / "benchmarks" / "results" / "reinforcement.json").read_text("utf-8"))["curves"]
+    panels = (
+        ("dev_success", "episodes", "dev fold, greedy: success"),
+        ("dev_success", "minutes", "the same over minutes of one core"),
+        ("return", "episodes", "return of what is learnt from"),
+        ("entropy", "episodes", "entropy, nats"),
+        ("kl", "episodes", "KL from the start, nats"),
+    )
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(1, len(panels), figsize=(13, 2.7), layout="constrained")
+        for axis, (name, over, title) in zip(axes, panels, strict=True):
+            found = [
+                Curve(run, name, over, tuple((line[over], line[name]) for line in lines if name in line), run.partition("-")[0])
+                for run, lines in runs.items()
+            ]
+            for line, colour in zip(lines_of(found), (BLUE, ORANGE), strict=False):
+                xs, ys = zip(*line.points, strict=True)
+                axis.plot(xs, ys, color=colour, linewidth=1.8, label=line.label.replace("grpo", "GRPO").replace("ppo-0", "PPO"))
+                if line.band:
+                    axis.fill_between(*zip(*line.band, strict=True), color=colour, alpha=0.18, linewidth=0)
+            axis.set_title(title, loc="left", fontsize=9)
+            axis.set_xlabel(over)
+            axis.set_ylim(bottom=0)
+        axes[0].legend(frameon=False, fontsize=8)
         _save(figure, path)
 
 
@@ -259,6 +290,7 @@ PICTURES = {
     "cooking.gif": cooking,
     "results.png": results,
     "learning.png": learning,
+    "reinforcement.png": reinforcement,
     "environments.png": environments,
     "report.png": report,
 }

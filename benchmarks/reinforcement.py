@@ -1,6 +1,6 @@
 """What reinforcement learning makes of a weak start, beside other ways to learn from as many episodes.
 
-The start is tuned on 48 expert episodes of BabyAI's goto, pickup and putnext. From there on GRPO and PPO learn from rewards alone,
+The start is tuned on 32 expert episodes of BabyAI's goto and pickup. From there on GRPO and PPO learn from rewards alone,
 and so does rejection sampling, which learns the policy's own won episodes as supervised data. DAgger asks the expert. Beside them
 is stable-baselines3's PPO with a small network, from scratch. All then play 200 levels of the test fold, as registered.
 
@@ -40,9 +40,9 @@ from gym_text_policies.store import write_atomically
 from gym_text_policies.training.lora import environment_record
 
 RESULTS = Path(__file__).parent / "results"
-TASKS = ("goto", "pickup", "putnext")
-LEARNT = ("BabyAIText-v0?task=pickup&max_episode_steps=24", "BabyAIText-v0?task=putnext&max_episode_steps=40")
-"""What is learnt: goto is almost always won by drawing. Fewer steps than as registered: what is lost costs less."""
+TASKS = ("goto", "pickup")
+LEARNT = tuple(f"BabyAIText-v0?task={task}&max_episode_steps=24" for task in TASKS)
+"""Fewer steps than the 64 that are registered, and played in the end: what is lost costs less."""
 START = "start/adapter"
 FAST = "--precision bfloat16"
 ROWS = f"{FAST} --rows-per-step 16 --rows-per-pass 16"
@@ -212,7 +212,7 @@ def results(folder: Path, seeds: int) -> dict[str, Any]:
         "command": shlex.join(["python", "benchmarks/reinforcement.py", *sys.argv[1:]]),
         "rows": rows,
         "means": {kind: {task: over_seeds(wins, names, task) for task in TASKS} for kind, names in ways.items() if len(names) > 1},
-        "networks": [network(folder, task, steps, seeds) | {"steps": steps} for steps in STEPS for task in TASKS[1:]],
+        "networks": [network(folder, task, steps, seeds) | {"steps": steps} for steps in STEPS for task in TASKS],
         "curves": {name: curve(folder / name / "metrics.jsonl") for name in made if (folder / name / "metrics.jsonl").exists()},
         "commands": COMMANDS,
         "ran_on": environment_record(),
@@ -221,17 +221,17 @@ def results(folder: Path, seeds: int) -> dict[str, Any]:
 
 def table(record: Mapping[str, Any]) -> Iterator[str]:
     """Yield the results in Markdown."""
-    yield f"| way | episodes | minutes | {' | '.join(TASKS)} | p, pickup and putnext |"
+    yield f"| way | episodes | minutes | {' | '.join(TASKS)} | p |"
     yield "|---" * (4 + len(TASKS)) + "|"
     for found in record["rows"]:
         kind, _, seed = found["run"].partition("-")
         name = ORDER[kind] + (f", seed {seed}" if seed else "")
         cells = [f"{own['success']:.2f} [{own['interval'][0]:.2f}, {own['interval'][1]:.2f}]" for own in found["tasks"].values()]
-        tests = " ".join(f"{found['tasks'][task]['p']:.1g}" for task in TASKS[1:]) if seed else ""
+        tests = " ".join(f"{found['tasks'][task]['p']:.1g}" for task in TASKS) if seed else ""
         yield f"| {name} | {found['episodes']} | {found['minutes']:.0f} | {' | '.join(cells)} | {tests} |"
     for kind, tasks in record["means"].items():
         cells = [f"{own['success']:.2f} ({own['difference']:+.2f})" for own in tasks.values()]
-        tests = " ".join(f"{tasks[task]['p']:.1g}" for task in TASKS[1:])
+        tests = " ".join(f"{tasks[task]['p']:.1g}" for task in TASKS)
         yield f"| {ORDER[kind]}, mean | | | {' | '.join(cells)} | {tests} |"
     for steps in STEPS:
         own = {found["policy"]: found for found in record["networks"] if found["steps"] == steps}

@@ -21,7 +21,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def played(tiny_model):
-    """Return an actor whose adapter changes what it says, an episode of its own, its candidates, and their plain log-probabilities."""
+    """Return an actor whose adapter changes what it says, an episode of its own, its candidates, their plain log-probabilities."""
     config = PPOConfig(model=tiny_model, environments=(f"{GOTO}&max_episode_steps=3",), episodes=1, temperature=2.0)
     actor = ActorCritic(tiny_model, temperature=2.0)
     with_random_adapter(actor.model)

@@ -29,7 +29,7 @@ def corridor():
 
 
 def settings(tiny_model, folder, **options):
-    usual = {"environments": ("Corridor-v0?length=2",), "episodes": 12, "group_size": 6, "dev_every": 0}
+    usual = {"environments": ("Corridor-v0?length=2",), "episodes": 12, "group_size": 6, "episodes_per_step": 12, "dev_every": 0}
     return GRPOConfig(**{"folder": str(folder), "model": tiny_model, **usual, **options})
 
 
@@ -109,8 +109,8 @@ def test_a_level_that_is_always_or_never_won_teaches_nothing_and_is_not_read(pla
 
 
 def test_it_finds_what_is_rewarded_from_a_model_that_does_not(tiny_model, tmp_path):
-    options = {"environments": ("Corridor-v0?length=1",), "episodes": 32, "group_size": 8, "iterations": 6, "learning_rate": 1e-2}
-    folder = train(settings(tiny_model, tmp_path / "run", **options, epochs=2))
+    options = {"environments": ("Corridor-v0?length=1",), "episodes": 32, "group_size": 8, "iterations": 6}
+    folder = train(settings(tiny_model, tmp_path / "run", **options, episodes_per_step=16, epochs=2, learning_rate=1e-2))
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert lines[0]["success"] < 0.6 and lines[-1]["success"] > 0.9
     assert all(math.isfinite(value) for line in lines for value in line.values())
@@ -120,5 +120,7 @@ def test_it_finds_what_is_rewarded_from_a_model_that_does_not(tiny_model, tmp_pa
 def test_settings_that_make_no_groups_are_refused(tiny_model, tmp_path):
     with pytest.raises(UsageError, match="expected a multiple of group_size=6; got 10"):
         settings(tiny_model, tmp_path, episodes=10)
+    with pytest.raises(UsageError, match="episodes_per_step: expected a multiple of group_size=6; got 16"):
+        settings(tiny_model, tmp_path, episodes_per_step=16)
     with pytest.raises(UsageError, match="group_size"):
         settings(tiny_model, tmp_path, group_size=1)

@@ -78,6 +78,8 @@ def test_segments_go_into_passes_in_their_order_and_none_is_left_out():
     ]
     groups = passes([segment for episode in episodes for segment in episode], 8)
     assert [[segment.conversation.size for segment in group] for group in groups] == [[3, 4], [9], [2, 1]]
+    (group,) = passes([segment for episode in episodes for segment in episode], 9)
+    assert len(group) == 5, "what they have in common counts once"
 
 
 def test_rows_of_unequal_width_are_padded():

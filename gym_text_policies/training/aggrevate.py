@@ -95,7 +95,7 @@ def train(config: AggreVaTeConfig) -> Path:
             batch = make_batch(config, actor, trajectories, costs)
             metrics = {"kl_weight": state.kl_weight, "rollout_gap": batch.rollout_gap}
             losses = functools.partial(policy_losses, actor, batch)
-            metrics |= update_policy(config, actor, optimizer, state, batch.segments, losses)
+            metrics |= update_policy(config, actor, optimizer, state, batch.segments, config.episodes_per_step, losses)
             episodes = [trajectory.episode for trajectory in trajectories]
             end_iteration(config, actor, optimizer, state, episodes, metrics | watch.seconds())
         return finish("aggrevate", config, actor)

@@ -1,12 +1,16 @@
 """GRPO (Shao et al. 2024, https://arxiv.org/abs/2402.03300) for a language model that plays in ``choose``, from top to bottom.
 
 The policy is the probability of each valid action, as in `gym_text_policies.training.ppo`. There is no critic: each iteration plays
-every level several times by drawing, and an episode's advantage is its return beside those of the same level's other episodes. So a
-level that is always won, or never, teaches nothing, and is not read. What is learnt is the clipped objective of PPO, with a higher
-upper clip (Yu et al. 2025, DAPO, https://arxiv.org/abs/2503.14476): an action that was rare and good may gain more than a fifth.
-Each decision counts the same, however long its episode is (there, too). A run that was killed goes on from its last checkpoint.
-What does not belong to GRPO itself is in `gym_text_policies.training.on_policy` (optimiser, dev fold, checkpoints) and
-`gym_text_policies.training.trajectories` (play).
+every level several times by drawing. A decision's advantage is the return of its episode less the mean return of those of the same
+level that still went on at that step. (Less the mean of all, as it is for answers of one turn, the advantages of lost episodes, the
+longest ones, would outweigh all others.) It is not divided by the spread of the level's returns, which would make a small
+difference count as much as a large one (Liu et al. 2025, https://arxiv.org/abs/2503.20783). Where all that still go on end alike
+there is nothing to learn, and it is not read.
+
+What is learnt is the clipped objective of PPO, with a higher upper clip (Yu et al. 2025, https://arxiv.org/abs/2503.14476): an
+action that was rare and good may gain more than a fifth. Each decision counts the same, however long its episode is (there, too).
+A run that was killed goes on from its last checkpoint. What does not belong to GRPO itself is in
+`gym_text_policies.training.on_policy` (optimiser, dev fold, checkpoints) and `gym_text_policies.training.trajectories` (play).
 
 Metrics, one line of ``metrics.jsonl`` for each iteration:
 
@@ -14,7 +18,7 @@ Metrics, one line of ``metrics.jsonl`` for each iteration:
 * ``return``, ``success``, ``length``: means over the episodes that were played by drawing.
 * ``dev_success``: share of the dev fold that is won, playing the most probable action; in iterations that play it.
 * ``mixed``: share of the levels whose episodes differ in their return, from which alone is learnt.
-* ``policy_loss``: mean of the clipped objective, negated. Its gradient is what counts.
+* ``policy_loss``: mean of the clipped objective, negated. It stays about 0; its gradient is what counts.
 * ``entropy``: mean entropy of the distribution over the actions, in nats. At 0 nothing new is tried any more.
 * ``kl``: mean divergence of that distribution from the model that training began with, in nats; if it has a weight.
 * ``kl_weight``: weight of ``kl`` in the loss.
@@ -75,9 +79,9 @@ class GRPOConfig(OnPolicyConfig):
     """Episodes of each level."""
     epochs: int = 1
     """How often the episodes of an iteration are learnt from."""
-    episodes_per_step: int = 32
-    """Episodes in one step of the optimiser."""
-    learning_rate: float = 1e-4
+    episodes_per_step: int = 16
+    """Episodes in one step of the optimiser, those of whole levels: a multiple of group_size."""
+    learning_rate: float = 5e-5
     """Learning rate of the adapter."""
     kl_weight: float = 0.0
     """Weight of kl, the divergence from the model that training began with; at 0, without a kl_target, that model is not run."""
@@ -90,8 +94,9 @@ class GRPOConfig(OnPolicyConfig):
         super().__post_init__()
         check_int("group_size", self.group_size, 2, 1_000_000)
         self.check_positive("clip", "clip_high")
-        if self.episodes % self.group_size:
-            raise UsageError(f"episodes: expected a multiple of group_size={self.group_size}; got {self.episodes}.")
+        for name in ("episodes", "episodes_per_step"):
+            if getattr(self, name) % self.group_size:
+                raise UsageError(f"{name}: expected a multiple of group_size={self.group_size}; got {getattr(self, name)}.")
 
 
 def train(config: GRPOConfig) -> Path:
@@ -124,7 +129,7 @@ class Batch:
     """The decisions that are learnt from, as they were when played; tensors on the CPU."""
 
     segments: list[list[Segment]]
-    """Of each episode."""
+    """Of each level, whose episodes have much in common, which is read once."""
     old_log_probs: torch.Tensor  # (B,)
     """Log-probability with which play drew the action that was taken."""
     reference: torch.Tensor | None  # (B, A)
@@ -136,21 +141,26 @@ class Batch:
 
 
 def make_batch(config: GRPOConfig, actor: Actor, trajectories: Sequence[Trajectory], advantages: Sequence[np.ndarray]) -> Batch:
-    """Return what is learnt from: the decisions whose advantage is not 0."""
+    """Return what is learnt from: the decisions whose advantage is not 0. The levels follow each other, as `play` returns them."""
     import torch
 
     from gym_text_policies.training.sequences import passes, segments_of
 
     learnt = [own != 0 for own in advantages]
     kept = [(one, own) for one, own in zip(trajectories, learnt, strict=True) if own.any()]
-    segments = segments_of(one.conversations(config, actor, own.tolist()) for one, own in kept)
+    segments: dict[tuple[str, int], list[Segment]] = {}
+    episodes = segments_of(one.conversations(config, actor, own.tolist()) for one, own in kept)
+    for (one, _), episode in zip(kept, episodes, strict=True):
+        segments.setdefault(one.level, []).extend(episode)
     with torch.no_grad():
-        groups = passes((segment for episode in segments for segment in episode), config.tokens_per_pass)
+        groups = passes((segment for level in segments.values() for segment in level), config.tokens_per_pass)
         reference = reference_log_probs(config, actor, groups)  # (B, A)
     mask = torch.from_numpy(np.concatenate(learnt))
     probabilities = torch.tensor([value for one in trajectories for value in one.probabilities])[mask]
     actions = torch.tensor([value for one in trajectories for value in one.actions])[mask]
-    return Batch(segments, probabilities.log(), reference, actions, torch.from_numpy(np.concatenate(advantages)).float()[mask])
+    return Batch(
+        [*segments.values()], probabilities.log(), reference, actions, torch.from_numpy(np.concatenate(advantages)).float()[mask]
+    )
 
 
 def group_advantages(trajectories: Sequence[Trajectory]) -> list[np.ndarray]:
@@ -160,14 +170,14 @@ def group_advantages(trajectories: Sequence[Trajectory]) -> list[np.ndarray]:
     where lost episodes are the longest, and they are 0 from where on only lost ones go on.
 
     Args:
-        trajectories: The episodes, those of a level in any order. A level is an environment and a seed.
+        trajectories: The episodes, those of a level in any order.
 
     Returns:
         Arrays of shape (length of the episode,).
     """
     levels: dict[tuple[str, int], list[int]] = {}
     for place, one in enumerate(trajectories):
-        levels.setdefault((one.environment, one.episode.seed), []).append(place)
+        levels.setdefault(one.level, []).append(place)
     advantages: dict[int, np.ndarray] = {}
     for places in levels.values():
         returns = np.array([trajectories[place].episode.total_reward for place in places])[:, None]  # (n, 1)
@@ -185,13 +195,14 @@ def learn(
     """Learn from an iteration's episodes; return the metrics. Where no level's episodes differ there is nothing to learn."""
     advantages = group_advantages(trajectories)
     batch = make_batch(config, actor, trajectories, advantages)
-    levels = {(one.environment, one.episode.seed) for one in trajectories}
-    mixed = {(one.environment, one.episode.seed) for one, own in zip(trajectories, advantages, strict=True) if own.any()}
-    metrics = {"kl_weight": state.kl_weight, "mixed": len(mixed) / len(levels), "learnt": float(len(batch.actions))}
+    mixed = len(batch.segments) / len({one.level for one in trajectories})
+    metrics = {"kl_weight": state.kl_weight, "mixed": mixed, "learnt": float(len(batch.actions))}
     if not batch.segments:
         return metrics
     losses = functools.partial(policy_losses, config, actor, batch)
-    return metrics | update_policy(config, actor, optimizer, state, batch.segments, losses)
+    return metrics | update_policy(
+        config, actor, optimizer, state, batch.segments, config.episodes_per_step // config.group_size, losses
+    )
 
 
 def policy_losses(config: GRPOConfig, actor: Actor, batch: Batch, group: Sequence[Segment]) -> dict[str, torch.Tensor]:

@@ -101,7 +101,7 @@ class OnPolicyConfig(PromptOptions):
     dev_episodes: int = 20
     """Episodes of each environment there."""
     precision: Precision = "float32"
-    """Precision of products and of the base's weights in learning: float32, or bfloat16, as in gym-text sft. Play is in float32."""
+    """Precision of products and of the weights, in play and of the base in learning: float32, or bfloat16, as in gym-text sft."""
     compiled: bool = False
     """Compile the model's layers, as in gym-text sft."""
     device: TrainingDevice = "auto"
@@ -207,17 +207,19 @@ def update_policy(
     actor: Actor,
     optimizer: torch.optim.Optimizer,
     state: State,
-    segments: Sequence[list[Segment]],
+    parts: Sequence[list[Segment]],
+    parts_per_step: int,
     losses: Callable[[list[Segment]], dict[str, torch.Tensor]],
 ) -> dict[str, float]:
-    """Learn for all epochs in minibatches of whole episodes; return the last epoch's metrics, as means over its decisions.
+    """Learn for all epochs in minibatches of whole parts; return the last epoch's metrics, as means over its decisions.
 
     Args:
         config: Of the run.
         actor: The model.
         optimizer: Of its parameters.
         state: The run's counters.
-        segments: Of each episode.
+        parts: What is drawn into minibatches: the segments of each episode, or of each level.
+        parts_per_step: How many of them are learnt from in one step of the optimiser.
         losses: What a pass learns: sums over its decisions of ``policy_loss``, ``entropy``, ``kl`` (if it has a reference) and
             other metrics. The loss is policy_loss + kl_weight * kl - entropy_weight * entropy.
     """
@@ -226,15 +228,14 @@ def update_policy(
     from gym_text_policies.training.sequences import passes
 
     generator = torch.Generator().manual_seed(config.seed * 1_000_003 + state.iteration)
-    decisions_in_all = config.epochs * sum(len(segment.rows) for episode in segments for segment in episode)
+    decisions_in_all = config.epochs * sum(len(segment.rows) for part in parts for segment in part)
     bar = part_of_iteration("Learning", decisions_in_all // process_count())
     for _ in range(config.epochs):
         sums: list[dict[str, float]] = []
         norms: list[float] = []
-        order = torch.randperm(len(segments), generator=generator).tolist()
-        for start in range(0, len(order), config.episodes_per_step):
-            drawn = sorted(order[start : start + config.episodes_per_step])  # those of a level together: they begin alike
-            minibatch = [segment for episode in drawn for segment in segments[episode]]
+        order = torch.randperm(len(parts), generator=generator).tolist()
+        for start in range(0, len(order), parts_per_step):
+            minibatch = [segment for part in order[start : start + parts_per_step] for segment in parts[part]]
             decisions = sum(len(segment.rows) for segment in minibatch)
             for group in own_share(passes(minibatch, config.tokens_per_pass)):
                 found = losses(group)
@@ -248,7 +249,7 @@ def update_policy(
             optimizer.zero_grad()
     bar.close()
     sums = gather(sums)
-    decisions = sum(len(segment.rows) for episode in segments for segment in episode)
+    decisions = sum(len(segment.rows) for part in parts for segment in part)
     means = {name: sum(found[name] for found in sums) / decisions for name in sums[0]}
     return means | {"grad_norm": sum(norms) / len(norms)}
 

@@ -214,7 +214,7 @@ def learn(config: PPOConfig, agent: ActorCritic, optimizer: torch.optim.Optimize
     if state.iteration < config.value_iterations:
         return metrics | update_values(config, agent, optimizer, batch, math.inf)
     losses = functools.partial(policy_losses, config, agent, batch)
-    metrics |= update_policy(config, agent, optimizer, state, batch.segments, losses)
+    metrics |= update_policy(config, agent, optimizer, state, batch.segments, config.episodes_per_step, losses)
     return metrics | update_values(config, agent, optimizer, batch, config.value_clip)
 
 

@@ -99,15 +99,19 @@ def segments_of(episodes: Iterable[Sequence[Conversation]]) -> list[list[Segment
 
 
 def passes(segments: Iterable[Segment], tokens: int) -> list[list[Segment]]:
-    """Group segments for the model, in their order: as many as fit into this number of tokens together, but at least one."""
+    """Group segments for the model, in their order: as many as fit into this number of tokens together, but at least one.
+
+    What several have in common counts once, as `layouts.pack` reads it.
+    """
     groups: list[list[Segment]] = []
-    room = 0
+    tree = Tree()
     for segment in segments:
-        if room < segment.conversation.size:
+        tree.graft(segment.conversation.tree)
+        if not groups or len(tree.tokens) > tokens:
             groups.append([])
-            room = tokens
+            tree = Tree()
+            tree.graft(segment.conversation.tree)
         groups[-1].append(segment)
-        room -= segment.conversation.size
     return groups
 
 

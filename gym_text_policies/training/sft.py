@@ -100,7 +100,7 @@ class SFTConfig:
     """Where else metrics go."""
     precision: Precision = "float32"
     """Precision of products and of the base's weights: float32, or bfloat16 (autocast; trained weights stay float32). bfloat16 is
-    faster where the processor multiplies it in hardware: GPUs, CPUs with AMX."""
+    faster where the processor multiplies it in hardware: GPUs, CPUs with AMX or AVX512-BF16."""
     compiled: bool = False
     """Compile the model's layers (torch.compile): steps get faster after some minutes. It needs a C++ compiler."""
     device: TrainingDevice = "auto"

@@ -79,6 +79,11 @@ class Trajectory:
         return conversations
 
     @property
+    def level(self) -> tuple[str, int]:
+        """What was played: the environment and its seed."""
+        return self.environment, self.episode.seed
+
+    @property
     def actions(self) -> list[int]:
         """Number of the action that was taken among the candidates, for each decision."""
         taken = zip(self.episode.steps, self.candidates, strict=True)
