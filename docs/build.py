@@ -28,6 +28,7 @@ PAGES = {
     "providers.md": "Providers",
     "results.md": "Results",
     "training.md": "Training",
+    "reinforcement.md": "Reinforcement learning",
     "training-log.md": "Training log",
     "training-loops.md": "Other training loops",
     "search.md": "Policy search",
