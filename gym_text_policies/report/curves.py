@@ -187,7 +187,7 @@ class Chart:
 
 
 WIDTH, HEIGHT = 360, 220
-LEFT, RIGHT, TOP, BOTTOM = 56, 348, 10, 184
+LEFT, RIGHT, TOP, BOTTOM = 56, 340, 10, 184
 """Edges of the plotted area, in the box."""
 
 
