@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from gym_text_policies import as_policy, rollout
 from gym_text_policies.experiments.bench import BenchConfig
 from gym_text_policies.experiments.bench import run as play
 from gym_text_policies.report.runs import read_runs
-from gym_text_policies.report.table import wilson_interval
+from gym_text_policies.report.table import Summary, wilson_interval
 from gym_text_policies.store import write_atomically
 from gym_text_policies.training.lora import environment_record
 
@@ -139,12 +139,12 @@ def network(folder: Path, task: str, steps: int, seeds: int) -> dict[str, Any]:
 
 COLUMNS = (*TASKS, *(f"{task}, drawn" for task in TASKS))
 """Of the table: each task played greedily, and by drawing at temperature 1."""
-Wins = dict[str, dict[str, dict[int, bool]]]
-"""Run -> column -> seed -> whether it was won."""
+Played = dict[str, dict[str, dict[int, Summary]]]
+"""Run -> column -> seed -> episode."""
 
 
-def evaluate(folder: Path, names: Iterable[str], seeds: int) -> Wins:
-    """Let each adapter play the test fold greedily and by drawing, and return what it wins."""
+def evaluate(folder: Path, names: Iterable[str], seeds: int) -> Played:
+    """Let each adapter play the test fold greedily and by drawing, and return the episodes."""
     variants = {
         name + kind: {"model": str(folder / ADAPTERS[name]), "temperature": temperature, "options": {"dtype": "bfloat16"}}
         for name in names
@@ -158,38 +158,46 @@ def evaluate(folder: Path, names: Iterable[str], seeds: int) -> Wins:
         _, store = play(config)
     rows = json.loads((store.folder / "table.json").read_text("utf-8"))["rows"]
     places = {row["key"]: (row["policy"], row["environment"].partition("task=")[2]) for row in rows}
-    wins: Wins = {}
+    played: Played = {}
     for variant in read_runs([store.folder]).variants:
-        row_name, task = next(places[episode.key] for episode in variant.episodes if episode.key in places)
-        name, _, kind = row_name.partition(",")
-        column = f"{task},{kind}" if kind else task
-        wins.setdefault(name, {})[column] = {one.seed: one.outcome == "won" for one in variant.episodes if one.error is None}
-    return wins
+        labels = [places[episode.key] for episode in variant.episodes if episode.key in places]
+        if labels:  # not chance or the expert
+            name, _, kind = labels[0][0].partition(",")
+            column = f"{labels[0][1]},{kind}" if kind else labels[0][1]
+            played.setdefault(name, {})[column] = {one.seed: one for one in variant.episodes if one.error is None}
+    return played
 
 
-def compared(own: Mapping[int, bool], start: Mapping[int, bool]) -> dict[str, Any]:
-    """Return a run's success on a task, and McNemar's exact test beside the start on the same levels."""
-    gained = sum(own[seed] and not start[seed] for seed in start)
-    lost = sum(start[seed] and not own[seed] for seed in start)
-    won = sum(own.values())
-    p = binomtest(gained, gained + lost).pvalue if gained + lost else 1.0
+def compared(own: Mapping[int, Summary], start: Mapping[int, Summary]) -> dict[str, Any]:
+    """Return a run's success and steps, and tests beside the start on the same levels: McNemar's, and Wilcoxon's of the steps."""
+    wins = [(own[seed].outcome == "won", start[seed].outcome == "won") for seed in start]
+    gained, lost = wins.count((True, False)), wins.count((False, True))
+    won = sum(one for one, _ in wins)
+    steps = np.array([[own[seed].length, start[seed].length] for seed in start])
+    differ = (steps[:, 0] != steps[:, 1]).any()
     return {
-        "won": won,
-        "success": won / len(own),
-        "interval": wilson_interval(won, len(own)),
+        "success": won / len(wins),
+        "interval": wilson_interval(won, len(wins)),
         "gained": gained,
         "lost": lost,
-        "p": p,
+        "p": binomtest(gained, gained + lost).pvalue if gained + lost else 1.0,
+        "steps": float(steps[:, 0].mean()),
+        "p_steps": float(wilcoxon(steps[:, 0], steps[:, 1]).pvalue) if differ else 1.0,
     }
 
 
-def over_seeds(wins: Wins, names: Sequence[str], column: str) -> dict[str, Any]:
-    """Return the mean success of a way's runs, beside the start's: Wilcoxon's signed-rank test over the levels."""
-    start = wins["start"][column]
-    means = np.array([np.mean([wins[name][column][seed] for name in names]) for seed in start])
-    differences = means - np.array(list(start.values()))
-    p = float(wilcoxon(differences).pvalue) if differences.any() else 1.0
-    return {"success": float(means.mean()), "difference": float(differences.mean()), "p": p}
+def over_seeds(played: Played, names: Sequence[str], column: str) -> dict[str, Any]:
+    """Return the mean success and steps of a way's runs, and Wilcoxon's tests over the levels beside the start."""
+    start = played["start"][column]
+
+    def beside(figure: Callable[[Summary], float]) -> tuple[float, float, float]:
+        own = np.array([np.mean([figure(played[name][column][seed]) for name in names]) for seed in start])
+        differences = own - np.array([figure(one) for one in start.values()])
+        return float(own.mean()), float(differences.mean()), float(wilcoxon(differences).pvalue) if differences.any() else 1.0
+
+    success, difference, p = beside(lambda one: float(one.outcome == "won"))
+    steps, _, p_steps = beside(lambda one: float(one.length))
+    return {"success": success, "difference": difference, "p": p, "steps": steps, "p_steps": p_steps}
 
 
 def episodes_of(folder: Path, name: str) -> int:
@@ -217,13 +225,13 @@ def curve(metrics: Path) -> list[dict[str, float]]:
 def results(folder: Path, seeds: int) -> dict[str, Any]:
     """Return the record: what each run reaches, at what cost, and its curve."""
     made = [name for name in COMMANDS if (folder / ADAPTERS[name]).exists()]
-    wins = evaluate(folder, made, seeds)
+    played = evaluate(folder, made, seeds)
     rows = [
         {
             "run": name,
             "episodes": episodes_of(folder, name),
             "minutes": minutes_of(folder, name),
-            "columns": {column: compared(wins[name][column], wins["start"][column]) for column in COLUMNS},
+            "columns": {column: compared(played[name][column], played["start"][column]) for column in COLUMNS},
         }
         for name in made
     ]
@@ -232,7 +240,9 @@ def results(folder: Path, seeds: int) -> dict[str, Any]:
         "command": shlex.join(["python", "benchmarks/reinforcement.py", *sys.argv[1:]]),
         "rows": rows,
         "means": {
-            kind: {column: over_seeds(wins, names, column) for column in COLUMNS} for kind, names in ways.items() if len(names) > 1
+            kind: {column: over_seeds(played, names, column) for column in COLUMNS}
+            for kind, names in ways.items()
+            if len(names) > 1
         },
         "networks": [network(folder, task, steps, seeds) | {"steps": steps} for steps in STEPS for task in TASKS],
         "curves": {name: curve(folder / name / "metrics.jsonl") for name in made if (folder / name / "metrics.jsonl").exists()},
@@ -243,24 +253,28 @@ def results(folder: Path, seeds: int) -> dict[str, Any]:
 
 def table(record: Mapping[str, Any]) -> Iterator[str]:
     """Yield the results in Markdown."""
-    yield f"| way | episodes | minutes | {' | '.join(COLUMNS)} | greatest p |"
-    yield "|---" * (4 + len(COLUMNS)) + "|"
+    drawn = [f"{task}, drawn" for task in TASKS]
+    heads = [*(f"{task}, p" for task in TASKS), *(f"{column}: steps, p" for column in drawn)]
+    yield f"| way | episodes | minutes | {' | '.join(heads)} |"
+    yield "|---" * (3 + len(heads)) + "|"
+
+    def cells(columns: Mapping[str, Any], is_start: bool = False) -> str:
+        greedy, steps = [columns[task] for task in TASKS], [columns[column] for column in drawn]
+        texts = [f"{one['success']:.2f}" + ("" if is_start else f", {one['p']:.1g}") for one in greedy]
+        return " | ".join([*texts, *(f"{one['steps']:.1f}" + ("" if is_start else f", {one['p_steps']:.1g}") for one in steps)])
+
     for found in record["rows"]:
         kind, _, seed = found["run"].partition("-")
         name = ORDER[kind] + (f", seed {seed}" if seed else "")
-        own = [found["columns"][column] for column in COLUMNS]
-        cells = [f"{one['success']:.2f} [{one['interval'][0]:.2f}, {one['interval'][1]:.2f}]" for one in own]
-        worst = f"{max(one['p'] for one in own):.1g}" if seed else ""
-        yield f"| {name} | {found['episodes']} | {found['minutes']:.0f} | {' | '.join(cells)} | {worst} |"
+        yield f"| {name} | {found['episodes']} | {found['minutes']:.0f} | {cells(found['columns'], not seed)} |"
     for kind, columns in record["means"].items():
-        own = [columns[column] for column in COLUMNS]
-        cells = [f"**{one['success']:.2f}** ({one['difference']:+.2f})" for one in own]
-        yield f"| {ORDER[kind]}, mean | | | {' | '.join(cells)} | {max(one['p'] for one in own):.1g} |"
+        yield f"| {ORDER[kind]}, mean | | | {cells(columns)} |"
     for steps in STEPS:
         networks = {found["policy"]: found for found in record["networks"] if found["steps"] == steps}
-        cells = [f"{networks[task]['success']:.2f}" for task in TASKS] + [""] * len(TASKS)
+        shares = " | ".join(f"{networks[task]['success']:.2f}" for task in TASKS)
+        lengths = " | ".join(f"{networks[task]['length']:.1f}" for task in TASKS)
         minutes = sum(found["training_seconds"] for found in networks.values()) / 60
-        yield f"| stable-baselines3's PPO, {steps:,} steps a task | | {minutes:.0f} | {' | '.join(cells)} | |"
+        yield f"| a small network from scratch, {steps:,} steps a task | | {minutes:.1f} | {shares} | {lengths} |"
 
 
 def main() -> None:
@@ -279,8 +293,9 @@ def main() -> None:
     if not given.names:
         record = results(given.folder, given.seeds)
         text = "\n".join(table(record))
-        text += f"\n\nSuccess on {given.seeds} levels of the test fold, greedily and by drawing. p: beside the start on the same "
-        text += "levels, McNemar's exact test, of means Wilcoxon's signed-rank test. Minutes of one core.\n"
+        text += f"\n\n{given.seeds} levels of the test fold, at most 64 steps: the share won greedily, and the steps by drawing. "
+        text += "p: beside the start on the same levels, McNemar's exact test of what is won, Wilcoxon's of steps and of means. "
+        text += "Minutes of one core. The small network is stable-baselines3's PPO.\n"
         write_atomically(RESULTS / "reinforcement.json", json.dumps(record, indent=1) + "\n")
         write_atomically(RESULTS / "reinforcement.md", text)
         print(text)
