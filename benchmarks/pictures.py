@@ -149,9 +149,9 @@ def reinforcement(path: Path) -> None:
     """Draw the curves of learning by rewards: the mean of GRPO's seeds in a band from the lowest to the highest, and PPO."""
     runs = json.loads((ROOT / "benchmarks" / "results" / "reinforcement.json").read_text("utf-8"))["curves"]
     panels = (
-        ("dev_success", "episodes", "dev fold, greedy: success"),
-        ("dev_success", "minutes", "the same over minutes of one core"),
-        ("return", "episodes", "return of what is learnt from"),
+        ("dev_success", "episodes", "dev fold: success, greedy"),
+        ("dev_success", "minutes", "dev fold, over minutes"),
+        ("return", "episodes", "return, drawn"),
         ("entropy", "episodes", "entropy, nats"),
         ("kl", "episodes", "KL from the start, nats"),
     )

@@ -55,7 +55,13 @@ ROUNDS = 2
 """Of rejection sampling, 512 episodes each: together they take about as many minutes as GRPO."""
 STEPS = (10_000, 200_000)
 """Of stable-baselines3's PPO, for each task: about as many decisions as GRPO plays, and twenty times as many."""
-ORDER = {"start": "the start", "grpo": "GRPO", "ppo": "PPO", "rejection": "rejection sampling", "dagger": "DAgger (has an expert)"}
+ORDER = {
+    "start": "the start (the expert's episodes)",
+    "grpo": "GRPO",
+    "ppo": "PPO",
+    "rejection": "rejection sampling",
+    "dagger": "DAgger (has an expert)",
+}
 """What the runs are, by what their names begin with."""
 
 
@@ -205,7 +211,8 @@ def episodes_of(folder: Path, name: str) -> int:
     metrics = folder / name / "metrics.jsonl"
     if metrics.exists():
         return int(curve(metrics)[-1]["episodes"])
-    return sum(len(path.read_text("utf-8").splitlines()) for path in (folder / name).rglob("data/episodes.jsonl"))
+    found = [*folder.glob(f"{name}-data/episodes.jsonl"), *(folder / name).rglob("data/episodes.jsonl")]
+    return sum(len(path.read_text("utf-8").splitlines()) for path in found)
 
 
 def minutes_of(folder: Path, name: str) -> float:
