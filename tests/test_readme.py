@@ -69,6 +69,16 @@ def test_the_figures_of_ppo_are_the_committed_result():
     assert said in " ".join((ROOT / "docs/training-loops.md").read_text().split())
 
 
+def test_the_figures_of_reinforcement_learning_are_the_committed_result():
+    committed = (ROOT / "benchmarks/results/reinforcement.md").read_text().strip()
+    assert committed in (ROOT / "docs/reinforcement.md").read_text()
+    record = json.loads((ROOT / "benchmarks/results/reinforcement.json").read_text())
+    (start, *_), mean = record["rows"], record["means"]["grpo"]
+    learnt, before = ([f"{one[task]['success']:.2f}" for task in ("goto", "pickup")] for one in (mean, start["columns"]))
+    said = f"GRPO wins {learnt[0]} of goto and {learnt[1]} of pickup in place of {before[0]} and {before[1]}"
+    assert said in " ".join(README.split())
+
+
 def test_every_picture_is_there_small_made_by_the_command_and_shown(pictures):
     shown = {(page.parent / link).resolve() for page, text in PAGES.items() for link in re.findall(r"!\[[^\]]*\]\(([^)]*)\)", text)}
     made = {pictures.FOLDER / name for name in (*pictures.PICTURES, "report-steps.png")}
