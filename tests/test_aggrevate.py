@@ -55,7 +55,7 @@ def test_it_learns_from_the_steps_that_a_win_would_take_after_each_candidate(tin
     losses = functools.partial(policy_losses, actor, batch)
     with torch.no_grad():
         before = losses([segment for episode in batch.segments for segment in episode])["policy_loss"] / len(batch.targets)
-    metrics = update_policy(config, actor, torch.optim.AdamW(actor.parameters, 1e-2), State(), batch.segments, losses)
+    metrics = update_policy(config, actor, torch.optim.AdamW(actor.parameters, 1e-2), State(), batch.segments, 2, losses)
     assert metrics.keys() == {"policy_loss", "entropy", "grad_norm"}
     assert metrics["policy_loss"] < 0.9 * before, "nearer to the target probabilities"
 

@@ -71,7 +71,7 @@ def test_ppo_in_two_processes_plays_and_learns_what_it_does_in_one(tiny_model, t
     assert [len(curve) for curve in curves] == [3, 3] and curves[0][-1]["kl"] > 0
     for one, two in zip(*curves, strict=True):
         assert one.keys() == two.keys()
-        for name in one.keys() - {"seconds_play", "seconds_learn", "rollout_gap"}:
+        for name in one.keys() - {"minutes", "seconds_play", "seconds_learn", "rollout_gap"}:
             assert two[name] == pytest.approx(one[name], rel=1e-3, abs=1e-5), name
     one, two = (load_file(folder / "adapter_model.safetensors") for folder in (alone, tmp_path / "two/adapter"))
     assert all(abs(one[name] - two[name]).max() < 1e-4 for name in one)
