@@ -156,8 +156,9 @@ def reinforcement(path: Path) -> None:
         ("kl", "episodes", "KL from the start, nats"),
     )
     with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(1, len(panels), figsize=(13, 2.7), layout="constrained")
-        for axis, (name, over, title) in zip(axes, panels, strict=True):
+        figure, axes = plt.subplots(2, 3, figsize=(9, 5.2), layout="constrained")
+        *drawn, legend = axes.flat
+        for axis, (name, over, title) in zip(drawn, panels, strict=True):
             found = [
                 Curve(run, name, over, tuple((line[over], line[name]) for line in lines if name in line), run.partition("-")[0])
                 for run, lines in runs.items()
@@ -167,10 +168,11 @@ def reinforcement(path: Path) -> None:
                 axis.plot(xs, ys, color=colour, linewidth=1.8, label=line.label.replace("grpo", "GRPO").replace("ppo-0", "PPO"))
                 if line.band:
                     axis.fill_between(*zip(*line.band, strict=True), color=colour, alpha=0.18, linewidth=0)
-            axis.set_title(title, loc="left", fontsize=9)
+            axis.set_title(title, loc="left")
             axis.set_xlabel(over)
             axis.set_ylim(bottom=0)
-        axes[0].legend(frameon=False, fontsize=8)
+        legend.axis("off")
+        legend.legend(*drawn[0].get_legend_handles_labels(), frameon=False, loc="center left")
         _save(figure, path)
 
 
