@@ -107,13 +107,18 @@ def paired(variants: Sequence[Variant], table: Sequence[Mapping[str, Any]], name
         for before, name in pairwise(name for name in played if name.endswith(kind) and played[name]):
             pairs = [(played[name][key], played[before][key]) for key in played[name].keys() & played[before].keys()]
             wins = [(a.outcome == "won", b.outcome == "won") for a, b in pairs]
-            gained, lost = wins.count((True, False)), wins.count((False, True))
-            p = binomtest(gained, gained + lost).pvalue if gained + lost else 1.0
+            gained, lost, p = mcnemar(wins)
             yield f"{name} alone wins {gained} of {len(pairs)} episodes, {before} alone {lost}; p = {p:.2g}, McNemar's exact test."
             returns = _difference([a.total_reward - b.total_reward for a, b in pairs])
             both = [a.length - b.length for (a, b), won in zip(pairs, wins, strict=True) if all(won)]
             steps = f", steps of the {len(both)} that both win {_difference(both)}" if both else ""
             yield f"{name} less {before}, on the mean: return {returns}{steps}; Wilcoxon's signed-rank test."
+
+
+def mcnemar(wins: Sequence[tuple[bool, bool]]) -> tuple[int, int, float]:
+    """Return how many levels a policy alone wins, how many another one alone, and McNemar's exact p-value."""
+    gained, lost = wins.count((True, False)), wins.count((False, True))
+    return gained, lost, binomtest(gained, gained + lost).pvalue if gained + lost else 1.0
 
 
 def _difference(differences: Sequence[float]) -> str:

@@ -25,7 +25,7 @@ from gym_text.errors import unknown_choice
 from gym_text_policies import EpisodeStore, load_policy, rollout
 from gym_text_policies.environments import make_environment, playable_ids
 from gym_text_policies.report import write_report
-from gym_text_policies.report.curves import Curve
+from gym_text_policies.report.curves import Curve, labels
 from gym_text_policies.report.curves import lines as lines_of
 from gym_text_policies.report.gif import write_gif
 from gym_text_policies.report.table import interval, number, wilson_interval
@@ -163,7 +163,7 @@ def reinforcement(path: Path) -> None:
                 Curve(run, name, over, tuple((line[over], line[name]) for line in lines if name in line), run.partition("-")[0])
                 for run, lines in runs.items()
             ]
-            for line, colour in zip(lines_of(found), (BLUE, ORANGE), strict=False):
+            for line, colour in zip(lines_of(found, labels(found)), (BLUE, ORANGE), strict=False):
                 xs, ys = zip(*line.points, strict=True)
                 axis.plot(xs, ys, color=colour, linewidth=1.8, label=line.label.replace("grpo", "GRPO").replace("ppo-0", "PPO"))
                 if line.band:

@@ -25,7 +25,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.stats import binomtest, wilcoxon
+from adapters import mcnemar
+from scipy.stats import wilcoxon
 from stable_baselines import Config as Network
 from stable_baselines import WordEmbeddings, make_env, row, train
 
@@ -177,7 +178,7 @@ def evaluate(folder: Path, names: Iterable[str], seeds: int) -> Played:
 def compared(own: Mapping[int, Summary], start: Mapping[int, Summary]) -> dict[str, Any]:
     """Return a run's success and steps, and tests beside the start on the same levels: McNemar's, and Wilcoxon's of the steps."""
     wins = [(own[seed].outcome == "won", start[seed].outcome == "won") for seed in start]
-    gained, lost = wins.count((True, False)), wins.count((False, True))
+    gained, lost, p = mcnemar(wins)
     won = sum(one for one, _ in wins)
     steps = np.array([[own[seed].length, start[seed].length] for seed in start])
     differ = (steps[:, 0] != steps[:, 1]).any()
@@ -186,7 +187,7 @@ def compared(own: Mapping[int, Summary], start: Mapping[int, Summary]) -> dict[s
         "interval": wilson_interval(won, len(wins)),
         "gained": gained,
         "lost": lost,
-        "p": binomtest(gained, gained + lost).pvalue if gained + lost else 1.0,
+        "p": p,
         "steps": float(steps[:, 0].mean()),
         "p_steps": float(wilcoxon(steps[:, 0], steps[:, 1]).pvalue) if differ else 1.0,
     }
@@ -206,21 +207,15 @@ def over_seeds(played: Played, names: Sequence[str], column: str) -> dict[str, A
     return {"success": success, "difference": difference, "p": p, "steps": steps, "p_steps": p_steps}
 
 
-def episodes_of(folder: Path, name: str) -> int:
-    """Return how many episodes a run has played to learn from."""
+def cost(folder: Path, name: str) -> dict[str, float]:
+    """Return how many episodes a run has played to learn from, and how long that and learning took, without the dev fold."""
     metrics = folder / name / "metrics.jsonl"
     if metrics.exists():
-        return int(curve(metrics)[-1]["episodes"])
+        last = curve(metrics)[-1]
+        return {"episodes": int(last["episodes"]), "minutes": last["minutes"]}
     found = [*folder.glob(f"{name}-data/episodes.jsonl"), *(folder / name).rglob("data/episodes.jsonl")]
-    return sum(len(path.read_text("utf-8").splitlines()) for path in found)
-
-
-def minutes_of(folder: Path, name: str) -> float:
-    """Return how many minutes a run has played and learnt; the dev fold, which others do not play, does not count."""
-    metrics = folder / name / "metrics.jsonl"
-    if metrics.exists():
-        return curve(metrics)[-1]["minutes"]
-    return float(sum(minutes for _, minutes in json.loads((folder / f"{name}.json").read_text("utf-8"))))
+    minutes = sum(minutes for _, minutes in json.loads((folder / f"{name}.json").read_text("utf-8")))
+    return {"episodes": sum(len(path.read_text("utf-8").splitlines()) for path in found), "minutes": minutes}
 
 
 def curve(metrics: Path) -> list[dict[str, float]]:
@@ -236,8 +231,7 @@ def results(folder: Path, seeds: int) -> dict[str, Any]:
     rows = [
         {
             "run": name,
-            "episodes": episodes_of(folder, name),
-            "minutes": minutes_of(folder, name),
+            **cost(folder, name),
             "columns": {column: compared(played[name][column], played["start"][column]) for column in COLUMNS},
         }
         for name in made

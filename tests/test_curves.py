@@ -6,7 +6,7 @@ import pytest
 
 from gym_text import UsageError
 from gym_text_policies.report import write_report
-from gym_text_policies.report.curves import charts, read_curves
+from gym_text_policies.report.curves import charts, labels, read_curves
 from gym_text_policies.report.curves import lines as lines_of
 
 
@@ -53,14 +53,27 @@ def test_runs_that_differ_in_their_seeds_are_one_line_in_a_band(tmp_path):
     assert {(curve.name, curve.over) for curve in curves} == {
         *(("dev_success", "episodes"), ("dev_success", "minutes"), ("entropy", "episodes")),
     }
-    line, alone = lines_of([curve for curve in curves if (curve.name, curve.over) == ("dev_success", "episodes")])
+    line, alone = lines_of([c for c in curves if (c.name, c.over) == ("dev_success", "episodes")], labels(curves))
     assert (line.label, alone.label, alone.band) == ("grpo, 2 runs", "other", ())
     assert [x for x, _ in line.points] == [8, 16, 24] and [y for _, y in line.points] == pytest.approx([0.3, 0.5, 0.8])
     assert [value for _, *values in line.band for value in values] == pytest.approx([0.2, 0.4, 0.4, 0.6, 0.6, 1.0])
-    by_minutes, _ = lines_of([curve for curve in curves if curve.over == "minutes"])
+    by_minutes, _ = lines_of([curve for curve in curves if curve.over == "minutes"], labels(curves))
     assert [x for x, _ in by_minutes.points] == [2, 3], "the minutes that both have"
     text = write_report([tmp_path], tmp_path / "r.html").read_text()
     assert text.count("<polyline") == 6 and text.count("<polygon") == 3 and text.count("dev_success over minutes") >= 1
+
+
+def test_a_figure_that_one_of_a_lines_runs_has_alone_has_the_lines_label(tmp_path):
+    for number, plays in enumerate(([0.1, 0.2], [0.1])):  # the second run has just begun
+        (tmp_path / f"grpo-{number}").mkdir()
+        (tmp_path / f"grpo-{number}/config.json").write_text(json.dumps({"seed": number}))
+        lines = [{"iteration": n, "return": 0.5} for n in (1, 2)] + [
+            {"iteration": n, "dev_success": value} for n, value in enumerate(plays, 3)
+        ]
+        (tmp_path / f"grpo-{number}/metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (both, alone) = charts(list(read_curves(tmp_path)))
+    assert [line[0] for line in both.lines] == [line[0] for line in alone.lines] == ["grpo, 2 runs"]
+    assert write_report([tmp_path], tmp_path / "r.html").read_text().count("<polyline") == 2
 
 
 def test_a_damaged_curve_is_an_error_that_names_the_file(tmp_path):

@@ -48,6 +48,11 @@ class Curve:
     settings: str = ""
     """The run's settings without its seeds, where its folder has a config.json with a seed."""
 
+    @property
+    def group(self) -> str:
+        """What the runs of one line have in common."""
+        return self.settings or f"run {self.run}"
+
 
 def read_curves(root: Path) -> Iterator[Curve]:
     """Yield the curves of the training runs in a folder. The folder itself may be a run. Of each run one file is read.
@@ -137,19 +142,24 @@ class Line:
     """Lowest and highest value of the runs: (x, low, high); empty for one run."""
 
 
-def lines(curves: Sequence[Curve]) -> list[Line]:
-    """Return the lines of one figure: runs with equal settings but for their seeds together, each other run by itself."""
+def lines(curves: Sequence[Curve], names: Mapping[str, str]) -> list[Line]:
+    """Return the lines of one figure: runs with equal settings but for their seeds together, each other run by itself.
+
+    Args:
+        curves: Of the figure.
+        names: The `labels` of all runs, also of those that do not have this figure.
+    """
     groups: dict[str, list[Curve]] = {}
     for curve in curves:
-        groups.setdefault(curve.settings or f"run {curve.run}", []).append(curve)
-    return [_line(group) for group in groups.values()]
+        groups.setdefault(curve.group, []).append(curve)
+    return [_line(names[group[0].run], group) for group in groups.values()]
 
 
 def labels(curves: Iterable[Curve]) -> dict[str, str]:
     """Return for each run the label of its line."""
     runs: dict[str, dict[str, None]] = {}
     for curve in curves:
-        runs.setdefault(curve.settings or f"run {curve.run}", {})[curve.run] = None
+        runs.setdefault(curve.group, {})[curve.run] = None
     return {run: _label(list(group)) for group in runs.values() for run in group}
 
 
@@ -160,9 +170,8 @@ def _label(runs: Sequence[str]) -> str:
     return f"{common.rstrip('-_. ') or runs[0]}, {len(runs)} runs"
 
 
-def _line(curves: Sequence[Curve]) -> Line:
+def _line(label: str, curves: Sequence[Curve]) -> Line:
     """Return runs as one line, over the part of the x axis that all have. Between its points a run is taken as straight."""
-    label = _label([curve.run for curve in curves])
     if len(curves) == 1:
         return Line(label, curves[0].points)
     low, high = max(curve.points[0][0] for curve in curves), min(curve.points[-1][0] for curve in curves)
@@ -196,10 +205,11 @@ def charts(curves: Sequence[Curve]) -> list[Chart]:
     by_name: dict[tuple[str, str], list[Curve]] = {}
     for curve in curves:
         by_name.setdefault((curve.name, curve.over), []).append(curve)
-    return [_chart(*name, group) for name, group in by_name.items()]
+    names = labels(curves)
+    return [_chart(*name, group, names) for name, group in by_name.items()]
 
 
-def _chart(name: str, over: str, curves: Sequence[Curve]) -> Chart:
+def _chart(name: str, over: str, curves: Sequence[Curve], names: Mapping[str, str]) -> Chart:
     xs = ticks(*_range([x for curve in curves for x, _ in curve.points]), 4)
     ys = ticks(*_range([y for curve in curves for _, y in curve.points]), 5)
 
@@ -211,7 +221,7 @@ def _chart(name: str, over: str, curves: Sequence[Curve]) -> Chart:
         return " ".join(f"{right},{down}" for right, down in (place(*point) for point in points))
 
     drawn = []
-    for line in lines(curves):
+    for line in lines(curves, names):
         around = [*((x, low) for x, low, _ in line.band), *((x, high) for x, _, high in reversed(line.band))]
         drawn.append((line.label, outline(line.points), outline(around)))
     x_ticks = tuple((place(x, ys[0])[0], f"{x:g}") for x in xs)

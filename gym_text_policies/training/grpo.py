@@ -137,7 +137,7 @@ class Batch:
     actions: torch.Tensor  # (B,)
     """Number of the candidate that was taken."""
     advantages: torch.Tensor  # (B,)
-    """Of that candidate: its episode's."""
+    """Of that candidate, beside the level's other episodes at that step."""
 
 
 def make_batch(config: GRPOConfig, actor: Actor, trajectories: Sequence[Trajectory], advantages: Sequence[np.ndarray]) -> Batch:
@@ -146,8 +146,7 @@ def make_batch(config: GRPOConfig, actor: Actor, trajectories: Sequence[Trajecto
 
     from gym_text_policies.training.sequences import passes, segments_of
 
-    learnt = [own != 0 for own in advantages]
-    kept = [(one, own) for one, own in zip(trajectories, learnt, strict=True) if own.any()]
+    kept = [(one, own != 0) for one, own in zip(trajectories, advantages, strict=True) if own.any()]
     segments: dict[tuple[str, int], list[Segment]] = {}
     episodes = segments_of(one.conversations(config, actor, own.tolist()) for one, own in kept)
     for (one, _), episode in zip(kept, episodes, strict=True):
@@ -155,12 +154,11 @@ def make_batch(config: GRPOConfig, actor: Actor, trajectories: Sequence[Trajecto
     with torch.no_grad():
         groups = passes((segment for level in segments.values() for segment in level), config.tokens_per_pass)
         reference = reference_log_probs(config, actor, groups)  # (B, A)
-    mask = torch.from_numpy(np.concatenate(learnt))
+    flat = torch.from_numpy(np.concatenate(advantages))
+    mask = flat != 0
     probabilities = torch.tensor([value for one in trajectories for value in one.probabilities])[mask]
     actions = torch.tensor([value for one in trajectories for value in one.actions])[mask]
-    return Batch(
-        [*segments.values()], probabilities.log(), reference, actions, torch.from_numpy(np.concatenate(advantages)).float()[mask]
-    )
+    return Batch([*segments.values()], probabilities.log(), reference, actions, flat[mask].float())
 
 
 def group_advantages(trajectories: Sequence[Trajectory]) -> list[np.ndarray]:
@@ -185,7 +183,7 @@ def group_advantages(trajectories: Sequence[Trajectory]) -> list[np.ndarray]:
         plays = np.arange(lengths.max()) < lengths  # (n, longest)
         differences = returns - (returns * plays).sum(0) / plays.sum(0)  # (n, longest)
         differences[np.abs(differences) < 1e-6] = 0.0
-        advantages |= {place: own[: len(trajectories[place].actions)] for place, own in zip(places, differences, strict=True)}
+        advantages |= {place: own[: trajectories[place].episode.length] for place, own in zip(places, differences, strict=True)}
     return [advantages[place] for place in range(len(trajectories))]
 
 
