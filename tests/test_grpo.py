@@ -2,6 +2,7 @@
 
 import json
 import math
+from types import SimpleNamespace
 
 import gymnasium as gym
 import pytest
@@ -11,7 +12,7 @@ from training_data import Corridor, plain_log_probs, with_random_adapter
 from gym_text import UsageError
 from gym_text_policies.training.actor_critic import Actor
 from gym_text_policies.training.checkpoints import State
-from gym_text_policies.training.grpo import GRPOConfig, group_advantages, learn, make_batch, policy_losses, train
+from gym_text_policies.training.grpo import GRPOConfig, discounted_sums, group_advantages, learn, make_batch, policy_losses, train
 from gym_text_policies.training.rows import prompts_of, training_prompt
 from gym_text_policies.training.trajectories import play
 
@@ -59,6 +60,20 @@ def test_advantages_compare_episodes_of_one_level_that_still_go_on(played):
             assert [advantages[place][step] for place in still] == pytest.approx(expected, abs=1e-6)
     assert [len(own) for own in advantages] == [one.episode.length for one in trajectories]
     assert any(own.any() for own in advantages), "some are won and some are not"
+
+
+def test_advantages_of_dense_rewards_compare_what_follows_where_as_much_is_won_as_many_steps_ago():
+    rewards = [[0, 1, 0, 2], [1, 0, 0, 0, 2], [0, 1, 0, 0]]
+    trajectories = [SimpleNamespace(level=("game", 0), rewards=own) for own in rewards]
+    trajectories.append(SimpleNamespace(level=("game", 1), rewards=[0, 5]))
+    first, second, third, alone = group_advantages(trajectories, discount=0.5)
+    follow = [[0.75, 1.5, 1, 2], [1.125, 0.25, 0.5, 1, 2], [0.5, 1, 0, 0]]  # worked out by hand
+    assert [[*discounted_sums(own, 0.5)] for own in rewards] == follow
+    start, after = (0.75 + 1.125 + 0.5) / 3, (1 + 0.25 + 0) / 3  # nothing won, no step ago; 1 won, no step ago
+    assert first == pytest.approx([0.75 - start, 1.5 - 1.25, 1 - after, 2 - 2.5 / 3])
+    assert second == pytest.approx([1.125 - start, 0.25 - after, 0.5 - 2.5 / 3, 0, 0])  # alone at the end
+    assert third == pytest.approx([0.5 - start, 1 - 1.25, 0 - after, 0 - 2.5 / 3])
+    assert not alone.any(), "another level is not compared"
 
 
 def test_decisions_that_teach_nothing_are_not_read(played):

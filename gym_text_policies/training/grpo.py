@@ -1,11 +1,12 @@
 """GRPO (Shao et al. 2024, https://arxiv.org/abs/2402.03300) for a language model that plays in ``choose``, from top to bottom.
 
 The policy is the probability of each valid action, as in `gym_text_policies.training.ppo`. There is no critic: each iteration plays
-every level several times by drawing. A decision's advantage is the return of its episode less the mean return of those of the same
-level that still went on at that step. (Less the mean of all, as it is for answers of one turn, the advantages of lost episodes, the
-longest ones, would outweigh all others.) It is not divided by the spread of the level's returns, which would make a small
-difference count as much as a large one (Liu et al. 2025, https://arxiv.org/abs/2503.20783). Where all that still go on end alike
-there is nothing to learn, and it is not read.
+every level several times by drawing. A decision's advantage is the discounted sum of the rewards from it on, less the mean of
+these sums over the decisions of the same level in a like situation: as much had been won, and as many steps ago. Where the reward
+comes at the end, these are the decisions of the same step. (Less one mean of all, as it is for answers of one turn, the advantages
+of lost episodes, the longest ones, would outweigh all others.) It is not divided by the spread of these sums, which would make a
+small difference count as much as a large one (Liu et al. 2025, https://arxiv.org/abs/2503.20783). Where all in a situation fare
+alike there is nothing to learn, and it is not read.
 
 What is learnt is the clipped objective of PPO, with a higher upper clip (Yu et al. 2025, https://arxiv.org/abs/2503.14476): an
 action that was rare and good may gain more than a fifth. Each decision counts the same, however long its episode is (there, too).
@@ -17,7 +18,7 @@ Metrics, one line of ``metrics.jsonl`` for each iteration:
 * ``episodes``, ``minutes``: how many were played so far, and the time of play and learning so far, without the dev fold.
 * ``return``, ``success``, ``length``: means over the episodes that were played by drawing.
 * ``dev_success``: share of the dev fold that is won, playing the most probable action; in iterations that play it.
-* ``mixed``: share of the levels whose episodes differ in their return, from which alone is learnt.
+* ``mixed``: share of the levels whose episodes fare differently, from which alone is learnt.
 * ``policy_loss``: mean of the clipped objective, negated. It stays about 0; its gradient is what counts.
 * ``entropy``: mean entropy of the distribution over the actions, in nats. At 0 nothing new is tried any more.
 * ``kl``: mean divergence of that distribution from the model that training began with, in nats; if it has a weight.
@@ -77,6 +78,8 @@ class GRPOConfig(OnPolicyConfig):
     """Episodes of each iteration, dealt to the environments in turn: a multiple of group_size."""
     group_size: int = 8
     """Episodes of each level."""
+    discount: float = 1.0
+    """Worth of a reward one step later. Below 1, what a decision is worth depends on the rewards soon after it, and on how soon."""
     epochs: int = 1
     """How often the episodes of an iteration are learnt from."""
     episodes_per_step: int = 16
@@ -93,6 +96,7 @@ class GRPOConfig(OnPolicyConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_int("group_size", self.group_size, 2, 1_000_000)
+        self.check_ranges(discount=(0, 1))
         self.check_positive("clip", "clip_high")
         for name in ("episodes", "episodes_per_step"):
             if getattr(self, name) % self.group_size:
@@ -137,7 +141,7 @@ class Batch:
     actions: torch.Tensor  # (B,)
     """Number of the candidate that was taken."""
     advantages: torch.Tensor  # (B,)
-    """Of that candidate, beside the level's other episodes at that step."""
+    """Of that candidate, beside the level's other episodes in a like situation."""
 
 
 def make_batch(config: GRPOConfig, actor: Actor, trajectories: Sequence[Trajectory], advantages: Sequence[np.ndarray]) -> Batch:
@@ -161,37 +165,48 @@ def make_batch(config: GRPOConfig, actor: Actor, trajectories: Sequence[Trajecto
     return Batch([*segments.values()], probabilities.log(), reference, actions, flat[mask].float())
 
 
-def group_advantages(trajectories: Sequence[Trajectory]) -> list[np.ndarray]:
-    """Return the advantage of each episode's decisions: its return minus the mean of those of its level that still went on then.
+def group_advantages(trajectories: Sequence[Trajectory], discount: float = 1.0) -> list[np.ndarray]:
+    """Return the advantage of each episode's decisions: what follows, minus the mean of what follows in a like situation.
 
-    An episode that is over has no part in what is good after its end. So the advantages of each step of a level sum to 0, also
-    where lost episodes are the longest, and they are 0 from where on only lost ones go on.
+    Situations are alike in a level where as much has been won so far, and as many steps ago. So their advantages sum to 0, also
+    where lost episodes are the longest, and they are 0 where an episode is alone or all fare alike.
 
     Args:
         trajectories: The episodes, those of a level in any order.
+        discount: Worth of a reward one step later.
 
     Returns:
         Arrays of shape (length of the episode,).
     """
-    levels: dict[tuple[str, int], list[int]] = {}
+    values = [discounted_sums(one.rewards, discount) for one in trajectories]
+    alike: dict[tuple[object, ...], list[tuple[int, int]]] = {}
     for place, one in enumerate(trajectories):
-        levels.setdefault(one.level, []).append(place)
-    advantages: dict[int, np.ndarray] = {}
-    for places in levels.values():
-        returns = np.array([trajectories[place].episode.total_reward for place in places])[:, None]  # (n, 1)
-        lengths = np.array([trajectories[place].episode.length for place in places])[:, None]  # (n, 1)
-        plays = np.arange(lengths.max()) < lengths  # (n, longest)
-        differences = returns - (returns * plays).sum(0) / plays.sum(0)  # (n, longest)
-        differences[np.abs(differences) < 1e-6] = 0.0
-        advantages |= {place: own[: trajectories[place].episode.length] for place, own in zip(places, differences, strict=True)}
-    return [advantages[place] for place in range(len(trajectories))]
+        won, since = 0.0, 0
+        for step, reward in enumerate(one.rewards):
+            alike.setdefault((one.level, round(won, 6), since), []).append((place, step))
+            won, since = won + reward, 0 if reward else since + 1
+    advantages = [np.zeros_like(own) for own in values]
+    for decisions in alike.values():
+        mean = np.mean([values[place][step] for place, step in decisions])
+        for place, step in decisions:
+            difference = values[place][step] - mean
+            advantages[place][step] = difference if abs(difference) >= 1e-6 else 0.0
+    return advantages
+
+
+def discounted_sums(rewards: Sequence[float], discount: float) -> np.ndarray:
+    """Return for each step the sum of its reward and the later ones, each step later worth `discount` times as much."""
+    sums, following = np.zeros(len(rewards)), 0.0
+    for step in reversed(range(len(rewards))):
+        sums[step] = following = rewards[step] + discount * following
+    return sums
 
 
 def learn(
     config: GRPOConfig, actor: Actor, optimizer: torch.optim.Optimizer, trajectories: Sequence[Trajectory], state: State
 ) -> dict[str, float]:
     """Learn from an iteration's episodes; return the metrics. Where no level's episodes differ there is nothing to learn."""
-    advantages = group_advantages(trajectories)
+    advantages = group_advantages(trajectories, config.discount)
     batch = make_batch(config, actor, trajectories, advantages)
     mixed = len(batch.segments) / len({one.level for one in trajectories})
     metrics = {"kl_weight": state.kl_weight, "mixed": mixed, "learnt": float(len(batch.actions))}

@@ -1,0 +1,53 @@
+"""An environment of its own for each library whose requirements contradict this package's, made when it is missing."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+REQUIREMENTS = {
+    "openenv": ("openenv==0.10.0",),
+    "trl": ("trl==1.16.0",),
+    "verifiers": ("verifiers==0.4.0",),
+}
+"""By the bridge's name, what its environment has beside, or in place of, what this one has."""
+
+
+def own_python(name: str) -> str:
+    """Return the Python of a bridge's environment in ``.venv/bridges``, which is made, once, if it is not there.
+
+    It sees all that this environment has, so that only what differs is installed. Skips the test where that cannot be had.
+    """
+    folder = ROOT / ".venv" / "bridges" / name
+    python, ready = folder / "bin" / "python", folder / "ready"
+    wanted = "\n".join(REQUIREMENTS[name])
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with open(folder.parent / f"{name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if ready.exists() and ready.read_text("utf-8") == wanted:
+            return str(python)
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
+        (site,) = folder.glob("lib/python*/site-packages")
+        (site / "parent.pth").write_text(f"{sysconfig.get_path('purelib')}\n{ROOT}\n", "utf-8")
+        command = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", *REQUIREMENTS[name]]
+        installed = subprocess.run(command, capture_output=True, text=True)
+        if installed.returncode:
+            pytest.skip(f"{name} could not be installed: {installed.stderr.strip().splitlines()[-1]}")
+        ready.write_text(wanted, "utf-8")
+    return str(python)
+
+
+def run_tests(name: str) -> None:
+    """Run the tests of a bridge, ``tests/bridges/NAME_tests.py``, in its environment; fail with what they print if they do."""
+    python, path = own_python(name), ROOT / "tests" / "bridges" / f"{name}_tests.py"
+    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "default", str(path)]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    if ran.returncode:
+        pytest.fail(f"{' '.join(command)}\n{ran.stdout[-8000:]}\n{ran.stderr[-2000:]}", pytrace=False)
