@@ -45,9 +45,9 @@ def own_python(name: str) -> str:
 
 
 def run_tests(name: str) -> None:
-    """Run the tests of a bridge, ``tests/bridges/NAME_tests.py``, in its environment; fail with what they print if they do."""
-    python, path = own_python(name), ROOT / "tests" / "bridges" / f"{name}_tests.py"
-    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "default", str(path)]
+    """Run a bridge's tests, ``tests/bridges/NAME_tests.py``, and its page in its environment; fail with what they print if they do."""
+    paths = [f"tests/bridges/{name}_tests.py", f"docs/{name}.md"]
+    command = [own_python(name), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "default", *paths]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
     if ran.returncode:
         pytest.fail(f"{' '.join(command)}\n{ran.stdout[-8000:]}\n{ran.stderr[-2000:]}", pytrace=False)

@@ -1,0 +1,10 @@
+"""What pytest does not collect: pages and modules of libraries that are not installed here; see ``tests/bridges``."""
+
+from importlib.util import find_spec
+
+collect_ignore = [
+    path
+    for library in ("openenv", "trl", "verifiers")
+    if find_spec(library) is None
+    for path in (f"docs/{library}.md", f"gym_text/bridges/{library}.py")
+]
