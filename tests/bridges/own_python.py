@@ -45,7 +45,7 @@ def own_python(name: str) -> str:
 
 
 def run_tests(name: str) -> None:
-    """Run a bridge's tests, ``tests/bridges/NAME_tests.py``, and its page in its environment; fail with what they print if they do."""
+    """Run a bridge's tests, ``tests/bridges/NAME_tests.py``, and its page in its environment; fail with what they print."""
     paths = [f"tests/bridges/{name}_tests.py", f"docs/{name}.md"]
     command = [own_python(name), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "default", *paths]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
