@@ -1,12 +1,13 @@
 """What reinforcement learning makes of a weak start, beside other ways to learn from as many episodes.
 
-The start is tuned on 32 expert episodes of BabyAI's goto and pickup. From there on GRPO and PPO learn from rewards alone,
+BabyAI: the start is tuned on 32 expert episodes of goto and pickup. From there on GRPO and PPO learn from rewards alone,
 and so does rejection sampling, which learns the policy's own won episodes as supervised data. DAgger asks the expert. Beside them
-is stable-baselines3's PPO with a small network, from scratch. All then play 200 levels of the test fold, as registered.
+is stable-baselines3's PPO with a small network, from scratch. CookingWorld: the start is tuned on 320 expert episodes, in which the
+names of the foods are exchanged, and GRPO goes on from there. All then play 200 levels of the test fold, as registered.
 
-``python benchmarks/reinforcement.py`` takes about two hours of one core. Each run has a folder; a second call goes on, so that
-``python benchmarks/reinforcement.py grpo-0 &`` and the like make single runs side by side. Without names it makes what is missing
-and writes ``results/reinforcement.md`` and ``.json``.
+``python benchmarks/reinforcement.py`` takes about two hours of one core, ``--game cookingworld`` most of a day. Each run has a
+folder; a second call goes on, so that ``python benchmarks/reinforcement.py grpo-0 &`` and the like make single runs side by side.
+Without names it makes what is missing and writes ``results/reinforcement.md`` and ``.json``, or ``reinforcement_cookingworld``.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,21 +43,9 @@ from gym_text_policies.store import write_atomically
 from gym_text_policies.training.lora import environment_record
 
 RESULTS = Path(__file__).parent / "results"
-TASKS = ("goto", "pickup")
-LEARNT = tuple(f"BabyAIText-v0?task={task}&max_episode_steps=24" for task in TASKS)
-"""Fewer steps than the 64 that are registered, and played in the end: what is lost costs less."""
 START = "start/adapter"
 FAST = "--precision bfloat16"
-ROWS = f"{FAST} --rows-per-step 16 --rows-per-pass 16"
-ON_POLICY = (
-    f"--adapter {START} --environments {shlex.join(LEARNT)} --episodes 128 --episodes-per-step 16 --batch 16 "
-    f"--learning-rate 5e-5 --kl-weight 0.01 --dev-every 2 --dev-episodes 40 {FAST}"
-)
 SEEDS = (0, 1, 2)
-ROUNDS = 2
-"""Of rejection sampling, 512 episodes each: together they take about as many minutes as GRPO."""
-STEPS = (10_000, 200_000)
-"""Of stable-baselines3's PPO, for each task: about as many decisions as GRPO plays, and twenty times as many."""
 ORDER = {
     "start": "the start (the expert's episodes)",
     "grpo": "GRPO",
@@ -66,9 +56,40 @@ ORDER = {
 """What the runs are, by what their names begin with."""
 
 
+@dataclass(frozen=True)
+class Game:
+    """What is learnt and played."""
+
+    commands: Mapping[str, Sequence[str]]
+    """By the run's name, the commands of gym-text that make it."""
+    adapters: Mapping[str, str]
+    """Adapter of each run."""
+    environments: Mapping[str, str]
+    """What is played in the end: by a short name, the environment as registered."""
+    shown: Sequence[tuple[str, str]]
+    """Columns of the table: the short name, with ", drawn" for play by drawing, and which figure of it."""
+    most_steps: int
+    networks: bool = False
+    """Whether small networks learn it from scratch, too."""
+
+
 def first_seed(seed: int) -> int:
     """Return the seed of a run's first episode: no run plays another's levels, or those of the start."""
     return 1000 + 10_000 * seed
+
+
+TASKS = ("goto", "pickup")
+LEARNT = tuple(f"BabyAIText-v0?task={task}&max_episode_steps=24" for task in TASKS)
+"""Fewer steps than the 64 that are registered, and played in the end: what is lost costs less."""
+ROWS = f"{FAST} --rows-per-step 16 --rows-per-pass 16"
+ON_POLICY = (
+    f"--adapter {START} --environments {shlex.join(LEARNT)} --episodes 128 --episodes-per-step 16 --batch 16 "
+    f"--learning-rate 5e-5 --kl-weight 0.01 --dev-every 2 --dev-episodes 40 {FAST}"
+)
+ROUNDS = 2
+"""Of rejection sampling, 512 episodes each: together they take about as many minutes as GRPO."""
+STEPS = (10_000, 200_000)
+"""Of stable-baselines3's PPO, for each task: about as many decisions as GRPO plays, and twenty times as many."""
 
 
 def rejection(seed: int) -> list[str]:
@@ -86,7 +107,7 @@ def rejection(seed: int) -> list[str]:
     return commands
 
 
-COMMANDS = {
+BABYAI_COMMANDS = {
     "start": [
         f"collect --environments {shlex.join(f'BabyAIText-v0?task={task}' for task in TASKS)} --episodes 16 --history 0 "
         "--folder start-data",
@@ -103,22 +124,59 @@ COMMANDS = {
         f"--first-seed {first_seed(0)} {ROWS} --folder dagger-0"
     ],
 }
-"""By the run's name, the commands of gym-text that make it. PPO has as many minutes as GRPO: it has less to read in common."""
-ADAPTERS = {
-    "start": START,
-    **{f"grpo-{seed}": f"grpo-{seed}/adapter" for seed in SEEDS},
-    "ppo-0": "ppo-0/adapter",
-    "rejection-0": f"rejection-0/round-{ROUNDS}/sft/adapter",
-    "dagger-0": "dagger-0/round-2/sft/adapter",
+"""PPO has as many minutes as GRPO: it has less to read in common."""
+BABYAI = Game(
+    commands=BABYAI_COMMANDS,
+    adapters={
+        **{name: f"{name}/adapter" for name in BABYAI_COMMANDS},
+        "rejection-0": f"rejection-0/round-{ROUNDS}/sft/adapter",
+        "dagger-0": "dagger-0/round-2/sft/adapter",
+    },
+    environments={task: f"BabyAIText-v0?task={task}" for task in TASKS},
+    shown=[*((task, "success") for task in TASKS), *((f"{task}, drawn", "steps") for task in TASKS)],
+    most_steps=64,
+    networks=True,
+)
+
+FOODS = (
+    *("banana", "block of cheese", "carrot", "chicken leg", "chicken wing", "cilantro", "orange bell pepper", "parsley"),
+    *("pork chop", "purple potato", "red apple", "red hot pepper", "red onion", "red potato", "white onion"),
+    *("yellow bell pepper", "yellow potato"),
+)
+"""Names that are exchanged with each other in each episode: a recipe then has to be read."""
+KITCHENS = ("CookingWorldText-v0?max_episode_steps=24", "CookingWorldText-v0?num_locations=1&max_episode_steps=16")
+"""Half the levels have one room, where an episode is short and is about cooking."""
+COOKINGWORLD_COMMANDS = {
+    "start": [
+        "collect --environments CookingWorldText-v0 --episodes 320 --noise 0.1 --folder start-data",
+        f"sft --data start-data/rows --learning-rate 7e-4 --warmup 4 {FAST} --rows-per-step 4 --rows-per-pass 1 "
+        f"--gradient-checkpointing --interchangeable {shlex.join(FOODS)} --folder start",
+    ],
+    **{
+        f"grpo-{seed}": [
+            f"grpo --adapter {START} --environments {shlex.join(KITCHENS)} --interchangeable {shlex.join(FOODS)} --episodes 64 "
+            f"--episodes-per-step 16 --learning-rate 3e-5 --discount 0.9 --kl-weight 0.01 --least-probability 0.001 {FAST} "
+            f"--tokens-per-pass 16384 --gradient-checkpointing --dev-every 5 --dev-episodes 24 --iterations 30 "
+            f"--seed {seed} --first-seed {first_seed(seed)} --folder grpo-{seed}"
+        ]
+        for seed in SEEDS
+    },
 }
-"""Adapter of each run."""
+COOKINGWORLD = Game(
+    commands=COOKINGWORLD_COMMANDS,
+    adapters={name: f"{name}/adapter" for name in COOKINGWORLD_COMMANDS},
+    environments={"CookingWorld": "CookingWorldText-v0"},
+    shown=[("CookingWorld", "success"), ("CookingWorld", "return"), ("CookingWorld", "steps")],
+    most_steps=50,
+)
+GAMES = {"babyai": BABYAI, "cookingworld": COOKINGWORLD}
 
 
-def make(name: str, folder: Path) -> None:
+def make(game: Game, name: str, folder: Path) -> None:
     """Run the commands of a run, one after the other, each once; how many minutes they took is noted in the folder."""
     done = folder / f"{name}.json"
     taken: list[list[Any]] = json.loads(done.read_text("utf-8")) if done.exists() else []
-    for command in COMMANDS[name][len(taken) :]:
+    for command in game.commands[name][len(taken) :]:
         print(f"gym-text {command}", flush=True)
         began = time.perf_counter()
         arguments = [sys.executable, "-m", "gym_text_policies.cli", *shlex.split(command)]
@@ -144,27 +202,27 @@ def network(folder: Path, task: str, steps: int, seeds: int) -> dict[str, Any]:
     return dict(json.loads(done.read_text("utf-8")))
 
 
-COLUMNS = (*TASKS, *(f"{task}, drawn" for task in TASKS))
-"""Of the table: each task played greedily, and by drawing at temperature 1."""
 Played = dict[str, dict[str, dict[int, Summary]]]
 """Run -> column -> seed -> episode."""
 
 
-def evaluate(folder: Path, names: Iterable[str], seeds: int) -> Played:
-    """Let each adapter play the test fold greedily and by drawing, and return the episodes."""
+def evaluate(game: Game, folder: Path, names: Iterable[str], seeds: int) -> Played:
+    """Let each adapter play the test fold greedily and, where that is shown, by drawing; return the episodes."""
+    kinds = {", drawn": 1.0} if any(column.endswith(", drawn") for column, _ in game.shown) else {}
     variants = {
-        name + kind: {"model": str(folder / ADAPTERS[name]), "temperature": temperature, "options": {"dtype": "bfloat16"}}
+        name + kind: {"model": str(folder / game.adapters[name]), "temperature": temperature, "options": {"dtype": "bfloat16"}}
         for name in names
-        for kind, temperature in (("", 0.0), (", drawn", 1.0))
+        for kind, temperature in ({"": 0.0} | kinds).items()
     }
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         json.dump(variants, file)  # JSON is YAML
         file.flush()
-        environments = tuple(f"BabyAIText-v0?task={task}" for task in TASKS)
+        environments = tuple(game.environments.values())
         config = BenchConfig(str(folder / "evaluation"), environments, variants=file.name, llm_seeds=seeds, seeds=seeds, batch=16)
         _, store = play(config)
     rows = json.loads((store.folder / "table.json").read_text("utf-8"))["rows"]
-    places = {row["key"]: (row["policy"], row["environment"].partition("task=")[2]) for row in rows}
+    short = {environment: name for name, environment in game.environments.items()}
+    places = {row["key"]: (row["policy"], short[row["environment"]]) for row in rows}
     played: Played = {}
     for variant in read_runs([store.folder]).variants:
         labels = [places[episode.key] for episode in variant.episodes if episode.key in places]
@@ -175,36 +233,34 @@ def evaluate(folder: Path, names: Iterable[str], seeds: int) -> Played:
     return played
 
 
-def compared(own: Mapping[int, Summary], start: Mapping[int, Summary]) -> dict[str, Any]:
-    """Return a run's success and steps, and tests beside the start on the same levels: McNemar's, and Wilcoxon's of the steps."""
-    wins = [(own[seed].outcome == "won", start[seed].outcome == "won") for seed in start]
-    gained, lost, p = mcnemar(wins)
-    won = sum(one for one, _ in wins)
-    steps = np.array([[own[seed].length, start[seed].length] for seed in start])
-    differ = (steps[:, 0] != steps[:, 1]).any()
-    return {
-        "success": won / len(wins),
-        "interval": wilson_interval(won, len(wins)),
-        "gained": gained,
-        "lost": lost,
-        "p": p,
-        "steps": float(steps[:, 0].mean()),
-        "p_steps": float(wilcoxon(steps[:, 0], steps[:, 1]).pvalue) if differ else 1.0,
-    }
+FIGURES: dict[str, tuple[Callable[[Summary], float], str]] = {
+    "success": (lambda one: float(one.outcome == "won"), ".2f"),
+    "return": (lambda one: one.total_reward, ".2f"),
+    "steps": (lambda one: float(one.length), ".1f"),
+}
+"""What is measured of an episode, and how it is written."""
 
 
-def over_seeds(played: Played, names: Sequence[str], column: str) -> dict[str, Any]:
-    """Return the mean success and steps of a way's runs, and Wilcoxon's tests over the levels beside the start."""
-    start = played["start"][column]
+def beside(own: Mapping[int, float], start: Mapping[int, float]) -> tuple[float, float, float]:
+    """Return a figure's mean, its difference from the start, and Wilcoxon's p over the same levels."""
+    values = np.array([own[seed] for seed in start])
+    differences = values - np.array([*start.values()])
+    return float(values.mean()), float(differences.mean()), float(wilcoxon(differences).pvalue) if differences.any() else 1.0
 
-    def beside(figure: Callable[[Summary], float]) -> tuple[float, float, float]:
-        own = np.array([np.mean([figure(played[name][column][seed]) for name in names]) for seed in start])
-        differences = own - np.array([figure(one) for one in start.values()])
-        return float(own.mean()), float(differences.mean()), float(wilcoxon(differences).pvalue) if differences.any() else 1.0
 
-    success, difference, p = beside(lambda one: float(one.outcome == "won"))
-    steps, _, p_steps = beside(lambda one: float(one.length))
-    return {"success": success, "difference": difference, "p": p, "steps": steps, "p_steps": p_steps}
+def compared(runs: Sequence[Mapping[int, Summary]], start: Mapping[int, Summary]) -> dict[str, Any]:
+    """Return a way's figures, means of its runs, and tests beside the start: McNemar's of one run's success, else Wilcoxon's."""
+    found: dict[str, Any] = {}
+    for name, (figure, _) in FIGURES.items():
+        own = {seed: float(np.mean([figure(run[seed]) for run in runs])) for seed in start}
+        found[name], found[f"{name}_difference"], found[f"{name}_p"] = beside(
+            own, {seed: figure(one) for seed, one in start.items()}
+        )
+    if len(runs) == 1:
+        wins = [(runs[0][seed].outcome == "won", start[seed].outcome == "won") for seed in start]
+        found["gained"], found["lost"], found["success_p"] = mcnemar(wins)
+        found["interval"] = wilson_interval(sum(one for one, _ in wins), len(wins))
+    return found
 
 
 def cost(folder: Path, name: str) -> dict[str, float]:
@@ -224,45 +280,37 @@ def curve(metrics: Path) -> list[dict[str, float]]:
     return [{name: round(value, 4) for name, value in line.items()} for line in lines]
 
 
-def results(folder: Path, seeds: int) -> dict[str, Any]:
+def results(game: Game, folder: Path, seeds: int) -> dict[str, Any]:
     """Return the record: what each run reaches, at what cost, and its curve."""
-    made = [name for name in COMMANDS if (folder / ADAPTERS[name]).exists()]
-    played = evaluate(folder, made, seeds)
-    rows = [
-        {
-            "run": name,
-            **cost(folder, name),
-            "columns": {column: compared(played[name][column], played["start"][column]) for column in COLUMNS},
-        }
-        for name in made
-    ]
+    made = [name for name in game.commands if (folder / game.adapters[name]).exists()]
+    played = evaluate(game, folder, made, seeds)
+    columns = [*dict.fromkeys(column for column, _ in game.shown)]
+
+    def figures(names: Sequence[str]) -> dict[str, Any]:
+        return {column: compared([played[name][column] for name in names], played["start"][column]) for column in columns}
+
     ways = {kind: [name for name in made if name.startswith(f"{kind}-")] for kind in ORDER}
     return {
         "command": shlex.join(["python", "benchmarks/reinforcement.py", *sys.argv[1:]]),
-        "rows": rows,
-        "means": {
-            kind: {column: over_seeds(played, names, column) for column in COLUMNS}
-            for kind, names in ways.items()
-            if len(names) > 1
-        },
-        "networks": [network(folder, task, steps, seeds) | {"steps": steps} for steps in STEPS for task in TASKS],
+        "rows": [{"run": name, **cost(folder, name), "columns": figures([name])} for name in made],
+        "means": {kind: figures(names) for kind, names in ways.items() if len(names) > 1},
+        "networks": [network(folder, task, steps, seeds) | {"steps": steps} for steps in STEPS for task in TASKS if game.networks],
         "curves": {name: curve(folder / name / "metrics.jsonl") for name in made if (folder / name / "metrics.jsonl").exists()},
-        "commands": COMMANDS,
+        "commands": {name: [*commands] for name, commands in game.commands.items()},
         "ran_on": environment_record(),
     }
 
 
-def table(record: Mapping[str, Any]) -> Iterator[str]:
+def table(game: Game, record: Mapping[str, Any], seeds: int) -> Iterator[str]:
     """Yield the results in Markdown."""
-    drawn = [f"{task}, drawn" for task in TASKS]
-    heads = [*(f"{task}, p" for task in TASKS), *(f"{column}: steps, p" for column in drawn)]
+    heads = [f"{column}{'' if figure == 'success' else f': {figure}'}, p" for column, figure in game.shown]
     yield f"| way | episodes | minutes | {' | '.join(heads)} |"
     yield "|---" * (3 + len(heads)) + "|"
 
     def cells(columns: Mapping[str, Any], is_start: bool = False) -> str:
-        greedy, steps = [columns[task] for task in TASKS], [columns[column] for column in drawn]
-        texts = [f"{one['success']:.2f}" + ("" if is_start else f", {one['p']:.1g}") for one in greedy]
-        return " | ".join([*texts, *(f"{one['steps']:.1f}" + ("" if is_start else f", {one['p_steps']:.1g}") for one in steps)])
+        figures = [(columns[column], figure) for column, figure in game.shown]
+        texts = [(f"{one[figure]:{FIGURES[figure][1]}}", f"{one[f'{figure}_p']:.1g}") for one, figure in figures]
+        return " | ".join(text if is_start else f"{text}, {p}" for text, p in texts)
 
     for found in record["rows"]:
         kind, _, seed = found["run"].partition("-")
@@ -270,35 +318,43 @@ def table(record: Mapping[str, Any]) -> Iterator[str]:
         yield f"| {name} | {found['episodes']} | {found['minutes']:.0f} | {cells(found['columns'], not seed)} |"
     for kind, columns in record["means"].items():
         yield f"| {ORDER[kind]}, mean | | | {cells(columns)} |"
-    for steps in STEPS:
+    for steps in dict.fromkeys(found["steps"] for found in record["networks"]):
         networks = {found["policy"]: found for found in record["networks"] if found["steps"] == steps}
         shares = " | ".join(f"{networks[task]['success']:.2f}" for task in TASKS)
         lengths = " | ".join(f"{networks[task]['length']:.1f}" for task in TASKS)
         minutes = sum(found["training_seconds"] for found in networks.values()) / 60
         yield f"| a small network from scratch, {steps:,} steps a task | | {minutes:.1f} | {shares} | {lengths} |"
+    yield ""
+    drawn = ", and the steps by drawing" if any(column.endswith(", drawn") for column, _ in game.shown) else ""
+    yield (
+        f"{seeds} levels of the test fold, at most {game.most_steps} steps: the share won greedily{drawn}. p: beside the start on the "
+        "same levels, McNemar's exact test of what is won, Wilcoxon's of steps and of means. Minutes of one core."
+        + (" The small network is stable-baselines3's PPO." if game.networks else "")
+    )
 
 
 def main() -> None:
     """Make the runs of these names, or all that are missing, and then the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", help=f"runs to make: {', '.join(COMMANDS)}; none: all, and the results")
-    parser.add_argument("--folder", type=Path, default=Path("runs/reinforcement"), help="the runs' folder")
+    runs = "; ".join(f"{name}: {', '.join(game.commands)}" for name, game in GAMES.items())
+    parser.add_argument("names", nargs="*", help=f"runs to make ({runs}); none: all, and the results")
+    parser.add_argument("--game", choices=[*GAMES], default="babyai", help="what is learnt")
+    parser.add_argument("--folder", type=Path, help="the runs' folder; by default runs/reinforcement, or with _cookingworld")
     parser.add_argument("--seeds", type=int, default=200, help="levels of the test fold, of each task")
     given = parser.parse_args()
-    for name in given.names:
-        if name not in COMMANDS:
-            raise unknown_choice("run", name, COMMANDS)
-    given.folder.mkdir(parents=True, exist_ok=True)
-    for name in given.names or COMMANDS:
-        make(name, given.folder)
+    game, name = GAMES[given.game], "reinforcement" + ("" if given.game == "babyai" else f"_{given.game}")
+    for run in given.names:
+        if run not in game.commands:
+            raise unknown_choice("run", run, game.commands)
+    folder = given.folder or Path("runs") / name
+    folder.mkdir(parents=True, exist_ok=True)
+    for run in given.names or game.commands:
+        make(game, run, folder)
     if not given.names:
-        record = results(given.folder, given.seeds)
-        text = "\n".join(table(record))
-        text += f"\n\n{given.seeds} levels of the test fold, at most 64 steps: the share won greedily, and the steps by drawing. "
-        text += "p: beside the start on the same levels, McNemar's exact test of what is won, Wilcoxon's of steps and of means. "
-        text += "Minutes of one core. The small network is stable-baselines3's PPO.\n"
-        write_atomically(RESULTS / "reinforcement.json", json.dumps(record, indent=1) + "\n")
-        write_atomically(RESULTS / "reinforcement.md", text)
+        record = results(game, folder, given.seeds)
+        text = "\n".join(table(game, record, given.seeds)) + "\n"
+        write_atomically(RESULTS / f"{name}.json", json.dumps(record, indent=1) + "\n")
+        write_atomically(RESULTS / f"{name}.md", text)
         print(text)
 
 

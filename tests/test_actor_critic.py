@@ -57,6 +57,26 @@ def test_decisions_have_the_probabilities_and_gradients_of_plain_passes_packed_a
     assert not evaluation.hidden.requires_grad, "what the critic learns does not change the actor"
 
 
+def test_layers_that_compute_again_have_the_same_gradients_and_keep_less(played, tiny_model):
+    _, conversations, _, _ = played
+    kept, found = [], []
+
+    def keep(tensor):
+        kept[-1] += 1
+        return tensor
+
+    for gradient_checkpointing in (False, True):
+        actor = Actor(tiny_model, gradient_checkpointing=gradient_checkpointing)
+        with_random_adapter(actor.model)
+        kept.append(0)
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            log_probs = actor.evaluate(conversations).log_probs
+        found.append((log_probs.detach(), gradient(actor, log_probs)))
+        actor.player()  # a copy without it
+    assert kept[1] < kept[0] / 4
+    torch.testing.assert_close(found[1], found[0])
+
+
 def test_play_draws_by_the_probabilities_that_are_learnt(played):
     _, _, drawn, plain = played
     for candidates, log_probs in zip(drawn, plain, strict=True):

@@ -22,6 +22,7 @@ from gym_text_policies.training.lora import (
     Precision,
     TrainingDevice,
     add_lora,
+    checkpoint_layers,
     compile_layers,
     load_base,
     player_of,
@@ -59,6 +60,7 @@ class Actor:
         temperature: The actions' scores are divided by it.
         precision: Precision of products and of the base's weights: ``float32`` or ``bfloat16``.
         compiled: Whether to compile the model's layers.
+        gradient_checkpointing: Whether they compute again, for the gradients, what they do not keep.
         device: See `load_base`.
     """
 
@@ -72,6 +74,7 @@ class Actor:
         temperature: float = 1.0,
         precision: Precision = "float32",
         compiled: bool = False,
+        gradient_checkpointing: bool = False,
         device: TrainingDevice = "auto",
     ) -> None:
         base, self.tokenizer = load_base(model, precision=precision, device=device)
@@ -84,6 +87,8 @@ class Actor:
         set_precision(self.model, precision)
         if compiled:
             compile_layers(self.model)
+        if gradient_checkpointing:
+            checkpoint_layers(self.model)
         self._precision: Precision = precision
         self.model.eval()  # no dropout: the probabilities are those of play
 

@@ -6,7 +6,9 @@ An adapter's folder holds ``adapter_model.safetensors`` (16-bit), ``adapter_conf
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import functools
 import json
 import platform
 import shlex
@@ -149,6 +151,30 @@ def compile_layers(model: Any) -> None:
         raise UsageError(f"compiled: expected a C++ compiler and a model with `model.layers`; {error}. Leave it out.") from None
     for layer in layers:
         layer.compile(dynamic=True)
+
+
+def checkpoint_layers(model: Any) -> None:
+    """Let the layers of a model with an adapter keep their inputs alone, and compute the rest again for the gradients.
+
+    That takes a quarter more time and, of long rows, a fifth of the memory (Chen et al. 2016, https://arxiv.org/abs/1604.06174).
+
+    Raises:
+        UsageError: If the model does not read packed rows, does not keep its layers in `model.layers`, or they are compiled.
+    """
+    torch_checkpoint = import_extra("torch.utils.checkpoint", "train").checkpoint
+    from gym_text_policies.backends.local.attention import packed_attention
+
+    layers = getattr(model.get_base_model().model, "layers", [])
+    if not model.packs or not layers or any(layer._compiled_call_impl for layer in layers):
+        raise UsageError(
+            "gradient_checkpointing: expected a model that reads packed rows, with `model.layers`, not compiled. Leave it out."
+        )
+    options = {
+        "use_reentrant": False,
+        "context_fn": lambda: (contextlib.nullcontext(), packed_attention(model)),  # the second time is after the forward pass
+    }
+    for layer in layers:
+        layer.forward = functools.partial(torch_checkpoint, layer.forward, **options)
 
 
 def player_of(model: Any, tokenizer: Any, precision: str = "float32") -> TransformersBackend:

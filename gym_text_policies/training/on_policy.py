@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from gym_text_policies.training.sequences import Conversation, Segment
 
 _logger = logging.getLogger(__name__)
-FREE = ("folder", "iterations", "tokens_per_pass", "compiled", "device", "report_to")
+FREE = ("folder", "iterations", "tokens_per_pass", "compiled", "gradient_checkpointing", "device", "report_to")
 """Settings that may change when a run is continued."""
 
 
@@ -104,6 +104,8 @@ class OnPolicyConfig(PromptOptions):
     """Precision of products and of the weights, in play and of the base in learning: float32, or bfloat16, as in gym-text sft."""
     compiled: bool = False
     """Compile the model's layers, as in gym-text sft."""
+    gradient_checkpointing: bool = False
+    """Keep little of the layers and compute them again for the gradients, as in gym-text sft; more tokens_per_pass then fit."""
     device: TrainingDevice = "auto"
     """Where to learn: auto (CUDA where there is one, else MPS, else the CPU) or cpu. CUDA_VISIBLE_DEVICES picks one of several."""
     report_to: Tracker = "none"
@@ -152,7 +154,7 @@ class OnPolicyConfig(PromptOptions):
     @property
     def actor_options(self) -> dict[str, Any]:
         """The settings that `Actor` takes."""
-        return {name: getattr(self, name) for name in ("temperature", "precision", "compiled", "device")}
+        return {name: getattr(self, name) for name in ("temperature", "precision", "compiled", "gradient_checkpointing", "device")}
 
     def env_maker(self, name: str, expert: Expert = "off") -> MakeEnv:
         """Return a function that makes an environment of the train fold, with names exchanged if there are any."""
