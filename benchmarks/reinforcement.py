@@ -327,9 +327,9 @@ def table(game: Game, record: Mapping[str, Any], seeds: int) -> Iterator[str]:
     yield ""
     drawn = ", and the steps by drawing" if any(column.endswith(", drawn") for column, _ in game.shown) else ""
     yield (
-        f"{seeds} levels of the test fold, at most {game.most_steps} steps: the share won greedily{drawn}. p: beside the start on the "
-        "same levels, McNemar's exact test of what is won, Wilcoxon's of steps and of means. Minutes of one core."
-        + (" The small network is stable-baselines3's PPO." if game.networks else "")
+        f"{seeds} levels of the test fold, at most {game.most_steps} steps: the share won greedily{drawn}. "
+        "p: beside the start on the same levels, McNemar's exact test of what is won, Wilcoxon's of steps and of means. "
+        "Minutes of one core." + (" The small network is stable-baselines3's PPO." if game.networks else "")
     )
 
 
