@@ -6,8 +6,10 @@ fused attention rounds as well. With a file of 32 bits, such keys and values, an
 
 import argparse
 import json
+import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -70,12 +72,29 @@ def adapter_changes(folder: Path, heads: dict[str, int]) -> dict[str, np.ndarray
     return changes
 
 
+def settings(options: argparse.Namespace, model: str) -> Any:
+    """Return llama.cpp's settings for serving the file of a model."""
+    import xllamacpp
+
+    params = xllamacpp.CommonParams()
+    params.model.path, params.hostnames, params.port = model, [options.host], options.port
+    params.n_parallel, params.n_ctx = options.parallel, options.parallel * options.ctx_size
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = options.threads
+    if options.float32:
+        params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+        params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    return params
+
+
 def main() -> None:
     """Serve for a time; then, or when it is ended, the process is gone with its server."""
     import xllamacpp
 
     parser = argparse.ArgumentParser(description="Serve a GGUF file with llama.cpp.")
     parser.add_argument("--model", default=smollm2_file(), help="GGUF file; by default the embedded model's")
+    parser.add_argument(
+        "--adapter", type=Path, help="folder of a LoRA adapter for the embedded model, to be served merged, in 32 bits"
+    )
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--parallel", type=int, default=1, help="requests at once")
@@ -84,14 +103,11 @@ def main() -> None:
     parser.add_argument("--float32", action="store_true", help="keys, values and attention of 32 bits")
     parser.add_argument("--seconds", type=float, default=3600)
     options = parser.parse_args()
-    params = xllamacpp.CommonParams()
-    params.model.path, params.hostnames, params.port = options.model, [options.host], options.port
-    params.n_parallel, params.n_ctx = options.parallel, options.parallel * options.ctx_size
-    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = options.threads
-    if options.float32:
-        params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
-        params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
-    _server = xllamacpp.Server(params)
+    with tempfile.TemporaryDirectory() as folder:  # llama.cpp keeps the file open
+        model = options.model
+        if options.adapter:
+            model = str(write_float32(Path(folder) / "merged.gguf", options.adapter))
+        _server = xllamacpp.Server(settings(options, model))
     time.sleep(options.seconds)
 
 

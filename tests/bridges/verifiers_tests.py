@@ -25,10 +25,8 @@ GOTO = {"environment": "BabyAIText-v0?task=goto", "fold": "test"}
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
     """Return the address of a server of the embedded model with the adapter that is tuned on BabyAI's tasks."""
-    folder = tmp_path_factory.mktemp("llama")
-    model = llama_server.write_float32(folder / "babyai.gguf", ADAPTER)
-    command = ["python", llama_server.__file__, "--model", str(model), "--parallel", "2"]
-    with serving(command, "/health", folder / "log") as url:
+    command = ["python", llama_server.__file__, "--adapter", str(ADAPTER), "--parallel", "2"]
+    with serving(command, "/health", tmp_path_factory.mktemp("llama") / "log") as url:
         yield f"{url}/v1"
 
 
