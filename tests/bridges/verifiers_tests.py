@@ -128,7 +128,7 @@ def test_an_impossible_answer_gets_what_is_possible_and_costs_no_step(environmen
 
 def test_an_answer_may_be_a_json_object_or_hold_other_words():
     game = Game(LevelsConfig(**GOTO), 0)
-    game.play('{"reasoning": "The key is not on the left.", "action": "turn right"}')
+    game.play('{"reasoning": "Not turn left.", "action": "turn right"}')
     game.play("I turn left.")
     assert (game.steps, game.unusable) == (2, 0)
     game.play("Either turn left or turn right.")
