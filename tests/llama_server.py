@@ -5,24 +5,48 @@ fused attention rounds as well. With a file of 32 bits, such keys and values, an
 """
 
 import argparse
+import json
+import tempfile
 import time
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from gym_text_policies.backends.local.smollm2 import smollm2_file
 
+LAYERS = {
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+"""A Llama's layers by transformers' names and by llama.cpp's."""
 
-def write_float32(target: Path) -> Path:
-    """Write the embedded model with weights of 32 bits (540 MB), de-quantised, with all that its file says of it."""
+
+def write_float32(target: Path, adapter: Path | None = None) -> Path:
+    """Write the embedded model with weights of 32 bits (540 MB), de-quantised, with all that its file says of it.
+
+    With the folder of a LoRA `adapter` for it, the adapter is merged into the weights.
+    """
     import gguf
 
     reader = gguf.GGUFReader(smollm2_file())
+    counts = {"attn_q": "llama.attention.head_count", "attn_k": "llama.attention.head_count_kv"}
+    heads = {layer: reader.get_field(count).contents() for layer, count in counts.items()}
+    changes = {} if adapter is None else adapter_changes(adapter, heads)
     writer = gguf.GGUFWriter(target, reader.get_field("general.architecture").contents())
     for name, field in reader.fields.items():
         if not name.startswith("GGUF.") and name != "general.architecture":
             value = int(gguf.LlamaFileType.ALL_F32) if name == "general.file_type" else field.contents()
             writer.add_key_value(name, value, field.types[0], field.types[1] if len(field.types) > 1 else None)
     for tensor in reader.tensors:
-        writer.add_tensor(tensor.name, gguf.dequantize(tensor.data, tensor.tensor_type))
+        weights = gguf.dequantize(tensor.data, tensor.tensor_type)
+        writer.add_tensor(tensor.name, weights + changes.pop(tensor.name, np.float32(0)))
+    assert not changes, f"not in the model: {sorted(changes)}"
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -30,12 +54,47 @@ def write_float32(target: Path) -> Path:
     return target
 
 
+def adapter_changes(folder: Path, heads: dict[str, int]) -> dict[str, np.ndarray]:
+    """Return what a LoRA adapter adds to the model's weights, float32 of shape (out, in), by llama.cpp's names.
+
+    llama.cpp has the two halves of each head's queries and keys interleaved.
+    """
+    from safetensors.numpy import load_file
+
+    config = json.loads((folder / "adapter_config.json").read_text("utf-8"))
+    parts, changes = load_file(folder / "adapter_model.safetensors"), {}
+    for name in (key for key in parts if ".lora_A." in key):
+        number, _, layer = name.partition(".layers.")[2].removesuffix(".lora_A.weight").partition(".")
+        change = parts[name.replace(".lora_A.", ".lora_B.")] @ parts[name] * (config["lora_alpha"] / config["r"])
+        if (short := LAYERS[layer]) in heads:
+            change = change.reshape(heads[short], 2, -1, change.shape[1]).swapaxes(1, 2).reshape(change.shape)
+        changes[f"blk.{number}.{short}.weight"] = change.astype(np.float32)
+    return changes
+
+
+def settings(options: argparse.Namespace, model: str) -> Any:
+    """Return llama.cpp's settings for serving the file of a model."""
+    import xllamacpp
+
+    params = xllamacpp.CommonParams()
+    params.model.path, params.hostnames, params.port = model, [options.host], options.port
+    params.n_parallel, params.n_ctx = options.parallel, options.parallel * options.ctx_size
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = options.threads
+    if options.float32:
+        params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+        params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    return params
+
+
 def main() -> None:
     """Serve for a time; then, or when it is ended, the process is gone with its server."""
     import xllamacpp
 
     parser = argparse.ArgumentParser(description="Serve a GGUF file with llama.cpp.")
-    parser.add_argument("--model", required=True)
+    parser.add_argument("--model", default=smollm2_file(), help="GGUF file; by default the embedded model's")
+    parser.add_argument(
+        "--adapter", type=Path, help="folder of a LoRA adapter for the embedded model, to be served merged, in 32 bits"
+    )
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--parallel", type=int, default=1, help="requests at once")
@@ -44,14 +103,11 @@ def main() -> None:
     parser.add_argument("--float32", action="store_true", help="keys, values and attention of 32 bits")
     parser.add_argument("--seconds", type=float, default=3600)
     options = parser.parse_args()
-    params = xllamacpp.CommonParams()
-    params.model.path, params.hostnames, params.port = options.model, [options.host], options.port
-    params.n_parallel, params.n_ctx = options.parallel, options.parallel * options.ctx_size
-    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = options.threads
-    if options.float32:
-        params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
-        params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
-    _server = xllamacpp.Server(params)
+    with tempfile.TemporaryDirectory() as folder:  # llama.cpp keeps the file open
+        model = options.model
+        if options.adapter:
+            model = str(write_float32(Path(folder) / "merged.gguf", options.adapter))
+        _server = xllamacpp.Server(settings(options, model))
     time.sleep(options.seconds)
 
 

@@ -23,12 +23,11 @@ def parse_action(answer: str, spec: TextSpec, obs: Mapping[str, Any]) -> str | N
     must name exactly one action within it. A name inside a longer one that also fits ("take apple" in "take apple from shelf")
     does not count. Where actions are real numbers, the one number in the answer counts as a name.
 
-    Example:
-        >>> from gym_text.babyai.env import BABYAI_SPEC
-        >>> parse_action("I should Turn  left.", BABYAI_SPEC, {})
-        'turn left'
-        >>> parse_action("turn left or turn right", BABYAI_SPEC, {}) is None
-        True
+    >>> from gym_text.babyai.env import BABYAI_SPEC
+    >>> parse_action("I should Turn  left.", BABYAI_SPEC, {})
+    'turn left'
+    >>> parse_action("turn left or turn right", BABYAI_SPEC, {}) is None
+    True
     """
     names = spec.names(dict(obs))
     if answer in names:
@@ -50,9 +49,8 @@ def parse_action(answer: str, spec: TextSpec, obs: Mapping[str, Any]) -> str | N
 def parse_fields(answer: str) -> dict[str, Any] | None:
     """Return the one JSON object with an action in an answer, or None. Several are allowed if their actions are equal.
 
-    Example:
-        >>> parse_fields('Sure: {"reasoning": "A wall.", "action": "turn left"} Good luck!')
-        {'reasoning': 'A wall.', 'action': 'turn left'}
+    >>> parse_fields('Sure: {"reasoning": "A wall.", "action": "turn left"} Good luck!')
+    {'reasoning': 'A wall.', 'action': 'turn left'}
     """
     if len(answer) > _LONGEST:
         return None

@@ -1,0 +1,233 @@
+"""Any environment as a taskset and an environment of verifiers 0.4 (its module ``verifiers.v1``).
+
+Read from top to bottom: `LevelsConfig` says what is played; `Levels` is the taskset, one task a level; `Game` is one episode as a
+conversation; `LevelEnv` lets the agent ``player`` have it; `PlayerHarness` asks the model. verifiers knows all this by the name
+``gym-text-verifiers``, as in ``vf-eval gym-text-verifiers --env.taskset.environment CookingWorldText-v0``.
+"""
+
+from __future__ import annotations
+
+import functools
+import ssl
+from collections.abc import Iterator
+from typing import Literal, Self
+
+import gymnasium as gym
+import httpx
+import verifiers.v1 as vf
+from pydantic import Field, model_validator
+from verifiers.v1.dialects.chat import message_to_wire
+
+from gym_text.errors import UsageError
+from gym_text.spec import Observation, TextSpec
+from gym_text_policies.environments import check_no_fold, environment_maker, takes
+from gym_text_policies.policies.parsing import parse_action, parse_fields
+from gym_text_policies.prompts import Prompt
+
+__all__ = ["LevelEnv", "Levels", "PlayerHarness"]
+
+
+class LevelsConfig(vf.TasksetConfig):
+    """What is played; ``--env.taskset.NAME`` on the command line."""
+
+    environment: str = "BabyAIText-v0?task=goto"
+    """A registered id, with keyword arguments after a question mark."""
+    fold: Literal["train", "dev", "test"] = "train"
+    """The split. Levels of different folds never meet."""
+    levels: int = Field(100, ge=1)
+    """Number of levels: those of the seeds `first_seed`, `first_seed` + 1, ..."""
+    first_seed: int = Field(0, ge=0)
+    """Seed of the first level."""
+    max_steps: int | None = Field(None, ge=1)
+    """Steps after which an episode is truncated; None: the environment's own limit."""
+    max_unusable: int = Field(10, ge=1)
+    """Unusable answers after which an episode is truncated. Such an answer costs no step."""
+    strategy: str = "chat"
+    """What the player is told: a strategy that shows no examples, or the path of a ``.jinja`` file. With ``chat`` the conversation
+    is that of ``gym-text bench --strategy chat --history all``. verifiers' ``system_prompt`` replaces the template's ``system``."""
+
+    @model_validator(mode="after")
+    def _can_be_played(self) -> Self:
+        self.make()
+        if Prompt(self.strategy).uses_examples:
+            raise UsageError(f"strategy: expected one that shows no examples; got {self.strategy!r}.")
+        return self
+
+    def make(self) -> functools.partial[gym.Env[Observation, object]]:
+        """Return a function without arguments that makes the environment.
+
+        Raises:
+            UsageError: If there is no such environment, or it does not take the arguments or the fold.
+        """
+        check_no_fold("environment", [self.environment], self.fold)
+        arguments: dict[str, object] = {"fold": self.fold}
+        if takes(self.environment, "expert"):
+            arguments["expert"] = "off"
+        if self.max_steps is not None:
+            arguments["max_episode_steps"] = self.max_steps
+        return environment_maker(self.environment, **arguments)
+
+
+class LevelData(vf.TaskData):
+    """One level, as traces keep it. All episodes of a task, so all of a group, are played in this same level."""
+
+    environment: str
+    """The environment's id, with its arguments."""
+    fold: str
+    """The fold that the level is of."""
+    seed: int
+    """The level's seed."""
+
+
+class LevelTask(vf.Task[LevelData]):
+    """A level to play. What it is worth is recorded by `LevelEnv`."""
+
+
+class Levels(vf.Taskset[LevelTask, LevelsConfig]):
+    """The levels of one fold of an environment, in the order of their seeds."""
+
+    def load(self) -> Iterator[LevelTask]:
+        """Yield one task a level; none is started yet."""
+        config = self.config
+        for seed in range(config.first_seed, config.first_seed + config.levels):
+            name = f"{config.environment} {config.fold} {seed}"
+            data = LevelData(id=name, name=name, environment=config.environment, fold=config.fold, seed=seed)
+            yield LevelTask(data, config.task)
+
+
+class Game:
+    """One episode as a conversation: what the player says goes in, what it is told comes out.
+
+    Args:
+        config: What is played.
+        seed: The level's seed.
+    """
+
+    def __init__(self, config: LevelsConfig, seed: int) -> None:
+        self._config, self._prompt = config, Prompt(config.strategy)
+        self._env = config.make()()
+        self._spec: TextSpec = self._env.get_wrapper_attr("text_spec")
+        self._obs, self._info = self._env.reset(seed=seed)
+        self.end: str | None = None
+        """How the episode ended: ``won``, ``lost``, ``truncated`` or ``unusable_answers``; None while it goes on."""
+        self.steps = 0
+        """Actions played."""
+        self.unusable = 0
+        """Answers that named no one action that is possible."""
+        self.score = 0.0
+        """Sum of the rewards."""
+
+    def told(self) -> tuple[str, str]:
+        """Return the system prompt, and what the player perceives now."""
+        messages = self._prompt.render(self._spec, self._obs)
+        return "\n\n".join(m["content"] for m in messages if m["role"] == "system"), messages[-1]["content"]
+
+    def play(self, answer: str) -> str:
+        """Play the action that an answer names; return what the player is told next.
+
+        An answer that names none, or several, leaves the game as it is, and the player is told what is possible.
+        """
+        fields = parse_fields(answer)
+        name = parse_action(fields["action"] if fields else answer, self._spec, self._obs)
+        if name is None:
+            self.unusable += 1
+            if self.unusable >= self._config.max_unusable:
+                self.end = "unusable_answers"
+            return f"That is not one of the actions that are possible. Answer with one of: {self._possible()}."
+        action = self._spec.encode(name, self._obs)
+        self._obs, reward, terminated, truncated, self._info = self._env.step(action)
+        self.steps += 1
+        self.score += float(reward)
+        if terminated or truncated:
+            self.end = "won" if self.success else "truncated" if truncated and not terminated else "lost"
+        return self.told()[1]
+
+    @property
+    def success(self) -> bool:
+        """Whether the task is done."""
+        return bool(self._info["success"])
+
+    def close(self) -> None:
+        """Close the environment."""
+        self._env.close()
+
+    def _possible(self) -> str:
+        """Return the actions that are possible now, in a line."""
+        spec = self._spec
+        names = ", ".join(spec.names(self._obs))
+        if spec.encoding != "box":
+            return names
+        numbers = "a number" if spec.size == 1 else f"{spec.size} numbers, with commas between,"
+        return f"{names}{', or ' if names else ''}{numbers} from {spec.low:g} to {spec.high:g}"
+
+
+class LevelEnvConfig(vf.EnvConfig):
+    """Who plays; ``--env.player.NAME`` on the command line."""
+
+    player: vf.AgentConfig = vf.AgentConfig(runtime=vf.SubprocessConfig())
+    """The model that plays. Its runtime runs nothing, so it is the one that needs no cloud and no container."""
+
+
+class LevelEnv(vf.Env[LevelEnvConfig]):
+    """One episode of a level: the reward is the score; ``success``, ``score``, ``steps`` and ``unusable`` are metrics."""
+
+    async def run(self, task: LevelTask, agents: vf.Agents) -> None:
+        """Play one level to its end, or until the run's own limits stop the player."""
+        game = Game(self.taskset.config, task.data.seed)
+        try:
+            async with agents.player.interaction(task) as interaction:
+                trace = interaction.trace
+                system, text = game.told()
+                opening = [{"role": "system", "content": system}] if system and task.data.system_prompt is None else []
+                segment = await interaction.turn([*opening, {"role": "user", "content": text}])
+                while not segment.terminated:
+                    text = game.play(segment.last_reply)
+                    if game.end is not None:
+                        trace.stop(game.end)
+                        break
+                    segment = await interaction.turn(text)
+                trace.record_reward("score", game.score)
+                metrics = {"success": game.success, "score": game.score, "steps": game.steps, "unusable": game.unusable}
+                trace.record_metrics(metrics)
+        finally:
+            game.close()
+
+
+class PlayerHarness(vf.Harness[vf.HarnessConfig]):
+    """Asks the model in this process, one request a turn; verifiers' own harnesses start a program for each turn.
+
+    ``--env.player.harness.id null`` asks by verifiers' own program.
+    """
+
+    APPENDS_SYSTEM_PROMPT = True
+    SUPPORTS_RESUME = True
+    EXECUTES_CODE = False
+    NEEDS_CONTAINER = False
+
+    async def launch(
+        self,
+        ctx: vf.ModelContext,
+        trace: vf.Trace,
+        runtime: vf.Runtime,
+        endpoint: str,
+        secret: str,
+        mcp_urls: dict[str, str],
+        data: vf.TaskData,
+    ) -> vf.ProgramResult:
+        """Send the conversation to `endpoint`, which asks the model and records the answer in the trace."""
+        system, messages = self.resolve_prompt(data)
+        wire = [message_to_wire(message) for message in messages]
+        if system is not None:
+            wire.insert(0, {"role": "system", "content": system})
+        async with httpx.AsyncClient(verify=_certificates(), timeout=None) as client:
+            answer = await client.post(
+                f"{endpoint}/chat/completions",
+                headers={"Authorization": f"Bearer {secret}"},
+                json={"model": ctx.model, "messages": wire},
+            )
+        return vf.ProgramResult(exit_code=0 if answer.is_success else 1, stdout="", stderr=answer.text)
+
+
+@functools.cache
+def _certificates() -> ssl.SSLContext:
+    return httpx.create_ssl_context()

@@ -1,0 +1,168 @@
+"""Levels played by verifiers' own evaluation: a tuned model behind llama.cpp's server, and answers given by hand."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import gymnasium as gym
+import llama_server
+import pytest
+from pydantic import ValidationError
+from serving import serving
+
+from gym_text.bridges.verifiers import Game, Levels, LevelsConfig
+from gym_text.wrappers import History
+from gym_text_policies.policy import text_spec
+from gym_text_policies.prompts import Prompt
+
+ROOT = Path(__file__).parents[2]
+ADAPTER = ROOT / "gym_text_policies/training/adapters/babyai-sft"
+GOTO = {"environment": "BabyAIText-v0?task=goto", "fold": "test"}
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """Return the address of a server of the embedded model with the adapter that is tuned on BabyAI's tasks."""
+    command = ["python", llama_server.__file__, "--adapter", str(ADAPTER), "--parallel", "2"]
+    with serving(command, "/health", tmp_path_factory.mktemp("llama") / "log") as url:
+        yield f"{url}/v1"
+
+
+def evaluate(folder, url, *arguments):
+    """Run verifiers' evaluation from its command line; return the episodes that it has written, by their levels' seeds."""
+    command = [Path(sys.executable).parent / "vf-eval", "gym-text-verifiers", "--model", "babyai", "--client.base-url", url]
+    command += ["--sampling.temperature", "0", "--sampling.max-tokens", "16", "--max-concurrent", "2", "--no-push", "--no-rich"]
+    ran = subprocess.run([*command, *arguments], cwd=folder, capture_output=True, text=True, env=os.environ | {"HOME": str(folder)})
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    (traces,) = folder.glob("outputs/*/traces.jsonl")
+    episodes = [json.loads(line) for line in traces.read_text("utf-8").splitlines()]
+    return sorted(episodes, key=lambda episode: episode["task"]["data"]["seed"])
+
+
+def said(trace, role):
+    return [node["message"]["content"] for node in trace["nodes"] if node["message"]["role"] == role]
+
+
+def test_a_tuned_model_wins_in_verifiers_own_evaluation(served, tmp_path):
+    episodes = evaluate(tmp_path, served, "--env.taskset.fold", "test", "-n", "3", "-r", "2")
+    assert [episode["task"]["data"]["seed"] for episode in episodes] == [0, 0, 1, 1, 2, 2]
+    for episode in episodes:
+        (trace,) = episode["traces"]
+        assert (episode["ok"], trace["stop_condition"], trace["errors"]) == (True, "won", [])
+        game = Game(LevelsConfig(**GOTO), episode["task"]["data"]["seed"])
+        told = [game.told()[1], *[game.play(answer) for answer in said(trace, "assistant")]]
+        assert (said(trace, "system"), said(trace, "user")) == ([game.told()[0]], told[:-1])
+        metrics = {"success": 1.0, "score": game.score, "steps": float(game.steps), "unusable": 0.0}
+        assert trace["metrics"] == metrics and trace["rewards"]["score"]["score"] == game.score > 0.5
+    groups = [[said(episode["traces"][0], "user")[0] for episode in episodes[place : place + 2]] for place in (0, 2, 4)]
+    assert all(one == other for one, other in groups) and len({one for one, _ in groups}) == 3
+
+
+def test_a_limit_of_verifiers_ends_an_episode_that_is_still_scored(served, tmp_path):
+    (episode,) = evaluate(tmp_path, served, "--env.taskset.fold", "test", "-n", "1", "--env.player.max-turns", "2")
+    (trace,) = episode["traces"]
+    assert (episode["ok"], trace["stop_condition"]) == (True, "max_turns")
+    assert trace["metrics"] == {"success": 0.0, "score": 0.0, "steps": 2.0, "unusable": 0.0}
+
+
+def test_a_server_that_is_not_there_is_an_error_of_the_episode(tmp_path):
+    (episode,) = evaluate(tmp_path, "http://127.0.0.1:9/v1", "-n", "1")
+    (trace,) = episode["traces"]
+    assert not episode["ok"] and [error["type"] for error in trace["errors"]] == ["ProviderError"]
+
+
+def test_a_system_prompt_given_to_verifiers_replaces_ours(served, tmp_path):
+    (tmp_path / "system.txt").write_text("Say: go forward.")
+    arguments = ["--env.taskset.system-prompt", "system.txt", "--env.taskset.max-steps", "2", "--env.taskset.max-unusable", "2"]
+    (episode,) = evaluate(tmp_path, served, "-n", "1", *arguments)
+    (trace,) = episode["traces"]
+    assert (said(trace, "system"), said(trace, "user")[0]) == (["Say: go forward."], Game(LevelsConfig(), 0).told()[1])
+
+
+def test_the_conversation_is_that_of_the_strategy_chat_with_its_whole_history():
+    env = History(gym.make("BabyAIText-v0", task="goto", fold="test"), None)
+    obs, info = env.reset(seed=4)
+    game, spec = Game(LevelsConfig(**GOTO), 4), text_spec(env)
+    told = list(game.told())
+    for name in info["gold_path"][:-1]:
+        told += [name, game.play(name)]
+        obs, *_ = env.step(spec.encode(name, obs))
+        assert [message["content"] for message in Prompt("chat").render(spec, obs)] == told
+    assert game.end is None and game.play(info["gold_path"][-1]) and (game.end, game.success) == ("won", True)
+
+
+@pytest.mark.parametrize(
+    "environment", ["CookingWorldText-v0", "CoinCollectorText-v0?actions='index'", "MountainCarContinuousLLM-v0"]
+)
+def test_an_experts_answers_win_in_any_form_of_action(environment):
+    name, _, actions = environment.partition("?")
+    arguments = {"actions": "index"} if actions else {}
+    _, info = gym.make(name, fold="dev", **arguments).reset(seed=1)
+    game = Game(LevelsConfig(environment=environment, fold="dev"), 1)
+    for action in info["gold_path"]:
+        game.play(action)
+    assert (game.end, game.success, game.unusable) == ("won", True, 0) and game.steps == len(info["gold_path"])
+
+
+@pytest.mark.parametrize(
+    ("environment", "possible"),
+    [
+        ("BabyAIText-v0", "turn left, turn right, go forward, pick up, drop, toggle."),
+        ("CookingWorldText-v0", "close"),
+        ("CookingWorldText-v0?actions=index", "look around"),
+        ("MountainCarContinuousLLM-v0", "or a number from -1 to 1."),
+        ("Swimmer-v5", "2 numbers, with commas between, from -1 to 1."),
+    ],
+)
+def test_an_impossible_answer_gets_what_is_possible_and_costs_no_step(environment, possible):
+    game = Game(LevelsConfig(environment=environment, max_unusable=3), 0)
+    before = game.told()
+    for answer in ("", "sing a song \u0000", '{"action": 7e99}'):
+        assert game.end is None
+        assert possible in game.play(answer) and game.told() == before
+    assert (game.end, game.steps, game.unusable, game.score) == ("unusable_answers", 0, 3, 0.0)
+    game.close()
+
+
+def test_an_answer_may_be_a_json_object_or_hold_other_words():
+    game = Game(LevelsConfig(**GOTO), 0)
+    game.play('{"reasoning": "Not turn left.", "action": "turn right"}')
+    game.play("I turn left.")
+    assert (game.steps, game.unusable) == (2, 0)
+    game.play("Either turn left or turn right.")
+    assert (game.steps, game.unusable) == (2, 1)
+
+
+def test_steps_are_limited():
+    game = Game(LevelsConfig(**GOTO, max_steps=2), 0)
+    game.play("turn left")
+    assert game.end is None and game.play("turn left") and (game.end, game.success) == ("truncated", False)
+
+
+def test_levels_are_tasks_with_names_and_folds_are_splits():
+    first, second = Levels(LevelsConfig(environment="BabyAIText-v0?task=pickup", levels=2, first_seed=5))
+    assert (first.data.seed, second.data.seed, first.data.idx) == (5, 6, 0)
+    assert second.data.name == "BabyAIText-v0?task=pickup train 6" and first.key != second.key
+    openings = {
+        Game(LevelsConfig(environment="BabyAIText-v0?task=pickup", fold=fold), 5).told()[1] for fold in ("train", "dev", "test")
+    }
+    assert len(openings) == 3
+
+
+@pytest.mark.parametrize(
+    ("mistake", "message"),
+    [
+        ({"environment": "BabyText-v0"}, "Did you mean 'BabyAIText-v0'"),
+        ({"environment": "BabyAIText-v0?tsk=goto"}, "Did you mean 'task'"),
+        ({"environment": "BabyAIText-v0?fold=test"}, "Leave the fold out"),
+        ({"fold": "validation"}, "'train', 'dev' or 'test'"),
+        ({"levels": 0}, "greater than or equal to 1"),
+        ({"strategy": "few_shot"}, "shows no examples"),
+        ({"strategy": "chatt"}, "Did you mean 'chat'"),
+    ],
+)
+def test_a_mistake_is_told_before_anything_is_played(mistake, message):
+    with pytest.raises(ValidationError, match=message):
+        LevelsConfig(**mistake)
