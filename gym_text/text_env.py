@@ -70,6 +70,8 @@ class TextEnv(gym.Env[Observation, Any]):
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi", "rgb_array", "human"], "render_fps": 10}  # type: ignore[misc]
     text_spec: TextSpec
     """What a player must know of the environment."""
+    fold_size: ClassVar[int] = FOLD_SIZE
+    """Levels in a fold; a seed beyond them plays one of them again."""
     _frame_titles: ClassVar[dict[str, str]] = {}
     """Titles of the observation's texts in a picture, where the key says too little."""
     _frame_keys: str = ""
