@@ -149,6 +149,11 @@ class TextEnv(gym.Env[Observation, Any]):
             parts.append("won" if self.__outcome.success else "lost")
         return "     ".join(parts)
 
+    @property
+    def step_limit(self) -> int | None:
+        """The running episode's limit of steps that is the game's own; None if only Gymnasium's ``TimeLimit`` ends it."""
+        return None
+
     def _level_seed(self, seed: int) -> int:
         """Return the level's seed for `seed`, shifted into this environment's fold."""
         return fold_seed(self.fold, seed)

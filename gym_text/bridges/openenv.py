@@ -133,7 +133,7 @@ class GymTextEnvironment(openenv.Environment):
             self._env, self._made_for = self._game.make(split), split
         self._obs, info = self._env.reset(seed=seed)
         steps = self._env.spec.max_episode_steps if self._env.spec else None
-        self._limit = steps or getattr(self._env.unwrapped, "max_steps", None)
+        self._limit = steps or getattr(self._env.unwrapped, "step_limit", None)
         self._state = TextState(episode_id=episode_id or str(uuid.uuid4()), seed=seed, split=split)
         return self._observation(info, None)
 
@@ -273,6 +273,7 @@ def create_app(
         state_cls=TextState,
         mode="simulation",
     )
+    app.state.limits = limits
     app.add_middleware(Door, limits=limits)
     for mistake in (UsageError, StepOrderError):
         app.add_exception_handler(mistake, _bad_request)

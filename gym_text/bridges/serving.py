@@ -138,9 +138,13 @@ def listen(host: str = "127.0.0.1", port: int = 0) -> socket.socket:
     return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=1024)
 
 
-def server_of(app: Any, limits: Limits) -> Any:
-    """Return uvicorn's server of an application; ``run(sockets=[listen()])`` blocks until Ctrl-C or SIGTERM."""
+def server_of(app: Any) -> Any:
+    """Return uvicorn's server of an application, whose ``state`` has its `Limits`.
+
+    Its ``run(sockets=[listen()])`` blocks until Ctrl-C or SIGTERM.
+    """
     uvicorn = import_extra("uvicorn", "openenv")
+    limits: Limits = app.state.limits
     config = uvicorn.Config(
         app,
         ws_max_size=limits.max_bytes,
@@ -154,10 +158,10 @@ def server_of(app: Any, limits: Limits) -> Any:
 
 
 @contextmanager
-def serving(app: Any, limits: Limits, *, host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
+def serving(app: Any, *, host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
     """Serve an application in a thread of this process; the value is its URL. Leaving the block ends the server."""
     with listen(host, port) as listener:
-        server = server_of(app, limits)
+        server = server_of(app)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="openenv-server")
         thread.start()
         try:

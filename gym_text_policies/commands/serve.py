@@ -62,7 +62,7 @@ def run(config: ServeConfig) -> None:
         logger.info("Serving %s to %d clients at most, at %s", config.environment, config.max_sessions, url)
         if config.host not in LOOPBACK:
             logger.warning("Other machines can play too: there are no passwords. --host 127.0.0.1 is for this machine alone.")
-        server_of(app, config.limits).run(sockets=[listener])
+        server_of(app).run(sockets=[listener])
 
 
 def app_of(environment: str, limits: Limits | None = None) -> Any:
