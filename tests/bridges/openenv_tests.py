@@ -30,7 +30,7 @@ from gym_text.bridges.serving import Limits, listen, serving
 from gym_text_policies.commands.serve import app_of
 from gym_text_policies.environments import environment_maker
 
-PACKAGE = Path(__file__).parents[2] / "docs" / "openenv"
+PACKAGE = Path(__file__).parents[2] / "docs" / "openenv_package"
 GOTO = "BabyAIText-v0?task=goto"
 NONSENSE = "sing a song"
 
