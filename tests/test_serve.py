@@ -25,6 +25,12 @@ def test_an_error_says_what_was_expected_and_what_came_in_few_words(raw):
     assert "expected" in message and "got" in message and len(message) < 400
 
 
+def test_no_depth_of_nesting_gets_past_the_door_unanswered():
+    for depth in range(1, 1200):
+        answer = complaint('{"type": "reset", "data": {"seed": ' + "[" * depth + "]" * depth + "}}")
+        assert answer is None or "expected" in answer[1]
+
+
 @pytest.mark.parametrize(
     "wrong", [{"port": 70_000}, {"max_sessions": 0}, {"max_bytes": 10}, {"idle_seconds": 0}, {"idle_seconds": float("nan")}]
 )

@@ -243,9 +243,6 @@ def plain(value: Any) -> Any:
     return [plain(part) for part in value] if isinstance(value, tuple | list) else value
 
 
-# ---------------------------------------------------------------- the server
-
-
 def create_app(
     make: Callable[[str | None], gym.Env[Any, Any]], *, splits: Sequence[str] = FOLDS, limits: Limits | None = None
 ) -> FastAPI:
@@ -282,9 +279,6 @@ def create_app(
 
 async def _bad_request(request: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"detail": str(error)}, 400)
-
-
-# ---------------------------------------------------------------- the client
 
 
 class GymTextEnv(EnvClient[TextAction | str, TextObservation, TextState]):

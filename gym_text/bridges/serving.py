@@ -72,8 +72,8 @@ def complaint(raw: str | None) -> tuple[str, str] | None:
         return "VALIDATION_ERROR", f"{kind}: expected {EXAMPLES[kind]}; got {_shown(raw)}."
     try:
         json.dumps(data, ensure_ascii=False).encode()
-    except ValueError:
-        return "VALIDATION_ERROR", f"{kind}: expected texts of Unicode characters; got one with half a surrogate pair."
+    except (ValueError, RecursionError):
+        return "VALIDATION_ERROR", f"{kind}: expected few levels, and no half of a surrogate pair; got {_shown(raw)}."
     return None
 
 

@@ -171,7 +171,7 @@ def test_a_name_that_is_no_action_is_data_and_costs_a_step(name):
         ({"type": "step", "data": {"action": 3}}, "step: expected"),
         ({"type": "step", "data": {"action": "drop", "metadata": 3}}, "Invalid message"),
         ({"type": "step", "data": {"action": "drop", "code": "print(1)"}}, "step: expected"),
-        ({"type": "step", "data": {"action": "drop \ud800"}}, "half a surrogate pair"),
+        ({"type": "step", "data": {"action": "drop \ud800"}}, "no half of a surrogate pair"),
         ({"type": "state", "data": {}}, "state: expected"),
         ({"type": "reset", "data": {"sed": 1}}, "Did you mean 'seed'?"),
         ({"type": "reset", "data": {"seed": -1}}, "expected an integer from 0"),
