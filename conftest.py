@@ -6,5 +6,5 @@ collect_ignore = [
     path
     for library in ("openenv", "trl", "verifiers")
     if find_spec(library) is None
-    for path in (f"docs/{library}.md", f"gym_text/bridges/{library}.py")
+    for path in (f"docs/{library}.md", f"docs/{library}_package", f"gym_text/bridges/{library}.py")
 ]

@@ -32,6 +32,7 @@ PAGES = {
     "training-log.md": "Training log",
     "training-loops.md": "Other training loops",
     "verifiers.md": "verifiers",
+    "openenv.md": "OpenEnv",
     "search.md": "Policy search",
     "scale.md": "More machines",
     "extend.md": "Write your own",

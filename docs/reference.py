@@ -1,5 +1,6 @@
 """The page of the public interface, made of the docstrings. griffe reads signatures, sections, and the strings under fields."""
 
+import contextlib
 import functools
 import importlib
 import inspect
@@ -65,10 +66,12 @@ def public_names() -> dict[str, list[str]]:
 
 
 def imported_by_the_pages() -> Iterator[tuple[str, list[str]]]:
-    """Yield the modules of ours that the documentation's examples import from, and the names."""
+    """Yield the modules of ours that the documentation's examples import from, and the names; bridges only with their library."""
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
         for module, names in re.findall(r"^(?:>>> )?from (gym_text[\w.]*) import ([\w, ]+)$", page.read_text("utf-8"), re.M):
-            yield module, names.split(", ")
+            with contextlib.suppress(ImportError):
+                importlib.import_module(module)
+                yield module, names.split(", ")
 
 
 @functools.cache

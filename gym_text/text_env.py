@@ -70,6 +70,8 @@ class TextEnv(gym.Env[Observation, Any]):
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi", "rgb_array", "human"], "render_fps": 10}  # type: ignore[misc]
     text_spec: TextSpec
     """What a player must know of the environment."""
+    fold_size: ClassVar[int] = FOLD_SIZE
+    """Levels in a fold; a seed beyond them plays one of them again."""
     _frame_titles: ClassVar[dict[str, str]] = {}
     """Titles of the observation's texts in a picture, where the key says too little."""
     _frame_keys: str = ""
@@ -146,6 +148,11 @@ class TextEnv(gym.Env[Observation, Any]):
         if self.__outcome is not None and (self.__outcome.success or self.__outcome.failure):
             parts.append("won" if self.__outcome.success else "lost")
         return "     ".join(parts)
+
+    @property
+    def step_limit(self) -> int | None:
+        """The running episode's limit of steps that is the game's own; None if only Gymnasium's ``TimeLimit`` ends it."""
+        return None
 
     def _level_seed(self, seed: int) -> int:
         """Return the level's seed for `seed`, shifted into this environment's fold."""

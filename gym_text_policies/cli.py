@@ -52,6 +52,10 @@ EXAMPLES = {
         "gym-text play CookingWorldText-v0",
         "gym-text play 'BabyAIText-v0?task=goto' --seed 3",
     ),
+    "serve": (
+        "gym-text serve CookingWorldText-v0",
+        "gym-text serve 'BabyAIText-v0?task=goto' --port 8001 --max-sessions 128",
+    ),
     "bench": (
         "gym-text bench --models smollm2 --environments 'BabyAIText-v0?task=goto' --llm-seeds 10",
         "gym-text bench --models my_policies:Mine sb3:ppo.zip --baselines random gold",
@@ -113,6 +117,9 @@ COMMANDS = {
     ),
     "ppo": Command("let a language model learn from its own episodes, by PPO", "gym_text_policies.training.ppo", "PPOConfig"),
     "export": Command("write training data in OpenAI's format, and submit it", "gym_text_policies.training.export", "ExportConfig"),
+    "serve": Command(
+        "serve an environment to other programs, by OpenEnv's protocol", "gym_text_policies.commands.serve", "ServeConfig"
+    ),
     "completion": Command("print what makes a shell complete commands", "gym_text_policies.cli", "CompletionConfig", "complete"),
 }
 

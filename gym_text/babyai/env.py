@@ -162,6 +162,11 @@ class BabyAITextEnv(TextEnv):
         self._rewarded = False
         self._situation = Situation(None, "", None)
 
+    @property
+    def step_limit(self) -> int:
+        """The level's own limit."""
+        return int(self._game.max_steps)
+
     def _start(self, seed: int) -> Observation:
         self._game.reset(seed=seed)
         self._advisor = _advisor(self._game) if self.expert == "replan" else None

@@ -75,6 +75,7 @@ class TextWorldExpressEnv(TextEnv):
     fixed_parameters: ClassVar[dict[str, int]] = {}
     """The engine's parameters that no user sets: they make the game what it is."""
     planner_config: ClassVar[PlannerConfig] = PlannerConfig()
+    fold_size: ClassVar[int] = 1000
     __signature__: ClassVar[inspect.Signature]
     metadata: ClassVar[dict[str, Any]] = TextEnv.metadata | {"render_fps": 2}  # type: ignore[misc]
     _frame_titles: ClassVar[dict[str, str]] = {"text": "the game's answer", "look": "room"}

@@ -1,0 +1,298 @@
+"""The OpenEnv bridge: any environment behind OpenEnv's own server, and `GymTextEnv`, the client. Extra: ``openenv``.
+
+Every connection to ``/ws`` is a session: a game and a thread of its own, closed when its client is gone. All games of a server
+share one process, and so one Java machine. Actions are names, which `TextSpec.encode` looks up: nothing that a client sends is run,
+imported, or used as a path. `gym_text.bridges.serving` has the limits.
+"""
+
+from __future__ import annotations
+
+import functools
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+from openenv.core import EnvClient
+from openenv.core import env_server as openenv
+from openenv.core.client_types import StepResult
+from openenv.core.env_server.types import ConcurrencyConfig, EnvironmentMetadata
+from pydantic import Field
+
+from gym_text.bridges.serving import Door, Limits
+from gym_text.errors import InvalidActionError, StepOrderError, UsageError, check_choice, check_int, check_options
+from gym_text.spec import Observation, TextSpec
+from gym_text.text_env import FOLD_SIZE, FOLDS, MAX_SEED
+
+MOST_TASKS = 1000
+"""Most tasks in one answer about a split."""
+
+
+class TextAction(openenv.Action):
+    """One action, by its name."""
+
+    action: str = Field(
+        description="The action's name: one of the observation's valid_actions. The game answers anything else, too."
+    )
+
+
+class TextObservation(openenv.Observation):
+    """What a player perceives after a reset or a step, and how the game took the step."""
+
+    text: str = Field(description="What the player perceives now, ready to read")
+    goal: str = Field(description="The task of this episode")
+    valid_actions: list[str] = Field(description="Names of the actions that can be chosen now")
+    fields: dict[str, Any] = Field(description="The environment's other fields; arrays are lists")
+    score: float = Field(description="Sum of the rewards of this episode")
+    success: bool = Field(description="Whether the task is done")
+    failure: bool = Field(description="Whether the task can no longer be done")
+    truncated: bool = Field(description="Whether a step limit has ended the episode")
+    action_was_valid: bool = Field(description="Whether the game understood the last action; true after a reset")
+    error: str = Field(description="What was expected where the last action could not be played; else empty")
+
+
+class TextState(openenv.State):
+    """Where a session is; `episode_id` and `step_count` are OpenEnv's."""
+
+    seed: int | None = Field(default=None, description="Seed of the episode; None where the game drew one")
+    split: str | None = Field(default=None, description="Split of the episode; None for the environment's own default")
+    score: float = Field(default=0.0, description="Sum of the rewards of this episode")
+    success: bool = Field(default=False, description="Whether the task is done")
+    done: bool = Field(default=False, description="Whether there is no running episode")
+
+
+@dataclass(frozen=True)
+class Game:
+    """What all sessions of a server play."""
+
+    make: Callable[[str | None], gym.Env[Any, Any]]
+    """Makes the environment of a split; None stands for the environment's own default."""
+    splits: Sequence[str]
+    """The splits that can be played."""
+    name: str
+    """The environment's id."""
+    spec: TextSpec
+    """What a player must know."""
+    tasks: int
+    """Levels in each split; task i is the level of seed i."""
+
+
+class GymTextEnvironment(openenv.Environment):
+    """An environment of this package as OpenEnv's `Environment`: one session's game, made at its first reset."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+
+    def __init__(self, game: Game) -> None:
+        super().__init__()
+        self._game = game
+        self._env: gym.Env[Any, Any] | None = None
+        self._made_for: str | None = None
+        self._obs: Observation = {}
+        self._limit: int | None = None
+        self._state = TextState(done=True)
+
+    def reset(
+        self,
+        seed: int | None = None,
+        episode_id: str | None = None,
+        split: str | None = None,
+        index: int | None = None,
+        **unknown: Any,
+    ) -> TextObservation:
+        """Begin an episode.
+
+        Args:
+            seed: Seed of the episode, 0 or greater; the same seed gives the same episode as in one process. None draws one.
+            episode_id: Name of the episode in `state`; None makes one.
+            split: Name of a split; None is the environment's own default.
+            index: Index of a task of the split, in place of a seed.
+            unknown: Refused.
+
+        Raises:
+            UsageError: If an argument is wrong. The running episode, if there is one, goes on.
+        """
+        check_options("reset", unknown, ("seed", "episode_id", "split", "index"))
+        if split is not None:
+            check_choice("split", split, self._game.splits)
+        if index is not None:
+            if split is None or seed is not None:
+                raise UsageError(f"index: expected a split beside it, and no seed; got split={split!r}, seed={seed!r}.")
+            seed = check_int("index", index, 0, self._game.tasks - 1)
+        if seed is not None:
+            seed = check_int("seed", seed, 0, MAX_SEED)
+        if episode_id is not None and not (isinstance(episode_id, str) and len(episode_id) <= 255):
+            raise UsageError("episode_id: expected a string of 255 characters at most; got something else, or more.")
+        self._state = TextState(done=True)  # a failed start must not leave the last episode playable
+        if self._env is None or self._made_for != split:
+            self.close()
+            self._env, self._made_for = self._game.make(split), split
+        self._obs, info = self._env.reset(seed=seed)
+        steps = self._env.spec.max_episode_steps if self._env.spec else None
+        self._limit = steps or getattr(self._env.unwrapped, "step_limit", None)
+        self._state = TextState(episode_id=episode_id or str(uuid.uuid4()), seed=seed, split=split)
+        return self._observation(info, None)
+
+    def step(self, action: TextAction, timeout_s: float | None = None, **unknown: Any) -> TextObservation:
+        """Play one action.
+
+        Any text is an action of a text game. Elsewhere a name that can be no action changes nothing: the same observation comes
+        again, with `action_was_valid` false and what was expected in `error`. It costs a step of the limit.
+
+        Args:
+            action: The action's name.
+            timeout_s: Without effect: a step takes milliseconds and cannot be interrupted.
+            unknown: Without effect.
+
+        Raises:
+            StepOrderError: Before `reset`, or after the episode's end.
+        """
+        state = self._state
+        if self._env is None or state.done:
+            what = "there is none" if self._env is None else "this one has ended"
+            raise StepOrderError(f"step: expected a running episode; {what}. Send a reset first, over the same connection to /ws.")
+        late = self._limit is not None and state.step_count + 1 >= self._limit
+        try:
+            chosen = self._game.spec.encode(action.action, self._obs)
+        except InvalidActionError as error:
+            info = {"score": state.score, "action_was_valid": False}
+            state.step_count += 1
+            state.done = late
+            return self._observation(info, 0.0, truncated=late, error=str(error))
+        self._obs, reward, terminated, truncated, info = self._env.step(chosen)
+        truncated = truncated or (late and not terminated)
+        state.step_count += 1
+        state.score, state.success, state.done = float(info["score"]), bool(info["success"]), terminated or truncated
+        return self._observation(info, float(reward), truncated=truncated)
+
+    def _observation(
+        self, info: dict[str, Any], reward: float | None, *, truncated: bool = False, error: str = ""
+    ) -> TextObservation:
+        others = {key: plain(value) for key, value in self._obs.items() if key not in ("text", "goal", "valid_actions")}
+        return TextObservation(
+            text=self._obs["text"],
+            goal=self._obs["goal"],
+            valid_actions=list(self._game.spec.names(self._obs)),
+            fields=others,
+            reward=reward,
+            done=self._state.done,
+            score=float(info["score"]),
+            success=bool(info.get("success", False)),
+            failure=bool(info.get("failure", False)),
+            truncated=truncated,
+            action_was_valid=bool(info.get("action_was_valid", True)),
+            error=error,
+        )
+
+    @property
+    def state(self) -> TextState:
+        """Where the session is."""
+        return self._state
+
+    def get_metadata(self) -> EnvironmentMetadata:
+        """Return the environment's id, its task, and, as the readme, the prose of its observation and actions."""
+        spec = self._game.spec
+        prose = f"{spec.goal}\n\nObservation:\n{spec.describe_fields()}\n\nActions:\n{spec.describe_actions()}\n\n{spec.reward}"
+        return EnvironmentMetadata(
+            name=self._game.name, description=spec.goal, readme_content=prose.strip(), version=version("gym-text")
+        )
+
+    def close(self) -> None:
+        """Release the game."""
+        if self._env is not None:
+            self._env.close()
+            self._env = None
+
+    # ---------------------------------------------------------------- OpenEnv's tasks: task i of a split is the level of seed i
+
+    def list_splits(self) -> list[str]:
+        """Return the names of the splits: the folds of the environment."""
+        return list(self._game.splits)
+
+    def num_tasks(self, split: str) -> int:
+        """Return the number of levels in a split."""
+        check_choice("split", split, self._game.splits)
+        return self._game.tasks
+
+    def list_tasks(self, split: str) -> list[dict[str, Any]]:
+        """Return the first `MOST_TASKS` tasks of a split."""
+        return self.get_task_range(split, 0, min(MOST_TASKS, self._game.tasks))
+
+    def get_task(self, split: str, index: int) -> dict[str, Any]:
+        """Return one task; ``reset(split=…, index=…)`` plays it."""
+        if not 0 <= index < self.num_tasks(split):
+            raise IndexError(index)
+        return {"id": f"{split}-{index}", "split": split, "index": index, "goal": self._game.spec.goal}
+
+    def get_task_range(self, split: str, start: int | None = None, stop: int | None = None) -> list[dict[str, Any]]:
+        """Return the tasks of a slice, `MOST_TASKS` at most."""
+        indices = range(self.num_tasks(split))[start:stop]
+        if len(indices) > MOST_TASKS:
+            raise UsageError(f"task_range: expected {MOST_TASKS} tasks at most; got {len(indices)}. Ask for a shorter slice.")
+        return [self.get_task(split, index) for index in indices]
+
+
+def plain(value: Any) -> Any:
+    """Return a value of an observation as JSON has it: arrays and tuples are lists."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    return [plain(part) for part in value] if isinstance(value, tuple | list) else value
+
+
+def create_app(
+    make: Callable[[str | None], gym.Env[Any, Any]], *, splits: Sequence[str] = FOLDS, limits: Limits | None = None
+) -> FastAPI:
+    """Return OpenEnv's application for an environment.
+
+    Args:
+        make: Makes the environment of a split, as in ``lambda split: gym.make("BabyAIText-v0", fold=split)``; None stands for the
+            environment's own default. It is called once here, and then for each session. Make it with ``expert="off"``: no client
+            sees the expert's actions, and games without them are faster.
+        splits: Names of the splits that `make` takes; empty if it takes none.
+        limits: What clients are allowed.
+    """
+    limits = limits or Limits()
+    env = make(None)
+    name = env.spec.id if env.spec else type(env.unwrapped).__name__
+    tasks = getattr(env.unwrapped, "fold_size", FOLD_SIZE)
+    game = Game(make, tuple(splits), name, env.get_wrapper_attr("text_spec"), tasks)
+    env.close()
+    app: FastAPI = openenv.create_app(
+        functools.partial(GymTextEnvironment, game),
+        TextAction,
+        TextObservation,
+        env_name=name,
+        concurrency_config=ConcurrencyConfig(max_concurrent_envs=limits.max_sessions, session_timeout=limits.idle_seconds),
+        state_cls=TextState,
+        mode="simulation",
+    )
+    app.state.limits = limits
+    app.add_middleware(Door, limits=limits)
+    for mistake in (UsageError, StepOrderError):
+        app.add_exception_handler(mistake, _bad_request)
+    return app
+
+
+async def _bad_request(request: Request, error: Exception) -> JSONResponse:
+    return JSONResponse({"detail": str(error)}, 400)
+
+
+class GymTextEnv(EnvClient[TextAction | str, TextObservation, TextState]):
+    """A session on a server, over OpenEnv's websocket; ``GymTextEnv(base_url=…).sync()`` is the same without ``await``.
+
+    `step` takes an action's name. An error of the server, as after a step that follows the episode's end, raises `RuntimeError`.
+    """
+
+    def _step_payload(self, action: TextAction | str) -> dict[str, Any]:
+        return {"action": action if isinstance(action, str) else action.action}
+
+    def _parse_result(self, payload: dict[str, Any]) -> StepResult[TextObservation]:
+        reward, done = payload["reward"], payload["done"]
+        return StepResult(TextObservation(**payload["observation"], reward=reward, done=done), reward, done)
+
+    def _parse_state(self, payload: dict[str, Any]) -> TextState:
+        return TextState(**payload)

@@ -1,0 +1,93 @@
+"""`gym-text serve`: an environment behind OpenEnv's server, for trainers that play over the wire."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+
+from gym_text.bridges.serving import Limits, listen, server_of
+from gym_text.errors import UsageError, check_int, import_extra
+from gym_text.text_env import FOLDS
+from gym_text_policies.environments import environment_maker, parse_environment, takes
+
+logger = logging.getLogger(__name__)
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+@dataclass(frozen=True)
+class ServeConfig:
+    """Serve an environment by OpenEnv's protocol, until Ctrl-C.
+
+    Each client has a game of its own; `gym_text.bridges.openenv` has the client, GymTextEnv. There are no passwords: whoever
+    reaches the port can play, and nothing else.
+    """
+
+    environment: str
+    """Id of the environment, with keyword arguments as in BabyAIText-v0?task=goto. gym-text envs lists the ids."""
+    host: str = "127.0.0.1"
+    """Address to listen at. By default only this machine reaches it; 0.0.0.0 is every address, as a container needs."""
+    port: int = 8000
+    """Port to listen at; 0 takes a free one."""
+    max_sessions: int = Limits.max_sessions
+    """Most clients at once; one more is refused."""
+    max_bytes: int = Limits.max_bytes
+    """Most bytes of a message."""
+    idle_seconds: float = Limits.idle_seconds
+    """A client that sends nothing for this many seconds is disconnected."""
+
+    def __post_init__(self) -> None:
+        check_int("port", self.port, 0, 65_535)
+        self.limits  # noqa: B018  checks them
+
+    @property
+    def limits(self) -> Limits:
+        """What clients are allowed."""
+        return Limits(self.max_sessions, self.max_bytes, self.idle_seconds)
+
+
+def run(config: ServeConfig) -> None:
+    """Serve until Ctrl-C or SIGTERM.
+
+    Raises:
+        MissingDependencyError: If OpenEnv is not installed.
+        UsageError: If there is no such environment.
+        OSError: If the port is taken.
+    """
+    app = app_of(config.environment, config.limits)
+    with listen(config.host, config.port) as listener:
+        url = f"http://{config.host}:{listener.getsockname()[1]}"
+        logger.info("Serving %s to %d clients at most, at %s", config.environment, config.max_sessions, url)
+        if config.host not in LOOPBACK:
+            logger.warning("Other machines can play too: there are no passwords. --host 127.0.0.1 is for this machine alone.")
+        server_of(app).run(sockets=[listener])
+
+
+def app_of(environment: str, limits: Limits | None = None) -> Any:
+    """Return OpenEnv's application for an environment, with its folds as splits.
+
+    The expert is off unless the name turns it on; no client sees its actions.
+    """
+    import_extra("openenv", "openenv")
+    from gym_text.bridges.openenv import create_app
+
+    expert = {"expert": "off"} if takes(environment, "expert") else {}
+
+    def make(split: str | None) -> gym.Env[Any, Any]:
+        return environment_maker(environment, **expert, **({} if split is None else {"fold": split}))()
+
+    return create_app(make, splits=_splits(environment), limits=limits)
+
+
+def _splits(environment: str) -> tuple[str, ...]:
+    """Return the folds that can be chosen: the one in the name, or all, or none where the environment has none."""
+    _, arguments = parse_environment(environment)
+    if "fold" in arguments:
+        return (str(arguments["fold"]),)
+    try:
+        environment_maker(environment, fold="train")().close()
+    except UsageError:
+        return ()
+    return FOLDS

@@ -1,0 +1,418 @@
+"""The OpenEnv bridge with the real library: its server, its client, its validator. Runs in the bridge's own environment."""
+
+import asyncio
+import json
+import os
+import random
+import re
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import gymnasium as gym
+import pytest
+import requests
+from openenv.validation.graders import Subject
+from openenv.validation.graders.runtime import ObservationSchemaGrader, RewardWellFormedGrader, StateContractGrader
+from openenv.validation.parsers.openenv_yaml import OpenEnvYamlParser
+from openenv.validation.runtime.collector import collect_runtime_evidence
+from openenv.validation.runtime.contracts import load_runtime_plan
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
+
+from gym_text import TextEnv, UsageError
+from gym_text.bridges.openenv import GymTextEnv, TextAction, create_app, plain
+from gym_text.bridges.serving import Limits, listen, serving
+from gym_text_policies.commands.serve import app_of
+from gym_text_policies.environments import environment_maker
+
+PACKAGE = Path(__file__).parents[2] / "docs" / "openenv_package"
+GOTO = "BabyAIText-v0?task=goto"
+NONSENSE = "sing a song"
+
+
+@pytest.fixture(scope="module")
+def goto():
+    with serving(app_of(GOTO)) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def kitchen():
+    with serving(app_of("CookingWorldText-v0")) as url:
+        yield url
+
+
+def player(url):
+    return GymTextEnv(base_url=url, message_timeout_s=120).sync()
+
+
+def socket_to(url):
+    return connect(url.replace("http", "ws") + "/ws", max_size=None)
+
+
+def ask(connection, message):
+    connection.send(message if isinstance(message, str | bytes) else json.dumps(message))
+    return json.loads(connection.recv(timeout=60))
+
+
+def chosen(seed, step, names):
+    """A player that needs no memory: what it chooses depends on the seed, the step and the valid actions alone."""
+    return NONSENSE if step % 5 == 4 else random.Random(f"{seed} {step}").choice(names)
+
+
+def episode_here(name, seed, steps):
+    """Return what an episode is in this process."""
+    with environment_maker(name)() as env:
+        spec = env.get_wrapper_attr("text_spec")
+        obs, info = env.reset(seed=seed)
+        record, over = [(plain(list(obs.values())), None, False, 0.0, True)], False
+        for step in range(steps):
+            action = chosen(seed, step, spec.names(obs))
+            if over:
+                break
+            obs, reward, terminated, truncated, info = env.step(spec.encode(action, obs))
+            over = terminated or truncated
+            record.append((plain(list(obs.values())), reward, over, info["score"], info["action_was_valid"]))
+    return record
+
+
+async def episode_there(client, keys, seed, steps):
+    """Return what the same episode is over the wire."""
+    result, record = await client.reset(seed=seed), []
+    for step in range(steps + 1):
+        obs = result.observation
+        everything = {"text": obs.text, "goal": obs.goal, "valid_actions": obs.valid_actions, **obs.fields}
+        record.append(([everything[key] for key in keys], result.reward, result.done, obs.score, obs.action_was_valid))
+        if result.done or step == steps:
+            break
+        result = await client.step(chosen(seed, step, obs.valid_actions))
+    return record
+
+
+def test_64_clients_at_once_have_the_episodes_of_one_process():
+    name, seeds, steps = "CookingWorldText-v0", range(64), 20
+    with environment_maker(name)() as env:
+        keys = list(env.reset(seed=0)[0])
+
+    async def play(url):
+        clients = [GymTextEnv(base_url=url, connect_timeout_s=120, message_timeout_s=120) for _ in seeds]
+        try:
+            await asyncio.gather(*(client.connect() for client in clients))
+            return await asyncio.gather(*(episode_there(c, keys, seed, steps) for c, seed in zip(clients, seeds, strict=True)))
+        finally:
+            await asyncio.gather(*(client.close() for client in clients))
+
+    with serving(app_of(name)) as url:
+        there = asyncio.run(play(url))
+    here = [episode_here(name, seed, steps) for seed in seeds]
+    assert there == here
+    assert {valid for record in here for *_, valid in record} == {True, False}
+
+
+@pytest.mark.parametrize("name", [GOTO, "MountainCarContinuousLLM-v0", "CoinCollectorText-v0?actions='index'"])
+def test_the_expert_wins_over_the_wire(name):
+    with environment_maker(name, fold="test")() as env:
+        _, info = env.reset(seed=3)
+    with serving(app_of(name)) as url, player(url) as game:
+        result = game.reset(split="test", index=3)
+        for action in info["gold_path"]:
+            assert not result.done
+            result = game.step(TextAction(action=action))
+        assert result.done and result.observation.success and result.observation.score == game.state().score
+        assert game.state().step_count == len(info["gold_path"])
+        with pytest.raises(RuntimeError, match="this one has ended"):
+            game.step(info["gold_path"][0])
+
+
+def test_no_expert_reaches_a_client(kitchen):
+    with socket_to(kitchen) as connection:
+        answers = [ask(connection, {"type": "reset", "data": {"seed": 0}}), ask(connection, {"type": "state"})]
+    assert "gold" not in json.dumps(answers)
+
+
+def test_a_text_game_answers_an_impossible_action(kitchen):
+    with player(kitchen) as game:
+        game.reset(seed=0)
+        observation = game.step(NONSENSE).observation
+        assert not observation.action_was_valid and observation.text and not observation.error
+
+
+@pytest.mark.parametrize("name", [GOTO, "MountainCarContinuousLLM-v0?max_episode_steps=4"])
+def test_a_name_that_is_no_action_is_data_and_costs_a_step(name):
+    with serving(app_of(name)) as url, player(url) as game:
+        first, steps = game.reset(seed=0).observation, 0
+        while not (result := game.step(NONSENSE)).done:
+            steps += 1
+            assert not result.observation.action_was_valid and result.reward == 0
+            assert "expected" in result.observation.error and NONSENSE in result.observation.error
+            assert (result.observation.text, game.state().step_count) == (first.text, steps)
+        assert result.observation.truncated and not result.observation.success
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("", "expected JSON"),
+        ("step", "expected JSON"),
+        (b'{"type": "state"}', "got a binary frame"),
+        ("[" * 60_000, "expected JSON"),
+        ("9" * 6_000, "expected JSON"),
+        ("[1, 2]", "expected an object"),
+        ('{"data": {}}', "type is one of 'reset', 'step'"),
+        ({"type": "stpe", "data": {"action": "drop"}}, "type is one of 'reset', 'step'"),
+        ({"type": ["step"]}, "type is one of 'reset', 'step'"),
+        ({"type": "step"}, 'step: expected {"type": "step", "data": {"action": "look around"}}'),
+        ({"type": "step", "data": "drop"}, "step: expected"),
+        ({"type": "step", "data": {"action": 3}}, "step: expected"),
+        ({"type": "step", "data": {"action": "drop", "metadata": 3}}, "Invalid message"),
+        ({"type": "step", "data": {"action": "drop", "code": "print(1)"}}, "step: expected"),
+        ({"type": "step", "data": {"action": "drop \ud800"}}, "no half of a surrogate pair"),
+        ({"type": "state", "data": {}}, "state: expected"),
+        ({"type": "reset", "data": {"sed": 1}}, "Did you mean 'seed'?"),
+        ({"type": "reset", "data": {"seed": -1}}, "expected an integer from 0"),
+        ({"type": "reset", "data": {"seed": True}}, "expected an integer from 0"),
+        ({"type": "reset", "data": {"split": "tests"}}, "Did you mean 'test'?"),
+        ({"type": "reset", "data": {"split": ["test"]}}, "expected one of 'train'"),
+        ({"type": "reset", "data": {"split": "test", "index": 1_000_000}}, "index: expected an integer from 0 to 999999"),
+        ({"type": "reset", "data": {"index": 1}}, "expected a split beside it"),
+        ({"type": "reset", "data": {"episode_id": 1}}, "episode_id: expected a string"),
+    ],
+)
+def test_a_bad_message_is_told_what_was_expected_and_the_episode_goes_on(goto, message, expected):
+    with socket_to(goto) as connection:
+        ask(connection, {"type": "reset", "data": {"seed": 0, "episode_id": "mine"}})
+        answer = ask(connection, message)
+        assert answer["type"] == "error" and expected in answer["data"]["message"] and len(answer["data"]["message"]) < 400
+        assert ask(connection, {"type": "step", "data": {"action": "turn left"}})["type"] == "observation"
+        assert ask(connection, {"type": "state"})["data"]["episode_id"] == "mine"
+
+
+def random_message(rng):
+    """Return one of what a broken or hostile client could send."""
+    words = [
+        "reset",
+        "step",
+        "state",
+        "mcp",
+        "stop",
+        "type",
+        "data",
+        "action",
+        "seed",
+        "split",
+        "index",
+        "__class__",
+        "self",
+        "func",
+    ]
+
+    def value(depth=0):
+        kinds = [
+            None,
+            True,
+            rng.randint(-(2**70), 2**70),
+            rng.random() * 1e308,
+            float("nan"),
+            rng.choice(words),
+            chr(rng.randrange(1, 0x11000)),
+        ]
+        if depth < 3:
+            kinds += [
+                [value(depth + 1) for _ in range(rng.randrange(4))],
+                {rng.choice(words): value(depth + 1) for _ in range(rng.randrange(4))},
+            ]
+        return rng.choice(kinds)
+
+    kind = rng.randrange(8)
+    if kind == 0:
+        return rng.randbytes(rng.randrange(200))
+    if kind == 1:
+        return "".join(map(chr, rng.choices(range(1, 0xD800), k=rng.randrange(200))))
+    if kind == 2:
+        return rng.choice("[{") * rng.randrange(1, 3000)
+    message = json.dumps({"type": rng.choice(words), "data": value()} if kind < 5 else value())
+    if kind == 5:
+        message = json.dumps({"type": "step", "data": {"action": rng.choice(["drop", "", "x" * 5000, "\ud83d", "turn left\x00"])}})
+    if kind == 6:
+        message = json.dumps({"type": "reset", "data": {rng.choice(words): value() for _ in range(2)}})
+    place = rng.randrange(len(message) + 1)
+    return message if rng.random() < 0.7 else message[:place] + rng.choice(["", '"', "}", "\\", "\0"]) + message[place + 1 :]
+
+
+def test_10000_random_messages_leave_the_server_alive(goto):
+    rng, answered, connections = random.Random(0), 0, 0
+    while answered < 10_000:
+        connections += 1
+        with socket_to(goto) as connection:
+            try:
+                while answered < 10_000:
+                    answer = ask(connection, random_message(rng))
+                    assert answer["type"] in ("error", "observation", "state", "mcp")
+                    answered += 1
+            except ConnectionClosed:
+                continue
+    assert connections < 100
+    assert requests.get(f"{goto}/health", timeout=60).json() == {"status": "healthy"}
+    with player(goto) as game:
+        assert game.reset(seed=0).observation.goal == "go to the green key"
+
+
+def test_one_session_too_many_is_refused_and_a_client_that_vanishes_makes_room():
+    with serving(app_of(GOTO, Limits(max_sessions=1))) as url:
+        with socket_to(url) as first:
+            ask(first, {"type": "reset"})
+            with socket_to(url) as second:
+                answer = json.loads(second.recv(timeout=60))["data"]
+                assert answer["code"] == "CAPACITY_REACHED" and "1/1 sessions" in answer["message"]
+            first.socket.shutdown(socket.SHUT_RDWR)  # without a word
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            with socket_to(url) as third:
+                if ask(third, {"type": "reset"})["type"] == "observation":
+                    return
+            time.sleep(0.1)
+        pytest.fail("the session was not closed")
+
+
+def test_a_game_is_closed_when_its_client_is_gone():
+    closed = []
+
+    class Noted(gym.Wrapper):
+        def close(self):
+            closed.append(self)
+            super().close()
+
+    app = create_app(lambda split: Noted(environment_maker(GOTO)()))
+    with serving(app) as url:
+        closed.clear()  # the one that was asked for its words
+        with player(url) as game:
+            game.reset(seed=0)
+            assert not closed
+        end = time.monotonic() + 60
+        while not closed and time.monotonic() < end:
+            time.sleep(0.05)
+    assert len(closed) == 1
+
+
+def test_an_idle_session_is_told_and_closed():
+    limits = Limits(max_sessions=1, idle_seconds=0.5)
+    with serving(app_of(GOTO, limits)) as url:
+        with socket_to(url) as connection:
+            ask(connection, {"type": "reset"})
+            message = json.loads(connection.recv(timeout=60))["data"]["message"]
+            assert "expected a message within 0.5 seconds" in message
+            with pytest.raises(ConnectionClosed):
+                connection.recv(timeout=60)
+        with socket_to(url) as connection:
+            assert ask(connection, {"type": "reset"})["type"] == "observation"
+
+
+def test_a_message_or_a_body_that_is_too_long_is_refused():
+    limits = Limits(max_bytes=1000)
+    with serving(app_of(GOTO, limits)) as url:
+        with socket_to(url) as connection, pytest.raises(ConnectionClosed, match="1009"):
+            ask(connection, {"type": "step", "data": {"action": "x" * 1000}})
+        answer = requests.post(f"{url}/reset", data=b"x" * 1001, timeout=60)
+        assert (answer.status_code, answer.json()["detail"]) == (413, "body: expected 1000 bytes at most; got 1001.")
+        assert requests.post(f"{url}/reset", data=iter([b"x" * 1001]), timeout=60).status_code == 411
+        assert requests.post(f"{url}/reset", json={"seed": 0}, timeout=60).status_code == 200
+
+
+def test_http_keeps_no_episode_and_says_so(goto):
+    answer = requests.post(f"{goto}/step", json={"action": {"action": "drop"}}, timeout=60)
+    assert answer.status_code == 400 and "over the same connection to /ws" in answer.json()["detail"]
+
+
+def test_only_this_machine_reaches_a_server_by_default():
+    with listen() as listener:
+        assert listener.getsockname()[0] == "127.0.0.1"
+        with pytest.raises(OSError):
+            socket.create_connection(("127.0.0.2", listener.getsockname()[1]), timeout=5)
+
+
+def test_folds_are_splits_and_levels_are_tasks(kitchen):
+    place = f"{kitchen}/CookingWorldText-v0"
+    assert [split["name"] for split in requests.get(f"{place}/splits", timeout=60).json()] == ["train", "dev", "test"]
+    assert requests.post(f"{place}/num_tasks", json={"split": "dev"}, timeout=60).json() == {"num_tasks": 1000}
+    with environment_maker("CookingWorldText-v0")() as env:
+        assert len(env.unwrapped._engine().seeds("dev")) == 1000
+    assert len(requests.post(f"{place}/tasks", json={"split": "dev"}, timeout=60).json()["tasks"]) == 1000
+    wanted = {"split": "test", "start": 2, "stop": 4}
+    assert [t["id"] for t in requests.post(f"{place}/task_range", json=wanted, timeout=60).json()["tasks"]] == ["test-2", "test-3"]
+    assert requests.post(f"{place}/task", json={"split": "test", "index": 1000}, timeout=60).status_code == 400
+    assert "Did you mean 'test'?" in requests.post(f"{place}/num_tasks", json={"split": "tests"}, timeout=60).json()["detail"]
+    with player(kitchen) as game, environment_maker("CookingWorldText-v0", fold="test")() as env:
+        assert game.reset(split="test", index=5).observation.text == env.reset(seed=5)[0]["text"]
+        assert game.reset(seed=5).observation.text != env.reset(seed=5)[0]["text"]
+
+
+def test_a_fold_in_the_name_is_the_only_split_and_a_range_is_bounded():
+    with serving(app_of(f"{GOTO}&fold=test")) as url, player(url) as game, environment_maker(GOTO, fold="test")() as env:
+        assert [split["name"] for split in requests.get(f"{url}/BabyAIText-v0/splits", timeout=60).json()] == ["test"]
+        assert game.reset(seed=1).observation.text == env.reset(seed=1)[0]["text"]
+        with pytest.raises(RuntimeError, match="expected one of 'test'; got 'train'"):
+            game.reset(split="train", index=1)
+        answer = requests.post(f"{url}/BabyAIText-v0/task_range", json={"split": "test"}, timeout=60)
+        assert answer.status_code == 400 and "1000 tasks at most" in answer.json()["detail"]
+
+
+def test_a_described_environment_of_gymnasium_is_served_too():
+    with serving(app_of("FrozenLake-v1?is_slippery=False")) as url, player(url) as game:
+        assert game.reset(seed=0).observation.text.startswith("You stand in row 0, column 0")
+        assert game.step("move down").observation.fields == {"observation": 4}
+        assert requests.get(f"{url}/metadata", timeout=60).json()["name"] == "FrozenLake-v1"
+
+
+def test_a_level_that_repeats_is_known():
+    assert TextEnv.fold_size == 1_000_000
+
+
+def validate(*words):
+    command = [sys.executable, "-m", "openenv.cli", "validate", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+
+def test_openenv_validates_a_running_server(goto):
+    done = validate("--url", goto, "--timeout", 60)
+    assert (done.returncode, len(re.findall(r"^ +PASS ", done.stdout, re.MULTILINE))) == (0, 6), done.stdout + done.stderr
+
+
+def test_openenv_validates_the_package():
+    done = validate(PACKAGE, "--level", "static")
+    assert done.returncode == 0 and "Verdict: PASS" in done.stdout, done.stdout + done.stderr
+
+
+def test_openenvs_graders_of_a_running_package_pass(kitchen):
+    manifest = OpenEnvYamlParser().parse(PACKAGE)
+    evidence = collect_runtime_evidence(kitchen, load_runtime_plan(PACKAGE, manifest.execution), episode_timeout_s=60)
+    subject = Subject(PACKAGE, manifest, None, None, PACKAGE, runtime_evidence=evidence)
+    results = [grader().run(subject) for grader in (RewardWellFormedGrader, ObservationSchemaGrader, StateContractGrader)]
+    assert [(result.status.value, result.evidence) for result in results] == [("pass", ["observed runtime contract holds"])] * 3
+
+
+def test_the_packages_oracle_wins(kitchen):
+    assert runpy.run_path(str(PACKAGE / "oracle.py"))["play"](kitchen, 5) == pytest.approx([1.0] * 5)
+
+
+@pytest.mark.parametrize(("how", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
+def test_the_command_serves_until_it_is_told_to_end(how, status):
+    command = [sys.executable, "-m", "gym_text_policies.cli", "serve", GOTO, "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ) as process:
+        line = process.stderr.readline()
+        with player(line.split()[-1]) as game:
+            game.reset(seed=0)
+            port = line.split(":")[-1].strip()
+            second = subprocess.run([*command[:-1], port], capture_output=True, text=True, timeout=300)
+            assert second.returncode == 1 and "in use" in second.stderr
+            process.send_signal(how)
+        assert process.wait(timeout=60) == status
+
+
+def test_a_limit_that_is_none_is_refused():
+    with pytest.raises(UsageError, match="max_sessions: expected an integer from 1"):
+        Limits(max_sessions=0)

@@ -1,0 +1,51 @@
+"""`gym-text serve` and its door, where OpenEnv is not needed; ``tests/bridges/openenv_tests.py`` has the rest."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from gym_text import UsageError
+from gym_text.bridges.serving import EXAMPLES, Limits, complaint
+from gym_text_policies.commands.serve import ServeConfig
+
+
+def test_what_an_error_names_as_an_example_may_pass():
+    assert [complaint(text) for kind, text in EXAMPLES.items() if kind != "mcp"] == [None] * 4
+    assert complaint(json.dumps({"type": "step", "data": {"action": "say \U0001f600", "metadata": {}}})) is None
+
+
+@pytest.mark.parametrize(
+    "raw", [None, "", "{", "[" * 60_000, "9" * 6_000, "7", '"step"', "[]", "{}", '{"type": {}}', '{"type": "step"}']
+)
+def test_an_error_says_what_was_expected_and_what_came_in_few_words(raw):
+    code, message = complaint(raw)
+    assert code in ("INVALID_JSON", "UNKNOWN_TYPE", "VALIDATION_ERROR")
+    assert "expected" in message and "got" in message and len(message) < 400
+
+
+def test_no_depth_of_nesting_gets_past_the_door_unanswered():
+    for depth in range(1, 1200):
+        answer = complaint('{"type": "reset", "data": {"seed": ' + "[" * depth + "]" * depth + "}}")
+        assert answer is None or "expected" in answer[1]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"port": 70_000}, {"max_sessions": 0}, {"max_bytes": 10}, {"idle_seconds": 0}, {"idle_seconds": float("nan")}]
+)
+def test_a_limit_out_of_range_is_refused(wrong):
+    (name,) = wrong
+    with pytest.raises(UsageError, match=f"{name}: expected"):
+        ServeConfig("BabyAIText-v0", **wrong)
+
+
+def test_the_default_is_this_machine_alone():
+    assert (ServeConfig("BabyAIText-v0").host, ServeConfig("BabyAIText-v0").limits) == ("127.0.0.1", Limits())
+
+
+def test_without_openenv_the_command_says_how_to_install_it():
+    script = "import sys; sys.modules['openenv'] = None; from gym_text_policies import cli\n"
+    script += "sys.exit(cli.main(['serve', 'BabyAIText-v0']))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=600)
+    assert (done.returncode, done.stderr) == (1, "gym-text: 'openenv' is not installed. Run: pip install 'gym-text[openenv]'\n")
