@@ -1,7 +1,8 @@
 """For TRL's `GRPOTrainer` (TRL 1.16): a class for its `environment_factory`, and a dataset whose rows are levels.
 
-TRL makes one instance for each completion of a batch and calls ``reset(**row)`` of each. Its public methods are the model's tools; here
-there is one, `act`. Rows of equal seed and fold play equal levels, so that the completions of a group differ by the model alone.
+TRL makes one instance for each completion of a batch and calls ``reset(**row)`` of each. Its public methods are the model's tools;
+here there is one, `act`. Rows of equal seed and fold play equal levels, so that the completions of a group differ by the model
+alone.
 
 A model whose chat template has no tools plays by `gym_text_policies.training.trl.trl_rollout`, with the same dataset.
 """
@@ -51,8 +52,8 @@ def trl_environment(env_id: str, **arguments: Any) -> type[TRLEnvironment]:
 def trl_dataset(env_id: str, fold: Fold, seeds: Iterable[int], **arguments: Any) -> Any:
     """Return a `datasets.Dataset` with a row for each level: its ``prompt``, ``fold`` and ``seed``.
 
-    The prompt says what the game is; the tool's environment adds the level's goal and first observation. Its messages carry the level,
-    too (``fold`` and ``seed`` beside ``role`` and ``content``), because a `rollout_func` is given the prompts alone.
+    The prompt says what the game is; the tool's environment adds the level's goal and first observation. Its messages carry the
+    level, too (``fold`` and ``seed`` beside ``role`` and ``content``), because a `rollout_func` is given the prompts alone.
 
     Args:
         env_id: See `trl_environment`.
@@ -69,8 +70,8 @@ def trl_dataset(env_id: str, fold: Fold, seeds: Iterable[int], **arguments: Any)
     with _make(env_id, fold, arguments) as env:
         spec: TextSpec = env.get_wrapper_attr("text_spec")
     system = (
-        f"You play a game. Each turn, call the tool act with the name of one action, until the game is over.\n\nThe game: {spec.goal}"
-        f"\n\nThe actions:\n{spec.describe_actions()}"
+        "You play a game. Each turn, call the tool act with the name of one action, until the game is over.\n\n"
+        f"The game: {spec.goal}\n\nThe actions:\n{spec.describe_actions()}"
     )
     rows = []
     for seed in seeds:
