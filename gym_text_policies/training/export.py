@@ -1,6 +1,4 @@
-"""Training data in OpenAI's fine-tuning format, and the call that submits it and waits;
-episodes' tokens as other trainers read them.
-"""
+"""Training data in OpenAI's format, and the call that submits it and waits; episodes' tokens as other trainers read them."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ _OVER = ("succeeded", "failed", "cancelled")
 
 @dataclass(frozen=True)
 class ExportConfig:
-    """Write training data in OpenAI's fine-tuning format, and submit it if a model is named; or episodes' tokens for other
-    trainers.
-    """
+    """Write training data for OpenAI, and submit it if a model is named; or episodes' tokens for TRL, verl or SkyRL."""
 
     format: Format = "openai"
     """Form of the file: openai (chats); or trl, verl, skyrl (tokens)."""

@@ -77,9 +77,7 @@ def trl_rollout(environment: str, *, batch: int = 16, **settings: Any) -> Rollou
 
 
 def episode_reward(reward: Sequence[float], success: Sequence[bool], log_metric: Any = None, **others: Any) -> list[float]:
-    """Return each episode's return, as one of TRL's reward functions; the share of episodes that were won is logged as
-    ``success``.
-    """
+    """Return each episode's return, as a reward function of TRL; the share of episodes that were won is logged as ``success``."""
     if log_metric is not None:
         log_metric("success", float(np.mean(success)))
     return [float(value) for value in reward]
