@@ -31,6 +31,7 @@ PAGES = {
     "reinforcement.md": "Reinforcement learning",
     "training-log.md": "Training log",
     "training-loops.md": "Other training loops",
+    "trl.md": "TRL",
     "search.md": "Policy search",
     "scale.md": "More machines",
     "extend.md": "Write your own",
