@@ -90,7 +90,7 @@ def test_llama_cpp_says_its_tokens_with_the_probabilities_of_this_process(llama,
         logits = model(torch.tensor([row.prompt + row.completion])).logits[0, len(row.prompt) - 1 : -1] / temperature
     plain = logits.log_softmax(-1).gather(1, torch.tensor(row.completion)[:, None])[:, 0]
     mask = torch.tensor(row.mask, dtype=torch.bool)
-    torch.testing.assert_close(torch.tensor(row.log_probs)[mask], plain[mask], atol=2e-2, rtol=1e-2)
+    torch.testing.assert_close(torch.tensor(row.log_probs)[mask], plain[mask], atol=2e-3, rtol=1e-3)
     for step in episode.steps:
         decision = step.decision
         assert tokenizer.decode(decision.tokens.said, skip_special_tokens=True) == decision.completion
@@ -103,7 +103,7 @@ def test_llama_cpp_says_the_tokens_of_choices(llama, local, backend_of):
     assert served.keys() == own.keys() == set(CHOICES)
     for choice in CHOICES:
         assert (served[choice].prompt, served[choice].said) == (own[choice].prompt, own[choice].said)
-        assert served[choice].log_probs == pytest.approx(own[choice].log_probs, abs=2e-2)
+        assert served[choice].log_probs == pytest.approx(own[choice].log_probs, abs=2e-3)
 
 
 def test_an_answer_with_tokens_survives_the_cache(llama, backend_of, tmp_path):
