@@ -7,5 +7,9 @@ collect_ignore = [
     path
     for library in ("openenv", "trl", "verifiers")
     if find_spec(library) is None
-    for path in (f"docs/{library}.md", f"gym_text/bridges/{library}.py", *map(str, Path("docs").glob(f"{library}_*.py")))
+    for path in (
+        f"docs/{library}.md",
+        f"gym_text/bridges/{library}.py",
+        *map(str, Path(__file__).parent.glob(f"docs/{library}_*.py")),
+    )
 ]
