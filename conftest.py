@@ -1,10 +1,16 @@
 """What pytest does not collect: pages and modules of libraries that are not installed here; see ``tests/bridges``."""
 
 from importlib.util import find_spec
+from pathlib import Path
 
 collect_ignore = [
     path
     for library in ("openenv", "trl", "verifiers")
     if find_spec(library) is None
-    for path in (f"docs/{library}.md", f"docs/{library}_package", f"gym_text/bridges/{library}.py")
+    for path in (
+        f"docs/{library}.md",
+        f"docs/{library}_package",
+        f"gym_text/bridges/{library}.py",
+        *map(str, Path(__file__).parent.glob(f"docs/{library}_*.py")),
+    )
 ]

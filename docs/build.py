@@ -31,6 +31,7 @@ PAGES = {
     "reinforcement.md": "Reinforcement learning",
     "training-log.md": "Training log",
     "training-loops.md": "Other training loops",
+    "trl.md": "TRL",
     "verifiers.md": "verifiers",
     "openenv.md": "OpenEnv",
     "search.md": "Policy search",

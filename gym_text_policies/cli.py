@@ -79,7 +79,10 @@ EXAMPLES = {
     "average": ("gym-text average --adapters runs/a/adapter runs/b/adapter",),
     "grpo": ("gym-text grpo --adapter runs/weak/adapter --environments 'BabyAIText-v0?task=goto' --iterations 20",),
     "ppo": ("gym-text ppo --adapter adapters/babyai-sft --environments 'BabyAIText-v0?task=goto' --iterations 20",),
-    "export": ("gym-text export --data runs/data/rows --file tuning.jsonl",),
+    "export": (
+        "gym-text export --data runs/data/rows --file tuning.jsonl",
+        "gym-text export --format trl --episodes runs/played-0 runs/played-1 --file episodes.jsonl",
+    ),
     "completion": ("gym-text completion bash",),
 }
 """What stands below the options of each command; every line works as it is printed, once what it names is there."""
@@ -116,7 +119,9 @@ COMMANDS = {
         "GRPOConfig",
     ),
     "ppo": Command("let a language model learn from its own episodes, by PPO", "gym_text_policies.training.ppo", "PPOConfig"),
-    "export": Command("write training data in OpenAI's format, and submit it", "gym_text_policies.training.export", "ExportConfig"),
+    "export": Command(
+        "write training data for OpenAI (and submit it), TRL, verl, SkyRL", "gym_text_policies.training.export", "ExportConfig"
+    ),
     "serve": Command(
         "serve an environment to other programs, by OpenEnv's protocol", "gym_text_policies.commands.serve", "ServeConfig"
     ),

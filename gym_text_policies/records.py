@@ -34,6 +34,22 @@ class Turn:
     """Number of steps before this one."""
     completions: tuple[str | None, ...] = ()
     """The model's text at each step before this one. Empty outside `rollout`."""
+    last: Decision | None = None
+    """The decision before this one. None at the first step, and outside `rollout`."""
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """What a model read and said, as the numbers of its tokens: nothing need be tokenised again."""
+
+    prompt: tuple[int, ...]
+    """What it read."""
+    said: tuple[int, ...]
+    """What it said, the end of turn included if it came to it."""
+    log_probs: tuple[float, ...]
+    """Log-probability of each token of `said` at play, in nats. In words: of the draw that took it, at the temperature (greedily:
+    at 1). In ``choose``: of the token among all others at temperature 1; the draw among the valid actions is
+    `Decision.probabilities`."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +86,8 @@ class Decision:
     """Price in US dollars."""
     reference: str | None = None
     """The provider's own name of the episode, if it has one."""
+    tokens: Tokens | None = None
+    """The tokens of the prompt and of the answer, where the policy keeps them."""
 
 
 @dataclass(frozen=True)
@@ -166,6 +184,7 @@ class Episode:
         data = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         before: Mapping[str, Any] = {}
         prompt: tuple[Message, ...] = ()
+        read: tuple[int, ...] = ()
         rows = []
         for step in self.steps:
             row = _without_defaults(step)
@@ -175,6 +194,10 @@ class Episode:
             kept = _common(prompt, messages)
             if messages:
                 decision["messages"] = [kept, *messages[kept:]]
+            if (tokens := decision.pop("tokens", None)) is not None:
+                same = _common(read, tokens.prompt)
+                decision["tokens"] = [same, tokens.prompt[same:], tokens.said, tokens.log_probs]
+                read = tokens.prompt + tokens.said
             row["decision"] = decision
             rows.append(row)
             before, prompt = step.observation, tuple(messages)
@@ -191,6 +214,7 @@ class Episode:
         """
         observation: dict[str, Any] = {}
         prompt: tuple[Message, ...] = ()
+        read: tuple[int, ...] = ()
         steps = []
         for row in data["steps"]:
             observation = observation | row["observation"]
@@ -200,6 +224,10 @@ class Episode:
                 prompt = decision["messages"] = (*prompt[:kept], *map(_checked_message, new))
             else:
                 prompt = ()
+            if "tokens" in decision:
+                same, rest, said, log_probs = decision["tokens"]
+                decision["tokens"] = _checked_tokens(Tokens((*read[:same], *rest), tuple(said), tuple(log_probs)))
+                read = decision["tokens"].prompt + decision["tokens"].said
             steps.append(_checked(Step(**{**row, "observation": observation, "decision": _checked(Decision(**decision))})))
         last = observation | data["last_observation"] if data["last_observation"] or not data["error"] else {}
         return _checked(cls(**{**data, "steps": tuple(steps), "last_observation": last}))
@@ -246,14 +274,22 @@ def _checked_message(message: Any) -> Message:
     return message
 
 
+def _checked_tokens(tokens: Tokens) -> Tokens:
+    if not all(type(token) is int for token in (*tokens.prompt, *tokens.said)) or len(tokens.said) != len(tokens.log_probs):
+        raise TypeError("tokens: expected whole numbers, and a log-probability for each that was said")
+    if not all(isinstance(value, int | float) for value in tokens.log_probs):
+        raise TypeError("tokens: expected log-probabilities that are numbers")
+    return tokens
+
+
 def _without_defaults(record: Step | Decision) -> dict[str, Any]:
     """Return the fields of a record that differ from their defaults."""
     fields = dataclasses.fields(record)
     return {f.name: getattr(record, f.name) for f in fields if getattr(record, f.name) != f.default}
 
 
-def _common(first: tuple[Message, ...], second: tuple[Message, ...]) -> int:
-    """Return the number of messages that two prompts share from the start."""
+def _common(first: tuple[Any, ...], second: tuple[Any, ...]) -> int:
+    """Return the number of messages, or of tokens, that two prompts share from the start."""
     return next((i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second)))
 
 

@@ -261,7 +261,7 @@ def _step(game: _Game, decision: Decision) -> EpisodeError | None:
     )
     game.info = info
     completions = (*game.turn.completions, decision.completion)
-    game.turn = replace(game.turn, obs=after, step=game.turn.step + 1, completions=completions)
+    game.turn = replace(game.turn, obs=after, step=game.turn.step + 1, completions=completions, last=decision)
     return None
 
 

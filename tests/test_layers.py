@@ -14,6 +14,7 @@ LAYERS = {
         ("text_env",),
         ("wrappers", "descriptions", "textworld_express", "babyai", "lunar_lander", "mountain_car", "mountain_car_vector"),
         ("",),
+        ("bridges",),
     ),
     "gym_text_policies": (
         ("records",),

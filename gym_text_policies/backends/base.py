@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gym_text_policies.records import Message
+from gym_text_policies.records import Message, Tokens
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,11 @@ class Request:
     """Whether a choice's score is the mean of its tokens' log-probabilities, not their sum."""
     episode: str = ""
     """Name of the request's episode, unique in this process, for providers that group by it. No answer depends on it."""
+    tokens: bool = False
+    """Whether the answer has to say its tokens."""
+    read: tuple[int, ...] = ()
+    """The tokens of the chat up to the end of what the model said last, as they were read and said; only what follows it is made
+    into tokens then. Empty: all messages are."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,8 @@ class Answer:
     """Price in US dollars."""
     reference: str | None = None
     """The provider's own name of the episode, if it groups by episodes."""
+    tokens: Mapping[str, Tokens] | None = None
+    """The tokens of the prompt and of what is said, for the text or for each choice, where the request asks for them."""
 
 
 def softmax(choices: Sequence[str], scores: Sequence[float]) -> dict[str, float]:

@@ -59,6 +59,9 @@ class PolicyConfig(PromptOptions):
     """How it is answered: in words, as a JSON object, or by a probability for each action."""
     own_words: bool | None = None
     """Whether the history shows what the model itself said, not only its actions."""
+    tokens: bool | None = None
+    """Whether each decision keeps the tokens of its prompt and its answer with their log-probabilities; own_words is on then, and a
+    prompt that goes on from the one before goes on from its very tokens."""
     temperature: float | None = None
     """0 takes the most probable; else answers are drawn, from probabilities to the power of 1 / temperature."""
     max_tokens: int | None = None
@@ -101,7 +104,7 @@ class PolicyConfig(PromptOptions):
             number = isinstance(value, int | float) and not isinstance(value, bool)
             if value is not None and not (number and 0 <= value <= greatest):
                 raise UsageError(f"{name}: expected a number from 0 to {greatest}; got {value!r}.")
-        for name in ("with_reward", "own_words", "length_normalised"):
+        for name in ("with_reward", "own_words", "tokens", "length_normalised"):
             if not isinstance(getattr(self, name), bool | None):
                 raise UsageError(f"{name}: expected True or False; got {getattr(self, name)!r}.")
         for name in ("strategy", "on_invalid", "between"):
@@ -179,6 +182,7 @@ DEFAULTS = PolicyConfig(
     history=0,
     with_reward=False,
     own_words=False,
+    tokens=False,
     temperature=0.0,
     on_invalid="random",
     length_normalised=False,

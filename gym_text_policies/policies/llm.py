@@ -19,7 +19,7 @@ from gym_text_policies.policies.examples import Examples
 from gym_text_policies.policies.parsing import parse_action, parse_fields
 from gym_text_policies.policy import Policy
 from gym_text_policies.prompts import Prompt
-from gym_text_policies.records import Decision, Message, Turn
+from gym_text_policies.records import Decision, Message, Tokens, Turn
 
 _MOST_ASKED_AGAIN = 3
 """Most repetitions of a question with ``on_invalid="retry"``."""
@@ -38,6 +38,8 @@ class LLMPolicy(Policy):
               action can only be one that is valid now. ``choose``: the probability of each valid action; a strategy that thinks
               thinks in words first, in a call of its own.
             * `history`: `wrap` puts on the wrapper that keeps it. `own_words` needs `rollout` or `Agent`, which know the answers.
+            * `tokens`: a decision keeps its tokens, see `Tokens`. A prompt that begins with the prompt before it (``chat`` with the
+              whole history) goes on from that one's tokens and from those that the model said. That needs `rollout`.
             * `on_invalid`: what is played when an answer cannot be used, which is always counted. ``random``: any valid action.
               ``retry``: say what was wrong and ask again, three times at most, then ``random``. ``play``: the answer itself, so
               that the game answers it (text games only). ``raise``: end the episode as an error. Or an action's name.
@@ -74,7 +76,8 @@ class LLMPolicy(Policy):
         self._thinks = len(self._prompt.answer) > 1
         self._mode: Mode = given["mode"]
         self._history: Depth = given["history"]
-        self._own_words: bool = given["own_words"]
+        self._tokens: bool = given["tokens"]
+        self._own_words: bool = given["own_words"] or self._tokens
         self._examples = examples if self._prompt.uses_examples else None
         self._on_invalid = on_invalid
         self._max_tokens: int = given.get("max_tokens", 200 if self._thinks else 60 if self._mode == "json" else 16)
@@ -101,6 +104,7 @@ class LLMPolicy(Policy):
             "max_tokens": self._max_tokens,
             "temperature": self._temperature,
             "length_normalised": self._length_normalised,
+            **({"tokens": True} if self._tokens else {}),  # episodes that were stored before there were any are found as they are
             "seed": self.seed,
         }
 
@@ -128,7 +132,12 @@ class LLMPolicy(Policy):
         examples = self._examples.of(turn.obs) if self._examples else ()
         said = turn.completions if self._own_words else ()
         messages = self._prompt.render(self.spec, turn.obs, examples=examples, said=said)
-        return _Question(turn, self.spec.names(dict(turn.obs)), list(messages))
+        question = _Question(turn, self.spec.names(dict(turn.obs)), list(messages))
+        if self._tokens and turn.last and turn.last.tokens:
+            before = len(turn.last.messages)
+            if messages[:before] == turn.last.messages and any(message["role"] == "assistant" for message in messages[before:]):
+                question.read = turn.last.tokens.prompt + turn.last.tokens.said
+        return question
 
     def _ask(self, questions: Sequence[_Question], *, choose: bool = False) -> None:
         """Ask all questions in one call."""
@@ -136,8 +145,14 @@ class LLMPolicy(Policy):
         for question in questions:
             drawn = self._temperature > 0 and not choose
             seed = int(question.turn.rng.integers(2**31)) if drawn else None
-            requests.append(self._request(question.messages, question.names, seed, question.turn.episode, choose=choose))
+            request = self._request(question.messages, question.names, seed, question.turn.episode, choose=choose)
+            requests.append(dataclasses.replace(request, tokens=self._tokens, read=question.read))
         for question, answer in zip(questions, self._backend.answer(requests) if requests else [], strict=True):
+            if self._tokens and answer.tokens is None:
+                raise UsageError(
+                    "tokens=True: expected a model that says its tokens (in this process, or behind llama.cpp or vLLM); "
+                    f"{self._backend.config} gives none in mode {self._mode!r}."
+                )
             question.answers.append(answer)
 
     def _request(
@@ -222,6 +237,8 @@ class _Question:
     action: str | None = None
     reasoning: str | None = None
     valid: bool = True
+    read: tuple[int, ...] = ()
+    """The tokens of the chat up to the end of what the model said last, where they are kept."""
 
     @property
     def text(self) -> str:
@@ -236,6 +253,8 @@ class _Question:
 
     def say(self, answer: str, reply: str) -> None:
         """Continue the conversation."""
+        tokens = (self.answers[-1].tokens or {}).get(answer)
+        self.read = tokens.prompt + tokens.said if tokens else ()
         self.messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": reply}]
 
     def decision(self) -> Decision:
@@ -258,4 +277,10 @@ class _Question:
             turns_dropped=max((answer.turns_dropped for answer in self.answers), default=0),
             cost=sum(answer.cost for answer in self.answers),
             reference=self.answers[-1].reference if self.answers else None,
+            tokens=self._tokens(chosen),
         )
+
+    def _tokens(self, chosen: bool) -> Tokens | None:
+        """Return the tokens of the last answer, if there is one that has them."""
+        kept = self.answers[-1].tokens if self.answers else None
+        return kept.get(str(self.action) if chosen else self.text) if kept else None

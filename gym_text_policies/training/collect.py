@@ -58,6 +58,8 @@ class CollectConfig(PlayOptions, PromptOptions):
     """Options of a language model's backend: dtype, device, base_url, timeout, cache, prices, max_cost …"""
     temperature: float = 0.0
     """A language model's temperature."""
+    tokens: bool = False
+    """Whether a language model's decisions keep their tokens with their log-probabilities, for gym-text export --format trl."""
     expert_share: float = 0.0
     """Probability that the expert's action is played in place of a language model's; for labels of the expert."""
     noise: float = 0.0
@@ -95,7 +97,8 @@ class CollectConfig(PlayOptions, PromptOptions):
     def player(self) -> PolicyConfig:
         """Who plays."""
         drawn: dict[str, Any] = {"noise": self.noise, "expert_share": self.expert_share, "seed": self.seed}
-        return dataclasses.replace(self.prompting, temperature=self.temperature, **drawn).for_any()
+        kept: dict[str, Any] = {"tokens": True} if self.tokens else {}
+        return dataclasses.replace(self.prompting, temperature=self.temperature, **kept, **drawn).for_any()
 
     @property
     def learnt(self) -> Labels:
@@ -120,6 +123,7 @@ class CollectConfig(PlayOptions, PromptOptions):
         return {
             "collected": "episodes",
             **{name: getattr(self, name) for name in names},
+            **({"tokens": True} if self.tokens else {}),
             "strategy": prompting.strategy,
             "history": str(prompting.history),
             "with_reward": prompting.with_reward,

@@ -1,4 +1,4 @@
-"""Training data in OpenAI's fine-tuning format, and the call that submits it and waits."""
+"""Training data in OpenAI's format, and the call that submits it and waits; episodes' tokens as other trainers read them."""
 
 from __future__ import annotations
 
@@ -7,19 +7,26 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
-from gym_text.errors import PolicyError, UsageError, import_extra
-from gym_text_policies.store import write_atomically
+from gym_text.errors import PolicyError, UsageError, check_choice, import_extra
+from gym_text_policies.store import EpisodeStore, write_atomically
 from gym_text_policies.training.rows import Row, read_rows
+from gym_text_policies.training.token_formats import TOKEN_FORMATS
+from gym_text_policies.training.token_rows import token_rows
 
+Format = Literal["openai", "trl", "verl", "skyrl"]
 _OVER = ("succeeded", "failed", "cancelled")
 
 
 @dataclass(frozen=True)
 class ExportConfig:
-    """Write training data in OpenAI's fine-tuning format, and submit it if a model is named."""
+    """Write training data for OpenAI, and submit it if a model is named; or episodes' tokens for TRL, verl or SkyRL."""
 
+    format: Format = "openai"
+    """Form of the file: openai (chats); or trl, verl, skyrl (tokens)."""
+    episodes: tuple[str, ...] = ()
+    """For tokens: run folders of gym-text collect --tokens. Episodes of one level, also out of several folders, are a group."""
     data: str = "runs/data/rows"
     """Dataset of gym-text collect: a folder, or hf:OWNER/NAME of the hub."""
     file: str = "runs/data/openai.jsonl"
@@ -34,6 +41,16 @@ class ExportConfig:
     """Seconds between two looks at the job's status."""
     timeout: float = 86_400.0
     """Most seconds to wait; the job itself goes on."""
+
+    def __post_init__(self) -> None:
+        check_choice("format", self.format, get_args(Format))
+        if (self.format == "openai") == bool(self.episodes):
+            raise UsageError(
+                f"format={self.format!r}: expected run folders as episodes for trl, verl and skyrl, and a dataset as data for "
+                f"openai; got episodes={self.episodes!r}."
+            )
+        if self.submit_to and self.format != "openai":
+            raise UsageError(f"submit_to: expected format='openai', which OpenAI reads; got {self.format!r}.")
 
 
 def openai_lines(rows: Sequence[Row]) -> list[str]:
@@ -55,6 +72,20 @@ def openai_lines(rows: Sequence[Row]) -> list[str]:
         if any(message.get("weight") for message in messages):
             lines.append(json.dumps({"messages": messages}, ensure_ascii=False))
     return lines
+
+
+def _token_lines(config: ExportConfig) -> tuple[list[str], int]:
+    """Return the lines of run folders' episodes, and the number of sequences in them; what ended in an error is left out."""
+    played = []
+    for folder in config.episodes:
+        if not (Path(folder) / EpisodeStore.file_name).is_file():
+            raise UsageError(f"episodes: expected run folders with episodes; {folder} has none.")
+        with EpisodeStore(folder) as store:
+            played += [episode for episode in store.episodes() if episode.error is None]
+    rows = token_rows(played)
+    if not rows:
+        raise UsageError(f"episodes: expected run folders with episodes; got none in {', '.join(config.episodes)}.")
+    return TOKEN_FORMATS[config.format](rows), len(rows)
 
 
 def submit(
@@ -90,10 +121,11 @@ def run(config: ExportConfig) -> str:
     path = Path(config.file)
     if path.exists():
         raise UsageError(f"{path}: expected a new file; it is there already. Name another one, or remove it.")
-    lines = openai_lines(read_rows(config.data))
+    chats = config.format == "openai"
+    lines, count = (openai_lines(read_rows(config.data)), 0) if chats else _token_lines(config)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, "\n".join(lines) + "\n")
     if not config.submit_to:
-        return f"{len(lines)} chats: {path}"
+        return f"{len(lines)} chats: {path}" if chats else f"{count} sequences: {path}"
     options: dict[str, Any] = {"base_url": config.base_url, "suffix": config.suffix, "poll": config.poll, "timeout": config.timeout}
     return f"The tuned model: openai:{submit(path, config.submit_to, **options)}"

@@ -75,20 +75,18 @@ class Candidates:
         """The tokens of all candidates, each as its row and itself."""
         return [place for rows, tokens in zip(self.rows, self.tokens, strict=True) for place in zip(rows, tokens, strict=True)]
 
-    def scores(self, log_probs: Sequence[float]) -> list[float]:
+    def scores(self, log_probs: Sequence[Sequence[float]]) -> list[float]:
         """Return log P(candidate + end of turn | prompt) of each candidate.
 
         Args:
-            log_probs: Log-probabilities at `places`.
+            log_probs: Of each token of each candidate.
         """
-        each = iter(log_probs)
-        sums = [sum(itertools.islice(each, len(tokens))) for tokens in self.tokens]
-        return [total / len(tokens) for total, tokens in zip(sums, self.tokens, strict=True)] if self.length_normalised else sums
+        return [sum(own) / (len(own) if self.length_normalised else 1) for own in log_probs]
 
 
 @torch.inference_mode()
-def score(prefixes: Prefixes, requests: Sequence[Candidates]) -> list[list[float]]:
-    """Return the scores of the candidates of several requests from one pass. The prompts are remembered."""
+def read(prefixes: Prefixes, requests: Sequence[Candidates]) -> list[list[tuple[float, ...]]]:
+    """Return the log-probability of each token of each candidate of several requests from one pass. The prompts are remembered."""
     branches = [candidates.branch for candidates in requests]
     logits = prefixes.compute(branches)
     for branch in branches:
@@ -100,7 +98,7 @@ def score(prefixes: Prefixes, requests: Sequence[Candidates]) -> list[list[float
     # in place: fresh memory for so many numbers takes four times as long as they do
     each = torch.cat([torch.log_softmax(own, -1, out=own)[index[:, 0], index[:, 1]] for own, index in parts])
     numbers = iter(each.tolist())  # of all that was computed, these alone leave the device
-    return [candidates.scores(list(itertools.islice(numbers, size))) for candidates, size in zip(requests, sizes, strict=True)]
+    return [[tuple(itertools.islice(numbers, len(tokens))) for tokens in candidates.tokens] for candidates in requests]
 
 
 class Sampler:
@@ -110,9 +108,13 @@ class Sampler:
         temperature: 0: the most probable token. Else one is drawn, from the probabilities to the power of 1 / temperature.
         seed: Seed of what is drawn.
         grammar: An ``LLMatcher`` of llguidance, or None.
+        keeps: Whether to keep the log-probability of each token that is taken.
     """
 
-    def __init__(self, temperature: float, seed: int, grammar: Any = None) -> None:
+    def __init__(self, temperature: float, seed: int, grammar: Any = None, *, keeps: bool = False) -> None:
+        self.log_probs: list[float] = []
+        """Of each token that was taken, by the probabilities that it was drawn from; greedily by those at temperature 1."""
+        self._keeps = keeps
         self._temperature = temperature
         self._generator = torch.Generator().manual_seed(seed)
         self._grammar = grammar
@@ -127,7 +129,7 @@ class Sampler:
         Args:
             logits: Of all tokens, float32 of shape (rows, vocabulary).
         """
-        if self._grammar or self._temperature:
+        if self._grammar or self._temperature or self._keeps:
             yield from map(self._one, logits.cpu())  # what is drawn does not depend on the device
         else:
             yield from logits.argmax(-1).tolist()
@@ -139,10 +141,13 @@ class Sampler:
             allowed = torch.zeros(len(logits), dtype=torch.bool)
             allowed[: len(bits)] = torch.from_numpy(bits[: len(logits)].astype(bool))
             logits = logits.masked_fill(~allowed, -math.inf)
+        logits = logits / (self._temperature or 1.0)
         if self._temperature:
-            token = int(torch.multinomial((logits / self._temperature).softmax(-1), 1, generator=self._generator))
+            token = int(torch.multinomial(logits.softmax(-1), 1, generator=self._generator))
         else:
             token = int(logits.argmax())
+        if self._keeps:
+            self.log_probs.append(float(logits.log_softmax(-1)[token]))
         if self._grammar:
             self._grammar.consume_token(token)
         return token
@@ -212,7 +217,8 @@ class Generation:
     ) -> None:
         self.tokens: list[int] = []
         """What is generated so far."""
-        self._prompt, self._prefix, self._sampler = prompt, prefix, sampler
+        self.sampler = sampler
+        self._prompt, self._prefix = prompt, prefix
         self._lookup = PromptLookup(prompt, earlier)
         self._end, self._max_tokens = end, max_tokens
         self._draft_tokens = _DRAFT_TOKENS
@@ -236,7 +242,7 @@ class Generation:
         """
         room = min(self._draft_tokens // answers, self._max_tokens - len(self.tokens) - 1) if drafts else 0
         unread = [*self._prompt, *self.tokens][len(self._prefix.tokens) :]
-        tokens = unread + (self._sampler.forced(room) or self._lookup.draft(room))
+        tokens = unread + (self.sampler.forced(room) or self._lookup.draft(room))
         return Branch.line(self._prefix, tokens, range(len(unread) - 1, len(tokens)))
 
     def read(self, branch: Branch, logits: torch.Tensor) -> None:
@@ -247,7 +253,7 @@ class Generation:
             logits: After each wanted token of it, float32 of shape (wanted, vocabulary).
         """
         right, before = branch.wanted[0] + 1, len(self.tokens)
-        for token in self._sampler.take(logits):
+        for token in self.sampler.take(logits):
             self.tokens.append(token)
             if self.ended or right == len(branch.tokens) or branch.tokens[right] != self.tokens[-1]:
                 break

@@ -51,7 +51,30 @@ def text_tokens(tokenizer: Any, text: str) -> list[int]:
     return tokens
 
 
-def fitting_tokens(tokenizer: Any, messages: Sequence[Message], max_tokens: int, name: str) -> tuple[list[int], int]:
+def continued_tokens(tokenizer: Any, read: Sequence[int], messages: Sequence[Message]) -> list[int]:
+    """Return the tokens of a chat that goes on from tokens that were read and said, up to where the model's next answer begins.
+
+    The model's own words need not become the same tokens again: it may have spelled a word by other ones, said special tokens, or
+    been cut off. What follows its last message, from the end of its turn on, begins with a special token, and so does not depend on
+    it.
+
+    Args:
+        tokenizer: One of transformers with a chat template.
+        read: The tokens of the chat up to the end of the model's last message, with or without the end of turn.
+        messages: The whole chat.
+    """
+    last = max(place for place, message in enumerate(messages) if message["role"] == "assistant")
+    before = prompt_tokens(tokenizer, messages[:last])
+    silent = prompt_tokens(tokenizer, [*messages[:last], {"role": "assistant", "content": ""}, *messages[last + 1 :]])
+    if silent[: len(before)] != before:  # a template that writes the past in another way than the present
+        return prompt_tokens(tokenizer, messages)
+    following = silent[len(before) :]
+    return [*read, *(following[1:] if read[-1] == following[0] else following)]
+
+
+def fitting_tokens(
+    tokenizer: Any, messages: Sequence[Message], max_tokens: int, name: str, *, read: Sequence[int] = ()
+) -> tuple[list[int], int]:
     """Return the tokens of a chat without its oldest turns where it is too long, and the number of turns dropped.
 
     The system message and the last question stay. A turn is a question with the answers to it.
@@ -61,11 +84,13 @@ def fitting_tokens(tokenizer: Any, messages: Sequence[Message], max_tokens: int,
         messages: The chat.
         max_tokens: Most tokens.
         name: The model's name, for the error.
+        read: The tokens that the chat goes on from, if they are known; see `continued_tokens`. A chat that is too long with them is
+            made into tokens anew.
 
     Raises:
         PolicyError: If what has to stay is too long.
     """
-    tokens = prompt_tokens(tokenizer, messages)
+    tokens = continued_tokens(tokenizer, read, messages) if read else prompt_tokens(tokenizer, messages)
     if len(tokens) <= max_tokens:
         return tokens, 0
     turns = [index for index, message in enumerate(messages) if message["role"] == "user"]

@@ -16,11 +16,12 @@ from weakref import WeakValueDictionary
 
 from gym_text.errors import check_int, import_extra
 from gym_text_policies.backends.base import Answer, Backend, Request, softmax
-from gym_text_policies.backends.local.decoding import Candidates, Generation, PromptLookup, Sampler, generate, score
+from gym_text_policies.backends.local.decoding import Candidates, Generation, PromptLookup, Sampler, generate, read
 from gym_text_policies.backends.local.exactness import exact_prefixes, window_of
 from gym_text_policies.backends.local.linear import fast_types
 from gym_text_policies.backends.local.models import Dtype, Source, load_model
 from gym_text_policies.backends.local.tokens import fitting_tokens, text_tokens
+from gym_text_policies.records import Tokens
 
 _logger = logging.getLogger(__name__)
 _PASS_TOKENS = 512
@@ -39,7 +40,7 @@ class _Question:
     turns_dropped: int
     schema: str | None
     request: Request
-    """The request without messages, schema and episode."""
+    """The request without what is given here apart, and without its episode."""
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -127,10 +128,14 @@ class TransformersBackend(Backend):
 
     def _question(self, request: Request) -> _Question:
         room = 1 + max(len(self.tokens(choice)) for choice in request.choices) if request.choices else request.max_tokens
-        prompt, turns_dropped = fitting_tokens(self._tokenizer, request.messages, self._window - room, self._identity["model"])
+        prompt, turns_dropped = fitting_tokens(
+            self._tokenizer, request.messages, self._window - room, self._identity["model"], read=request.read
+        )
         schema = _bounded(request.schema, request.max_tokens) if request.schema else None
         seed = secrets.randbits(31) if request.temperature and request.seed is None else request.seed
-        return _Question(tuple(prompt), turns_dropped, schema, replace(request, messages=(), schema=None, episode="", seed=seed))
+        return _Question(
+            tuple(prompt), turns_dropped, schema, replace(request, messages=(), schema=None, episode="", seed=seed, read=())
+        )
 
     def _recall(self, question: _Question) -> Answer:
         """Return the answer to a question that was answered before: none of its tokens is computed."""
@@ -178,16 +183,17 @@ class TransformersBackend(Backend):
             )
             for question, prefix in zip(questions, self._prefixes.open(prompts), strict=True)
         ]
-        scores = score(self._prefixes, candidates)
+        log_probs = read(self._prefixes, candidates)
         return [
             Answer(
-                probabilities=softmax(question.choices, own_scores),
+                probabilities=softmax(question.choices, own.scores(each)),
                 probability_kind="likelihood",
                 tokens_in=len(question.prompt) + sum(map(len, own.tokens)),
                 tokens_cached=known,
                 turns_dropped=question.turns_dropped,
+                tokens=_tokens_of(question, dict(zip(question.choices, zip(own.tokens, each, strict=True), strict=True))),
             )
-            for question, known, own, own_scores in zip(questions, cached, candidates, scores, strict=True)
+            for question, known, own, each in zip(questions, cached, candidates, log_probs, strict=True)
         ]
 
     def _generate(self, questions: Sequence[_Question]) -> list[Answer]:
@@ -202,20 +208,22 @@ class TransformersBackend(Backend):
         for prompt, generation in zip(prompts, generations, strict=True):
             if generation.ended:  # one that was cut off is no answer: a caller may ask for one token, to read a prompt
                 self._texts.remember(prompt, generation.tokens)
+        texts = [self._tokenizer.decode(generation.tokens, skip_special_tokens=True) for generation in generations]
         return [
             Answer(
-                self._tokenizer.decode(generation.tokens, skip_special_tokens=True),
+                text,
                 tokens_in=len(question.prompt),
                 tokens_cached=known,
                 tokens_out=len(generation.tokens),
                 turns_dropped=question.turns_dropped,
+                tokens=_tokens_of(question, {text: (generation.tokens, generation.sampler.log_probs)}),
             )
-            for question, known, generation in zip(questions, cached, generations, strict=True)
+            for question, known, generation, text in zip(questions, cached, generations, texts, strict=True)
         ]
 
     def _sampler(self, question: _Question) -> Sampler:
         grammar = self._grammar(question.schema) if question.schema else None
-        return Sampler(question.request.temperature, question.request.seed or 0, grammar)
+        return Sampler(question.request.temperature, question.request.seed or 0, grammar, keeps=question.request.tokens)
 
     def _grammar(self, schema: str) -> Any:
         """Return llguidance's matcher of a JSON schema, which says token by token what may come next."""
@@ -224,6 +232,13 @@ class TransformersBackend(Backend):
             self._grammar_tokens = importlib.import_module("llguidance.hf").from_tokenizer(self._tokenizer)
         grammar = llguidance.LLMatcher.grammar_from_json_schema(schema, defaults={"whitespace_flexible": False})
         return llguidance.LLMatcher(self._grammar_tokens, grammar)
+
+
+def _tokens_of(question: _Question, said: Mapping[str, tuple[Sequence[int], Sequence[float]]]) -> dict[str, Tokens] | None:
+    """Return the tokens of an answer by what may be said, if the request asks for them."""
+    if not question.request.tokens:
+        return None
+    return {text: Tokens(question.prompt, tuple(tokens), tuple(log_probs)) for text, (tokens, log_probs) in said.items()}
 
 
 def _bounded(schema: Mapping[str, Any], max_tokens: int) -> str:

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from gym_text.errors import import_extra
 from gym_text_policies.backends.base import Answer
+from gym_text_policies.records import Tokens
 
 
 class AnswerCache:
@@ -34,7 +36,7 @@ class AnswerCache:
         with self._lock:
             stored = self._disk.get(key)
             if stored is not None:
-                return _again(Answer(**stored))
+                return _again(_restored(stored))
             asked = self._asked.get(key)
             if asked is None:
                 mine = self._asked[key] = Future()
@@ -55,6 +57,13 @@ class AnswerCache:
     def close(self) -> None:
         """Close the files."""
         self._disk.close()
+
+
+def _restored(stored: dict[str, Any]) -> Answer:
+    """Return an answer as it was before it became JSON."""
+    kept = stored.get("tokens") or {}
+    tokens = {text: Tokens(**{name: tuple(values) for name, values in own.items()}) for text, own in kept.items()}
+    return Answer(**{**stored, "tokens": tokens or None})
 
 
 def _again(answer: Answer) -> Answer:

@@ -8,7 +8,8 @@ from gym_text.errors import UsageError
 from gym_text_policies.backends.base import Answer, Request, softmax
 from gym_text_policies.backends.providers.errors import CallError
 from gym_text_policies.backends.providers.scoring import FORMS, Connection, ScoringServer
-from gym_text_policies.backends.providers.tokenizers import Tokens
+from gym_text_policies.backends.providers.tokenizers import Tokens as Tokenizer
+from gym_text_policies.records import Tokens
 
 _UNKNOWN = (404, 405, 501)
 """HTTP statuses of a server that does not know what it is asked for."""
@@ -28,7 +29,7 @@ class LogProbs:
     def __init__(self, form: ScoringServer, server: Connection) -> None:
         self._form = form
         self._server = server
-        self._tokens = Tokens(form.tokenizer(server), form.window(server), server.model)
+        self._tokens = Tokenizer(form.tokenizer(server), form.window(server), server.model)
 
     @classmethod
     def of(cls, client: Any, model: str, tokenizer: str | None, *, only: bool) -> LogProbs | None:
@@ -62,7 +63,8 @@ class LogProbs:
 
     def ask(self, request: Request) -> Answer:
         """Return the probabilities of a request's choices: the softmax of their scores."""
-        prompt, paths, dropped = self._tokens.of(request.messages, request.choices or ())
+        choices = request.choices or ()
+        prompt, paths, dropped = self._tokens.of(request.messages, choices, read=request.read)
         reading = self._form.read(self._server, prompt, paths)
         if (highest := max(map(max, reading.log_probs))) > _ROUNDING:
             raise CallError(
@@ -71,12 +73,30 @@ class LogProbs:
             )
         scores = [sum(row) / (len(row) if request.length_normalised else 1) for row in reading.log_probs]
         tokens_in = len(prompt) + sum(map(len, paths))
+        said = zip(paths, reading.log_probs, strict=True)
+        kept = {choice: Tokens(tuple(prompt), tuple(path), tuple(row)) for choice, (path, row) in zip(choices, said, strict=True)}
         return Answer(
-            probabilities=softmax(request.choices or (), scores),
+            probabilities=softmax(choices, scores),
             probability_kind="likelihood",
             tokens_in=tokens_in,
             tokens_cached=0 if reading.computed is None else max(0, tokens_in - reading.computed),
             turns_dropped=dropped,
+            tokens=kept if request.tokens else None,
+        )
+
+    def write(self, request: Request) -> Answer | None:
+        """Return a text with its tokens; None where the server does not say them."""
+        prompt, _, dropped = self._tokens.of(request.messages, room=request.max_tokens, read=request.read)
+        writing = self._form.write(self._server, prompt, request.max_tokens, request.temperature, request.seed)
+        if writing is None:
+            return None
+        return Answer(
+            writing.text,
+            tokens_in=len(prompt),
+            tokens_cached=0 if writing.computed is None else max(0, len(prompt) - writing.computed),
+            tokens_out=len(writing.tokens),
+            turns_dropped=dropped,
+            tokens={writing.text: Tokens(tuple(prompt), tuple(writing.tokens), tuple(writing.log_probs))},
         )
 
 

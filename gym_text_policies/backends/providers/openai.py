@@ -110,7 +110,7 @@ class OpenAIBackend(RemoteBackend):
     def _ask(self, request: Request) -> Answer:
         with self._client.turn() as client, self._failures():
             if request.choices is None:
-                return self._chat(client, request)
+                return self._write(client, request) or self._chat(client, request)
             way = self._decide if self._decide in _LIMITS else self._ask_for_way(client)
             if isinstance(way, LogProbs):
                 return way.ask(request)
@@ -130,6 +130,13 @@ class OpenAIBackend(RemoteBackend):
         if any(isinstance(found, LogProbs) for found in self._found.values()):
             return " Mode 'json' needs no log-probabilities."
         return _OTHER_WAYS
+
+    def _write(self, client: Any, request: Request) -> Answer | None:
+        """Return a text with its tokens, if they are asked for and the server says them."""
+        if not request.tokens or request.schema is not None or not self._urls:
+            return None
+        way = self._ask_for_way(client)
+        return way.write(request) if isinstance(way, LogProbs) else None
 
     def _chat(self, client: Any, request: Request) -> Answer:
         fields: dict[str, Any] = {}

@@ -165,7 +165,11 @@ class RemoteBackend(Backend):
         if self._cache is None or (request.temperature > 0 and request.seed is None):
             return self._pay(request)
         form = [field.name for field in dataclasses.fields(Answer)]  # a stored answer with other fields is not read
-        parts = [self.config, dataclasses.asdict(replace(request, episode="")), form]
+        asked = dataclasses.asdict(replace(request, episode=""))
+        if not request.tokens:  # as they were before there were tokens: what was paid for then is still found
+            form.remove("tokens")
+            del asked["tokens"], asked["read"]
+        parts = [self.config, asked, form]
         key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
         return self._cache.get(key, lambda: self._pay(request))
 

@@ -27,6 +27,8 @@ _MOST_TOKENS = 128
 _CHECKED = ({"role": "user", "content": "You see a red ball.\n\nGo to it."},)
 """A chat whose tokens are compared with the server's."""
 Paths = Sequence[Sequence[int]]
+SAMPLED = 1.0
+"""The temperature at which a server's log-probabilities are those of what it draws."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,20 @@ class Reading:
     """Of each token of each path, in nats."""
     computed: int | None
     """Tokens that the server computed; None where it does not say."""
+
+
+@dataclass(frozen=True)
+class Writing:
+    """A text that a server has generated behind a prompt."""
+
+    text: str
+    """The text, without special tokens."""
+    tokens: list[int]
+    """Its tokens, the end of turn included if the model came to it."""
+    log_probs: list[float]
+    """Of each token, in nats: of the draw, at the temperature; greedily at temperature 1."""
+    computed: int | None
+    """Tokens of the prompt that the server computed; None where it does not say."""
 
 
 class Connection:
@@ -103,6 +119,10 @@ class ScoringServer(ABC):
     def read(self, server: Connection, prompt: Sequence[int], paths: Paths) -> Reading:
         """Return the log-probabilities of paths behind a prompt."""
 
+    def write(self, server: Connection, prompt: Sequence[int], most: int, temperature: float, seed: int | None) -> Writing | None:
+        """Generate at most `most` tokens behind a prompt; None where this kind of server does not say which tokens it has taken."""
+        return None
+
     def _model_path(self, server: Connection) -> str:
         """Return the model's folder or its name on the hub, as the server knows it."""
         return str(self._row["root"])
@@ -133,6 +153,27 @@ class LlamaCpp(ScoringServer):
         asked = sorted(followers(paths).items())
         found = {beginning: questions.log_probs([*prompt, *beginning], tokens) for beginning, tokens in asked}
         return Reading(along(paths, found), questions.computed)
+
+    def write(self, server: Connection, prompt: Sequence[int], most: int, temperature: float, seed: int | None) -> Writing:
+        """Ask for a completion. Where something is drawn, the probabilities are those after the only sampler, the temperature."""
+        drawn = temperature > 0
+        body = {
+            "prompt": list(prompt),
+            "n_predict": most,
+            "temperature": temperature,
+            "samplers": ["temperature"],
+            "n_probs": 1,
+            "post_sampling_probs": drawn,
+            "return_tokens": True,
+            "cache_prompt": True,
+        }
+        answer = server.post("/completion", body | ({"seed": seed} if drawn and seed is not None else {}))
+        rows = answer["completion_probabilities"]
+        tokens = [int(token) for token in answer["tokens"]]
+        if [row["id"] for row in rows] != tokens:
+            raise CallError(f"expected probabilities of the tokens {tokens}; got those of {[row['id'] for row in rows]}")
+        log_probs = [math.log(row["prob"]) if drawn else float(row["logprob"]) for row in rows]
+        return Writing(str(answer["content"]), tokens, log_probs, int(answer["timings"]["prompt_n"]))
 
 
 class _Questions:
@@ -215,6 +256,37 @@ class VLLM(ScoringServer):
                     )
                 found.setdefault(beginning, {}).update({token: float(rows[f"token_id:{token}"]) for token in tokens})
         return Reading(along(paths, found), None)
+
+    def write(self, server: Connection, prompt: Sequence[int], most: int, temperature: float, seed: int | None) -> Writing:
+        """Ask for a completion with `return_token_ids`, of vLLM 0.10.2 and later.
+
+        Its log-probabilities are by default those of before the temperature; others than at 0 and 1 would not be those of the draw.
+
+        Raises:
+            UsageError: If the temperature is another one.
+        """
+        if temperature not in (0, SAMPLED):
+            raise UsageError(
+                f"temperature: expected 0 or 1 with tokens=True and vLLM, which gives log-probabilities at 1; got {temperature:g}."
+            )
+        body = {
+            "model": server.model,
+            "prompt": list(prompt),
+            "max_tokens": most,
+            "temperature": temperature,
+            "top_p": 1.0,
+            "top_k": 0,
+            "repetition_penalty": 1.0,
+            "logprobs": 0,
+            "return_token_ids": True,
+        }
+        answer = server.post("/v1/completions", body | ({"seed": seed} if seed is not None else {}))
+        choice = answer["choices"][0]
+        tokens = [int(token) for token in choice["token_ids"]]
+        log_probs = [float(value) for value in choice["logprobs"]["token_logprobs"]]
+        if list(choice.get("prompt_token_ids") or prompt) != list(prompt) or len(tokens) != len(log_probs):
+            raise CallError("expected the tokens that were sent, and a log-probability for each that was drawn; got others")
+        return Writing(str(choice["text"]), tokens, log_probs, None)
 
 
 class SGLang(ScoringServer):

@@ -41,18 +41,26 @@ class Tokens:
         self._of_text = functools.lru_cache(_REMEMBERED)(lambda text: tuple(text_tokens(tokenizer, text)))
         self.end: int = tokenizer.eos_token_id
 
-    def of(self, messages: Sequence[Message], choices: Sequence[str]) -> tuple[list[int], list[list[int]], int]:
+    def of(
+        self, messages: Sequence[Message], choices: Sequence[str] = (), *, room: int = 1, read: Sequence[int] = ()
+    ) -> tuple[list[int], list[list[int]], int]:
         """Return the tokens of a chat, those of each choice with the end of turn behind it, and the number of turns dropped.
+
+        Args:
+            messages: The chat.
+            choices: The choices.
+            room: Least number of tokens that the model's window has room for behind the chat.
+            read: The tokens that the chat goes on from, if they are known; see `continued_tokens`.
 
         Raises:
             PolicyError: If the chat is longer than the model's window even without all earlier turns.
         """
         with self._lock:
             paths = [[*self._of_text(choice), self.end] for choice in choices]
-            room = max(map(len, paths))
+            room = max(room, *map(len, paths)) if paths else room
             if self._asks:
                 self._tokenizer.learn(messages)
-            prompt, dropped = fitting_tokens(self._tokenizer, messages, self._window - room, self._name)
+            prompt, dropped = fitting_tokens(self._tokenizer, messages, self._window - room, self._name, read=read)
         return prompt, paths, dropped
 
 

@@ -1,0 +1,203 @@
+"""For TRL's `GRPOTrainer` (TRL 1.16): a class for its `environment_factory`, and a dataset whose rows are levels.
+
+TRL makes one instance for each completion of a batch and calls ``reset(**row)`` of each. Its public methods are the model's tools;
+here there is one, `act`. Rows of equal seed and fold play equal levels, so that the completions of a group differ by the model
+alone.
+
+A model whose chat template has no tools plays by `gym_text_policies.training.trl.trl_rollout`, with the same dataset.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import gymnasium as gym
+
+import gym_text  # noqa: F401  registers the environments
+from gym_text.errors import EpisodeError, InvalidActionError, UsageError, check_choice, check_int, import_extra, unknown_choice
+from gym_text.spec import Observation, TextSpec
+from gym_text.text_env import FOLDS, MAX_SEED, Fold
+from gym_text.wrappers import DescribeObservation
+
+_MOST_CHOICES = 50
+"""Most action names that the tool's schema lists."""
+
+
+def trl_environment(env_id: str, **arguments: Any) -> type[TRLEnvironment]:
+    """Return a class for TRL's `environment_factory`; it is made without arguments.
+
+    Args:
+        env_id: A registered environment with texts, or one of Gymnasium's that `DescribeObservation` knows.
+        arguments: Of `gym.make`: ``task="goto"``, ``max_episode_steps=24`` … The fold is the row's.
+
+    Raises:
+        UsageError: If there is no such environment, or `arguments` has a fold.
+    """
+    with _make(env_id, "train", arguments) as env:
+        spec: TextSpec = env.get_wrapper_attr("text_spec")
+
+    class Environment(TRLEnvironment):
+        _id, _arguments = env_id, arguments
+
+        def act(self, action: str) -> str:
+            return self._act(action)
+
+    Environment.act.__doc__ = _tool_docstring(spec)
+    Environment.__name__ = Environment.__qualname__ = env_id.partition("-")[0]  # TRL names the reward after it
+    return Environment
+
+
+def trl_dataset(env_id: str, fold: Fold, seeds: Iterable[int], **arguments: Any) -> Any:
+    """Return a `datasets.Dataset` with a row for each level: its ``prompt``, ``fold`` and ``seed``.
+
+    The prompt says what the game is; the tool's environment adds the level's goal and first observation. Its messages carry the
+    level, too (``fold`` and ``seed`` beside ``role`` and ``content``), because a `rollout_func` is given the prompts alone.
+
+    Args:
+        env_id: See `trl_environment`.
+        fold: ``train``, ``dev`` or ``test``.
+        seeds: Seeds of the levels.
+        arguments: Of `gym.make`.
+
+    Raises:
+        UsageError: If there is no such environment or fold, or a seed is no whole number from 0 on.
+        MissingDependencyError: If `datasets` is not installed.
+    """
+    datasets = import_extra("datasets", "trl")
+    check_choice("fold", fold, FOLDS)
+    with _make(env_id, fold, arguments) as env:
+        spec: TextSpec = env.get_wrapper_attr("text_spec")
+    system = (
+        "You play a game. Each turn, call the tool act with the name of one action, until the game is over.\n\n"
+        f"The game: {spec.goal}\n\nThe actions:\n{spec.describe_actions()}"
+    )
+    rows = []
+    for seed in seeds:
+        level = {"fold": fold, "seed": check_int("seed", seed, 0, MAX_SEED)}
+        messages = [{"role": "system", "content": system, **level}, {"role": "user", "content": "", **level}]
+        rows.append({"prompt": messages, **level})
+    return datasets.Dataset.from_list(rows)
+
+
+class TRLEnvironment:
+    """A game as TRL plays it; `trl_environment` makes subclasses of it with their tool, `act`."""
+
+    _id: str
+    _arguments: dict[str, Any]
+
+    def __init__(self) -> None:
+        self._envs: dict[str, gym.Env[Any, Any]] = {}
+        self._env: gym.Env[Any, Any] | None = None
+        self._obs: Observation = {}
+        self.over = True
+        """Whether the episode has ended."""
+        self.success = False
+        """Whether the task is done."""
+        self.reward = 0.0
+        """Sum of the episode's rewards so far."""
+        self.steps = 0
+        """Number of steps that were played."""
+        self.impossible = 0
+        """Number of calls whose action was none that is possible; they cost no step."""
+
+    def reset(self, *, seed: int | None = None, fold: Fold = "train", **row: Any) -> str:
+        """Begin the level of a row, and return what the player is told: goal, observation and possible actions.
+
+        Args:
+            seed: Seed of the level.
+            fold: Its fold.
+            row: Other columns of the dataset; they are not used.
+
+        Raises:
+            UsageError: If there is no seed: the completions of a group would play different levels.
+        """
+        if seed is None:
+            raise UsageError("reset: expected a row with the column 'seed', as trl_dataset makes it; got none.")
+        check_choice("fold", fold, FOLDS)
+        if fold not in self._envs:
+            self._envs[fold] = _make(self._id, fold, self._arguments)
+        self._env = self._envs[fold]
+        self._obs, _ = self._env.reset(seed=int(seed))
+        self.over, self.success, self.reward, self.steps, self.impossible = False, False, 0.0, 0, 0
+        return self._told()
+
+    def get_reward(self) -> float:
+        """Return the sum of the episode's rewards."""
+        return self.reward
+
+    @property
+    def _spec(self) -> TextSpec:
+        assert self._env is not None
+        spec: TextSpec = self._env.get_wrapper_attr("text_spec")
+        return spec
+
+    def _act(self, action: Any) -> str:
+        """Play an action by its name, and return what the player is told."""
+        if self.over or self._env is None:
+            return "The game is over. Do not act any more."
+        name = self._named(str(action))
+        if name is None:
+            self.impossible += 1
+            return f"Impossible: {action!r} is no action now, and nothing happened.\n\n{self._actions()}"
+        try:
+            self._obs, reward, terminated, truncated, info = self._env.step(self._spec.encode(name, self._obs))
+        except EpisodeError as error:  # the game's engine has failed: this episode alone ends
+            self.over = True
+            return f"The game is over: {error}"
+        self.steps += 1
+        self.reward += float(reward)
+        self.over, self.success = bool(terminated or truncated), bool(info.get("success", False))
+        return self._told()
+
+    def _named(self, action: str) -> str | None:
+        """Return the name of the possible action that a text names, whatever its case; None if there is none."""
+        for name in self._spec.names(self._obs):
+            if name.casefold() == action.strip().casefold():
+                return name
+        if self._spec.encoding != "box":
+            return None
+        try:
+            self._spec.encode(action.strip(), self._obs)
+        except InvalidActionError:
+            return None
+        return action.strip()
+
+    def _told(self) -> str:
+        """Return the goal, what is observed, and what is possible now."""
+        seen = {name: str(self._obs[name]).strip() for name in ("text", "look", "inventory") if name in self._obs}
+        parts = [f"Goal: {self._obs['goal']}", *dict.fromkeys(filter(None, seen.values()))]
+        end = f"The game is over: {'you have done the task' if self.success else 'you have not done the task'}."
+        return "\n\n".join([*parts, end if self.over else self._actions()])
+
+    def _actions(self) -> str:
+        return f"Possible actions: {', '.join(self._spec.names(self._obs))}"
+
+
+def _make(env_id: str, fold: Fold, arguments: dict[str, Any]) -> gym.Env[Any, Any]:
+    """Make an environment with texts, of a fold."""
+    if "fold" in arguments:
+        raise UsageError("fold: expected it in the rows alone, trl_dataset(id, fold, seeds); got it as an argument.")
+    if env_id not in gym.registry:
+        ours = [name for name, spec in gym.registry.items() if str(spec.entry_point).startswith("gym_text.")]
+        raise unknown_choice("environment", env_id, list(gym.registry), preferred=ours)
+    if str(gym.registry[env_id].entry_point).startswith("gymnasium."):
+        return DescribeObservation(gym.make(env_id, **arguments), fold=fold)
+    return gym.make(env_id, fold=fold, **arguments)
+
+
+def _tool_docstring(spec: TextSpec) -> str:
+    """Return the tool's docstring, from which transformers makes the schema that the model is shown."""
+    names = [action.name for action in spec.actions]
+    listed = spec.encoding == "discrete" and len(names) <= _MOST_CHOICES
+    which = "The name of the action." if listed else "The name of one of the possible actions."
+    choices = f" (choices: {json.dumps(names)})" if listed else ""
+    return f"""Take one action of the game.
+
+        Args:
+            action: {which}{choices}
+
+        Returns:
+            The goal, what you observe after the action, and which actions are possible then.
+        """

@@ -1,0 +1,95 @@
+"""Sequences of tokens in the forms that other trainers read: lines of a file.
+
+Each has groups by level (see `TokenRow.group`) and the mask of what the model said:
+
+* ``trl`` (TRL 1.16): lines of JSON by the names of its three readers. ``prompt_ids``, ``completion_ids``, ``logprobs``,
+  ``env_mask``: what a `rollout_func` of `GRPOTrainer` returns. ``input_ids``, ``completion_mask``, ``old_log_probs``, ``advantage``
+  (the return less the group's mean), ``group_id``, ``metrics``: what the collator of `AsyncGRPOTrainer` packs. ``input_ids``,
+  ``labels``: what `SFTTrainer` reads.
+* ``verl``: lines of JSON, each an `AgentLoopOutput` of ``verl/experimental/agent_loop/agent_loop.py``; ``extra_fields`` has the
+  group as ``uid``.
+* ``skyrl``: one JSON object, a `GeneratorOutput` of ``skyrl_train/generators/base.py``, with a reward for each token;
+  ``trajectory_ids`` has the group as ``instance_id``.
+
+verl's and SkyRL's were written by their sources, and have not been read by them here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+
+from gym_text_policies.training.token_rows import TokenRow
+
+_NOT_LEARNT = -100
+"""The label of a token that has no part in the loss."""
+
+
+def trl_lines(rows: Sequence[TokenRow]) -> list[str]:
+    """Return sequences as lines of JSON by TRL's names."""
+    groups = {name: number for number, name in enumerate(dict.fromkeys(row.group for row in rows))}
+    returns: dict[str, dict[int, float]] = {}
+    for row in rows:
+        returns.setdefault(row.group, {})[row.member] = row.episode.total_reward
+    lines = []
+    for row in rows:
+        own, prompt = returns[row.group], len(row.prompt)
+        labels = [token if said else _NOT_LEARNT for token, said in zip(row.completion, row.mask, strict=True)]
+        reward = row.episode.total_reward
+        data = {
+            "prompt_ids": row.prompt,
+            "completion_ids": row.completion,
+            "logprobs": row.log_probs,
+            "env_mask": row.mask,
+            "input_ids": row.prompt + row.completion,
+            "labels": [_NOT_LEARNT] * prompt + labels,
+            "completion_mask": (0,) * prompt + row.mask,
+            "old_log_probs": (0.0,) * prompt + row.log_probs,
+            "advantage": reward - sum(own.values()) / len(own),
+            "group_id": groups[row.group],
+            "metrics": {"reward": reward, "success": float(row.episode.outcome == "won")},
+            "seed": row.episode.seed,
+        }
+        lines.append(json.dumps(data))
+    return lines
+
+
+def verl_lines(rows: Sequence[TokenRow]) -> list[str]:
+    """Return sequences as lines of JSON, each with the fields of verl's `AgentLoopOutput`."""
+    return [
+        json.dumps(
+            {
+                "prompt_ids": row.prompt,
+                "response_ids": row.completion,
+                "response_mask": row.mask,
+                "response_logprobs": row.log_probs,
+                "reward_score": row.episode.total_reward,
+                "num_turns": 2 * row.decisions,
+                "metrics": {"generate_sequences": row.episode.seconds},
+                "extra_fields": {"uid": row.group, "seed": row.episode.seed, "success": row.episode.outcome == "won"},
+            }
+        )
+        for row in rows
+    ]
+
+
+def skyrl_lines(rows: Sequence[TokenRow]) -> list[str]:
+    """Return sequences as one line of JSON with the fields of SkyRL's `GeneratorOutput`."""
+    whole = all(row.last for row in rows)
+    data = {
+        "prompt_token_ids": [row.prompt for row in rows],
+        "response_ids": [row.completion for row in rows],
+        "rewards": [row.rewards for row in rows],
+        "loss_masks": [row.mask for row in rows],
+        "stop_reasons": ["stop" if row.episode.steps[-1].terminated else "length" for row in rows],
+        "rollout_metrics": None,
+        "rollout_logprobs": [row.log_probs for row in rows],
+        "trajectory_ids": [{"instance_id": row.group, "repetition_id": row.member} for row in rows],
+        "is_last_step": None if whole else [row.last for row in rows],
+        "sampling_masks": None,
+    }
+    return [json.dumps(data)]
+
+
+TOKEN_FORMATS: dict[str, Callable[[Sequence[TokenRow]], list[str]]] = {"trl": trl_lines, "verl": verl_lines, "skyrl": skyrl_lines}
+"""The name of each form, and what makes its lines."""

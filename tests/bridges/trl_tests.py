@@ -1,0 +1,282 @@
+"""TRL itself: a step of GRPO in each of its two ways, and its collators on exported episodes. Run by ``tests/test_trl.py``."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import trl
+from datasets import load_dataset
+from peft import LoraConfig
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from trl import GRPOConfig, GRPOTrainer
+from trl.experimental.async_grpo.async_grpo_trainer import DataCollatorForRollout
+from trl.experimental.async_grpo.packing import TreeRow
+from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
+
+from gym_text import UsageError
+from gym_text.bridges.trl import trl_dataset, trl_environment
+from gym_text_policies import cli
+from gym_text_policies.backends.local.smollm2 import smollm2_folder
+from gym_text_policies.training.trl import episode_reward, trl_rollout
+
+GOTO = "BabyAIText-v0?task=goto&max_episode_steps=3"
+CALL = '<tool_call>\n{{"name": "act", "arguments": {{"action": "{}"}}}}\n</tool_call><|im_end|>'
+RESPONSE = "\n<|im_start|>user\n<tool_response>\n{}\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
+WITH_TOOLS = (Path(trl.__file__).parent / "chat_templates" / "qwen2_5.jinja").read_text()
+
+
+@pytest.fixture
+def config(tmp_path):
+    """Return a function that makes the settings of one step on the CPU, with groups of two."""
+
+    def make(**settings):
+        sizes = {"max_steps": 1, "per_device_train_batch_size": 4, "num_generations": 2, "max_completion_length": 256}
+        quiet = {"report_to": "none", "save_strategy": "no", "logging_steps": 1, "disable_tqdm": True}
+        return GRPOConfig(
+            output_dir=str(tmp_path), use_cpu=True, bf16=False, gradient_checkpointing=False, **(sizes | quiet | settings)
+        )
+
+    return make
+
+
+def lora():
+    return LoraConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM", lora_dropout=0.1)
+
+
+def load(folder):
+    return AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+
+
+def length_reward(completion_ids, **_):
+    """A reward that differs between the episodes of a model that wins none."""
+    return [float(sum(ids) % 1009) for ids in completion_ids]
+
+
+def weights(trainer):
+    return {name: parameter.detach().clone() for name, parameter in trainer.model.named_parameters() if parameter.requires_grad}
+
+
+@pytest.fixture
+def rollout_trainer(tiny_model, config):
+    model, tokenizer = load(tiny_model)
+    return GRPOTrainer(
+        model=model,
+        args=config(temperature=1.5, learning_rate=1e-3),
+        processing_class=tokenizer,
+        train_dataset=trl_dataset("BabyAIText-v0", "train", range(2), task="goto"),
+        peft_config=lora(),
+        rollout_func=trl_rollout(GOTO, max_tokens=4),
+        reward_funcs=[episode_reward, length_reward],
+    )
+
+
+def test_a_step_of_grpo_by_rollout_func(rollout_trainer):
+    before = weights(rollout_trainer)
+    rollout_trainer.train()
+    assert any(not torch.equal(before[name], after) for name, after in weights(rollout_trainer).items())
+    (logged,) = [entry for entry in rollout_trainer.state.log_history if "reward" in entry]
+    assert logged["success"] == logged["rewards/episode_reward/mean"] == 0 and logged["reward_std"] > 0 and logged["grad_norm"] > 0
+
+
+def test_what_the_trainer_learns_from_is_what_was_played(rollout_trainer):
+    trainer = rollout_trainer
+    trainer.model.train()
+    trainer.current_gradient_accumulation_steps = 1
+    rows = [trainer.train_dataset[place] for place in (0, 0, 1, 1)]
+    batch = trainer._generate_and_score_completions(rows)
+    mask = (batch["tool_mask"] * batch["completion_mask"]).bool()
+    assert 0 < mask.sum() < batch["completion_mask"].sum()
+    # groups have one level each, and are drawn apart
+    assert batch["prompt_ids"][0].equal(batch["prompt_ids"][1]) and not batch["prompt_ids"][1].equal(batch["prompt_ids"][2])
+    assert not batch["completion_ids"][0].equal(batch["completion_ids"][1])
+
+    trainer.model.eval()  # no dropout, as at play
+    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
+    attention = torch.cat([batch["prompt_mask"], batch["completion_mask"]], 1)
+    size = batch["completion_ids"].shape[1]
+    with torch.no_grad():
+        theirs, _, _ = trainer._get_per_token_logps_and_entropies(trainer.model, ids, attention, size)
+        logits = trainer.model(ids, attention_mask=attention).logits[:, -size - 1 : -1] / trainer.args.temperature
+    plain = logits.log_softmax(-1).gather(2, batch["completion_ids"][..., None])[..., 0]
+    played = batch["sampling_per_token_logps"]
+    torch.testing.assert_close(played[mask], theirs[mask], atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(played[mask], plain[mask], atol=1e-3, rtol=1e-3)
+    assert not played[~mask].any()
+
+
+def test_the_player_learns_with_the_model(rollout_trainer):
+    play, trainer = trl_rollout(GOTO, max_tokens=4), rollout_trainer
+    prompts = [trainer.train_dataset[0]["prompt"]] * 2
+    trainer.args.temperature = 1e-4  # all but greedy
+    first = play(prompts, trainer)
+    for parameter in trainer.model.parameters():
+        if parameter.requires_grad:
+            torch.nn.init.normal_(parameter, std=2.0)
+    second = play(prompts, trainer)
+    said = [played["completion_ids"][place][:4] for played, place in ((first, 0), (first, 1), (second, 0))]
+    assert said[0] == said[1] != said[2]  # what follows may differ: an answer that is no action is replaced by any
+
+
+def test_what_cannot_be_learnt_from_is_refused(rollout_trainer):
+    prompts = [rollout_trainer.train_dataset[0]["prompt"]]
+    rollout_trainer.args.top_k = 5
+    with pytest.raises(UsageError, match="top_k=0"):
+        trl_rollout(GOTO)(prompts, rollout_trainer)
+    rollout_trainer.args.top_k = 0
+    with pytest.raises(UsageError, match="a row of trl_dataset"):
+        trl_rollout(GOTO)([[{"role": "user", "content": "x"}]], rollout_trainer)
+    with pytest.raises(UsageError, match="history='all'"):
+        trl_rollout(GOTO, history=0)
+    with pytest.raises(UsageError, match="fold"):
+        trl_rollout(GOTO + "&fold='dev'")
+
+
+@pytest.fixture(scope="module")
+def caller(tiny_model):
+    """Return a small model that has learnt to call the tool, with one of two actions."""
+    model, tokenizer = load(tiny_model)
+    tokenizer.chat_template = WITH_TOOLS
+    environment = trl_environment("BabyAIText-v0", task="goto", max_episode_steps=3)()
+    dataset = trl_dataset("BabyAIText-v0", "train", range(2), task="goto")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
+    rng = np.random.default_rng(0)
+
+    def tokens(text):
+        return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+    for step in range(200):
+        system, user = dataset[step % 2]["prompt"]
+        chat = [system, {**user, "content": environment.reset(seed=step % 2)}]
+        ids = tokens(tokenizer.apply_chat_template(chat, tools=[environment.act], add_generation_prompt=True, tokenize=False))
+        learnt = []
+        for action in rng.choice(["go forward", "turn left"], 3):
+            call = tokens(CALL.format(action))
+            learnt += range(len(ids), len(ids) + len(call))
+            ids += call + tokens(RESPONSE.format(environment.act(action)))
+        hidden = model.model(torch.tensor([ids])).last_hidden_state[0, torch.tensor(learnt) - 1]
+        loss = torch.nn.functional.cross_entropy(model.lm_head(hidden), torch.tensor(ids)[learnt])
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert loss < 0.1
+    return model, tokenizer
+
+
+def test_a_step_of_grpo_by_environment_factory(caller, config):
+    model, tokenizer = caller
+    environment = trl_environment("BabyAIText-v0", task="goto", max_episode_steps=3)
+    trainer = GRPOTrainer(
+        model=model,
+        args=config(
+            num_generations=4, temperature=0.7, max_completion_length=400, learning_rate=1e-3, max_tool_calling_iterations=2
+        ),
+        processing_class=tokenizer,
+        train_dataset=trl_dataset("BabyAIText-v0", "train", range(2), task="goto"),
+        peft_config=lora(),
+        environment_factory=environment,
+        reward_funcs=[length_reward],
+    )
+    before = weights(trainer)
+    trainer.train()
+    assert any(not torch.equal(before[name], after) for name, after in weights(trainer).items())
+    (logged,) = [entry for entry in trainer.state.log_history if "reward" in entry]
+    assert logged["tools/call_frequency"] > 0 and logged["tools/failure_frequency"] == 0
+    assert len(trainer.environments) == 4 and max(one.steps for one in trainer.environments) == 2
+    assert logged["rewards/BabyAIText/mean"] == pytest.approx(np.mean([one.get_reward() for one in trainer.environments]))
+
+
+def test_trl_refuses_a_template_without_tools(tiny_model, config):
+    model, tokenizer = load(tiny_model)
+    environment = trl_environment("BabyAIText-v0", task="goto")
+    with pytest.raises(ValueError, match="does not support tool calling"):
+        GRPOTrainer(
+            model=model,
+            args=config(),
+            processing_class=tokenizer,
+            train_dataset=trl_dataset("BabyAIText-v0", "train", range(2), task="goto"),
+            environment_factory=environment,
+        )
+
+
+def test_the_tool_says_what_is_possible_and_never_raises():
+    environment = trl_environment("BabyAIText-v0", task="goto", max_episode_steps=2)()
+    told = environment.reset(seed=0, fold="train", prompt=[])
+    assert told.startswith("Goal: go to") and told.endswith("turn left, turn right, go forward, pick up, drop, toggle")
+    for nonsense in ("fly", "", 7, None, ["go forward"]):
+        assert "Impossible" in environment.act(nonsense) and "go forward" in environment.act(nonsense)
+    assert (environment.steps, environment.impossible, environment.over) == (0, 10, False)
+    environment.act(" Turn LEFT")
+    assert "you have not done the task" in environment.act("turn left") and environment.over and environment.steps == 2
+    assert environment.act("turn left") == "The game is over. Do not act any more." and environment.steps == 2
+    with pytest.raises(UsageError, match="seed"):
+        environment.reset(fold="train")
+
+
+def test_equal_rows_are_equal_levels_and_folds_are_apart():
+    environment = trl_environment("BabyAIText-v0", task="goto")
+    one, other = environment(), environment()
+    assert one.reset(seed=3, fold="train") == other.reset(seed=3, fold="train")
+    assert len({one.reset(seed=seed, fold=fold) for seed in range(3) for fold in ("train", "dev")}) == 6
+
+
+def test_an_expert_wins_by_the_tool():
+    import gymnasium as gym
+
+    with gym.make("BabyAIText-v0", task="goto", fold="train") as env:
+        _, info = env.reset(seed=1)
+    environment = trl_environment("BabyAIText-v0", task="goto")()
+    environment.reset(seed=1, fold="train")
+    told = [environment.act(action) for action in info["gold_path"]]
+    assert environment.success and environment.over and environment.get_reward() > 0 and "you have done the task" in told[-1]
+
+
+@pytest.mark.parametrize("name", ["CookingWorldText-v0", "MountainCarContinuousLLM-v0", "CartPole-v1"])
+def test_any_environment_has_the_tool(name):
+    environment = trl_environment(name)()
+    assert "Possible actions: " in environment.reset(seed=0)
+    assert "Possible actions: " in environment.act(environment.act("zork").partition("Possible actions: ")[2].partition(",")[0])
+    assert environment.steps == 1
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    root = tmp_path_factory.mktemp("exported")
+    for seed in ("0", "1"):
+        command = ["collect", "--environments", GOTO, "--episodes", "2", "--seed", seed, "--folder", str(root / seed)]
+        own = ["--policy", "adapters/babyai-sft", "--mode", "text", "--temperature", "1", "--tokens", "--threshold", "0"]
+        assert cli.main([*command, *own]) == 0
+    folders = [str(root / "0"), str(root / "1")]
+    assert cli.main(["export", "--format", "trl", "--episodes", *folders, "--file", str(root / "trl.jsonl")]) == 0
+    return root / "trl.jsonl"
+
+
+def test_trls_collator_of_supervised_data_keeps_the_mask(exported):
+    lines = [json.loads(line) for line in exported.read_text().splitlines()]
+    data = load_dataset("json", data_files=str(exported), split="train")
+    tokenizer = AutoTokenizer.from_pretrained(smollm2_folder())
+    batch = DataCollatorForLanguageModeling(tokenizer.pad_token_id)([data[place] for place in range(len(data))])
+    for line, ids, labels in zip(lines, batch["input_ids"], batch["labels"], strict=True):
+        size = len(line["input_ids"])
+        assert ids[:size].tolist() == line["input_ids"]
+        assert labels[labels != -100].tolist() == [
+            token for token, said in zip(line["completion_ids"], line["env_mask"], strict=True) if said
+        ]
+
+
+def test_trls_collator_of_rollouts_reads_tokens_log_probabilities_and_advantages(exported):
+    samples = list(load_dataset("json", data_files=str(exported), split="train").with_format("numpy"))
+    row = TreeRow()
+    for sample in samples:
+        row.add(sample)
+    collator = DataCollatorForRollout(0)
+    batch = collator([[row]])
+    said = [sample["input_ids"][sample["completion_mask"] == 1] for sample in samples]
+    labels = batch["shift_labels"][0][batch["token_index"][0]]
+    assert labels.tolist() == np.concatenate(said).tolist()
+    played = np.concatenate([sample["old_log_probs"][sample["completion_mask"] == 1] for sample in samples])
+    np.testing.assert_allclose(batch["old_log_probs"][0].numpy(), played, rtol=1e-6)
+    advantages = np.concatenate([np.full(len(own), sample["advantage"]) for own, sample in zip(said, samples, strict=True)])
+    np.testing.assert_allclose(batch["advantages"][0].numpy(), advantages, rtol=1e-6)
+    assert collator.groups_trained == {0, 1}

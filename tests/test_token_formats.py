@@ -1,0 +1,106 @@
+"""Episodes' tokens in the forms of other trainers, out of run folders by the command; TRL's own readers: see ``tests/bridges``."""
+
+import json
+
+import pytest
+
+from gym_text import UsageError
+from gym_text_policies import cli
+from gym_text_policies.store import EpisodeStore
+from gym_text_policies.training.export import ExportConfig, run
+from gym_text_policies.training.token_rows import token_rows
+
+SEEDS = (0, 1)
+AGENT_LOOP_OUTPUT = {
+    "prompt_ids",
+    "response_ids",
+    "response_mask",
+    "response_logprobs",
+    "reward_score",
+    "num_turns",
+    "metrics",
+    "extra_fields",
+}
+"""Fields of verl's `AgentLoopOutput` that an episode in words has."""
+GENERATOR_OUTPUT = {
+    *("prompt_token_ids", "response_ids", "rewards", "loss_masks", "stop_reasons", "rollout_metrics", "rollout_logprobs"),
+    *("trajectory_ids", "is_last_step", "sampling_masks"),
+}
+"""Fields of SkyRL's `GeneratorOutput`."""
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Return two run folders that each have an episode of two levels, drawn apart."""
+    root = tmp_path_factory.mktemp("played")
+    for seed in SEEDS:
+        command = [
+            "collect",
+            "--environments",
+            "BabyAIText-v0?task=goto&max_episode_steps=8",
+            "--episodes",
+            "2",
+            "--seed",
+            str(seed),
+        ]
+        own = ["--policy", "adapters/babyai-sft", "--mode", "text", "--temperature", "1", "--tokens", "--threshold", "0"]
+        assert cli.main([*command, *own, "--folder", str(root / str(seed))]) == 0
+    return [str(root / str(seed)) for seed in SEEDS]
+
+
+def exported(folders, tmp_path, form):
+    path = tmp_path / f"{form}.jsonl"
+    assert "4 sequences" in run(ExportConfig(format=form, episodes=tuple(folders), file=str(path)))
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.fixture
+def rows(folders):
+    episodes = []
+    for folder in folders:
+        with EpisodeStore(folder) as store:
+            episodes += store.episodes()
+    return token_rows(episodes)
+
+
+def test_trls_lines_have_a_group_for_each_level_and_advantages_within_it(folders, tmp_path, rows):
+    lines = exported(folders, tmp_path, "trl")
+    assert [line["group_id"] for line in lines] == [0, 1, 0, 1] and [line["seed"] for line in lines] == [0, 1, 0, 1]
+    for group in (0, 1):
+        assert sum(line["advantage"] for line in lines if line["group_id"] == group) == pytest.approx(0)
+    for line, row in zip(lines, rows, strict=True):
+        assert line["input_ids"] == line["prompt_ids"] + line["completion_ids"] == [*row.prompt, *row.completion]
+        masked = [token if said else -100 for token, said in zip(line["input_ids"], line["completion_mask"], strict=True)]
+        assert masked == line["labels"] and sum(line["completion_mask"]) == sum(line["env_mask"]) == sum(row.mask)
+        assert line["old_log_probs"][len(row.prompt) :] == line["logprobs"] == list(row.log_probs)
+
+
+def test_verls_lines_are_outputs_of_its_agent_loop(folders, tmp_path, rows):
+    lines = exported(folders, tmp_path, "verl")
+    for line, row in zip(lines, rows, strict=True):
+        assert line.keys() == AGENT_LOOP_OUTPUT
+        assert len(line["response_ids"]) == len(line["response_mask"]) == len(line["response_logprobs"])
+        assert line["reward_score"] == row.episode.total_reward and line["extra_fields"]["uid"] == row.group
+    assert len({line["extra_fields"]["uid"] for line in lines}) == 2
+
+
+def test_skyrls_object_has_a_reward_for_each_token(folders, tmp_path, rows):
+    (data,) = exported(folders, tmp_path, "skyrl")
+    assert data.keys() == GENERATOR_OUTPUT and data["is_last_step"] is None
+    for number, row in enumerate(rows):
+        sizes = {len(data[name][number]) for name in ("response_ids", "rewards", "loss_masks", "rollout_logprobs")}
+        assert sizes == {len(row.completion)}
+        assert sum(data["rewards"][number]) == pytest.approx(row.episode.total_reward)
+    assert [one["repetition_id"] for one in data["trajectory_ids"]] == [0, 0, 1, 1]
+
+
+def test_what_does_not_fit_together_is_refused(folders, tmp_path):
+    with pytest.raises(UsageError, match="run folders as episodes"):
+        ExportConfig(format="trl")
+    with pytest.raises(UsageError, match="run folders as episodes"):
+        ExportConfig(episodes=("runs/a",))
+    with pytest.raises(UsageError, match="submit_to"):
+        ExportConfig(format="trl", episodes=("runs/a",), submit_to="gpt")
+    with pytest.raises(UsageError, match="run folders with episodes"):
+        run(ExportConfig(format="trl", episodes=(str(tmp_path / "none"),), file=str(tmp_path / "x")))
+    assert not (tmp_path / "none").exists()
