@@ -10,7 +10,7 @@ collect_ignore = [
     for path in (
         f"docs/{library}.md",
         f"docs/{library}_package",
-        f"gym_text/bridges/{library}.py",
+        f"gym_text_policies/bridges/{library}.py",
         *map(str, Path(__file__).parent.glob(f"docs/{library}_*.py")),
     )
 ]

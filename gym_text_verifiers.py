@@ -1,5 +1,5 @@
-"""The name by which verifiers finds `gym_text.bridges.verifiers`: it looks for a module without a dot."""
+"""The name by which verifiers finds `gym_text_policies.bridges.verifiers`: it looks for a module without a dot."""
 
-from gym_text.bridges.verifiers import LevelEnv, Levels, PlayerHarness
+from gym_text_policies.bridges.verifiers import LevelEnv, Levels, PlayerHarness
 
 __all__ = ["LevelEnv", "Levels", "PlayerHarness"]

@@ -23,7 +23,7 @@ from typing import Any
 
 import psutil
 
-from gym_text.bridges.openenv import GymTextEnv, plain
+from gym_text_policies.bridges.openenv import GymTextEnv, plain
 from gym_text_policies.commands.options import add_fields
 from gym_text_policies.environments import environment_maker
 

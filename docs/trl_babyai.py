@@ -27,8 +27,8 @@ from peft import LoraConfig
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from gym_text.bridges.trl import trl_dataset
-from gym_text_policies.training.trl import episode_reward, trl_rollout
+from gym_text_policies.bridges.trl import trl_dataset
+from gym_text_policies.bridges.trl_rollout import episode_reward, trl_rollout
 
 
 def options() -> argparse.Namespace:

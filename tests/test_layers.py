@@ -14,7 +14,6 @@ LAYERS = {
         ("text_env",),
         ("wrappers", "descriptions", "textworld_express", "babyai", "lunar_lander", "mountain_car", "mountain_car_vector"),
         ("",),
-        ("bridges",),
     ),
     "gym_text_policies": (
         ("records",),
@@ -25,6 +24,7 @@ LAYERS = {
         ("engines", "report"),
         ("experiments",),
         ("search", "training"),
+        ("bridges",),
         ("commands",),
         ("cli", ""),
     ),

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from gym_text import UsageError
-from gym_text.bridges.serving import EXAMPLES, Limits, complaint
+from gym_text_policies.bridges.serving import EXAMPLES, Limits, complaint
 from gym_text_policies.commands.serve import ServeConfig
 
 

@@ -5,7 +5,7 @@ import sys
 import gymnasium as gym
 
 import gym_text  # noqa: F401  registers the environments
-from gym_text.bridges.openenv import GymTextEnv
+from gym_text_policies.bridges.openenv import GymTextEnv
 
 
 def play(url: str, episodes: int) -> list[float]:

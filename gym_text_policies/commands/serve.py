@@ -8,9 +8,9 @@ from typing import Any
 
 import gymnasium as gym
 
-from gym_text.bridges.serving import Limits, listen, server_of
 from gym_text.errors import UsageError, check_int, import_extra
 from gym_text.text_env import FOLDS
+from gym_text_policies.bridges.serving import Limits, listen, server_of
 from gym_text_policies.environments import environment_maker, parse_environment, takes
 
 logger = logging.getLogger(__name__)
@@ -21,8 +21,8 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 class ServeConfig:
     """Serve an environment by OpenEnv's protocol, until Ctrl-C.
 
-    Each client has a game of its own; `gym_text.bridges.openenv` has the client, GymTextEnv. There are no passwords: whoever
-    reaches the port can play, and nothing else.
+    Each client has a game of its own; `gym_text_policies.bridges.openenv` has the client, GymTextEnv. There are no passwords:
+    whoever reaches the port can play, and nothing else.
     """
 
     environment: str
@@ -71,7 +71,7 @@ def app_of(environment: str, limits: Limits | None = None) -> Any:
     The expert is off unless the name turns it on; no client sees its actions.
     """
     import_extra("openenv", "openenv")
-    from gym_text.bridges.openenv import create_app
+    from gym_text_policies.bridges.openenv import create_app
 
     expert = {"expert": "off"} if takes(environment, "expert") else {}
 

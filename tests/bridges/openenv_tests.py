@@ -25,8 +25,8 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from gym_text import TextEnv, UsageError
-from gym_text.bridges.openenv import GymTextEnv, TextAction, create_app, plain
-from gym_text.bridges.serving import Limits, listen, serving
+from gym_text_policies.bridges.openenv import GymTextEnv, TextAction, create_app, plain
+from gym_text_policies.bridges.serving import Limits, listen, serving
 from gym_text_policies.commands.serve import app_of
 from gym_text_policies.environments import environment_maker
 

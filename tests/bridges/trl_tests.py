@@ -16,10 +16,10 @@ from trl.experimental.async_grpo.packing import TreeRow
 from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
 
 from gym_text import UsageError
-from gym_text.bridges.trl import trl_dataset, trl_environment
 from gym_text_policies import cli
 from gym_text_policies.backends.local.smollm2 import smollm2_folder
-from gym_text_policies.training.trl import episode_reward, trl_rollout
+from gym_text_policies.bridges.trl import trl_dataset, trl_environment
+from gym_text_policies.bridges.trl_rollout import episode_reward, trl_rollout
 
 GOTO = "BabyAIText-v0?task=goto&max_episode_steps=3"
 CALL = '<tool_call>\n{{"name": "act", "arguments": {{"action": "{}"}}}}\n</tool_call><|im_end|>'

@@ -12,8 +12,8 @@ import pytest
 from pydantic import ValidationError
 from serving import serving
 
-from gym_text.bridges.verifiers import Game, Levels, LevelsConfig
 from gym_text.wrappers import History
+from gym_text_policies.bridges.verifiers import Game, Levels, LevelsConfig
 from gym_text_policies.policy import text_spec
 from gym_text_policies.prompts import Prompt
 

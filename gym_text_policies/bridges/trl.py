@@ -4,7 +4,7 @@ TRL makes one instance for each completion of a batch and calls ``reset(**row)``
 here there is one, `act`. Rows of equal seed and fold play equal levels, so that the completions of a group differ by the model
 alone.
 
-A model whose chat template has no tools plays by `gym_text_policies.training.trl.trl_rollout`, with the same dataset.
+A model whose chat template has no tools plays by `gym_text_policies.bridges.trl_rollout.trl_rollout`, with the same dataset.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ _FREE = {"top_p": (1.0, None), "top_k": (0, None), "min_p": (0.0, None), "repeti
 
 
 def trl_rollout(environment: str, *, batch: int = 16, **settings: Any) -> RolloutFunc:
-    """Return a `rollout_func`: it plays a level for each prompt of `gym_text.bridges.trl.trl_dataset`.
+    """Return a `rollout_func`: it plays a level for each prompt of `gym_text_policies.bridges.trl.trl_dataset`.
 
     Prompts of one level are episodes of their own: the level is equal, what the model draws is not. The trainer's temperature
     holds; answers are words, drawn token by token, as the trainer computes their probabilities. Beside TRL's ``prompt_ids``,

@@ -2,7 +2,7 @@
 
 Every connection to ``/ws`` is a session: a game and a thread of its own, closed when its client is gone. All games of a server
 share one process, and so one Java machine. Actions are names, which `TextSpec.encode` looks up: nothing that a client sends is run,
-imported, or used as a path. `gym_text.bridges.serving` has the limits.
+imported, or used as a path. `gym_text_policies.bridges.serving` has the limits.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from openenv.core.client_types import StepResult
 from openenv.core.env_server.types import ConcurrencyConfig, EnvironmentMetadata
 from pydantic import Field
 
-from gym_text.bridges.serving import Door, Limits
 from gym_text.errors import InvalidActionError, StepOrderError, UsageError, check_choice, check_int, check_options
 from gym_text.spec import Observation, TextSpec
 from gym_text.text_env import FOLD_SIZE, FOLDS, MAX_SEED
+from gym_text_policies.bridges.serving import Door, Limits
 
 MOST_TASKS = 1000
 """Most tasks in one answer about a split."""
