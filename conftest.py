@@ -11,6 +11,7 @@ collect_ignore = [
         f"docs/{library}.md",
         f"docs/{library}_package",
         f"gym_text_policies/bridges/{library}.py",
+        f"tests/bridges/{library}_tests.py",
         *map(str, Path(__file__).parent.glob(f"docs/{library}_*.py")),
     )
 ]
