@@ -72,6 +72,11 @@ class Game:
     networks: bool = False
     """Whether small networks learn it from scratch, too."""
 
+    @property
+    def is_drawn(self) -> bool:
+        """Whether it is played by drawing, too."""
+        return any(column.endswith(", drawn") for column, _ in self.shown)
+
 
 def first_seed(seed: int) -> int:
     """Return the seed of a run's first episode: no run plays another's levels, or those of the start."""
@@ -208,11 +213,11 @@ Played = dict[str, dict[str, dict[int, Summary]]]
 
 def evaluate(game: Game, folder: Path, names: Iterable[str], seeds: int) -> Played:
     """Let each adapter play the test fold greedily and, where that is shown, by drawing; return the episodes."""
-    kinds = {", drawn": 1.0} if any(column.endswith(", drawn") for column, _ in game.shown) else {}
+    kinds = {"": 0.0} | ({", drawn": 1.0} if game.is_drawn else {})
     variants = {
         name + kind: {"model": str(folder / game.adapters[name]), "temperature": temperature, "options": {"dtype": "bfloat16"}}
         for name in names
-        for kind, temperature in ({"": 0.0} | kinds).items()
+        for kind, temperature in kinds.items()
     }
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         json.dump(variants, file)  # JSON is YAML
@@ -325,7 +330,7 @@ def table(game: Game, record: Mapping[str, Any], seeds: int) -> Iterator[str]:
         minutes = sum(found["training_seconds"] for found in networks.values()) / 60
         yield f"| a small network from scratch, {steps:,} steps a task | | {minutes:.1f} | {shares} | {lengths} |"
     yield ""
-    drawn = ", and the steps by drawing" if any(column.endswith(", drawn") for column, _ in game.shown) else ""
+    drawn = ", and the steps by drawing" if game.is_drawn else ""
     yield (
         f"{seeds} levels of the test fold, at most {game.most_steps} steps: the share won greedily{drawn}. "
         "p: beside the start on the same levels, McNemar's exact test of what is won, Wilcoxon's of steps and of means. "

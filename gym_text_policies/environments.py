@@ -17,6 +17,7 @@ import gym_text  # noqa: F401  registers the environments
 from gym_text.descriptions import DESCRIBED, description_of
 from gym_text.errors import MissingDependencyError, UsageError, check_options, unknown_choice
 from gym_text.lunar_lander import import_box2d
+from gym_text.text_env import Expert
 from gym_text.wrappers import DescribeObservation
 
 _OF_MAKE = ("max_episode_steps", "disable_env_checker", "render_mode")
@@ -163,6 +164,18 @@ def takes(environment: str, argument: str) -> bool:
     if str(gym.registry[env_id].entry_point).startswith("gymnasium."):
         return False
     return any(p.name == argument or p.kind is p.VAR_KEYWORD for p in _parameters(env_id))
+
+
+def fold_arguments(environment: str, fold: str | None, *, expert: Expert = "off") -> dict[str, Any]:
+    """Return the arguments with which `environment_maker` makes an environment of a fold, its expert as given if it has one.
+
+    Args:
+        environment: See `parse_environment`.
+        fold: ``train``, ``dev`` or ``test``; None: the environment's own default.
+        expert: What the environment tells of its expert.
+    """
+    arguments: dict[str, Any] = {} if fold is None else {"fold": fold}
+    return arguments | ({"expert": expert} if takes(environment, "expert") else {})
 
 
 def playable_ids(*, gymnasium: bool) -> list[str]:

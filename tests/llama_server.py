@@ -15,17 +15,6 @@ import numpy as np
 
 from gym_text_policies.backends.local.smollm2 import smollm2_file
 
-LAYERS = {
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-}
-"""A Llama's layers by transformers' names and by llama.cpp's."""
-
 
 def write_float32(target: Path, adapter: Path | None = None) -> Path:
     """Write the embedded model with weights of 32 bits (540 MB), de-quantised, with all that its file says of it.
@@ -35,9 +24,9 @@ def write_float32(target: Path, adapter: Path | None = None) -> Path:
     import gguf
 
     reader = gguf.GGUFReader(smollm2_file())
-    counts = {"attn_q": "llama.attention.head_count", "attn_k": "llama.attention.head_count_kv"}
-    heads = {layer: reader.get_field(count).contents() for layer, count in counts.items()}
-    changes = {} if adapter is None else adapter_changes(adapter, heads)
+    counts = {"attn_q": "head_count", "attn_k": "head_count_kv"}
+    heads = {layer: reader.get_field(f"llama.attention.{count}").contents() for layer, count in counts.items()}
+    changes = {} if adapter is None else adapter_changes(adapter, heads, reader.get_field("llama.block_count").contents())
     writer = gguf.GGUFWriter(target, reader.get_field("general.architecture").contents())
     for name, field in reader.fields.items():
         if not name.startswith("GGUF.") and name != "general.architecture":
@@ -54,21 +43,23 @@ def write_float32(target: Path, adapter: Path | None = None) -> Path:
     return target
 
 
-def adapter_changes(folder: Path, heads: dict[str, int]) -> dict[str, np.ndarray]:
+def adapter_changes(folder: Path, heads: dict[str, int], blocks: int) -> dict[str, np.ndarray]:
     """Return what a LoRA adapter adds to the model's weights, float32 of shape (out, in), by llama.cpp's names.
 
     llama.cpp has the two halves of each head's queries and keys interleaved.
     """
+    import gguf
     from safetensors.numpy import load_file
 
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, blocks)
     config = json.loads((folder / "adapter_config.json").read_text("utf-8"))
     parts, changes = load_file(folder / "adapter_model.safetensors"), {}
     for name in (key for key in parts if ".lora_A." in key):
-        number, _, layer = name.partition(".layers.")[2].removesuffix(".lora_A.weight").partition(".")
+        own = names.get_name(name.removeprefix("base_model.model.").removesuffix(".lora_A.weight"))
         change = parts[name.replace(".lora_A.", ".lora_B.")] @ parts[name] * (config["lora_alpha"] / config["r"])
-        if (short := LAYERS[layer]) in heads:
-            change = change.reshape(heads[short], 2, -1, change.shape[1]).swapaxes(1, 2).reshape(change.shape)
-        changes[f"blk.{number}.{short}.weight"] = change.astype(np.float32)
+        if (layer := own.rpartition(".")[2]) in heads:
+            change = change.reshape(heads[layer], 2, -1, change.shape[1]).swapaxes(1, 2).reshape(change.shape)
+        changes[f"{own}.weight"] = change.astype(np.float32)
     return changes
 
 

@@ -15,11 +15,10 @@ from typing import Any
 
 import gymnasium as gym
 
-import gym_text  # noqa: F401  registers the environments
-from gym_text.errors import EpisodeError, InvalidActionError, UsageError, check_choice, check_int, import_extra, unknown_choice
+from gym_text.errors import EpisodeError, InvalidActionError, UsageError, check_choice, check_int, import_extra
 from gym_text.spec import Observation, TextSpec
 from gym_text.text_env import FOLDS, MAX_SEED, Fold
-from gym_text.wrappers import DescribeObservation
+from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
 
 _MOST_CHOICES = 50
 """Most action names that the tool's schema lists."""
@@ -179,12 +178,8 @@ def _make(env_id: str, fold: Fold, arguments: dict[str, Any]) -> gym.Env[Any, An
     """Make an environment with texts, of a fold."""
     if "fold" in arguments:
         raise UsageError("fold: expected it in the rows alone, trl_dataset(id, fold, seeds); got it as an argument.")
-    if env_id not in gym.registry:
-        ours = [name for name, spec in gym.registry.items() if str(spec.entry_point).startswith("gym_text.")]
-        raise unknown_choice("environment", env_id, list(gym.registry), preferred=ours)
-    if str(gym.registry[env_id].entry_point).startswith("gymnasium."):
-        return DescribeObservation(gym.make(env_id, **arguments), fold=fold)
-    return gym.make(env_id, fold=fold, **arguments)
+    check_no_fold("environment", [env_id], "rows'")
+    return environment_maker(env_id, **fold_arguments(env_id, fold) | arguments)()
 
 
 def _tool_docstring(spec: TextSpec) -> str:

@@ -18,7 +18,7 @@ import numpy as np
 
 from gym_text.errors import RunError, UsageError
 from gym_text_policies.backends.local.transformers import TransformersBackend
-from gym_text_policies.environments import check_no_fold, environment_maker, takes
+from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
 from gym_text_policies.load import load_policy
 from gym_text_policies.policy import Policy
 from gym_text_policies.records import Decision, Episode, Turn
@@ -63,8 +63,7 @@ def trl_rollout(environment: str, *, batch: int = 16, **settings: Any) -> Rollou
         levels = [_level(prompt) for prompt in prompts]
         played: dict[int, Episode] = {}
         for fold in dict.fromkeys(fold for fold, _ in levels):
-            arguments = {"fold": fold} | ({"expert": "off"} if takes(environment, "expert") else {})
-            make_env = environment_maker(environment, **arguments)
+            make_env = environment_maker(environment, **fold_arguments(environment, fold))
             with make_env() as env:
                 policy = _Apart(load_policy(model, env, **options), [*seed, len(played)])
             places = [place for place, level in enumerate(levels) if level[0] == fold]

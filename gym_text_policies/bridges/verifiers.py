@@ -20,7 +20,7 @@ from verifiers.v1.dialects.chat import message_to_wire
 
 from gym_text.errors import UsageError
 from gym_text.spec import Observation, TextSpec
-from gym_text_policies.environments import check_no_fold, environment_maker, takes
+from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
 from gym_text_policies.policies.parsing import parse_action, parse_fields
 from gym_text_policies.prompts import Prompt
 
@@ -60,12 +60,8 @@ class LevelsConfig(vf.TasksetConfig):
             UsageError: If there is no such environment, or it does not take the arguments or the fold.
         """
         check_no_fold("environment", [self.environment], self.fold)
-        arguments: dict[str, object] = {"fold": self.fold}
-        if takes(self.environment, "expert"):
-            arguments["expert"] = "off"
-        if self.max_steps is not None:
-            arguments["max_episode_steps"] = self.max_steps
-        return environment_maker(self.environment, **arguments)
+        limit = {} if self.max_steps is None else {"max_episode_steps": self.max_steps}
+        return environment_maker(self.environment, **fold_arguments(self.environment, self.fold), **limit)
 
 
 class LevelData(vf.TaskData):

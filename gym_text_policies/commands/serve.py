@@ -11,7 +11,7 @@ import gymnasium as gym
 from gym_text.errors import UsageError, check_int, import_extra
 from gym_text.text_env import FOLDS
 from gym_text_policies.bridges.serving import Limits, listen, server_of
-from gym_text_policies.environments import environment_maker, parse_environment, takes
+from gym_text_policies.environments import environment_maker, fold_arguments, parse_environment
 
 logger = logging.getLogger(__name__)
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -73,10 +73,8 @@ def app_of(environment: str, limits: Limits | None = None) -> Any:
     import_extra("openenv", "openenv")
     from gym_text_policies.bridges.openenv import create_app
 
-    expert = {"expert": "off"} if takes(environment, "expert") else {}
-
     def make(split: str | None) -> gym.Env[Any, Any]:
-        return environment_maker(environment, **expert, **({} if split is None else {"fold": split}))()
+        return environment_maker(environment, **fold_arguments(environment, split))()
 
     return create_app(make, splits=_splits(environment), limits=limits)
 

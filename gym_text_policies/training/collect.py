@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gym_text.errors import UsageError, check_choice, check_int
-from gym_text.text_env import check_expert
+from gym_text.text_env import Expert, check_expert
 from gym_text_policies.engines.base import Engine, EpisodeJob
 from gym_text_policies.engines.options import PlayOptions
-from gym_text_policies.environments import check_no_fold, environment_maker, takes
+from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
 from gym_text_policies.experiments.play_missing import ProgressBar, Series, check_some_played, play_missing, stored
 from gym_text_policies.policies.config import Mode, PolicyConfig, PromptOptions
 from gym_text_policies.policy import text_spec
@@ -161,8 +161,8 @@ def collect(config: CollectConfig) -> list[Row]:
 
 def _series(config: CollectConfig, environment: str, count: int, engine: Engine) -> Series:
     """Return the episodes of an environment."""
-    expert = "replan" if config.learnt == "expert" else "path" if config.policy == "gold" else "off"
-    arguments = {"fold": "train"} | ({"expert": expert} if takes(environment, "expert") else {})
+    expert: Expert = "replan" if config.learnt == "expert" else "path" if config.policy == "gold" else "off"
+    arguments = fold_arguments(environment, "train", expert=expert)
     if expert != "off":
         with environment_maker(environment, **arguments)() as env:
             check_expert(env, "labels='expert'" if config.learnt == "expert" else "policy 'gold'")

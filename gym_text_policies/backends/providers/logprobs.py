@@ -8,7 +8,7 @@ from gym_text.errors import UsageError
 from gym_text_policies.backends.base import Answer, Request, softmax
 from gym_text_policies.backends.providers.errors import CallError
 from gym_text_policies.backends.providers.scoring import FORMS, Connection, ScoringServer
-from gym_text_policies.backends.providers.tokenizers import Tokens as Tokenizer
+from gym_text_policies.backends.providers.tokenizers import ChatTokenizer
 from gym_text_policies.records import Tokens
 
 _UNKNOWN = (404, 405, 501)
@@ -29,7 +29,7 @@ class LogProbs:
     def __init__(self, form: ScoringServer, server: Connection) -> None:
         self._form = form
         self._server = server
-        self._tokens = Tokenizer(form.tokenizer(server), form.window(server), server.model)
+        self._tokens = ChatTokenizer(form.tokenizer(server), form.window(server), server.model)
 
     @classmethod
     def of(cls, client: Any, model: str, tokenizer: str | None, *, only: bool) -> LogProbs | None:

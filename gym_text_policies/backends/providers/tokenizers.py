@@ -22,7 +22,7 @@ Post = Callable[[str, dict[str, Any]], Any]
 """Posts JSON to a path of the server, and returns its answer."""
 
 
-class Tokens:
+class ChatTokenizer:
     """Prompts and choices as tokens.
 
     Args:
