@@ -3,7 +3,8 @@
 BabyAI: the start is tuned on 32 expert episodes of goto and pickup. From there on GRPO and PPO learn from rewards alone,
 and so does rejection sampling, which learns the policy's own won episodes as supervised data. DAgger asks the expert. Beside them
 is stable-baselines3's PPO with a small network, from scratch. CookingWorld: the start is tuned on 320 expert episodes, in which the
-names of the foods are exchanged, and GRPO goes on from there. All then play 200 levels of the test fold, as registered.
+names of the foods are exchanged, and GRPO goes on from there. All then play 200 levels of the test fold. The start of
+CookingWorld, which takes up to an hour, is kept in ``starts/cookingworld``; ``--new-start`` makes it anew.
 
 ``python benchmarks/reinforcement.py`` takes about two hours of one core, ``--game cookingworld`` most of a day. Each run has a
 folder; a second call goes on, so that ``python benchmarks/reinforcement.py grpo-0 &`` and the like make single runs side by side.
@@ -16,6 +17,7 @@ import argparse
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -43,6 +45,8 @@ from gym_text_policies.store import write_atomically
 from gym_text_policies.training.lora import environment_record
 
 RESULTS = Path(__file__).parent / "results"
+STARTS = Path(__file__).parent / "starts"
+"""Adapters to begin with that are kept, by the name of the game."""
 START = "start/adapter"
 FAST = "--precision bfloat16"
 SEEDS = (0, 1, 2)
@@ -190,6 +194,13 @@ def make(game: Game, name: str, folder: Path) -> None:
         write_atomically(done, json.dumps(taken) + "\n")
 
 
+def bring(kept: Path, folder: Path) -> None:
+    """Copy a start that is kept into the runs' folder, with how long it took to make it."""
+    if not (folder / START).exists():
+        shutil.copytree(kept, folder / START)
+        shutil.move(folder / START / "minutes.json", folder / "start.json")
+
+
 def network(folder: Path, task: str, steps: int, seeds: int) -> dict[str, Any]:
     """Return what PPO of stable-baselines3 with a small network reaches from scratch on a task."""
     done = folder / f"network-{task}-{steps}.json"
@@ -274,9 +285,12 @@ def cost(folder: Path, name: str) -> dict[str, float]:
     if metrics.exists():
         last = curve(metrics)[-1]
         return {"episodes": int(last["episodes"]), "minutes": last["minutes"]}
-    found = [*folder.glob(f"{name}-data/episodes.jsonl"), *(folder / name).rglob("data/episodes.jsonl")]
     minutes = sum(minutes for _, minutes in json.loads((folder / f"{name}.json").read_text("utf-8")))
-    return {"episodes": sum(len(path.read_text("utf-8").splitlines()) for path in found), "minutes": minutes}
+    found = [*folder.glob(f"{name}-data/episodes.jsonl"), *(folder / name).rglob("data/episodes.jsonl")]
+    episodes = sum(len(path.read_text("utf-8").splitlines()) for path in found)
+    if not found:  # a start that was kept
+        episodes = json.loads((folder / START / "training.json").read_text("utf-8"))["made_by"]["data"]["rows"]
+    return {"episodes": episodes, "minutes": minutes}
 
 
 def curve(metrics: Path) -> list[dict[str, float]]:
@@ -346,6 +360,7 @@ def main() -> None:
     parser.add_argument("--game", choices=[*GAMES], default="babyai", help="what is learnt")
     parser.add_argument("--folder", type=Path, help="the runs' folder; by default runs/reinforcement, or with _cookingworld")
     parser.add_argument("--seeds", type=int, default=200, help="levels of the test fold, of each task")
+    parser.add_argument("--new-start", action="store_true", help="make the start anew where one is kept")
     given = parser.parse_args()
     game, name = GAMES[given.game], "reinforcement" + ("" if given.game == "babyai" else f"_{given.game}")
     for run in given.names:
@@ -353,6 +368,8 @@ def main() -> None:
             raise unknown_choice("run", run, game.commands)
     folder = given.folder or Path("runs") / name
     folder.mkdir(parents=True, exist_ok=True)
+    if (STARTS / given.game).exists() and not given.new_start:
+        bring(STARTS / given.game, folder)
     for run in given.names or game.commands:
         make(game, run, folder)
     if not given.names:
