@@ -19,8 +19,7 @@ from gym_text.spaces import ActionNames, FreeText
 from gym_text.spec import Action, Field, Observation, TextSpec
 from gym_text.text_env import FOLDS, Expert, Fold, Outcome, TextEnv
 from gym_text.textworld_express.docstrings import docstring_of
-from gym_text.textworld_express.engine import Game, State
-from gym_text.textworld_express.jvm import check_installed
+from gym_text.textworld_express.engine import Game, State, check_installed
 from gym_text.textworld_express.parameters import Parameters, signature_of
 from gym_text.textworld_express.planner import Planner, PlannerConfig, Situation
 
