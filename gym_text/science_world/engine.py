@@ -14,14 +14,14 @@ from __future__ import annotations
 import contextlib
 import threading
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from gym_text.errors import EngineError, import_extra
 from gym_text.java.jvm import check_java, encodable, engine_jar, enter, full_heap, start, strings
-from gym_text.science_world.actions import GENERATORS, considered_actions
+from gym_text.science_world.actions import GENERATORS, canonical, considered_actions
 from gym_text.science_world.class_files import with_class, with_hash_code
 
 EXTRA = "scienceworld"
@@ -70,10 +70,16 @@ class _Engine:
         self.new_generator = self.jpype.JClass("java.util.Random")
         self._present: Game | None = None
         self.input_parser = self.module("scienceworld/input/InputParser")
+        self.path_finder = self.module("scienceworld/goldagent/PathFinder")
         self.generators = {kind: self.module(f"scienceworld/actions/Action{name}") for kind, name in GENERATORS.items()}
+        components = "scienceworld/objects/electricalcomponent"
+        self.End, self.Wire = self.of(f"{components}/Terminal"), self.of(f"{components}/Wire")
+        objects = ("location/Location", "portal/Portal", "agent/Agent", "substance/Air")
+        self.no_things = tuple(self.of(f"scienceworld/objects/{name}") for name in objects)
         self._thing = self.of(_OBJECT).class_
-        self._new_array = self.jpype.JClass("java.lang.reflect.Array").newInstance
-        self._no_names = getattr(self.module("scala/collection/immutable/Map"), "empty")()
+        arrays = self.jpype.JClass("java.lang.reflect.Array")
+        self._new_array, self._set_in_array = arrays.newInstance, arrays.set
+        self._no_names = self.module("scala/collection/immutable/Map").empty()
         self._pair, self._number = self.of("scala/Tuple2"), self.jpype.JClass("java.lang.Long")
         self._arrays = self.jpype.JClass("java.util.Arrays")
 
@@ -126,9 +132,26 @@ class _Engine:
             self._simplifier.parseSimplificationStr(game.simplifications)
             self._present = game
 
-    def new_things(self, size: int) -> Any:
-        """Return Java's array for things."""
-        return self._new_array(self._thing, size)
+    def in_reach(self, place: Any, agent: Any, *, hidden: bool) -> list[Any]:
+        """Return the things in a place, and those that the agent carries, which the engine does not count among them."""
+        things = {}
+        for whole in (place, agent):
+            found = self.input_parser.collectAccessibleObjects(whole, hidden)
+            array = self._new_array(self._thing, int(found.size()))
+            found.copyToArray(array)
+            things.update({int(thing.uuid()): thing for thing in array})
+        return list(things.values())
+
+    def array_of(self, things: Sequence[Any]) -> Any:
+        """Return Java's array of things."""
+        array = self._new_array(self._thing, len(things))
+        for place, thing in enumerate(things):
+            self._set_in_array(array, place, thing)
+        return array
+
+    def referents(self, thing: Any, place: Any) -> tuple[str, ...]:
+        """Return what the engine understands as a thing's name in a place."""
+        return self.texts(self.input_parser.getObjectReferents(thing, place))
 
     def names_of(self, names: Mapping[int, str]) -> Any:
         """Return Scala's map of the things' names, by their numbers."""
@@ -186,6 +209,7 @@ class Game:
         self.generator = self._engine.new_generator(0)
         with self._playing():
             self._java = self._engine.interface()
+            getattr(self._java, "taskStr_$eq")(task)  # as Scala names what assigns; the folds are the task's
         self._agent: Any = None
 
     def __str__(self) -> str:
@@ -225,7 +249,7 @@ class Game:
             return str(self._java.getTaskDescription())
 
     def variations(self, fold: str) -> tuple[int, ...]:
-        """Return the variations of a fold; a variation must have begun."""
+        """Return the variations of a fold."""
         with self._playing():
             return tuple(int(str(one)) for one in getattr(self._java, f"getVariations{fold.capitalize()}")())
 
@@ -235,10 +259,27 @@ class Game:
             self._engine.choose_anew()
             return tuple(sorted(set(strings(self._java.getValidActionObjectCombinations()))))
 
-    def considered_actions(self) -> tuple[str, ...]:
-        """Return what a player would consider, sorted."""
+    def considered_actions(self, also: str | None = None) -> tuple[str, ...]:
+        """Return what a player would consider, sorted, and `also` among them."""
         with self._playing():
-            return considered_actions(self._engine, self._agent, electrical=self.is_electrical)
+            return considered_actions(self._engine, self._agent, also=also, electrical=self.is_electrical)
+
+    def place(self) -> str:
+        """Return where the agent is."""
+        with self._playing():
+            return str(self._agent.agent().getContainer().get().name())
+
+    def way_to(self, place: str) -> tuple[str, ...]:
+        """Return the actions that lead from here to a place, unverified; none if there is no way, or it is here."""
+        here = self.place()
+        with self._playing():
+            found = self._engine.path_finder.createActionSequence(self._agent.universe(), self._agent.agent(), here, place)
+            return tuple(str(action) for action in found._2()) if here != place else ()
+
+    def canonical(self, action: str) -> str:
+        """Return an action as `considered_actions` says it."""
+        with self._playing():
+            return canonical(self._engine, self._agent, action)
 
     @property
     def is_electrical(self) -> bool:
