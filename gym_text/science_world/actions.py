@@ -155,6 +155,10 @@ def _by_importance(engine: Any, agent: Any, things: Things, *, electrical: bool)
         found: tuple[str, ...] = engine.texts(engine.generators[kind].generatePossibleValidActions(agent.agent(), among, names))
         return found
 
+    if engine.can_teleport():
+        places = agent.universe().getContainedObjects(False).iterator()
+        while places.hasNext():
+            yield f"teleport to {places.next().name()}"
     for kind in SINGLE:
         if electrical or kind not in _ELECTRICAL:
             yield from possible(kind, things.plain if kind in _OF_THINGS else things.mixable if kind == "mix" else things.all)

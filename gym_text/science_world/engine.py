@@ -23,6 +23,7 @@ from gym_text.errors import EngineError, import_extra
 from gym_text.java.jvm import check_java, encodable, engine_jar, enter, full_heap, start, strings
 from gym_text.science_world.actions import GENERATORS, canonical, considered_actions
 from gym_text.science_world.class_files import with_class, with_hash_code
+from gym_text.science_world.tasks import is_electrical
 
 EXTRA = "scienceworld"
 """The extra of pip that installs the engine and what it needs."""
@@ -35,7 +36,7 @@ _CHOOSING = (
 """Classes that draw names, or steps of the expert."""
 _COMMANDS = ("help", "objects", "task")
 """What the engine answers without playing a step."""
-_UNKNOWN = "Unknown action. Type 'help' for a list of actions, and 'objects' for a list of possible object referents."
+_UNKNOWN = "Unknown action.  Type 'help' for a list of actions, and 'objects' for a list of possible object referents. "
 """The engine's answer where it has no other."""
 _lock = threading.RLock()
 _engine: _Engine | None = None
@@ -47,6 +48,19 @@ def check_installed() -> Path:
     return engine_jar("scienceworld", "scienceworld.jar", EXTRA)
 
 
+def write_changed_classes(jar: Path, folder: Path) -> None:
+    """Write the changed classes into a folder, to be found before the engine's own."""
+    with zipfile.ZipFile(jar) as classes:
+        files = {name: classes.read(f"{name}.class") for name in (_OBJECT, _RANDOM, *_CHOOSING)}
+    changed = {name: with_class(files[name], _RANDOM, _CHOICE) for name in _CHOOSING}
+    changed[_CHOICE] = with_class(files[_RANDOM], _RANDOM, _CHOICE)
+    changed[_OBJECT] = with_hash_code(files[_OBJECT], "uuid")
+    for name, data in changed.items():
+        path = folder / f"{name}.class"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+
 class _Engine:
     """The engine's classes, and what is global in them."""
 
@@ -55,7 +69,7 @@ class _Engine:
         start()
         self.jpype = import_extra("jpype", EXTRA)
         with TemporaryDirectory() as folder:
-            self._write_changed(Path(folder))
+            write_changed_classes(self.jar, Path(folder))
             self._loader = self._new_loader(Path(folder), self.jar)
             for name in (_OBJECT, _CHOICE, *_CHOOSING):
                 self._load(name, initialise=False)
@@ -82,17 +96,6 @@ class _Engine:
         self._no_names = self.module("scala/collection/immutable/Map").empty()
         self._pair, self._number = self.of("scala/Tuple2"), self.jpype.JClass("java.lang.Long")
         self._arrays = self.jpype.JClass("java.util.Arrays")
-
-    def _write_changed(self, folder: Path) -> None:
-        with zipfile.ZipFile(self.jar) as jar:
-            files = {name: jar.read(f"{name}.class") for name in (_OBJECT, _RANDOM, *_CHOOSING)}
-        changed = {name: with_class(files[name], _RANDOM, _CHOICE) for name in _CHOOSING}
-        changed[_CHOICE] = with_class(files[_RANDOM], _RANDOM, _CHOICE)
-        changed[_OBJECT] = with_hash_code(files[_OBJECT], "uuid")
-        for name, data in changed.items():
-            path = folder / f"{name}.class"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
 
     def _new_loader(self, *places: Path) -> Any:
         """Return a loader of the classes in folders and jars, the first first."""
@@ -131,6 +134,10 @@ class _Engine:
             self._generator.set(self._random, game.generator)
             self._simplifier.parseSimplificationStr(game.simplifications)
             self._present = game
+
+    def can_teleport(self) -> bool:
+        """Return whether the game that plays is made easier so."""
+        return bool(self._simplifier.isSimplificationEnabled(self._simplifier.SIMPLIFICATION_TELEPORT_ACTION()))
 
     def in_reach(self, place: Any, agent: Any, *, hidden: bool) -> list[Any]:
         """Return the things in a place, and those that the agent carries, which the engine does not count among them."""
@@ -262,7 +269,7 @@ class Game:
     def considered_actions(self, also: str | None = None) -> tuple[str, ...]:
         """Return what a player would consider, sorted, and `also` among them."""
         with self._playing():
-            return considered_actions(self._engine, self._agent, also=also, electrical=self.is_electrical)
+            return considered_actions(self._engine, self._agent, also=also, electrical=is_electrical(self.task))
 
     def place(self) -> str:
         """Return where the agent is."""
@@ -280,11 +287,6 @@ class Game:
         """Return an action as `considered_actions` says it."""
         with self._playing():
             return canonical(self._engine, self._agent, action)
-
-    @property
-    def is_electrical(self) -> bool:
-        """Whether the task is about electricity."""
-        return "power-component" in self.task or "conductivity" in self.task
 
     @contextlib.contextmanager
     def _playing(self) -> Iterator[None]:

@@ -11,7 +11,7 @@ from gym_text.index_actions import Actions, IndexActionsEnv
 from gym_text.science_world.actions import MOST
 from gym_text.science_world.engine import Game, State, check_installed
 from gym_text.science_world.expert import gold_path, plan_from
-from gym_text.science_world.tasks import SIMPLIFICATIONS, task_name
+from gym_text.science_world.tasks import SIMPLIFICATIONS, is_electrical, simplifications_of, task_name
 from gym_text.spaces import ActionNames, FreeText
 from gym_text.spec import Action, Field, Observation, TextSpec
 from gym_text.text_env import FOLDS, Expert, Fold, Outcome
@@ -112,7 +112,7 @@ class ScienceWorldEnv(IndexActionsEnv):
     | argument | values | registered | meaning |
     |---|---|---|---|
     | `task` | a name or number: ``boil`` or ``1-1`` | find-living-thing | the task |
-    | `simplifications` | names with commas between, or easy | none | what is made easier: `gym_text.science_world.tasks` |
+    | `simplifications` | names with commas between, or easy | None | what is made easier: `gym_text.science_world.tasks` |
     | `valid_actions` | considered, all | considered | the list in the observation |
     | `actions` | text, index | text | the action space |
     | `fold` | train, dev, test | train | the set of variations |
@@ -134,7 +134,7 @@ class ScienceWorldEnv(IndexActionsEnv):
         self,
         *,
         task: str = "find-living-thing",
-        simplifications: str = "",
+        simplifications: str | None = None,
         valid_actions: ValidActions = "considered",
         actions: Actions = "text",
         fold: Fold = "train",
@@ -146,15 +146,18 @@ class ScienceWorldEnv(IndexActionsEnv):
         check_choice("valid_actions", valid_actions, ("considered", "all"))
         super().__init__(fold=fold, expert=expert, render_mode=render_mode)
         self._task = task_name(task)
-        for name in filter(None, simplifications.split(",")):
+        chosen = simplifications.split(",") if simplifications else []
+        for name in chosen:
             check_choice("simplifications", name, SIMPLIFICATIONS)
-        if "noElectricalAction" in simplifications and ("power-component" in self._task or "conductivity" in self._task):
+        if "easy" in chosen and len(chosen) > 1:
+            raise UsageError(f"simplifications: expected 'easy' alone, or others without it; got {simplifications!r}.")
+        if "noElectricalAction" in chosen and is_electrical(self._task):
             raise UsageError(
                 f"simplifications: expected others for {self._task!r}, which needs electricity; got 'noElectricalAction'."
             )
         if valid_actions == "all" and actions == "index":
             raise UsageError("actions: expected 'text' with valid_actions='all', whose list has no bound; got 'index'.")
-        self._simplifications, self._lists_all = simplifications, valid_actions == "all"
+        self._simplifications, self._lists_all = simplifications_of(self._task, ",".join(chosen)), valid_actions == "all"
         self._set_actions(SCIENCE_WORLD_SPEC, actions, MOST)
         self.observation_space = spaces.Dict(
             {key: FreeText(_MAX_TEXT) for key in ("text", "goal", "look", "inventory")} | {"valid_actions": ActionNames(_MAX_NAME)}
