@@ -215,10 +215,7 @@ class ScienceWorldEnv(IndexActionsEnv):
 
     def _observation(self, state: State) -> Observation:
         game = self._present_game()
-        if state.is_over:
-            self._valid = ()
-        else:
-            self._valid = game.all_actions() if self._lists_all else game.considered_actions(self._rest[0] if self._rest else None)
+        self._valid = game.all_actions() if self._lists_all else game.considered_actions(self._rest[0] if self._rest else None)
         return {
             "text": state.observation,
             "goal": self._goal,
