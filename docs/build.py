@@ -21,6 +21,7 @@ PICTURES = HERE / "pictures"
 PAGES = {
     "index.md": "Start",
     "environments.md": "Environments",
+    "science-world.md": "ScienceWorld",
     "experiments.md": "Experiments",
     "reports.md": "Reports",
     "strategies.md": "Strategies and answers",

@@ -54,6 +54,11 @@ for _game, _module in _TEXTWORLD_EXPRESS.items():
         max_episode_steps=50,
     )
 register(
+    id="ScienceWorldText-v0",
+    entry_point="gym_text.science_world.env:ScienceWorldEnv",
+    max_episode_steps=1000,
+)
+register(
     id="BabyAIText-v0",
     entry_point="gym_text.babyai.env:BabyAITextEnv",  # its limit is the level's own
 )

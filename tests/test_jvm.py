@@ -13,7 +13,7 @@ import gymnasium as gym
 import pytest
 
 from gym_text import MissingDependencyError
-from gym_text.textworld_express import jvm
+from gym_text.java import jvm
 from gym_text.textworld_express.engine import Game
 
 ID = "CookingWorldText-v0"
@@ -99,7 +99,7 @@ def test_a_child_forked_after_the_first_reset_is_refused_and_does_not_hang():
         print("exit", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
         print("parent", env.step("look around")[4]["action_was_valid"])
     """)
-    refusal = "TextWorldExpress: expected a process of its own; this one was forked after the JVM had started, .*'spawn' method."
+    refusal = "Java's games: expected a process of their own; this one was forked after the JVM had started, .*'spawn' method."
     child = "".join(f"{name} {refusal}\n" for name in ("step", "reset", "new"))
     assert re.fullmatch(f"{child}exit 0\n{child}exit 3\nparent True\n", done.stdout)
     assert (done.stderr, done.returncode) == ("", 0)
@@ -182,7 +182,7 @@ print(env.reset(seed=0)[0]["text"] == env.reset(seed=0)[0]["text"])
 def test_a_library_that_takes_java_s_signals_does_not_crash_the_games():
     script = """
 import faulthandler, gymnasium as gym, gym_text
-from gym_text.textworld_express.signals import SignalHandlers
+from gym_text.java.signals import SignalHandlers
 env = gym.make("CoinCollectorText-v0")
 env.reset(seed=0)
 before = SignalHandlers().addresses

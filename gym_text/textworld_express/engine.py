@@ -1,7 +1,7 @@
 """TextWorldExpress's games: the calls of the engine, and its answers as Python values.
 
 The engine is the Scala program in the ``textworld-express`` wheel (https://github.com/cognitiveailab/TextWorldExpress); it runs
-inside this process, in the JVM that `gym_text.textworld_express.jvm` starts.
+inside this process, in the JVM that `gym_text.java.jvm` starts.
 """
 
 from __future__ import annotations
@@ -9,14 +9,31 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from gym_text.errors import EngineError, import_extra
-from gym_text.textworld_express.jvm import EXTRA, HEAP, enter, in_package_folder, python_interface
+from gym_text.java.jvm import check_java, encodable, engine_jar, enter, full_heap, in_folder, start, strings
 
-_SEPARATOR = "\x1e"
-"""Joins strings on their way from Java: ASCII's record separator, which no text of the games contains."""
+EXTRA = "textworld"
+"""The extra of pip that installs the engine and what it needs."""
 _sorting_lock = threading.Lock()
+
+
+def check_installed() -> Path:
+    """Return the path of the engine; raise `MissingDependencyError` if a package of the extra is not installed. Starts nothing."""
+    check_java(EXTRA)
+    import_extra("orjson", EXTRA)
+    return engine_jar("textworld_express", "textworld-express.jar", EXTRA)
+
+
+def _python_interface() -> Any:
+    """Return the engine's entry class, after starting Java if this is the first game."""
+    jar = check_installed()
+    start()
+    jpype = import_extra("jpype", EXTRA)
+    jpype.addClassPath(str(jar))
+    return jpype.JClass("textworldexpress.runtime.PythonInterface")
 
 
 def _renew_sorting_problem(seed: int, fold: str) -> None:
@@ -65,11 +82,11 @@ class Game:
         self._name = name
         self._parameters = ",".join(f"{key}={value}" for key, value in parameters.items())
         self._seed: int | None = None
-        self._java = python_interface()()
+        self._java = _python_interface()()
         self._step = self._java.stepJSON
         self._java_error: Any = import_extra("jpype", EXTRA).JException
         with self._errors():
-            complaint = in_package_folder(lambda: str(self._java.load(name, self._parameters)))
+            complaint = in_folder(check_installed().parent, lambda: str(self._java.load(name, self._parameters)))
         if complaint:
             raise EngineError(f"TextWorldExpress: {self} cannot be loaded: {complaint}")
 
@@ -85,7 +102,7 @@ class Game:
         """Begin the level `seed` of `fold`; return the engine's own solution, unverified, and the first state."""
         state = self._state(self._generate(seed, fold, gold=True))
         with self._errors():
-            return _strings(self._java.getGoldActionSequence()), state
+            return strings(self._java.getGoldActionSequence()), state
 
     def _generate(self, seed: int, fold: str, *, gold: bool) -> str:
         """Begin a level, and return the engine's answer."""
@@ -102,7 +119,7 @@ class Game:
         """Play an action; the game answers an invalid one too, and it costs a step."""
         enter()
         try:  # not `_errors`: this is the hot path, and a context manager costs 1.5 microseconds
-            return self._state(str(self._step(_encodable(action))))
+            return self._state(str(self._step(encodable(action))))
         except self._java_error as error:
             raise _failure(self, error) from error
 
@@ -110,7 +127,7 @@ class Game:
         """Play actions one after the other; return the state after the last, None if there are none."""
         with self._errors():
             for action in actions[:-1]:
-                self._step(_encodable(action))
+                self._step(encodable(action))
         return self.step(actions[-1]) if actions else None
 
     def winning(self, path: Sequence[str], state: State) -> tuple[str, ...] | None:
@@ -184,22 +201,4 @@ class Game:
 
 def _failure(game: Game, error: Exception) -> EngineError:
     """Return the error to raise for an exception of Java."""
-    if "java.lang.OutOfMemoryError" in f"{type(error)} {error}":
-        return EngineError(
-            f"TextWorldExpress: {game}: expected room in Java's heap; it is full. Close environments that are no longer used, "
-            f"play in several processes, or set _JAVA_OPTIONS=-Xmx4g in the environment (here: {HEAP})."
-        )
-    return EngineError(f"TextWorldExpress: {game}: {error}")
-
-
-def _strings(collection: Any) -> tuple[str, ...]:
-    """Return the elements of a Java collection of strings, in one call of Java: one for each would take three times as long."""
-    import jpype
-
-    joined = str(jpype.JClass("java.lang.String").join(_SEPARATOR, collection))
-    return tuple(joined.split(_SEPARATOR)) if joined else ()
-
-
-def _encodable(action: str) -> str:
-    """Return an action as Java can take it: without lone surrogates."""
-    return action if action.isascii() else action.encode("utf-8", "replace").decode()
+    return full_heap(f"TextWorldExpress: {game}", error) or EngineError(f"TextWorldExpress: {game}: {error}")

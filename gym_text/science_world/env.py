@@ -1,0 +1,250 @@
+"""ScienceWorld: experiments of elementary school in a house with a greenhouse, a foundry and a workshop."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from gymnasium import spaces
+
+from gym_text.errors import UsageError, check_choice
+from gym_text.index_actions import Actions, IndexActionsEnv
+from gym_text.science_world.actions import MOST
+from gym_text.science_world.engine import Game, State, check_installed
+from gym_text.science_world.expert import gold_path, plan_from
+from gym_text.science_world.tasks import SIMPLIFICATIONS, is_electrical, simplifications_of, task_name
+from gym_text.spaces import ActionNames, FreeText
+from gym_text.spec import Action, Field, Observation, TextSpec
+from gym_text.text_env import FOLDS, Expert, Fold, Outcome
+
+ValidActions = Literal["considered", "all"]
+
+_MAX_TEXT = 32768
+"""Most characters of a text."""
+_MAX_NAME = 512
+"""Most characters of an action: names of things tell what is in them."""
+_REFUSED = ("No known action matches that input.", "Unknown action.", "ERROR: ")
+"""How the engine's answers to what it does not understand begin."""
+
+SCIENCE_WORLD_SPEC = TextSpec(
+    goal=(
+        "Do the experiment or the search that the task describes. Focus on a thing only if the task says so: "
+        "to focus on a wrong one, or too early, loses."
+    ),
+    fields={
+        "text": Field("what the game answers to the last action"),
+        "goal": Field("the task of this episode"),
+        "look": Field("what the present place looks like"),
+        "inventory": Field("what you carry"),
+        "valid_actions": Field("actions that the game accepts now", is_list=True),
+    },
+    actions=(
+        Action("look around", "describe the present place"),
+        Action("inventory", "list what you carry"),
+        Action("task", "read the task again"),
+        Action("go to {place}", "walk to a place whose door is open"),
+        Action("open {thing}", "open a door or a container; close closes it"),
+        Action("pick up {thing}", "carry a thing; put down puts it down"),
+        Action("focus on {thing}", "tell the game that this is the thing which the task asks for"),
+        Action("look at {thing}", "describe a thing; look in describes what is in it"),
+        Action("activate {thing}", "turn a device on; deactivate turns it off"),
+        Action("use {thing} on {thing}", "use a tool, such as a thermometer, on a thing"),
+        Action("move {thing} to {thing}", "put a thing into or onto another"),
+        Action("pour {thing} into {thing}", "pour a liquid, or what is in a container; dunk dips a container into a liquid"),
+        Action("mix {thing}", "mix what is in a container"),
+        Action("connect {end} to {end}", "connect a wire's end to another thing's; disconnect undoes it"),
+        Action("eat {thing}", "eat; also read and flush"),
+        Action("wait", "let ten moments pass; wait1 is one"),
+        Action("{number}", "answer the game's question which of several was meant"),
+    ),
+    encoding="text",
+    reward="Each subgoal raises the score, up to 1; a task that is lost sets it to 0.",
+)
+
+
+class ScienceWorldEnv(IndexActionsEnv):
+    """Do an experiment of elementary school: ScienceWorld.
+
+    ## Description
+
+    Ten places with some 200 things, a physics of heat, electricity, plants, animals and chemistry, and 30 tasks in 7,207
+    variations, by Wang, Jansen, Côté and Ammanabrolu (https://arxiv.org/abs/2203.07540). The engine runs inside this process.
+    Unlike the official client's, an episode depends on its task, variation and actions alone: see `gym_text.science_world.engine`.
+
+    ## Action Space
+
+    `Text`: any string is a legal action. The game understands those in ``obs["valid_actions"]`` and many more; one that it does
+    not understand costs a step but no time in the game, and sets ``info["action_was_valid"]`` to False.
+
+    With ``actions="index"``: `Discrete(300)`, the place in ``obs["valid_actions"]``; a place beyond the list is an invalid action.
+    ``info["action_mask"]`` (`np.int8`) and `action_masks` (`bool`) say which places are taken.
+
+    ## Observation Space
+
+    `Dict`:
+
+    | key | space | meaning |
+    |---|---|---|
+    | `text` | `Text` | the game's answer to the last action, unchanged |
+    | `goal` | `Text` | the task |
+    | `look` | `Text` | what the present place looks like |
+    | `inventory` | `Text` | what the agent carries |
+    | `valid_actions` | `Sequence(Text)` | a sorted tuple, at most 300 |
+
+    The list has what is done to a thing in reach, with a carried one, and between two; while the game asks which of several was
+    meant, the numbers that answer. With ``valid_actions="all"`` it is the engine's whole list, some 1,600.
+
+    ## Rewards
+
+    The change of the score, which is the game's, from 0 to 1. A lost task sets it to 0.
+
+    ## Starting State
+
+    Seed s plays variation ``variations[s % len]`` of the official fold of the task. The folds have no variation in common; tasks
+    have 10 to 1,386 variations, half of them in train.
+
+    ## Episode End
+
+    Terminated when the task is done (``info["success"]``) or lost (``info["failure"]``, a negative score in the official client);
+    truncated after 1000 steps.
+
+    ## Arguments
+
+    | argument | values | registered | meaning |
+    |---|---|---|---|
+    | `task` | a name or number: ``boil`` or ``1-1`` | find-living-thing | the task |
+    | `simplifications` | names with commas between, or easy | None | what is made easier: `gym_text.science_world.tasks` |
+    | `valid_actions` | considered, all | considered | the list in the observation |
+    | `actions` | text, index | text | the action space |
+    | `fold` | train, dev, test | train | the set of variations |
+    | `expert` | off, path, replan | path | the hints in `info` |
+    | `render_mode` | ansi, rgb_array, human | None | text, a picture of texts and valid actions, or that picture in a window |
+
+    ## Info
+
+    `gold_path` is the engine's own solution in the names of ``obs["valid_actions"]``, played to check that it wins; left out where
+    it does not. Its next step is always among them. With ``expert="replan"`` the plan off the path is the way back and the rest of
+    the path, where that wins on a twin of the game; `gold_steps` is its length.
+
+    ## Version History
+
+    * v0: first version, on scienceworld 1.2.3.
+    """
+
+    def __init__(
+        self,
+        *,
+        task: str = "find-living-thing",
+        simplifications: str | None = None,
+        valid_actions: ValidActions = "considered",
+        actions: Actions = "text",
+        fold: Fold = "train",
+        expert: Expert = "path",
+        render_mode: str | None = None,
+    ) -> None:
+        check_installed()
+        check_choice("fold", fold, FOLDS)
+        check_choice("valid_actions", valid_actions, ("considered", "all"))
+        super().__init__(fold=fold, expert=expert, render_mode=render_mode)
+        self._task = task_name(task)
+        chosen = simplifications.split(",") if simplifications else []
+        for name in chosen:
+            check_choice("simplifications", name, SIMPLIFICATIONS)
+        if "easy" in chosen and len(chosen) > 1:
+            raise UsageError(f"simplifications: expected 'easy' alone, or others without it; got {simplifications!r}.")
+        if "noElectricalAction" in chosen and is_electrical(self._task):
+            raise UsageError(
+                f"simplifications: expected others for {self._task!r}, which needs electricity; got 'noElectricalAction'."
+            )
+        if valid_actions == "all" and actions == "index":
+            raise UsageError("actions: expected 'text' with valid_actions='all', whose list has no bound; got 'index'.")
+        self._simplifications, self._lists_all = simplifications_of(self._task, ",".join(chosen)), valid_actions == "all"
+        self._set_actions(SCIENCE_WORLD_SPEC, actions, MOST)
+        self.observation_space = spaces.Dict(
+            {key: FreeText(_MAX_TEXT) for key in ("text", "goal", "look", "inventory")} | {"valid_actions": ActionNames(_MAX_NAME)}
+        )
+        self._fold_name: Fold = fold
+        self._game: Game | None = None
+        self._twin: Game | None = None
+        self._variations: tuple[int, ...] = ()
+        self._variation = 0
+        self._goal = ""
+        self._score = 0.0
+        self._rest: tuple[str, ...] = ()  # of the expert's path or plan
+        self._left: tuple[tuple[str, ...], str] | None = None  # the rest, and the place, when the path was left
+        self._played: tuple[str, ...] = ()
+
+    def _level_seed(self, seed: int) -> int:
+        if not self._variations:
+            self._variations = self._present_game().variations(self._fold_name)
+        return self._variations[seed % len(self._variations)]
+
+    def _start(self, seed: int) -> Observation:
+        game = self._present_game()
+        self._variation, self._score, self._played, self._left = seed, 0.0, (), None
+        self._rest = (gold_path(self._task, self._simplifications, seed) or ()) if self.expert != "off" else ()
+        state = game.start(seed)
+        self._goal = game.goal()
+        return self._observation(state)
+
+    def _play(self, action: Any) -> Outcome:
+        game, spoken = self._present_game(), self._spoken(action)
+        place = game.place() if self.expert == "replan" else ""
+        state = game.step(spoken)
+        self._follow(spoken, place)
+        lost, won = state.score < 0, state.is_over and state.score >= 1
+        score = max(state.score, 0.0)
+        reward, self._score = score - self._score, score
+        return Outcome(
+            self._observation(state),
+            reward,
+            terminated=state.is_over,
+            success=won,
+            failure=lost,
+            action_was_valid=not state.observation.startswith(_REFUSED),
+        )
+
+    def _follow(self, spoken: str, place: str) -> None:
+        """Note what has been played, and where the path, or the plan, was left."""
+        self._played += (spoken,)
+        if self._rest and spoken == self._rest[0]:
+            self._rest = self._rest[1:]
+        else:
+            if self._left is None or self._rest:
+                self._left = (self._rest, place)
+            self._rest = ()
+
+    def _observation(self, state: State) -> Observation:
+        game = self._present_game()
+        self._valid = game.all_actions() if self._lists_all else game.considered_actions(self._rest[0] if self._rest else None)
+        return {
+            "text": state.observation,
+            "goal": self._goal,
+            "look": state.look,
+            "inventory": state.inventory,
+            "valid_actions": self._valid,
+        }
+
+    def _present_game(self) -> Game:
+        if self._game is None:
+            self._game = Game(self._task, self._simplifications)
+        return self._game
+
+    def close(self) -> None:
+        """Release the games; the JVM serves other environments and ends with the process."""
+        self._game = self._twin = None
+        self._valid = ()
+        super().close()
+
+    # ---------------------------------------------------------------- the expert
+
+    def _plan(self, seed: int) -> tuple[str, ...] | None:
+        return gold_path(self._task, self._simplifications, seed)
+
+    def _hint(self) -> str | None:
+        if not self._rest and self._left is not None and self._left[0]:
+            self._twin = self._twin or Game(self._task, self._simplifications)
+            self._rest = plan_from(self._twin, self._variation, self._played, *self._left) or ()
+        return self._rest[0] if self._rest else None
+
+    def _steps_left(self) -> int | None:
+        return len(self._rest) if self.expert == "replan" else super()._steps_left()
