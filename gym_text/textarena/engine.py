@@ -24,6 +24,8 @@ from gym_text.textarena.moves import MOVES
 _logger = logging.getLogger(__name__)
 _LONGEST_ACTION = 4000
 """Most characters of an action that a game gets: Python reads no number of more than 4,300 digits."""
+NO_MOVE = "[pass]"
+"""Listed where no move is legal. Othello passes, Sokoban calls it an invalid move."""
 _SIGNS = str.maketrans(
     {
         **{"♠": "S", "♣": "C", "♥": "H", "♦": "D"},  # suits
@@ -124,10 +126,10 @@ class Arena:
         return bool(self._core.state.done)
 
     def moves(self) -> tuple[str, ...]:
-        """Return the moves that the game accepts now, sorted."""
+        """Return the moves that the game accepts now, sorted; where there is none, the one that says so."""
         assert self._moves is not None
         with self._running("legal moves"):
-            return tuple(sorted(self._moves(self._core)))
+            return tuple(sorted(self._moves(self._core))) or (NO_MOVE,)
 
     def play(self, action: str) -> bool:
         """Play an action of the player whose turn it is; return whether the game accepted it."""

@@ -126,15 +126,6 @@ def _marks(game: Any) -> Iterator[str]:
     return (f"[{mark} {cell[1:]}" for cell in _empty_cells(game) for mark in "XO")
 
 
-def _small_boards(game: Any) -> Iterator[str]:
-    """UltimateTicTacToe: a small board that is open, and an empty cell in it."""
-    state = game.state.game_state
-    for number, board in enumerate(state["board"]):
-        if state["next_micro_board"] in (None, number) and state["macro_board"][number // 3][number % 3] == " ":
-            cells = (cell for row in board for cell in row)
-            yield from (_numbers(number, place) for place, cell in enumerate(cells) if cell == " ")
-
-
 def _columns(game: Any) -> Iterator[str]:
     return (_numbers("col", c) for c, cell in enumerate(game.state.game_state["board"][0]) if cell == ".")
 
@@ -144,10 +135,9 @@ def _takes(game: Any) -> Iterator[str]:
     return (_numbers(i, n) for i, pile in enumerate(game.state.game_state["piles"]) for n in range(1, pile + 1))
 
 
-def _stones(game: Any) -> Iterable[str]:
-    """Othello: the cells that turn a stone; without one the game passes, whatever is said."""
-    cells = game._valid_moves("WB"[game.state.current_player_id == 0])
-    return [f"[{row}, {column}]" for row, column in cells] or ["[pass]"]
+def _stones(game: Any) -> Iterator[str]:
+    """Othello: the cells that turn a stone. Without one the game passes, whatever is said."""
+    return (f"[{row}, {column}]" for row, column in game._valid_moves("WB"[game.state.current_player_id == 0]))
 
 
 def _advances(game: Any) -> Iterator[str]:
@@ -158,10 +148,6 @@ def _advances(game: Any) -> Iterator[str]:
         for aside in (column - 1, column, column + 1):
             if 0 <= aside < size and game._is_valid_move(player, row, column, row + step, aside):
                 yield f"[{'abcdefghijklmnop'[column]}{row + 1}{'abcdefghijklmnop'[aside]}{row + 1 + step}]"
-
-
-def _chess(game: Any) -> Iterator[str]:
-    return (f"[{move.uci()}]" for move in game.state.game_state["board"].legal_moves)
 
 
 def _hands(game: Any) -> Iterator[str]:
@@ -186,7 +172,6 @@ MOVES: dict[str, Moves] = {
     "2048": _slides,
     "Blackjack": _always("[Hit]", "[Stand]"),
     "Breakthrough": _advances,
-    "Chess": _chess,
     "Chopsticks": _hands,
     "ConnectFour": _columns,
     "Countdown": _sums,
@@ -202,7 +187,6 @@ MOVES: dict[str, Moves] = {
     "Othello": _stones,
     "PegJump": _jumps,
     "PigDice": _always("[hold]", "[roll]"),
-    "ReverseTicTacToe": _empty_cells,
     "RushHour": _drives,
     "Secretary": _always("[accept]", "[continue]"),
     "SimpleTak": _empty_cells,
@@ -211,7 +195,6 @@ MOVES: dict[str, Moves] = {
     "ThreeCardMonte": _cups,
     "TicTacToe": _empty_cells,
     "TowerOfHanoi": _disks,
-    "UltimateTicTacToe": _small_boards,
     "WildTicTacToe": _marks,
 }
 """By the name of the game. The games that are not here list no moves."""
