@@ -1,8 +1,8 @@
 """TextArena's engine in this process: its games draw from generators of their own, print nothing and speak printable ASCII.
 
-The games are those of Guertler et al., TextArena (https://arxiv.org/abs/2504.11442), package textarena 0.7.4. They draw from Python's
-global generator, which they seed, and some print. Here the modules of a game get other objects under the names ``random`` and
-``print``: nobody else's random numbers change, nor do theirs when others draw. A game that is played outside this module, by
+The games are those of TextArena (Guertler et al. 2025, https://arxiv.org/abs/2504.11442), package textarena 0.7.4. They seed
+Python's global generator and draw from it, and some print. Here the modules of a game get other objects under the names ``random``
+and ``print``: nobody else's random numbers change, nor do theirs when others draw. A game that is played outside this module, by
 ``textarena.make``, draws from the global generator as before.
 """
 
@@ -104,8 +104,7 @@ class Arena:
     def start(self, seed: int) -> None:
         """Begin the game of a seed."""
         with self._running("start"):
-            import textarena
-
+            textarena = import_extra("textarena", "textarena")
             module, _, _ = textarena.envs.registration.ENV_REGISTRY[self.game].entry_point.partition(":")
             importlib.import_module(module)
             _adopt_modules()

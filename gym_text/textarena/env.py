@@ -100,36 +100,36 @@ class TextArenaEnv(ArenaEnv):
 
     ## Description
 
-    Puzzles and games of chance from TextArena (Guertler et al. 2025, https://arxiv.org/abs/2504.11442), by its own ids. Variants such as
-    ``2048-v0-easy`` or ``Mastermind-v0-hard`` are games as well; ``gym_text.textarena.games.games(1)`` lists them.
+    Puzzles and games of chance from TextArena (Guertler et al. 2025, https://arxiv.org/abs/2504.11442), by its own ids. Variants
+    such as ``2048-v0-easy`` or ``Mastermind-v0-hard`` are games as well; ``gym_text.textarena.games.games(1)`` lists them.
 
     | game | lists its moves | an episode is won by |
     |---|---|---|
     | `2048-v0` | yes | reaching the tile |
     | `Blackjack-v0` | yes | winning every hand |
-    | `Countdown-v0` \\* | yes | reaching the number |
-    | `Cryptarithm-v0` \\* | yes | the right digits |
+    | `Countdown-v0` (1) | yes | reaching the number |
+    | `Cryptarithm-v0` (1) | yes | the right digits |
     | `FrozenLake-v0` | yes | reaching the goal |
     | `GuessTheNumber-v0` | yes | the right number |
     | `LightsOut-v0` | yes | turning all lights off |
     | `Mastermind-v0` | no | the right code |
     | `Minesweeper-v0` | yes | revealing all cells without a mine |
-    | `PegJump-v0` \\* | yes | one peg left |
+    | `PegJump-v0` (1) | yes | one peg left |
     | `RushHour-v0` | yes | driving the red car out |
     | `Secretary-v0` | yes | taking the greatest value |
     | `Slitherlink-v0` | yes | the loop that fits the numbers |
     | `Sokoban-v0` | yes | all boxes on their places |
     | `Sudoku-v0` | no | filling the grid |
     | `ThreeCardMonte-v0` | yes | the cup with the ball |
-    | `TowerOfHanoi-v0` \\* | yes | moving the tower |
+    | `TowerOfHanoi-v0` (1) | yes | moving the tower |
 
-    \\* The level is the same for every seed.
+    (1) The level is the same for every seed.
 
     ## Action Space
 
-    `Text`: any string. TextArena looks for a move in square brackets, such as ``[5]``, and puts brackets around an action without them.
-    ``info["action_was_valid"]`` says whether the game accepted it. After one invalid move TextArena says what was wrong and asks again, after
-    a second one in a row the game is over.
+    `Text`: any string. TextArena looks for a move in square brackets, such as ``[5]``, and puts brackets around an action without
+    them. ``info["action_was_valid"]`` says whether the game accepted it. After one invalid move TextArena says what was wrong and
+    asks again, after a second one in a row the game is over.
 
     ## Observation Space
 
@@ -145,8 +145,8 @@ class TextArenaEnv(ArenaEnv):
 
     ## Rewards
 
-    0 until the end, then TextArena's reward, 0 to 1: 1 for a solved game, else the share that the game counts as done. A reward below 0
-    counts as 0. It is the score, too.
+    0 until the end, then TextArena's reward, 0 to 1: 1 for a solved game, else the share that the game counts as done. A reward
+    below 0 counts as 0. It is the score, too.
 
     ## Starting State
 
@@ -154,9 +154,9 @@ class TextArenaEnv(ArenaEnv):
 
     ## Episode End
 
-    Terminated when the game is solved (``info["success"]``) or over without that (``info["failure"]``), which TextArena's own limits of
-    turns and two invalid moves in a row bring about, too. Truncated after 200 steps: only RushHour has no limit of its own, and 2048 and
-    the longest variants go further.
+    Terminated when the game is solved (``info["success"]``) or over without that (``info["failure"]``), which TextArena's own
+    limits of turns and two invalid moves in a row bring about, too. Truncated after 200 steps: RushHour has no limit of its own,
+    and 2048 and the longest variants go further.
 
     ## Arguments
 

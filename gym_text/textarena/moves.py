@@ -1,7 +1,7 @@
 """The legal moves of TextArena's games, as their actions are written.
 
-TextArena tells players the form of a move, and in some games the moves; it has no list that a program could ask for. These functions
-read a game's state (textarena 0.7.4) and name every move that the game would accept now. They change nothing.
+TextArena tells players the form of a move, and in some games the moves; it has no list that a program could ask for. These
+functions read a game's state (textarena 0.7.4) and name every move that the game would accept now. They change nothing.
 """
 
 from __future__ import annotations

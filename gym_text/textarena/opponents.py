@@ -38,14 +38,20 @@ def opponents(opponent: Opponent, env: ArenaEnv) -> Callable[[int], Player]:
     """
     if opponent == "random":
         if "valid_actions" not in env.text_spec.fields:
-            raise UsageError(f"opponent: expected a policy, as {env.game} does not list its moves for one to be drawn; got 'random'.")
+            raise UsageError(
+                f"opponent: expected a policy, as {env.game} does not list its moves for one to be drawn; got 'random'."
+            )
         return _drawn
     if callable(opponent):
         return lambda seed: opponent
     if not isinstance(opponent, str) or not opponent:
-        raise UsageError(f"opponent: expected 'random', a policy's name or a function from observation to action; got {opponent!r}.")
+        raise UsageError(
+            f"opponent: expected 'random', a policy's name or a function from observation to action; got {opponent!r}."
+        )
     if not _named:
-        raise UsageError(f"opponent: expected 'random' or a function; got {opponent!r}. import gym_text_policies makes policies known.")
+        raise UsageError(
+            f"opponent: expected 'random' or a function; got {opponent!r}. import gym_text_policies makes policies known."
+        )
     return _named[0](opponent, env)
 
 

@@ -17,9 +17,9 @@ class TextArenaTwoPlayersEnv(ArenaEnv):
 
     ## Description
 
-    Board games, games of cards and dice, and negotiations from TextArena (Guertler et al. 2025, https://arxiv.org/abs/2504.11442), by its own
-    ids. Variants such as ``ConnectFour-v0-blind`` are games as well; ``gym_text.textarena.games.games(2)`` lists them. The agent is
-    one of the players; the environment lets `opponent` play the other.
+    Board games, games of cards and dice, and negotiations from TextArena (Guertler et al. 2025, https://arxiv.org/abs/2504.11442),
+    by its own ids. Variants such as ``ConnectFour-v0-blind`` are games as well; ``gym_text.textarena.games.games(2)`` lists them.
+    The agent is one of the players; the environment lets `opponent` play the other.
 
     | game | lists its moves |
     |---|---|
@@ -43,9 +43,9 @@ class TextArenaTwoPlayersEnv(ArenaEnv):
 
     ## Action Space
 
-    `Text`: any string. TextArena looks for a move in square brackets, such as ``[4]``; except where players talk it puts brackets around
-    an action without them. ``info["action_was_valid"]`` says whether the game accepted it. After one invalid move TextArena says what
-    was wrong and asks again, after a second one in a row the player has lost. The same holds for the opponent.
+    `Text`: any string. TextArena looks for a move in square brackets, such as ``[4]``; except where players talk, it puts brackets
+    around an action without them. ``info["action_was_valid"]`` says whether the game accepted it. After one invalid move
+    TextArena says what was wrong and asks again, after a second one in a row the player has lost. The same holds for the opponent.
 
     ## Observation Space
 
@@ -65,13 +65,14 @@ class TextArenaTwoPlayersEnv(ArenaEnv):
 
     ## Starting State
 
-    As TextArena makes it from the seed. With even seeds the agent is player 0, with odd ones player 1, unless `player` says so. Where the
-    opponent moves first, it has done so.
+    As TextArena makes it from the seed. With even seeds the agent is player 0, with odd ones player 1, unless `player` says so.
+    Where the opponent moves first, it has done so.
 
     ## Episode End
 
-    Terminated when the game is over: ``info["success"]`` for a win, ``info["failure"]`` for a loss, neither for a draw. Truncated after
-    200 steps of the agent. Should the opponent lose before the agent has acted, by two invalid moves, any action ends the episode, won.
+    Terminated when the game is over: ``info["success"]`` for a win, ``info["failure"]`` for a loss, neither for a draw. Truncated
+    after 200 steps of the agent. Should the opponent lose before the agent has acted, by two invalid moves, any action ends the
+    episode, won.
 
     ## Arguments
 
@@ -84,9 +85,9 @@ class TextArenaTwoPlayersEnv(ArenaEnv):
     | `expert` | off, path, replan | path | without effect: there is no expert |
     | `render_mode` | ansi, rgb_array, human | None | text, a picture of text and moves, or that picture in a window |
 
-    ``random`` draws any legal move, from the seed. A function takes an observation and returns an action's words. The name of a policy
-    (``smollm2``, ``openai:MODEL``, ``scripted:[0]|[4]``, and after a comma its mode: ``smollm2,choose``) is known once `gym_text_policies`
-    is imported.
+    ``random`` draws any legal move, from the seed. A function takes an observation and returns an action's words. The name of a
+    policy (``smollm2``, ``openai:MODEL``, ``scripted:[0]|[4]``, and after a comma its mode: ``smollm2,choose``) is known once
+    `gym_text_policies` is imported.
 
     ## Info
 
