@@ -145,6 +145,8 @@ class Arena:
         prompts = [message for _, message, kind in messages if kind is kinds.PROMPT]
         told = []
         for sender, message, kind in messages:
+            if not isinstance(kind, kinds):
+                continue  # Countdown, Cryptarithm and Slitherlink note an action with its parts in each other's place
             if kind is kinds.PLAYER_ACTION and sender == 1 - player and self._players == 2:
                 told.append(f"[{state.role_mapping.get(sender, f'Player {sender}')}] {message}")
             elif kind not in (kinds.PROMPT, kinds.PLAYER_ACTION):
