@@ -115,7 +115,7 @@ def test_no_random_number_of_others_changes_and_others_change_none():
     assert data_equivalence(play(ONE, "2048", 5, before_step=random.random), plain)
     random.setstate(state)
     ones, others = (gym.make(ONE, game="2048-v0") for _ in range(2))
-    first, _ = ones.reset(seed=5)
+    ones.reset(seed=5)
     others.reset(seed=6)
     moved = [ones.step("[up]")[0]["text"], others.step("[up]")[0]["text"]]
     ones.reset(seed=5)

@@ -1,5 +1,7 @@
 """TextArena's games for two: who plays the other side, and what a policy does where no moves are listed."""
 
+import re
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -119,7 +121,7 @@ def test_a_model_chooses_among_the_moves_and_two_models_share_a_table(tiny_model
     rows = [name, f"{TWO}?game=Nim-v0", f"{TWO}?game=Nim-v0&opponent=scripted:[0 1]|[1 1]|[2 1]"]
     models = (tiny_model, "scripted:[0 1]|[1 1]|[2 1]")
     table, _ = run(BenchConfig(str(tmp_path), tuple(rows), models, ("choose",), seeds=2, llm_seeds=1))
-    assert table.count("| random |") == 3 and table.count(f"| {tiny_model}, choose |") == 3
+    assert len(re.findall(r"\| random +\|", table)) == len(re.findall(rf"\| {tiny_model}, choose +\|", table)) == 3
 
 
 class Remembers(Policy):
@@ -145,7 +147,7 @@ def test_an_opponents_wrappers_show_it_its_own_past():
     env = environment_maker(f"{TWO}?game=TicTacToe-v0&player=0&opponent={__name__}:Remembers")()
     Remembers.seen.clear()
     env.reset(seed=0)
-    for action in ("[8]", "[6]", "[5]", "[3]"):
+    for action in ("[8]", "[6]", "[5]"):
         env.step(action)
     seen = Remembers.seen
     assert [len(history) for history, *_ in seen] == [0, 1, 2] and [step for _, step, _ in seen] == [0, 1, 2]
@@ -174,7 +176,7 @@ def test_an_opponent_that_cannot_be_is_refused(arguments, message):
 
 def test_without_the_package_of_policies_their_names_mean_nothing(monkeypatch):
     monkeypatch.setattr(known_names, "_named", [])
-    with pytest.raises(UsageError, match="got 'smollm2'. import gym_text_policies makes policies known"):
+    with pytest.raises(UsageError, match=r"got 'smollm2'\. import gym_text_policies makes policies known"):
         gym.make(TWO, opponent="smollm2")
 
 
