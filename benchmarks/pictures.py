@@ -232,9 +232,10 @@ def environments(path: Path) -> None:
     drawn = []
     for name in names:
         with make_environment(name, render_mode="rgb_array") as env:
-            _, info = env.reset(seed=0)
-            for action in info["gold_path"][: SHOWN_AFTER.get(name, 3)]:
-                env.step(env.get_wrapper_attr("text_spec").encode(action, {}))
+            obs, info = env.reset(seed=0)
+            for step in range(SHOWN_AFTER.get(name, 3)):
+                action = info["gold_path"][step] if "gold_path" in info else obs["valid_actions"][0]
+                obs, *_ = env.step(env.get_wrapper_attr("text_spec").encode(action, {}))
             image = Image.fromarray(env.render())
         _shrink(image, FOLDER / "environments" / f"{name}.png")
         drawn.append(image)

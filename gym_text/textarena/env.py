@@ -46,7 +46,7 @@ class ArenaEnv(TextEnv):
         self.game = game
         self._lists = lists_moves(game)
         self.text_spec = _spec(self.reward, self._lists)
-        self.action_space = FreeText(4096)
+        self.action_space = FreeText(256 if self._lists else 1000)  # of words TextArena keeps the last 1,000 characters, too
         keys: dict[str, spaces.Space[Any]] = {"text": FreeText(_MAX_TEXT), "goal": FreeText(_MAX_TEXT)}
         self.observation_space = spaces.Dict(keys | ({"valid_actions": ActionNames()} if self._lists else {}))
         self._arena = Arena(game, self.players)
@@ -92,7 +92,7 @@ def _spec(reward: str, lists: bool) -> TextSpec:
     words = Action("{words}", "say any words; the game takes the move in square brackets that is among them")
     if lists:
         fields["valid_actions"] = Field("the moves that the game accepts now", is_list=True)
-    return TextSpec("Win the game whose rules the task gives.", fields, (move if lists else words,), "text", reward=reward)
+    return TextSpec("A game whose rules the task tells. Win it.", fields, (move if lists else words,), "text", reward=reward)
 
 
 class TextArenaEnv(ArenaEnv):
