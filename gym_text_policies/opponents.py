@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from gym_text.errors import UsageError
 from gym_text.spec import Observation, TextSpec
 from gym_text.textarena.opponents import Player
 from gym_text_policies.load import load_policy
@@ -38,6 +39,11 @@ def opponents(name: str, env: gym.Env[Any, Any]) -> Callable[[int], Player]:
         UsageError: If there is no such model, or it cannot play the game.
         MissingDependencyError: If the model's package is not installed.
     """
+    if name.startswith("sb3:"):
+        raise UsageError(
+            "opponent: expected a language model or module:Name; got a file of stable-baselines3, whose pickled objects are not "
+            "loaded for an environment's name. Pass a function that asks it."
+        )
     side = _Side(env)
     if name.startswith("scripted:"):  # it counts its answers, so each episode has its own
         _load(name, side)

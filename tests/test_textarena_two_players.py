@@ -159,6 +159,7 @@ def test_an_opponents_wrappers_show_it_its_own_past():
     [
         ({"opponent": "smolm2"}, "Did you mean 'smollm2'"),
         ({"opponent": "gold"}, "policy 'gold': expected an environment with an expert"),
+        ({"opponent": "sb3:model.zip"}, "got a file of stable-baselines3"),
         ({"opponent": ""}, "opponent: expected 'random', a policy's name or a function"),
         ({"opponent": 3}, "opponent: expected 'random', a policy's name or a function from observation to action; got 3"),
         ({"player": 2}, "player: expected 0, 1, or None for the one that the seed decides; got 2"),
