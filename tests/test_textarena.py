@@ -4,6 +4,7 @@ import copy
 import pickle
 import random
 import re
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -15,6 +16,7 @@ from gym_text.textarena.engine import Arena, base_name, printable
 from gym_text.textarena.games import LEFT_OUT, ONE_PLAYER, TWO_PLAYERS, games
 from gym_text.textarena.moves import MOVES
 
+ROOT = Path(__file__).parent.parent
 ONE, TWO = "TextArenaText-v0", "TextArenaTwoPlayers-v0"
 ALL = [(ONE, name) for name in ONE_PLAYER] + [(TWO, name) for name in TWO_PLAYERS]
 LISTED = [(env_id, name) for env_id, name in ALL if name in MOVES]
@@ -248,6 +250,10 @@ def test_each_game_of_the_docstring_is_played_and_no_other():
         assert sorted(rows) == sorted({base_name(game) for game in games(players)})
         assert {name for name, listed in rows.items() if listed == "yes"} == rows.keys() & MOVES.keys()
     assert not set(LEFT_OUT) & {*ONE_PLAYER, *TWO_PLAYERS}
+    page = (ROOT / "docs/textarena.md").read_text()
+    assert (ROOT / "benchmarks/results/textarena.md").read_text() in page
+    assert all(name in page for name in (*LEFT_OUT, *ONE_PLAYER, *TWO_PLAYERS))
+    assert [f"list {len(games(1))} and {len(games(2))} ids" in page.replace("\n", " ")] == [True]
 
 
 @pytest.mark.parametrize(

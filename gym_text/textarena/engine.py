@@ -9,9 +9,11 @@ and ``print``: nobody else's random numbers change, nor do theirs when others dr
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import logging
 import random
+import re
 import sys
 import threading
 import unicodedata
@@ -35,6 +37,8 @@ _SIGNS = str.maketrans(
     }
 )
 """What stands for the signs of the games outside ASCII; no two signs of a board become one."""
+_OTHER = re.compile(r"[^\t\n -~]")
+"""What is not printable ASCII."""
 
 _playing = threading.local()
 """Its ``random`` is the generator of the game that runs now in this thread."""
@@ -106,8 +110,7 @@ class Arena:
         with self._running("start"):
             textarena = import_extra("textarena", "textarena")
             module, _, _ = textarena.envs.registration.ENV_REGISTRY[self.game].entry_point.partition(":")
-            importlib.import_module(module)
-            _adopt_modules()
+            _adopt(module)
             self._random.seed(seed)
             self._env = self._core = textarena.make(self.game)  # a new one each time: nothing of the last game is left
             while hasattr(self._core, "env"):
@@ -139,7 +142,7 @@ class Arena:
 
     def heard(self, player: int) -> Heard:
         """Return what a player has been told since the last call for it."""
-        kinds = importlib.import_module("textarena").ObservationType
+        kinds = sys.modules["textarena"].ObservationType
         state = self._core.state
         messages, state.observations[player] = state.observations[player], []
         prompts = [message for _, message, kind in messages if kind is kinds.PROMPT]
@@ -186,15 +189,16 @@ def base_name(game: str) -> str:
 
 def printable(text: str) -> str:
     """Return a text in printable ASCII: the games' own signs by a table, accents left out, anything else as a question mark."""
-    if text.isascii() and text.isprintable():
+    if not _OTHER.search(text):
         return text
     plain = unicodedata.normalize("NFKD", text.translate(_SIGNS))
-    kept = "".join(sign for sign in plain if not unicodedata.combining(sign)).encode("ascii", "replace").decode()
-    return "".join(sign if sign.isprintable() or sign in "\n\t" else "?" for sign in kept)
+    return _OTHER.sub("?", "".join(sign for sign in plain if not unicodedata.combining(sign)))
 
 
-def _adopt_modules() -> None:
-    """Give the games' modules that were imported since the last call other objects for ``random`` and ``print``."""
+@functools.cache
+def _adopt(game: str) -> None:
+    """Import a game's module, and give all modules that came with it other objects for ``random`` and ``print``."""
+    importlib.import_module(game)
     for name, module in list(sys.modules.items()):
         if name.startswith("textarena.") and not hasattr(module, "print"):
             if getattr(module, "random", None) is random:
