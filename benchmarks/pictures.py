@@ -52,6 +52,7 @@ INK, FAINT, LINE, PAPER, BLUE, ORANGE = "#202124", "#686b70", "#dedcd6", "#faf9f
 COLOURS = ("#9aa0a6", "#9aa0a6", "#5b9bc4", BLUE, ORANGE)
 """One for each of `PLAYERS`."""
 SHOWN_AFTER = {
+    "TextArenaTwoPlayers-v0": 2,
     "CookingWorldText-v0": 6,
     "LunarLanderLLM-v2": 60,
     "MountainCarContinuousLLM-v0": 40,
