@@ -52,6 +52,7 @@ INK, FAINT, LINE, PAPER, BLUE, ORANGE = "#202124", "#686b70", "#dedcd6", "#faf9f
 COLOURS = ("#9aa0a6", "#9aa0a6", "#5b9bc4", BLUE, ORANGE)
 """One for each of `PLAYERS`."""
 SHOWN_AFTER = {
+    "TextArenaTwoPlayers-v0": 2,
     "CookingWorldText-v0": 6,
     "LunarLanderLLM-v2": 60,
     "MountainCarContinuousLLM-v0": 40,
@@ -232,9 +233,10 @@ def environments(path: Path) -> None:
     drawn = []
     for name in names:
         with make_environment(name, render_mode="rgb_array") as env:
-            _, info = env.reset(seed=0)
-            for action in info["gold_path"][: SHOWN_AFTER.get(name, 3)]:
-                env.step(env.get_wrapper_attr("text_spec").encode(action, {}))
+            obs, info = env.reset(seed=0)
+            for step in range(SHOWN_AFTER.get(name, 3)):
+                action = info["gold_path"][step] if "gold_path" in info else obs["valid_actions"][0]
+                obs, *_ = env.step(env.get_wrapper_attr("text_spec").encode(action, {}))
             image = Image.fromarray(env.render())
         _shrink(image, FOLDER / "environments" / f"{name}.png")
         drawn.append(image)

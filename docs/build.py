@@ -22,6 +22,7 @@ PAGES = {
     "index.md": "Start",
     "environments.md": "Environments",
     "science-world.md": "ScienceWorld",
+    "textarena.md": "TextArena",
     "experiments.md": "Experiments",
     "reports.md": "Reports",
     "strategies.md": "Strategies and answers",

@@ -63,6 +63,16 @@ register(
     entry_point="gym_text.babyai.env:BabyAITextEnv",  # its limit is the level's own
 )
 register(
+    id="TextArenaText-v0",
+    entry_point="gym_text.textarena.env:TextArenaEnv",
+    max_episode_steps=200,
+)
+register(
+    id="TextArenaTwoPlayers-v0",
+    entry_point="gym_text.textarena.two_players:TextArenaTwoPlayersEnv",
+    max_episode_steps=200,
+)
+register(
     id="LunarLanderLLM-v2",
     entry_point="gym_text.lunar_lander:LunarLanderEnv",
     max_episode_steps=1000,

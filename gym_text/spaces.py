@@ -17,6 +17,8 @@ from gymnasium.error import CustomSpaceError
 from gymnasium.vector.utils import create_shared_memory
 
 _CHARACTERS = frozenset(string.printable)
+_LONGEST_ACTION = 1000
+"""Most characters of an action in a history; the longest are words in games that list no actions."""
 
 
 class FreeText(spaces.Text):
@@ -68,7 +70,7 @@ class TextHistory(spaces.Sequence):
     """
 
     def __init__(self, max_length: int, n: int | None = None) -> None:
-        super().__init__(spaces.Tuple([FreeText(max_length), FreeText(256)]))
+        super().__init__(spaces.Tuple([FreeText(max_length), FreeText(_LONGEST_ACTION)]))
         self.n = n
         self._max_length = max_length
         self._shape = ()

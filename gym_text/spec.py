@@ -86,10 +86,17 @@ class TextSpec:
     size: int = 1
     """Number of values in a ``box`` action."""
 
+    @property
+    def lists_actions(self) -> bool:
+        """Whether the names of the actions are known. False in a game that takes any words and does not say which."""
+        return self.encoding != "text" or "valid_actions" in self.fields
+
     def names(self, obs: Observation) -> tuple[str, ...]:
-        """Return the names of the actions that can be chosen now, sorted if the game lists them."""
+        """Return the names of the actions that can be chosen now, sorted if the game lists them; none if it takes any words."""
         if "valid_actions" in obs:
             return tuple(obs["valid_actions"])
+        if not self.lists_actions:
+            return ()
         if self.encoding in ("text", "index"):
             raise UsageError(
                 "obs: expected the key 'valid_actions', which lists the actions of this game; "
@@ -178,7 +185,8 @@ class TextSpec:
             number = {"type": "number", "minimum": self.low, "maximum": self.high}
             return {"anyOf": [number if self.size == 1 else {"type": "string", "description": self._range()}, *meanings]}
         patterns = "; ".join(f"{action.name}: {action.meaning}" for action in self.actions)
-        return {"type": "string", "description": f"One of the observation's valid_actions. {patterns}"}
+        one_of = "One of the observation's valid_actions." if self.lists_actions else "Any words."
+        return {"type": "string", "description": f"{one_of} {patterns}"}
 
     def describe_fields(self) -> str:
         """Return the observation fields as prose, one line each."""

@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import logger, spaces
 
-from gym_text.errors import EngineError, InvalidActionError, StepOrderError, UsageError, check_choice, check_int
+from gym_text.errors import EpisodeError, InvalidActionError, StepOrderError, UsageError, check_choice, check_int
 from gym_text.pictures import Window, draw_page
 from gym_text.spec import Observation, TextSpec
 
@@ -199,7 +199,7 @@ class TextEnv(gym.Env[Observation, Any]):
         action = self._begin_step(action)
         try:
             outcome = self._play(action)
-        except EngineError:
+        except EpisodeError:
             self.__obs = None
             raise
         answer = self._end_step(outcome)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -56,7 +57,7 @@ def load_policy(model: str | PolicyConfig | Backend, env: gym.Env[Any, Any], **s
     else:
         config = PolicyConfig.of(model if isinstance(model, str) else "backend", **settings)
     config.check_used()
-    config = resolved(config)
+    config = resolved(config, {} if text_spec(env).lists_actions else {"strategy": "words"})
     policy = _language_model(config, env, backend) if config.asks_model else _without_model(config, env)
     given = config.settings
     if given["expert_share"]:
@@ -66,13 +67,17 @@ def load_policy(model: str | PolicyConfig | Backend, env: gym.Env[Any, Any], **s
     return policy if given["action_rate"] == 1 else ActionRate(policy, given["action_rate"], given["between"])
 
 
-def resolved(config: PolicyConfig) -> PolicyConfig:
+def resolved(config: PolicyConfig, usual: Mapping[str, Any] | None = None) -> PolicyConfig:
     """Return a description in which every setting that matters is given: by the user, by the model's own record, or by `DEFAULTS`.
+
+    Args:
+        config: What the user gives.
+        usual: What replaces `DEFAULTS` in the environment.
 
     Raises:
         UsageError: If the model is an adapter that does not exist, or whose record is damaged.
     """
-    return config.with_defaults(settings_of(config.model)).with_defaults(DEFAULTS).for_any()
+    return config.with_defaults(settings_of(config.model)).with_defaults(usual or {}).with_defaults(DEFAULTS).for_any()
 
 
 def _without_model(config: PolicyConfig, env: gym.Env[Any, Any]) -> Policy:

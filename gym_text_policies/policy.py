@@ -149,6 +149,17 @@ def text_spec(env: gym.Env[Any, Any]) -> TextSpec:
     return spec
 
 
+def check_lists_actions(spec: TextSpec, what: str) -> None:
+    """Raise `UsageError` if something needs the names of the actions in a game that takes any words.
+
+    Args:
+        spec: The environment's description for players.
+        what: What needs them, for the message.
+    """
+    if not spec.lists_actions:
+        raise UsageError(f"{what}: expected a game that lists its actions; this one takes any words. Take mode='text' for a model.")
+
+
 def environment_config(env: gym.Env[Any, Any]) -> dict[str, Any]:
     """Return what identifies an environment in records: id, keyword arguments, limit, wrappers, and a hash of its `TextSpec`.
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import gymnasium as gym
 import pytest
+from experts import WITHOUT
 
 import gym_text  # noqa: F401
 from gym_text_policies import ScriptedBackend, load_policy
@@ -20,12 +21,14 @@ def prompts(strategy):
         env, asked = gym.make(env_id, fold="test"), []
         backend = ScriptedBackend(lambda request, asked=asked: asked.append(request.messages) or "?")
         shown = {"shots": 1} if strategy in ("few_shot", "retrieval") else {}
+        if shown and env_id in WITHOUT:
+            continue  # there is nobody whose episodes could be shown
         policy = load_policy(backend, env, strategy=strategy, history=2, with_reward=True, **shown)
         env = policy.wrap(env)
         obs, info = env.reset(seed=0)
         spec = env.get_wrapper_attr("text_spec")
         for _ in range(2):
-            obs, *_, info = env.step(spec.encode(info["gold_action"], obs))
+            obs, *_, info = env.step(spec.encode(info.get("gold_action") or obs["valid_actions"][0], obs))
         policy(obs)
         for message in asked[-1]:
             parts.append(f"######## {env_id}, {message['role']}\n{message['content']}\n")

@@ -6,6 +6,7 @@ import sys
 import gym_text
 
 HEAVY = {"Box2D", "PIL", "jpype", "minigrid", "openai", "orjson", "pygame", "stable_baselines3", "textworld_express", "torch"}
+HEAVY |= {"textarena"}
 
 
 def test_importing_the_environments_loads_nothing_heavy():

@@ -258,6 +258,7 @@ def test_without_the_jar_the_sentence_says_how_to_install_it(tmp_path):
         ("jpype", ID, "textworld"),
         ("minigrid", "BabyAIText-v0", "babyai"),
         ("Box2D", "LunarLanderLLM-v2", "box2d"),
+        ("textarena", "TextArenaText-v0", "textarena"),
     ],
 )
 def test_a_missing_extra_is_named_with_its_pip_line(missing, env_id, extra, monkeypatch):

@@ -6,12 +6,12 @@ import gymnasium as gym
 import numpy as np
 import pygame
 import pytest
+from experts import IDS
 from gymnasium.utils import play as gymnasium_play
 
 from gym_text import UsageError
 from gym_text.pictures import HEIGHT, WIDTH, Window, draw_caption, draw_page
 
-IDS = sorted(name for name in gym.registry if str(gym.registry[name].entry_point).startswith("gym_text."))
 GAMES = [name for name in IDS if ".textworld_express." in str(gym.registry[name].entry_point)]
 PAPER = (250, 249, 246)
 

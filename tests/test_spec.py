@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+from experts import with_expert
 
 from gym_text import Action, Field, InvalidActionError, Quantity, TextSpec, UsageError
 from gym_text.mountain_car import MOUNTAIN_CAR_SPEC
@@ -42,6 +43,7 @@ def as_json(obs):
 # ---------------------------------------------------------------- the spec of each environment
 
 
+@with_expert
 def test_every_name_survives_the_round_trip(env_id, make):
     env = make(env_id)
     spec, (obs, info) = env.get_wrapper_attr("text_spec"), env.reset(seed=0)
@@ -58,6 +60,7 @@ def test_spec_observation_space_and_schema_have_the_same_fields(env_id, make):
     assert all(field.meaning == schema["properties"][key]["description"] for key, field in spec.fields.items())
 
 
+@with_expert
 def test_observations_conform_to_their_schema(env_id, make):
     env = make(env_id)
     spec, (obs, info) = env.get_wrapper_attr("text_spec"), env.reset(seed=0)

@@ -14,6 +14,7 @@ from functools import partial
 import gymnasium as gym
 import numpy as np
 import pytest
+from experts import with_expert
 from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import check_env, data_equivalence
 from gymnasium.vector import SyncVectorEnv
@@ -126,6 +127,7 @@ def test_spaces_survive_pickling(env_id, make):
         assert sample in space
 
 
+@with_expert
 def test_changing_a_returned_observation_does_not_change_the_game(env_id, make):
     env = make(env_id, render_mode="ansi", expert="replan")
     obs, info = env.reset(seed=0)
@@ -146,6 +148,7 @@ def test_step_and_render_before_reset_are_refused(env_id, make):
         env.unwrapped.render()
 
 
+@with_expert
 def test_step_after_the_end_is_refused_and_reset_repairs_it(env_id, make, follow_gold_action):
     env = make(env_id)
     _, info = follow_gold_action(env, *env.reset(seed=0))
@@ -166,6 +169,7 @@ def test_step_after_close_is_refused_and_close_may_be_repeated(env_id, make):
         env.step(env.action_space.sample())
 
 
+@with_expert
 def test_wrong_actions_are_refused_and_cost_nothing(env_id, make):
     env = make(env_id, render_mode="ansi")
     obs, info = env.reset(seed=0)
@@ -236,6 +240,7 @@ def test_docstring_names_every_observation_field_and_the_version(env_id, make):
 # ---------------------------------------------------------------- info and the expert
 
 
+@with_expert
 def test_the_steps_of_the_path_are_counted_down(env_id, make):
     env = make(env_id, expert="path")
     obs, info = env.reset(seed=0)
@@ -246,6 +251,7 @@ def test_the_steps_of_the_path_are_counted_down(env_id, make):
     assert counted == list(range(len(path), 0, -1)) and "gold_steps" not in info
 
 
+@with_expert
 def test_info_has_the_documented_keys_and_never_none(env_id):
     first, *rest = play(env_id, seed=0, expert="path")
     always = ALWAYS | MORE.get(env_id, set())
@@ -263,6 +269,7 @@ def test_expert_off_gives_no_hints(env_id):
     assert all(set(step[4]) == always | {"action_was_valid"} for step in rest)
 
 
+@with_expert
 def test_gold_path_wins_when_replayed(env_id, make):
     path = make(env_id).reset(seed=0)[1]["gold_path"]
     env = make(env_id, expert="off")
@@ -274,6 +281,7 @@ def test_gold_path_wins_when_replayed(env_id, make):
     assert info["success"] and not truncated
 
 
+@with_expert
 def test_gold_action_walks_along_the_gold_path(env_id, make):
     env = make(env_id)
     spec, (obs, info) = env.get_wrapper_attr("text_spec"), env.reset(seed=0)
@@ -296,6 +304,7 @@ def leave_path(env):
     return spec, obs, info, path
 
 
+@with_expert
 def test_gold_action_vanishes_off_the_path_and_never_comes_back(env_id, make):
     env = make(env_id)
     spec, obs, info, path = leave_path(env)
@@ -306,6 +315,7 @@ def test_gold_action_vanishes_off_the_path_and_never_comes_back(env_id, make):
     assert "gold_action" in env.reset(seed=0)[1]
 
 
+@with_expert
 def test_replanning_expert_advises_off_the_path_until_the_end(env_id, make):
     env = make(env_id, expert="replan")
     spec, obs, info, _ = leave_path(env)
@@ -317,6 +327,7 @@ def test_replanning_expert_advises_off_the_path_until_the_end(env_id, make):
     assert truncated or "gold_action" not in info
 
 
+@with_expert
 def test_expert_needing_more_steps_than_the_limit_warns_with_the_remedy(env_id, make, follow_gold_action):
     with pytest.warns(UserWarning, match=rf"{env_id}: the expert needs .* the limit is 1\.") as caught:
         GoldAction(make(env_id, max_episode_steps=1)).reset(seed=0)
@@ -381,7 +392,7 @@ def test_sync_vector_plays_the_same_episodes(env_id):
 
 
 def test_reset_without_a_seed_is_reproducible_and_goes_on_to_new_episodes(env_id, make):
-    env = make(env_id, expert="off")
+    env = make(env_id, expert="off", **({"game": "2048-v0"} if env_id == "TextArenaText-v0" else {}))  # it shows its level at once
 
     def draw():
         return [freeze(env.reset(seed=seed)[0]) for seed in (7, None, None)]
@@ -391,6 +402,7 @@ def test_reset_without_a_seed_is_reproducible_and_goes_on_to_new_episodes(env_id
     assert len(set(first)) == 3
 
 
+@with_expert
 def test_folds_never_meet(env_id, make):
     levels = set()
     for fold in ("train", "dev", "test"):
@@ -466,6 +478,7 @@ def test_ansi_shows_goal_and_text(env_id, make):
     assert env.render() == f"{obs['goal']}\n\n{obs['text']}"
 
 
+@with_expert
 def test_picture_is_not_blank_and_follows_the_game(env_id, make):
     env = make(env_id, render_mode="rgb_array")
     spec, (obs, info) = env.get_wrapper_attr("text_spec"), env.reset(seed=0)
@@ -500,7 +513,8 @@ def test_playing_and_drawing_every_environment_prints_nothing():
             for mode in ("ansi", "rgb_array"):
                 env = gym.make(name, render_mode=mode)
                 obs, info = env.reset(seed=0)
-                env.step(env.get_wrapper_attr("text_spec").encode(info["gold_action"], obs))
+                action = info.get("gold_action") or obs["valid_actions"][0]
+                env.step(env.get_wrapper_attr("text_spec").encode(action, obs))
                 env.render()
     """)
     done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, timeout=300)
@@ -537,6 +551,7 @@ def test_a_subclass_may_use_any_name_that_is_not_described():
 
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))], ids=["deepcopy", "pickle"])
 @pytest.mark.parametrize("expert", ["path", "replan"])
+@with_expert
 def test_a_copy_goes_on_where_the_original_is(env_id, expert, duplicate, make):
     env = make(env_id, expert=expert)
     fresh = duplicate(env)

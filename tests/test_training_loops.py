@@ -7,6 +7,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from experts import with_expert
 from gymnasium.utils.env_checker import check_env
 from gymnasium.wrappers import RecordEpisodeStatistics, RecordVideo
 from sb3_contrib import MaskablePPO
@@ -57,6 +58,7 @@ def test_history_holds_the_last_steps(env_id, make):
     assert env.reset(seed=0)[0]["history"] == ()
 
 
+@with_expert
 def test_record_episode_statistics_counts_the_episode(env_id, make, follow_gold_action):
     env = RecordEpisodeStatistics(make(env_id))
     rewards, info = follow_gold_action(env, *env.reset(seed=0))
@@ -88,12 +90,14 @@ def test_make_vec_in_sync_mode_plays(env_id):
 
 
 @pytest.mark.parametrize("unit", ["word", "byte"])
+@with_expert
 def test_stable_baselines3_checker_has_no_complaint(env_id, unit, make):
     longest = {"name_length": 256} if env_id == "ScienceWorldText-v0" else {}  # its names tell what is in a thing
     check_env_of_stable_baselines(EncodeText(History(make(env_id, **by_number(env_id)), 2), unit=unit, **longest))
 
 
 @pytest.mark.parametrize("model", ["random", "gold"])
+@with_expert
 def test_stable_baselines3_evaluates_our_policies(env_id, model, make):
     arguments = by_number(env_id) | {"fold": "test"}
     policy = load_policy(model, make(env_id, **arguments), seed=1)

@@ -152,6 +152,8 @@ class TRLEnvironment:
 
     def _named(self, action: str) -> str | None:
         """Return the name of the possible action that a text names, whatever its case; None if there is none."""
+        if not self._spec.lists_actions:
+            return action.strip()
         for name in self._spec.names(self._obs):
             if name.casefold() == action.strip().casefold():
                 return name
@@ -171,7 +173,8 @@ class TRLEnvironment:
         return "\n\n".join([*parts, end if self.over else self._actions()])
 
     def _actions(self) -> str:
-        return f"Possible actions: {', '.join(self._spec.names(self._obs))}"
+        names = self._spec.names(self._obs)
+        return f"Possible actions: {', '.join(names)}" if self._spec.lists_actions else "Any words are possible."
 
 
 def _make(env_id: str, fold: Fold, arguments: dict[str, Any]) -> gym.Env[Any, Any]:

@@ -74,7 +74,7 @@ class Person(Policy):
         if turn.step == 0:
             self._write(f"{obs['goal']}\n\n{instructions}\n")
         self._write(f"\n[{turn.step + 1}] {obs['text']}")
-        if len(names) <= _MANY:
+        if 0 < len(names) <= _MANY:
             self._write(_listed(names))
         while True:
             try:
@@ -86,7 +86,7 @@ class Person(Policy):
             if line.lower() in ("quit", "exit"):
                 raise PolicyError("The player left.")
             if line.lower() in ("", "?", "help"):
-                self._write(_listed(names) if line == "?" else instructions)
+                self._write(_listed(names) if line == "?" and names else instructions)
                 continue
             action, problem = self._meant(line, obs)
             if action is not None:
@@ -97,6 +97,8 @@ class Person(Policy):
         """Return the action that a line means, or None and why it means none."""
         names = self.spec.names(obs)
         raw, is_text = line.removeprefix("=").strip(), self.spec.encoding == "text"
+        if not self.spec.lists_actions:
+            return raw or None, "action: expected words; got none."
         if line.startswith("="):
             action = raw if is_text else parse_action(raw, self.spec, obs)
             return action or None, str(unknown_choice("action", raw, names))
@@ -139,8 +141,8 @@ def _write(text: str) -> None:
 
 
 def _numbered(names: Sequence[str]) -> bool:
-    """Whether the list has numbers to choose by: not where an action's name is a number itself."""
-    return not any(name.isdecimal() for name in names)
+    """Whether the list has numbers to choose by: not where an action's name is a number itself, as it is or in brackets."""
+    return not any(name.strip("[]").isdecimal() for name in names)
 
 
 def _listed(names: Sequence[str]) -> str:

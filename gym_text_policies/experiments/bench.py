@@ -19,6 +19,7 @@ from gym_text_policies.environments import environment_maker, parse_environment
 from gym_text_policies.experiments.play_missing import ProgressBar, Series, check_some_played, play_missing, stored
 from gym_text_policies.experiments.variants import Variant, read_variants
 from gym_text_policies.policies.config import MODES, WITHOUT_MODEL, Mode, PolicyConfig, PromptOptions
+from gym_text_policies.policy import text_spec
 from gym_text_policies.report.table import NOTES, labels, markdown, row
 from gym_text_policies.store import EpisodeStore, write_atomically
 
@@ -158,7 +159,7 @@ def _rows(config: BenchConfig, environment: str, engine: Engine) -> list[Row]:
     arguments = {} if config.fold == "none" else {"fold": config.fold}
     env, env_id = environment_maker(environment, **arguments)(), parse_environment(environment)[0]
     there = {
-        "random": True,
+        "random": text_spec(env).lists_actions,
         "controller": env_id in CONTROL,
         "gold": has_expert(env) and getattr(env.unwrapped, "expert", "") != "off",
     }

@@ -115,7 +115,8 @@ class ActionRate(Policy):
             if "last_action" not in turn.obs:
                 raise UsageError("obs: expected the key 'last_action'; it is missing. Use policy.wrap(env).")
             name = str(turn.obs["last_action"])
-        can_be_said = self.spec.encoding in ("box", "discrete") or name in self.spec.names(dict(turn.obs))
+        any_name = self.spec.encoding in ("box", "discrete") or not self.spec.lists_actions
+        can_be_said = any_name or name in self.spec.names(dict(turn.obs))
         return name if name and can_be_said else None
 
 

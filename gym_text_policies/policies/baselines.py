@@ -7,15 +7,23 @@ from typing import Any
 
 import gymnasium as gym
 
-from gym_text import UsageError, lunar_lander, mountain_car
+from gym_text import TextSpec, UsageError, lunar_lander, mountain_car
 from gym_text.errors import PolicyError
 from gym_text.wrappers import GoldAction
-from gym_text_policies.policy import Policy, text_spec
+from gym_text_policies.policy import Policy, check_lists_actions, text_spec
 from gym_text_policies.records import Decision, Turn
 
 
 class RandomPolicy(Policy):
-    """Plays any action that can be named now, each with the same probability."""
+    """Plays any action that can be named now, each with the same probability.
+
+    Raises:
+        UsageError: If the game takes any words, so that none can be drawn.
+    """
+
+    def __init__(self, spec: TextSpec, *, seed: int = 0) -> None:
+        super().__init__(spec, seed=seed)
+        check_lists_actions(spec, "policy 'random'")
 
     def decide(self, turns: Sequence[Turn]) -> list[Decision]:
         """Draw an action for each turn, from the turn's own generator."""

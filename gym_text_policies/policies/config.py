@@ -31,7 +31,8 @@ class PromptOptions:
     """What a language model is asked; the part of a `PolicyConfig` that training shares with play."""
 
     strategy: str | None = None
-    """What is asked: zero_shot, reasoning, reflection, few_shot, retrieval, chat, balrog, tenths, or a template's path."""
+    """What is asked: zero_shot, reasoning, reflection, few_shot, retrieval, chat, words (for games that list no actions), balrog,
+    tenths, or a template's path."""
     history: Depth | None = None
     """Steps before the present one that the model is shown, or all."""
     with_reward: bool | None = None

@@ -17,7 +17,7 @@ from gym_text_policies.backends.base import Answer, Backend, Request
 from gym_text_policies.policies.config import FIELDS, Depth, Mode, PolicyConfig
 from gym_text_policies.policies.examples import Examples
 from gym_text_policies.policies.parsing import parse_action, parse_fields
-from gym_text_policies.policy import Policy
+from gym_text_policies.policy import Policy, check_lists_actions
 from gym_text_policies.prompts import Prompt
 from gym_text_policies.records import Decision, Message, Tokens, Turn
 
@@ -75,12 +75,16 @@ class LLMPolicy(Policy):
             raise UsageError(f"strategy {given['strategy']!r}: expected examples to show; got none. load_policy collects them.")
         self._thinks = len(self._prompt.answer) > 1
         self._mode: Mode = given["mode"]
+        if self._mode == "choose":
+            check_lists_actions(spec, "mode 'choose'")
+        if self._prompt.uses_names:
+            check_lists_actions(spec, f"strategy {given['strategy']!r}")
         self._history: Depth = given["history"]
         self._tokens: bool = given["tokens"]
         self._own_words: bool = given["own_words"] or self._tokens
         self._examples = examples if self._prompt.uses_examples else None
         self._on_invalid = on_invalid
-        self._max_tokens: int = given.get("max_tokens", 200 if self._thinks else 60 if self._mode == "json" else 16)
+        self._max_tokens: int = given.get("max_tokens", _most_tokens(self._thinks, self._mode, spec))
         self._temperature = float(given["temperature"])
         self._length_normalised: bool = given["length_normalised"]
 
@@ -217,6 +221,11 @@ class LLMPolicy(Policy):
             names = ", ".join(map(repr, question.names))
             raise PolicyError(f"answer: expected one of {names}; got {question.text!r}. Set on_invalid to play on.")
         return self._on_invalid
+
+
+def _most_tokens(thinks: bool, mode: Mode, spec: TextSpec) -> int:
+    """Return the most tokens of an answer in words, where none are given."""
+    return 200 if thinks else 60 if mode == "json" or not spec.lists_actions else 16
 
 
 def tempered(probabilities: Sequence[float], temperature: float) -> np.ndarray:

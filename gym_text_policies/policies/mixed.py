@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 
 from gym_text_policies.policies.baselines import GoldPolicy
-from gym_text_policies.policy import Policy
+from gym_text_policies.policy import Policy, check_lists_actions
 from gym_text_policies.records import Decision, Turn
 
 
@@ -23,6 +23,8 @@ class MixedPolicy(Policy):
 
     def __init__(self, player: Policy, *, noise: float = 0.0, expert_share: float = 0.0) -> None:
         super().__init__(player.spec, seed=player.seed)
+        if noise:
+            check_lists_actions(player.spec, "noise")
         self._player = player
         self._noise = noise
         self._expert_share = expert_share

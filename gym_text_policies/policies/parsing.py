@@ -21,7 +21,8 @@ def parse_action(answer: str, spec: TextSpec, obs: Mapping[str, Any]) -> str | N
 
     First the whole answer is compared, then the same without case, punctuation, extra spaces and articles. Otherwise the answer
     must name exactly one action within it. A name inside a longer one that also fits ("take apple" in "take apple from shelf")
-    does not count. Where actions are real numbers, the one number in the answer counts as a name.
+    does not count. Where actions are real numbers, the one number in the answer counts as a name. Where the game takes any words,
+    the answer is the action.
 
     >>> from gym_text.babyai.env import BABYAI_SPEC
     >>> parse_action("I should Turn  left.", BABYAI_SPEC, {})
@@ -29,6 +30,8 @@ def parse_action(answer: str, spec: TextSpec, obs: Mapping[str, Any]) -> str | N
     >>> parse_action("turn left or turn right", BABYAI_SPEC, {}) is None
     True
     """
+    if not spec.lists_actions:
+        return answer.strip()
     names = spec.names(dict(obs))
     if answer in names:
         return answer

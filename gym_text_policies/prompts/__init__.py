@@ -60,6 +60,7 @@ class Prompt:
         if missing:
             raise UsageError(f"strategy {strategy!r}: expected the blocks 'system' and 'user'; missing: {', '.join(missing)}.")
         self.uses_examples = "examples" in used
+        self.uses_names = "names" in used
         self.config = {"strategy": strategy, "template": hashlib.sha256("".join(sources).encode()).hexdigest()[:16]}
         if with_reward:
             self.config["with_reward"] = True  # type: ignore[assignment]
@@ -83,9 +84,10 @@ class Prompt:
         return fields
 
     def schema(self, spec: TextSpec, names: Sequence[str]) -> dict[str, Any]:
-        """Return the JSON schema of an answer: its action is one of `names`, or a number where the environment takes one."""
+        """Return the JSON schema of an answer: its action is one of `names`, or a number or any words where they are actions."""
         fields: dict[str, Any] = {name: {"type": "string", "description": meaning} for name, meaning in self.answer.items()}
-        fields["action"]["enum"] = list(names)
+        if spec.lists_actions:
+            fields["action"]["enum"] = list(names)
         if spec.encoding == "box" and spec.size == 1:
             fields["action"] = {"anyOf": [fields["action"], {"type": "number", "minimum": spec.low, "maximum": spec.high}]}
         return {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}

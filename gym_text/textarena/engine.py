@@ -1,0 +1,213 @@
+"""TextArena's engine in this process: its games draw from generators of their own, print nothing and speak printable ASCII.
+
+The games are those of TextArena (Guertler et al. 2025, https://arxiv.org/abs/2504.11442), package textarena 0.7.4. They seed
+Python's global generator and draw from it, and some print. Here the modules of a game get other objects under the names ``random``
+and ``print``: nobody else's random numbers change, nor do theirs when others draw. A game that is played outside this module, by
+``textarena.make``, draws from the global generator as before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import logging
+import random
+import re
+import sys
+import threading
+import unicodedata
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from gym_text.errors import EngineError, import_extra
+from gym_text.textarena.moves import MOVES
+
+_logger = logging.getLogger(__name__)
+_LONGEST_ACTION = 4000
+"""Most characters of an action that a game gets: Python reads no number of more than 4,300 digits."""
+NO_MOVE = "[pass]"
+"""Listed where no move is legal. Othello passes, Sokoban calls it an invalid move."""
+_SIGNS = str.maketrans(
+    {
+        **{"♠": "S", "♣": "C", "♥": "H", "♦": "D"},  # suits
+        **{"●": "*", "○": "o", "•": "-", "·": ".", "√": "V", "×": "x", "±": "+/-"},
+        **{"→": "->", "➜": "->", "←": "<-", "‑": "-", "–": "-", "—": "-", "─": "-", "│": "|"},
+        **{"‘": "'", "’": "'", "“": '"', "”": '"', "…": "...", "🎉": "", "\ufe0f": ""},
+    }
+)
+"""What stands for the signs of the games outside ASCII; no two signs of a board become one."""
+_OTHER = re.compile(r"[^\t\n -~]")
+"""What is not printable ASCII."""
+
+_playing = threading.local()
+"""Its ``random`` is the generator of the game that runs now in this thread."""
+
+
+class _Draws:
+    """Stands for the module ``random`` in the games: draws come from the generator of the game that runs."""
+
+    def __getattr__(self, name: str) -> Any:
+        own = getattr(_playing, "random", None)
+        return getattr(own if hasattr(own, name) else random, name)
+
+
+class Heard(NamedTuple):
+    """What a player has been told since it was last asked."""
+
+    prompt: str
+    """The rules and the task; empty except at the start."""
+    text: str
+    """What the game and the other player have said, without what the player itself said."""
+
+
+class Ending(NamedTuple):
+    """How a game ended for one player."""
+
+    reward: float
+    """TextArena's reward: up to 1 for one player, -1, 0 or 1 for two."""
+    reason: str
+    """TextArena's words for it."""
+
+
+def check_installed() -> None:
+    """Import TextArena, which must not change the global generator.
+
+    Raises:
+        MissingDependencyError: If it is not installed.
+    """
+    state = random.getstate()
+    try:
+        import_extra("textarena", "textarena")
+    finally:
+        random.setstate(state)
+
+
+def known_ids() -> list[str]:
+    """Return TextArena's ids without those that differ only in what the observation shows, ``-raw`` and ``-train``."""
+    registration = importlib.import_module("textarena.envs.registration")
+    return [name for name in registration.ENV_REGISTRY if "-raw" not in name and "-train" not in name]
+
+
+class Arena:
+    """One TextArena game after the other.
+
+    Args:
+        game: TextArena's id, such as ``Nim-v0-large``.
+        players: Number of players.
+    """
+
+    def __init__(self, game: str, players: int) -> None:
+        self.game = game
+        self._players = players
+        self._random = random.Random()
+        self._moves = MOVES.get(base_name(game))
+        self._env: Any = None
+        self._core: Any = None
+
+    def start(self, seed: int) -> None:
+        """Begin the game of a seed."""
+        with self._running("start"):
+            textarena = import_extra("textarena", "textarena")
+            module, _, _ = textarena.envs.registration.ENV_REGISTRY[self.game].entry_point.partition(":")
+            _adopt(module)
+            self._random.seed(seed)
+            self._env = self._core = textarena.make(self.game)  # a new one each time: nothing of the last game is left
+            while hasattr(self._core, "env"):
+                self._core = self._core.env
+            self._core.reset(num_players=self._players, seed=seed)
+
+    @property
+    def player(self) -> int:
+        """Whose turn it is."""
+        return int(self._core.state.current_player_id)
+
+    @property
+    def over(self) -> bool:
+        """Whether the game has ended."""
+        return bool(self._core.state.done)
+
+    def moves(self) -> tuple[str, ...]:
+        """Return the moves that the game accepts now, sorted; where there is none, the one that says so."""
+        assert self._moves is not None
+        with self._running("legal moves"):
+            return tuple(sorted(self._moves(self._core))) or (NO_MOVE,)
+
+    def play(self, action: str) -> bool:
+        """Play an action of the player whose turn it is; return whether the game accepted it."""
+        player = self.player
+        with self._running("move"):
+            self._env.step(action[:_LONGEST_ACTION])
+        return self._core.state.error_count == 0 and not self._core.state.game_info[player]["invalid_move"]
+
+    def heard(self, player: int) -> Heard:
+        """Return what a player has been told since the last call for it."""
+        kinds = sys.modules["textarena"].ObservationType
+        state = self._core.state
+        messages, state.observations[player] = state.observations[player], []
+        prompts = [message for _, message, kind in messages if kind is kinds.PROMPT]
+        told = []
+        for sender, message, kind in messages:
+            if not isinstance(kind, kinds):
+                continue  # Countdown, Cryptarithm and Slitherlink note an action with its parts in each other's place
+            if kind is kinds.PLAYER_ACTION and sender == 1 - player and self._players == 2:
+                told.append(f"[{state.role_mapping.get(sender, f'Player {sender}')}] {message}")
+            elif kind not in (kinds.PROMPT, kinds.PLAYER_ACTION):
+                told.append(str(message))
+        return Heard(printable("\n".join(prompts)).strip(), printable("\n".join(told)).strip("\n"))
+
+    def ending(self, player: int) -> Ending:
+        """Return how the game has ended for a player.
+
+        Countdown, Cryptarithm, Slitherlink and ThreeCardMonte give an invalid move's reward and its reason in each other's place;
+        the reward of such an ending is 0.
+        """
+        reward = (self._core.state.rewards or {}).get(player, 0)
+        reason = self._core.state.game_info[player].get("reason") or ""
+        if isinstance(reward, str):
+            reward, reason = 0.0, f"Invalid Move: {reward}"
+        return Ending(float(reward), printable(str(reason)))
+
+    @contextlib.contextmanager
+    def _running(self, what: str) -> Iterator[None]:
+        """Let the games of this thread draw from this game's generator, and turn their errors into ours."""
+        before, _playing.random = getattr(_playing, "random", None), self._random
+        try:
+            yield
+        except Exception as error:
+            raise EngineError(
+                f"TextArena's {self.game}: its {what} failed with {type(error).__name__}: {error}. Play another seed or game."
+            ) from error
+        finally:
+            _playing.random = before
+
+
+def base_name(game: str) -> str:
+    """Return the name of a game without version and variant: ``Nim`` of ``Nim-v0-large``."""
+    return game.partition("-v")[0]
+
+
+def printable(text: str) -> str:
+    """Return a text in printable ASCII: the games' own signs by a table, accents left out, anything else as a question mark."""
+    if not _OTHER.search(text):
+        return text
+    plain = unicodedata.normalize("NFKD", text.translate(_SIGNS))
+    return _OTHER.sub("?", "".join(sign for sign in plain if not unicodedata.combining(sign)))
+
+
+@functools.cache
+def _adopt(game: str) -> None:
+    """Import a game's module, and give all modules that came with it other objects for ``random`` and ``print``."""
+    importlib.import_module(game)
+    for name, module in list(sys.modules.items()):
+        if name.startswith("textarena.") and not hasattr(module, "print"):
+            if getattr(module, "random", None) is random:
+                module.random = _DRAWS  # type: ignore[attr-defined]
+            module.print = _log  # type: ignore[attr-defined]
+
+
+def _log(*words: object, **options: object) -> None:
+    _logger.debug("textarena: %s", " ".join(map(str, words)))
+
+
+_DRAWS = _Draws()

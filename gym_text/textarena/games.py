@@ -1,0 +1,67 @@
+"""Which of TextArena's games can be played here, by its own ids, and why the others cannot."""
+
+from __future__ import annotations
+
+from gym_text.errors import UsageError, unknown_choice
+from gym_text.textarena.engine import base_name, known_ids
+from gym_text.textarena.moves import MOVES
+
+ONE_PLAYER = (
+    *("2048", "Blackjack", "Countdown", "Cryptarithm", "FrozenLake", "GuessTheNumber", "LightsOut", "Mastermind", "Minesweeper"),
+    *("PegJump", "RushHour", "Secretary", "Slitherlink", "Sokoban", "Sudoku", "ThreeCardMonte", "TowerOfHanoi"),
+)
+TWO_PLAYERS = (
+    *("Breakthrough", "Chopsticks", "ColonelBlotto", "ConnectFour", "GameOfPureStrategy", "IteratedPrisonersDilemma"),
+    *("IteratedRockPaperScissors", "IteratedTwoThirdsAverage", "KuhnPoker", "Nim", "Othello", "PigDice", "SimpleNegotiation"),
+    *("SimpleTak", "TicTacToe", "TruthAndDeception", "WildTicTacToe"),
+)
+_NLTK = "it needs NLTK's word lists, which are downloaded at run time"
+_JUDGE = "a language model of a provider takes part in it or judges it"
+_PYTHON = "its module is no Python 3.11"
+_SEVERAL = "what several marks in one action do depends on the process"
+LEFT_OUT = {
+    **dict.fromkeys(("DontSayIt", "Hangman", "LetterAuction", "SpellingBee", "WordChains", "WordLadder", "WordSearch"), _NLTK),
+    **dict.fromkeys(("Wordle",), _NLTK),
+    **dict.fromkeys(("Debate", "GuessWho", "ScenarioPlanning", "TwentyQuestions"), _JUDGE),
+    **dict.fromkeys(("Checkers", "Chess", "ReverseTicTacToe"), _PYTHON),
+    **dict.fromkeys(("Crosswords", "LogicPuzzle"), _SEVERAL),
+    "BabyAiText": "BabyAIText-v0 is that game, on stock minigrid",
+    "Bandit": "its reward for a wrong button grows with the loss",
+    "FifteenPuzzle": "half of its boards cannot be solved, and it fails on one that is",
+    "IteratedMatchingPennies": "it shows the first player's choice to the second",
+    "Klondike": "its reward is a number of cards, up to 52",
+    "Set": "its reward is a number of sets, up to 20",
+    "UltimateTexasHoldem": "a game lasts 1,000 rounds",
+    "UltimateTicTacToe": "it has no end once the board to play in is full and undecided",
+    "UsedCarNegotiation": "both sides are paid shares, and an acceptance without an offer ends it",
+}
+"""By the name of a game: why it is left out. What is named nowhere was not tried, or is for more players."""
+_SLOW = {"Sokoban-v0-medium": "35 seconds", "Sudoku-v0-hard": "14 seconds"}
+"""Variants whose levels take too long to make, with the mean time of one."""
+
+
+def games(players: int) -> list[str]:
+    """Return TextArena's ids of the games for one player or for two, variants included."""
+    names = ONE_PLAYER if players == 1 else TWO_PLAYERS
+    return sorted(name for name in known_ids() if base_name(name) in names and name not in _SLOW)
+
+
+def check_game(game: str, players: int) -> None:
+    """Raise `UsageError` unless a game can be played; it says why, or which games are meant."""
+    known = games(players)
+    if game in known:
+        return
+    base = base_name(str(game))
+    if game in _SLOW:
+        raise UsageError(f"game: {game} is left out: one of its levels takes {_SLOW[game]} to make. Take {base}-v0.")
+    if base in LEFT_OUT:
+        raise UsageError(f"game: {base} is left out: {LEFT_OUT[base]}. docs/textarena.md lists the games.")
+    other, env_id = (2, "TextArenaTwoPlayers-v0") if players == 1 else (1, "TextArenaText-v0")
+    if game in games(other):
+        raise UsageError(f"game: {game} is for {'two players' if other == 2 else 'one player'}; make {env_id} with it.")
+    raise unknown_choice("game", game, known, preferred=[name for name in known if name.endswith("-v0")])
+
+
+def lists_moves(game: str) -> bool:
+    """Return whether a game's legal moves can be listed."""
+    return base_name(game) in MOVES

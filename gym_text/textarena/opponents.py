@@ -1,0 +1,61 @@
+"""Who plays the other side of a game for two: chance, a function, or a policy that another package knows by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from gym_text.errors import UsageError
+from gym_text.spec import Observation
+
+if TYPE_CHECKING:
+    from gym_text.textarena.env import ArenaEnv
+
+Player = Callable[[Observation], str]
+"""From an observation to the words of an action."""
+Opponent = Literal["random"] | str | Player
+NamedOpponents = Callable[[str, Any], Callable[[int], Player]]
+"""From a name and the environment to a function that gives the player of an episode, by the seed of its level."""
+
+_named: list[NamedOpponents] = []
+
+
+def know_names(named: NamedOpponents) -> None:
+    """Let `named` make the opponents that are given by a name other than ``random``.
+
+    This package knows no policies; `gym_text_policies` calls this when it is imported.
+    """
+    _named[:] = [named]
+
+
+def opponents(opponent: Opponent, env: ArenaEnv) -> Callable[[int], Player]:
+    """Return a function that gives the opponent of an episode, by the seed of its level.
+
+    Raises:
+        UsageError: If there is no such opponent, or chance is to play a game whose moves are not listed.
+    """
+    if opponent == "random":
+        if "valid_actions" not in env.text_spec.fields:
+            raise UsageError(
+                f"opponent: expected a policy, as {env.game} does not list its moves for one to be drawn; got 'random'."
+            )
+        return _drawn
+    if callable(opponent):
+        return lambda seed: opponent
+    if not isinstance(opponent, str) or not opponent:
+        raise UsageError(
+            f"opponent: expected 'random', a policy's name or a function from observation to action; got {opponent!r}."
+        )
+    if not _named:
+        raise UsageError(
+            f"opponent: expected 'random' or a function; got {opponent!r}. import gym_text_policies makes policies known."
+        )
+    return _named[0](opponent, env)
+
+
+def _drawn(seed: int) -> Player:
+    """Return a player that draws any legal move."""
+    rng = np.random.default_rng([seed, 1])
+    return lambda obs: str(obs["valid_actions"][rng.integers(len(obs["valid_actions"]))])

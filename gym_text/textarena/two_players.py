@@ -1,0 +1,144 @@
+"""TextArena's games for two players as an environment of one of them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from gym_text.errors import UsageError
+from gym_text.spec import Observation
+from gym_text.text_env import Expert, Fold, Outcome
+from gym_text.textarena.engine import NO_MOVE
+from gym_text.textarena.env import ArenaEnv
+from gym_text.textarena.opponents import Opponent, Player, opponents
+
+
+class TextArenaTwoPlayersEnv(ArenaEnv):
+    """Seventeen games for two players of TextArena, against chance or any policy.
+
+    ## Description
+
+    Board games, games of cards and dice, and negotiations from TextArena (Guertler et al. 2025, https://arxiv.org/abs/2504.11442),
+    by its own ids. Variants such as ``ConnectFour-v0-blind`` are games as well; ``gym_text.textarena.games.games(2)`` lists them.
+    The agent is one of the players; the environment lets `opponent` play the other.
+
+    | game | lists its moves |
+    |---|---|
+    | `Breakthrough-v0` | yes |
+    | `Chopsticks-v0` | yes |
+    | `ColonelBlotto-v0` | no |
+    | `ConnectFour-v0` | yes |
+    | `GameOfPureStrategy-v0` | yes |
+    | `IteratedPrisonersDilemma-v0` | no: the players talk |
+    | `IteratedRockPaperScissors-v0` | yes |
+    | `IteratedTwoThirdsAverage-v0` | no |
+    | `KuhnPoker-v0` | yes |
+    | `Nim-v0` | yes |
+    | `Othello-v0` | yes |
+    | `PigDice-v0` | yes |
+    | `SimpleNegotiation-v0` | no: the players talk |
+    | `SimpleTak-v0` | yes |
+    | `TicTacToe-v0` | yes |
+    | `TruthAndDeception-v0` | no: the players talk |
+    | `WildTicTacToe-v0` | yes |
+
+    ## Action Space
+
+    `Text`: any string. TextArena looks for a move in square brackets, such as ``[4]``; except where players talk, it puts brackets
+    around an action without them. ``info["action_was_valid"]`` says whether the game accepted it. After one invalid move
+    TextArena says what was wrong and asks again, after a second one in a row the player has lost. The same holds for the opponent.
+
+    ## Observation Space
+
+    `Dict`:
+
+    | key | space | meaning |
+    |---|---|---|
+    | `text` | `Text` | what the game and the opponent have said since the last action; at the end also how it ended |
+    | `goal` | `Text` | the rules and the task, with the player that the agent is |
+    | `valid_actions` | `Sequence` of `Text` | the moves that the game accepts now; only where the game lists them |
+
+    All is printable ASCII. The opponent observes the same keys from its own side.
+
+    ## Rewards
+
+    0 until the end, then 1 for a win, 0.5 for a draw and 0 for a loss. It is the score, too.
+
+    ## Starting State
+
+    As TextArena makes it from the seed. With even seeds the agent is player 0, with odd ones player 1, unless `player` says so.
+    Where the opponent moves first, it has done so.
+
+    ## Episode End
+
+    Terminated when the game is over: ``info["success"]`` for a win, ``info["failure"]`` for a loss, neither for a draw. Truncated
+    after 200 steps of the agent. Should the opponent lose before the agent has acted, by two invalid moves, any action ends the
+    episode, won.
+
+    ## Arguments
+
+    | argument | values | registered | meaning |
+    |---|---|---|---|
+    | `game` | see the table | TicTacToe-v0 | TextArena's id |
+    | `opponent` | random, a policy, a function | random | who plays the other side, see below |
+    | `player` | None, 0, 1 | None | the agent's side; None: 0 for even seeds, 1 for odd ones |
+    | `fold` | None, train, dev, test | None | None passes the seed on unchanged; the folds shift it to 1, 2, 3 million and up |
+    | `expert` | off, path, replan | path | without effect: there is no expert |
+    | `render_mode` | ansi, rgb_array, human | None | text, a picture of text and moves, or that picture in a window |
+
+    ``random`` draws any legal move, from the seed. A function takes an observation and returns an action's words. The name of a
+    policy (``smollm2``, ``openai:MODEL``, ``scripted:[0]|[4]``, and after a comma its mode: ``smollm2,choose``) is known once
+    `gym_text_policies` is imported.
+
+    ## Info
+
+    Nothing beside the keys that all environments have; there is no expert.
+
+    ## Version History
+
+    * v0: first version, on textarena 0.7.4.
+    """
+
+    players = 2
+    reward = "At the end 1 for a win, 0.5 for a draw, 0 for a loss."
+
+    def __init__(
+        self,
+        *,
+        game: str = "TicTacToe-v0",
+        opponent: Opponent = "random",
+        player: Literal[0, 1] | None = None,
+        fold: Fold | None = None,
+        expert: Expert = "path",
+        render_mode: str | None = None,
+    ) -> None:
+        super().__init__(game, fold=fold, expert=expert, render_mode=render_mode)
+        if player not in (None, 0, 1) or isinstance(player, bool):
+            raise UsageError(f"player: expected 0, 1, or None for the one that the seed decides; got {player!r}.")
+        self._side = player
+        self._player = 0
+        self._opponents = opponents(opponent, self)
+        self._opponent: Player | None = None
+
+    def _start(self, seed: int) -> Observation:
+        self._player = seed % 2 if self._side is None else self._side
+        self._begin_game(seed)
+        self._opponent = self._opponents(seed)
+        self._let_opponent_play()
+        obs = self._observe(self._player)
+        return obs | {"valid_actions": (NO_MOVE,)} if obs.get("valid_actions") == () else obs  # something has to be played
+
+    def _play(self, action: str) -> Outcome:
+        was_valid = True
+        if not self._arena.over:  # else the opponent has lost before the first action
+            was_valid = self._arena.play(action)
+            self._let_opponent_play()
+        return self._outcome(self._player, was_valid)
+
+    def _let_opponent_play(self) -> None:
+        """Let the opponent act until it is the agent's turn, or the game is over."""
+        assert self._opponent is not None
+        while not self._arena.over and self._arena.player != self._player:
+            self._arena.play(str(self._opponent(self._observe(1 - self._player))))
+
+    def _score(self, reward: float) -> float:
+        return (min(max(reward, -1.0), 1.0) + 1) / 2

@@ -1,0 +1,108 @@
+"""Policies as opponents in games for two, by their names: ``TextArenaTwoPlayers-v0?game=Nim-v0&opponent=smollm2,choose``."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from gym_text.errors import UsageError
+from gym_text.spec import Observation, TextSpec
+from gym_text.textarena.opponents import Player
+from gym_text_policies.load import load_policy
+from gym_text_policies.policies.config import MODES
+from gym_text_policies.policy import Policy, text_spec
+from gym_text_policies.records import Turn
+
+_WITH_MODE = re.compile(rf"(.+?)\s*,\s*({'|'.join(MODES)})")
+"""A model and its mode, as in ``smollm2,choose``."""
+_MOST_LOADED = 2
+"""Policies that are kept: many environments of one game share one model."""
+_loaded: dict[tuple[str, str], Policy] = {}
+_one_at_a_time = threading.RLock()
+"""A model in this process decides for one game at a time, whatever thread asks."""
+
+
+def opponents(name: str, env: gym.Env[Any, Any]) -> Callable[[int], Player]:
+    """Return a function that gives the opponent of an episode, by the seed of its level.
+
+    Args:
+        name: A model as `load_policy` takes it, and after a comma its mode, if that is not the default.
+        env: The game; a policy of the name is loaded for its spec, unless that was done before.
+
+    Raises:
+        UsageError: If there is no such model, or it cannot play the game.
+        MissingDependencyError: If the model's package is not installed.
+    """
+    if name.startswith("sb3:"):
+        raise UsageError(
+            "opponent: expected a language model or module:Name; got a file of stable-baselines3, whose pickled objects are not "
+            "loaded for an environment's name. Pass a function that asks it."
+        )
+    side = _Side(env)
+    if name.startswith("scripted:"):  # it counts its answers, so each episode has its own
+        _load(name, side)
+        return lambda seed: _Opponent(_load(name, side), side, seed)
+    key = name, side.text_spec.to_json()
+    with _one_at_a_time:
+        policy = _loaded.pop(key, None) or _load(name, side)
+        _loaded[key] = policy  # the last one used is the last to go
+        while len(_loaded) > _MOST_LOADED:
+            del _loaded[next(iter(_loaded))]
+    return lambda seed: _Opponent(policy, side, seed)
+
+
+def _load(name: str, side: _Side) -> Policy:
+    found = _WITH_MODE.fullmatch(name)
+    return load_policy(found[1], side, mode=found[2]) if found else load_policy(name, side)
+
+
+class _Side(gym.Env[Observation, Any]):
+    """The game from the opponent's side, for the policy's wrappers: a step gives the observation that was put into `seen`."""
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        self.observation_space = env.observation_space
+        self.action_space = env.action_space
+        self.text_spec: TextSpec = text_spec(env)
+        self.seen: Observation = {}
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:
+        return self.seen, {}
+
+    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        return self.seen, 0.0, False, False, {}
+
+
+class _Opponent:
+    """A policy in one episode.
+
+    Args:
+        policy: Who decides.
+        side: The game from its side.
+        seed: Seed of the level; with the policy's own it seeds what the policy draws.
+    """
+
+    def __init__(self, policy: Policy, side: _Side, seed: int) -> None:
+        self._policy = policy
+        self._side = _Side(side)
+        self._env = policy.wrap(self._side)
+        self._turn = Turn({}, np.random.default_rng([policy.seed, seed]), f"opponent {id(self)}")
+
+    def __call__(self, obs: Observation) -> str:
+        """Decide on what the opponent observes."""
+        self._side.seen, last = obs, self._turn.last
+        seen = self._env.reset()[0] if last is None else self._env.step(last.action)[0]
+        turn = dataclasses.replace(self._turn, obs=seen)
+        if self._policy.remote:
+            (decision,) = self._policy.decide([turn])
+        else:
+            with _one_at_a_time:
+                (decision,) = self._policy.decide([turn])
+        completions = (*turn.completions, decision.completion)
+        self._turn = dataclasses.replace(turn, step=turn.step + 1, completions=completions, last=decision)
+        return decision.action
