@@ -171,7 +171,8 @@ def tables(record: dict[str, Any]) -> Iterator[str]:
     equal = record["equality"]
     yield f"\nSteps of the expert's path, {record['speed'][0]['steps']} in all, one core; the list is made at every step."
     yield f"\n{equal['steps']:,} random steps in 30 tasks beside the official client: {equal['differences']} differ in text, "
-    yield "score, end, look or inventory.\n\n| task | train | dev | test | steps: mean | longest | most listed | after random actions |"
+    yield "score, end, look or inventory.\n"
+    yield "| task | train | dev | test | steps: mean | longest | most listed | after random actions |"
     yield "|---|---|---|---|---|---|---|---|"
     for row in record["experts"]:
         folds = " | ".join(f"{won} of {levels}" for won, levels in (row[fold] for fold in FOLDS))

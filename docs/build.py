@@ -21,6 +21,7 @@ PICTURES = HERE / "pictures"
 PAGES = {
     "index.md": "Start",
     "environments.md": "Environments",
+    "worlds.md": "Worlds",
     "science-world.md": "ScienceWorld",
     "textarena.md": "TextArena",
     "experiments.md": "Experiments",

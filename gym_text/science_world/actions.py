@@ -45,8 +45,6 @@ GENERATORS = {
 }
 """The engine's classes that list the possible actions of a kind."""
 _ELECTRICAL = ("connect electrically", "disconnect electrically")
-_OF_THINGS = ("focus on", "look at")
-"""What is done to things alone, not to places, doors, the agent and the air."""
 
 
 class Things(NamedTuple):
@@ -58,6 +56,8 @@ class Things(NamedTuple):
     """Java's array of them, without the ends of what is electrical."""
     plain: Any
     """Those without places, doors, the agent and the air."""
+    places: Any
+    """Places to which a door leads."""
     mixable: Any
     """Those that have several things in them."""
     no_things: tuple[str, ...]
@@ -72,16 +72,18 @@ def things_in_reach(engine: Any, agent: Any, *, electrical: bool) -> Things:
     """Return what the agent can see or reach in its place, with a name for each."""
     place = agent.getAgentVisibleObjects(False)._2()
     found = engine.in_reach(place, agent.agent(), hidden=electrical)  # hidden are, among others, the ends of what is no wire
+    inventory = agent.agent().getInventoryContainer()
+    found = [thing for thing in found if thing != inventory]
     ends = [thing for thing in found if isinstance(thing, engine.End)]
     things = [thing for thing in found if not isinstance(thing, engine.End) and not (electrical and thing.isHidden())]
     said = {int(thing.uuid()): (str(thing.name()).lower(), engine.referents(thing, place)) for thing in things}
     names = choose_names(said)
     bare = [thing for thing in things if isinstance(thing, engine.no_things)]
-    inventory = agent.agent().getInventoryContainer()
     return Things(
         names | {int(end.uuid()): end_name(end, names) for end in ends},
         engine.array_of(things),
         engine.array_of([thing for thing in things if not isinstance(thing, engine.no_things)]),
+        engine.array_of([thing for thing in bare if isinstance(thing, engine.Place)]),
         engine.array_of([thing for thing in things if thing.getContainedObjects(False).size() > 1]),
         tuple(names[int(thing.uuid())] for thing in bare),
         tuple(names[int(thing.uuid())] for thing in things if inventory.contains(thing)),
@@ -159,9 +161,10 @@ def _by_importance(engine: Any, agent: Any, things: Things, *, electrical: bool)
         places = agent.universe().getContainedObjects(False).iterator()
         while places.hasNext():
             yield f"teleport to {places.next().name()}"
+    among = {"focus on": things.plain, "look at": things.plain, "mix": things.mixable, "move through door": things.places}
     for kind in SINGLE:
         if electrical or kind not in _ELECTRICAL:
-            yield from possible(kind, things.plain if kind in _OF_THINGS else things.mixable if kind == "mix" else things.all)
+            yield from possible(kind, among.get(kind, things.all))
     yield from things.connections
     nowhere = tuple(f" {name}" for name in things.no_things)
     pairs = [one for kind in PAIRS if kind not in _ELECTRICAL for one in possible(kind, things.all) if not one.endswith(nowhere)]

@@ -34,6 +34,8 @@ _CHOOSING = (
     *(f"scienceworld/tasks/specifictasks/Task{name}" for name in ("MendelianGenetics1", "MendelianGenetics2", "GrowPlant")),
 )
 """Classes that draw names, or steps of the expert."""
+_NO_THINGS = ("location/Location", "portal/Portal", "agent/Agent", "substance/Air")
+"""Classes of what is there, but is nothing that one would use: places, doors, the agent, the air."""
 _COMMANDS = ("help", "objects", "task")
 """What the engine answers without playing a step."""
 _UNKNOWN = "Unknown action.  Type 'help' for a list of actions, and 'objects' for a list of possible object referents. "
@@ -88,8 +90,8 @@ class _Engine:
         self.generators = {kind: self.module(f"scienceworld/actions/Action{name}") for kind, name in GENERATORS.items()}
         components = "scienceworld/objects/electricalcomponent"
         self.End, self.Wire = self.of(f"{components}/Terminal"), self.of(f"{components}/Wire")
-        objects = ("location/Location", "portal/Portal", "agent/Agent", "substance/Air")
-        self.no_things = tuple(self.of(f"scienceworld/objects/{name}") for name in objects)
+        self.Place, *others = (self.of(f"scienceworld/objects/{name}") for name in _NO_THINGS)
+        self.no_things = (self.Place, *others)
         self._thing = self.of(_OBJECT).class_
         arrays = self.jpype.JClass("java.lang.reflect.Array")
         self._new_array, self._set_in_array = arrays.newInstance, arrays.set
