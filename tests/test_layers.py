@@ -12,6 +12,7 @@ LAYERS = {
         ("errors",),
         ("spec", "spaces", "pictures"),
         ("text_env",),
+        ("index_actions",),
         ("wrappers", "descriptions", "textworld_express", "babyai", "lunar_lander", "mountain_car", "mountain_car_vector"),
         ("",),
     ),

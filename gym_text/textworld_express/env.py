@@ -9,29 +9,23 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
-import numpy as np
-from gymnasium import logger, spaces
+from gymnasium import spaces
 
-from gym_text.errors import StepOrderError, UsageError, check_choice, check_options
+from gym_text.errors import UsageError, check_choice, check_options
+from gym_text.index_actions import Actions, IndexActionsEnv
 from gym_text.spaces import ActionNames, FreeText
 from gym_text.spec import Action, Field, Observation, TextSpec
-from gym_text.text_env import FOLDS, Expert, Fold, Outcome, TextEnv
+from gym_text.text_env import FOLDS, Expert, Fold, Outcome
 from gym_text.textworld_express.docstrings import docstring_of
 from gym_text.textworld_express.engine import Game, State
 from gym_text.textworld_express.jvm import check_installed
 from gym_text.textworld_express.parameters import Parameters, signature_of
 from gym_text.textworld_express.planner import Planner, PlannerConfig, Situation
 
-Actions = Literal["text", "index"]
-
 _MAX_TEXT = 32768
 """Most characters of a text; the longest, 1,000 commands of Simon Says to be memorised, has about 16,000."""
-_KEYS = "123456789abcdefghijklmnopqrstuvwxyz"
-"""Keys for `gymnasium.utils.play`: one for each of the first valid actions."""
-_NO_ACTION = ""
-"""Played for an index beyond the valid actions: the engine does not understand it and says so."""
 
 GAME_FIELDS = {
     "text": Field("what the game answers to the last action"),
@@ -48,7 +42,7 @@ DOORS = (Action("open door to {direction}", "open a door"), Action("close door t
 MOVE = Action("move {direction}", "walk to the next room")
 
 
-class TextWorldExpressEnv(TextEnv):
+class TextWorldExpressEnv(IndexActionsEnv):
     """Base of the games: levels by fold, text in and text out, the engine's expert verified by replay.
 
     A subclass names the game, its spec, its parameters and how the planner plays it, and has the docstring of the environment.
@@ -77,8 +71,6 @@ class TextWorldExpressEnv(TextEnv):
     planner_config: ClassVar[PlannerConfig] = PlannerConfig()
     fold_size: ClassVar[int] = 1000
     __signature__: ClassVar[inspect.Signature]
-    metadata: ClassVar[dict[str, Any]] = TextEnv.metadata | {"render_fps": 2}  # type: ignore[misc]
-    _frame_titles: ClassVar[dict[str, str]] = {"text": "the game's answer", "look": "room"}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Fill in the docstring and the signature from what the games share and the table `parameters`."""
@@ -97,12 +89,10 @@ class TextWorldExpressEnv(TextEnv):
         **parameters: int | bool,
     ) -> None:
         check_installed()
-        check_choice("actions", actions, ("text", "index"))
         check_choice("fold", fold, FOLDS)
         super().__init__(fold=fold, expert=expert, render_mode=render_mode)
         self.game_parameters = self._read_parameters(parameters)
-        self.text_spec = dataclasses.replace(self.game_spec, encoding=actions)
-        self.action_space = FreeText(256) if actions == "text" else spaces.Discrete(self._most_actions_here())
+        self._set_actions(self.game_spec, actions, self._most_actions_here())
         self.observation_space = spaces.Dict(
             {
                 "text": FreeText(_MAX_TEXT),
@@ -112,14 +102,11 @@ class TextWorldExpressEnv(TextEnv):
                 "valid_actions": ActionNames(),
             }
         )
-        self._by_index = actions == "index"
-        self._frame_keys = _KEYS if self._by_index else ""
         self._fold: Fold = fold
         self._game: Game | None = None
         self._seeds: tuple[int, ...] = ()
         self._level = 0
         self._goal = ""
-        self._valid: tuple[str, ...] = ()
         self._engine_score = 0.0
         self._new_game = functools.partial(Game, self.game, self.game_parameters)
         self._planner = Planner(self.planner_config, fold, self._new_game)
@@ -169,12 +156,6 @@ class TextWorldExpressEnv(TextEnv):
             action_was_valid=was_valid,
         )
 
-    def _spoken(self, action: Any) -> str:
-        """Return the string that the engine gets for an action of either space."""
-        if not self._by_index:
-            return str(action)
-        return self._valid[action] if action < len(self._valid) else _NO_ACTION
-
     def _engine(self) -> Game:
         if self._game is None:
             self._game = self._new_game()
@@ -195,41 +176,6 @@ class TextWorldExpressEnv(TextEnv):
         self._game, self._valid = None, ()
         self._planner.close()
         super().close()
-
-    # ---------------------------------------------------------------- the index space
-
-    def action_masks(self) -> np.ndarray:
-        """Return which indices are valid actions now, bool of shape (n,), as sb3-contrib's MaskablePPO needs it.
-
-        Raises:
-            UsageError: If the environment was not made with ``actions="index"``.
-            StepOrderError: Before `reset`.
-        """
-        if not isinstance(self.action_space, spaces.Discrete):
-            raise UsageError("action_masks: expected an environment made with actions='index'; this one has actions='text'.")
-        if not self._valid:
-            raise StepOrderError("action_masks: expected an episode; there is none. Call reset() first.")
-        if len(self._valid) > self.action_space.n:
-            logger.warn(
-                f"{self.game}: {len(self._valid)} actions are valid, the index space has {self.action_space.n} places. "
-                "Pass actions='text' to reach them all."
-            )
-        return np.arange(self.action_space.n) < len(self._valid)
-
-    def get_keys_to_action(self) -> dict[tuple[int, ...], int]:
-        """Return keys and their actions, for ``gymnasium.utils.play.play(env, wait_on_player=True)``.
-
-        Each of the keys 1 to 9 and a to z stands for a place in ``obs["valid_actions"]``; the picture shows it before its action.
-
-        Raises:
-            UsageError: If the environment was not made with ``actions="index"``.
-        """
-        if not isinstance(self.action_space, spaces.Discrete):
-            raise UsageError("get_keys_to_action: expected an environment made with actions='index'; this one has actions='text'.")
-        return {(ord(key),): place for place, key in enumerate(_KEYS[: self.action_space.n])}
-
-    def _more_info(self) -> dict[str, Any]:
-        return {"action_mask": self.action_masks().astype(np.int8)} if self._by_index else {}
 
     # ---------------------------------------------------------------- the expert
 

@@ -1,0 +1,90 @@
+"""`IndexActionsEnv`, the base class of games that list their valid actions: an action is its name, or its place in the list."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from gymnasium import logger, spaces
+
+from gym_text.errors import StepOrderError, UsageError, check_choice
+from gym_text.spaces import FreeText
+from gym_text.spec import TextSpec
+from gym_text.text_env import TextEnv
+
+Actions = Literal["text", "index"]
+
+_MAX_NAME = 256
+"""Most characters of an action in the text space."""
+_KEYS = "123456789abcdefghijklmnopqrstuvwxyz"
+"""Keys for `gymnasium.utils.play`: one for each of the first valid actions."""
+_NO_ACTION = ""
+"""Played for an index beyond the valid actions: a game does not understand it and says so."""
+
+
+class IndexActionsEnv(TextEnv):
+    """A text game that lists its valid actions.
+
+    A subclass calls `_set_actions` in its constructor, keeps the present list, sorted, in `_valid` (empty before the first
+    episode), and gives its engine what `_spoken` makes of an action.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = TextEnv.metadata | {"render_fps": 2}  # type: ignore[misc]
+    _frame_titles: ClassVar[dict[str, str]] = {"text": "the game's answer", "look": "room"}
+    _by_index: bool = False
+    _valid: tuple[str, ...] = ()
+    """The actions that the game accepts now."""
+
+    def _set_actions(self, spec: TextSpec, actions: Actions, size: int) -> None:
+        """Set the action space, and `text_spec` with its encoding.
+
+        Args:
+            spec: The game's spec; its encoding is replaced.
+            actions: ``text``: an action is its name. ``index``: an action is its place in ``obs["valid_actions"]``.
+            size: Number of places of the index space.
+        """
+        check_choice("actions", actions, ("text", "index"))
+        self.text_spec = dataclasses.replace(spec, encoding=actions)
+        self.action_space = FreeText(_MAX_NAME) if actions == "text" else spaces.Discrete(size)
+        self._by_index = actions == "index"
+        self._frame_keys = _KEYS if self._by_index else ""
+
+    def _spoken(self, action: Any) -> str:
+        """Return the string that the engine gets for an action of either space."""
+        if not self._by_index:
+            return str(action)
+        return self._valid[action] if action < len(self._valid) else _NO_ACTION
+
+    def _more_info(self) -> dict[str, Any]:
+        return {"action_mask": self.action_masks().astype(np.int8)} if self._by_index else {}
+
+    def action_masks(self) -> np.ndarray:
+        """Return which indices are valid actions now, bool of shape (n,), as sb3-contrib's MaskablePPO needs it.
+
+        Raises:
+            UsageError: If the environment was not made with ``actions="index"``.
+            StepOrderError: Before `reset`.
+        """
+        if not isinstance(self.action_space, spaces.Discrete):
+            raise UsageError("action_masks: expected an environment made with actions='index'; this one has actions='text'.")
+        if not self._valid:
+            raise StepOrderError("action_masks: expected an episode; there is none. Call reset() first.")
+        if len(self._valid) > self.action_space.n:
+            logger.warn(
+                f"{type(self).__name__}: {len(self._valid)} actions are valid, the index space has {self.action_space.n} places. "
+                "Pass actions='text' to reach them all."
+            )
+        return np.arange(self.action_space.n) < len(self._valid)
+
+    def get_keys_to_action(self) -> dict[tuple[int, ...], int]:
+        """Return keys and their actions, for ``gymnasium.utils.play.play(env, wait_on_player=True)``.
+
+        Each of the keys 1 to 9 and a to z stands for a place in ``obs["valid_actions"]``; the picture shows it before its action.
+
+        Raises:
+            UsageError: If the environment was not made with ``actions="index"``.
+        """
+        if not isinstance(self.action_space, spaces.Discrete):
+            raise UsageError("get_keys_to_action: expected an environment made with actions='index'; this one has actions='text'.")
+        return {(ord(key),): place for place, key in enumerate(_KEYS[: self.action_space.n])}
