@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from typing import Any
 
 import gymnasium as gym
@@ -17,7 +18,13 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 """On a busy machine threads that spin while they wait make a model's passes many times slower. Read when torch is imported."""
 
-ENV_IDS = sorted(name for name, spec in gym.registry.items() if str(spec.entry_point).startswith("gym_text."))
+NO_TEXTWORLD = find_spec("textworld") is None
+ENV_IDS = sorted(
+    name
+    for name, spec in gym.registry.items()
+    if str(spec.entry_point).startswith("gym_text.") and not (NO_TEXTWORLD and "gym_text.textworld." in str(spec.entry_point))
+)
+"""Ours; TextWorld's where it is installed, as its interpreter has to be compiled."""
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 """A shell starts background jobs with SIGINT ignored, which the processes of the tests of Ctrl-C would inherit."""

@@ -10,10 +10,10 @@ ROOT = Path(__file__).parent.parent
 LAYERS = {
     "gym_text": (
         ("errors",),
-        ("spec", "spaces", "pictures"),
+        ("spec", "spaces", "pictures", "parameters"),
         ("text_env",),
         ("index_actions",),
-        ("wrappers", "descriptions", "textworld_express", "babyai", "lunar_lander", "mountain_car", "mountain_car_vector"),
+        ("wrappers", "descriptions", "textworld_express", "textworld", "babyai", "lunar_lander", "mountain_car", "mountain_car_vector"),
         ("",),
     ),
     "gym_text_policies": (
