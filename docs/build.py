@@ -21,6 +21,7 @@ PICTURES = HERE / "pictures"
 PAGES = {
     "index.md": "Start",
     "environments.md": "Environments",
+    "textworld.md": "TextWorld",
     "experiments.md": "Experiments",
     "reports.md": "Reports",
     "strategies.md": "Strategies and answers",

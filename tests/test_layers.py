@@ -13,7 +13,10 @@ LAYERS = {
         ("spec", "spaces", "pictures", "parameters"),
         ("text_env",),
         ("index_actions",),
-        ("wrappers", "descriptions", "textworld_express", "textworld", "babyai", "lunar_lander", "mountain_car", "mountain_car_vector"),
+        (
+            *("wrappers", "descriptions", "textworld_express", "textworld", "babyai"),
+            *("lunar_lander", "mountain_car", "mountain_car_vector"),
+        ),
         ("",),
     ),
     "gym_text_policies": (

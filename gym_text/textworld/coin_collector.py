@@ -72,7 +72,7 @@ class CoinCollectorEnv(MadeGameEnv):
     most_actions = 10
     most_actions_ever = 10
     parameters: ClassVar[Parameters] = {"level": Range("level", 1, 300, 105, "TextWorld's level of difficulty")}
-    presets: ClassVar[Mapping[str, Mapping[str, int]]] = {"balrog": {"level": 120}}
+    presets: ClassVar[Mapping[str, Mapping[str, int | bool]]] = {"balrog": {"level": 120}}
 
     def _settings(self) -> dict[str, int | bool | str]:
         level = int(self.game_parameters["level"])

@@ -39,9 +39,9 @@ COOKING_SPEC = TextSpec(
 )
 
 
-def _skills(num_ingredients: int, num_locations: int, *skills: str) -> dict[str, int]:
+def _skills(num_ingredients: int, num_locations: int, *skills: str) -> dict[str, int | bool]:
     """Return the parameters of a published setting in which each ingredient is to be found."""
-    flags = {name: int(name in skills) for name in ("closed", "cook", "cut", "limit_inventory")}
+    flags = {name: name in skills for name in ("closed", "cook", "cut", "limit_inventory")}
     return {"num_ingredients": num_ingredients, "num_to_find": num_ingredients, "num_locations": num_locations, **flags}
 
 
@@ -106,8 +106,8 @@ class CookingEnv(MadeGameEnv):
 
     challenge = "tw-cooking"
     game_spec = COOKING_SPEC
-    most_actions = 100
-    most_actions_ever = 200
+    most_actions = 128
+    most_actions_ever = 256
     parameters: ClassVar[Parameters] = {
         "num_ingredients": Range("recipe", 1, 5, 3, "ingredients of the recipe"),
         "num_to_find": Range("take", 0, 5, 3, "ingredients that are to be found, at most num_ingredients; the others are carried"),
@@ -117,7 +117,7 @@ class CookingEnv(MadeGameEnv):
         "cut": Flag("cut", True, "ingredients are to be cut"),
         "limit_inventory": Flag("drop", False, "carry no more things than there are ingredients"),
     }
-    presets: ClassVar[Mapping[str, Mapping[str, int]]] = {
+    presets: ClassVar[Mapping[str, Mapping[str, int | bool]]] = {
         "gata-1": _skills(1, 1, "closed"),
         "gata-2": _skills(1, 1, "closed", "cook"),
         "gata-3": _skills(1, 1, "closed", "cut"),

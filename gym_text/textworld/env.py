@@ -13,13 +13,13 @@ from typing import Any, ClassVar
 
 from gymnasium import spaces
 
-from gym_text.errors import check_choice, check_int, check_options, import_extra
+from gym_text.errors import check_choice, check_int, check_options
 from gym_text.index_actions import Actions, IndexActionsEnv
 from gym_text.parameters import Flag, Parameters, signature_of
 from gym_text.spaces import ActionNames, FreeText
 from gym_text.spec import Action, Field, Observation, TextSpec
 from gym_text.text_env import FOLD_SIZE, FOLDS, Expert, Fold, Outcome, fold_seed
-from gym_text.textworld.levels import EXTRA, Levels
+from gym_text.textworld.levels import Levels
 from gym_text.textworld.session import Session, State, command_of
 
 _MAX_TEXT = 16384
@@ -199,7 +199,7 @@ class MadeGameEnv(TextWorldEnv):
     """TextWorld's name for the game."""
     game_spec: ClassVar[TextSpec]
     parameters: ClassVar[Parameters]
-    presets: ClassVar[Mapping[str, Mapping[str, int]]] = {}
+    presets: ClassVar[Mapping[str, Mapping[str, int | bool]]] = {}
     """Published settings by name."""
     most_actions: ClassVar[int]
     """Size of the index space at the registered parameters: the most valid actions measured, and some more."""
@@ -229,7 +229,6 @@ class MadeGameEnv(TextWorldEnv):
         render_mode: str | None = None,
         **parameters: int | bool | str | None,
     ) -> None:
-        import_extra("textworld", EXTRA)
         check_choice("fold", fold, FOLDS)
         self.num_levels = check_int("num_levels", num_levels, 1, FOLD_SIZE)
         self.game_parameters = self._read_parameters(dict(parameters))

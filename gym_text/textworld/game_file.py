@@ -5,13 +5,13 @@ from __future__ import annotations
 import inspect
 from pathlib import Path
 
-from gym_text.errors import UsageError, check_choice, import_extra
+from gym_text.errors import UsageError, check_choice
 from gym_text.index_actions import Actions
 from gym_text.spec import TextSpec
 from gym_text.text_env import FOLDS, Expert, Fold, fold_seed
 from gym_text.textworld.cooking import COOKING_SPEC
 from gym_text.textworld.env import FIELDS, UNLOCK, TextWorldEnv, filled
-from gym_text.textworld.levels import EXTRA, Levels
+from gym_text.textworld.levels import Levels
 from gym_text.textworld.session import check_game_file
 
 GAME_FILE_SPEC = TextSpec(
@@ -87,7 +87,6 @@ class GameFileEnv(TextWorldEnv):
         expert: Expert = "path",
         render_mode: str | None = None,
     ) -> None:
-        import_extra("textworld", EXTRA)
         self.file = None if file is None else check_game_file(file)
         if fold is not None:
             check_choice("fold", fold, FOLDS)

@@ -12,10 +12,12 @@ import logging
 import os
 import shutil
 import tempfile
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from gym_text.errors import EngineError, UsageError, import_extra
 
@@ -40,6 +42,22 @@ def games_folder() -> Path:
     return user_cache_path("gym-text") / "games"
 
 
+def import_textworld() -> Any:
+    """Import TextWorld, and keep its interpreter from warning of each of TextWorld's games that it does not know it.
+
+    TextWorld does so itself when it is imported; `warnings.catch_warnings`, which tests use, puts back what was before.
+
+    Raises:
+        MissingDependencyError: If it is not installed.
+    """
+    textworld = import_extra("textworld", EXTRA)
+    import jericho
+
+    for category in (jericho.UnsupportedGameWarning, jericho.TruncatedInputActionWarning):
+        warnings.simplefilter("ignore", category)
+    return textworld
+
+
 @dataclass(frozen=True)
 class Levels:
     """The levels of one of TextWorld's challenges at one setting."""
@@ -54,6 +72,7 @@ class Levels:
     @property
     def folder(self) -> Path:
         """Where they lie: a folder for TextWorld's version, and in it one for these settings."""
+        import_extra("textworld", EXTRA)
         words = [f"{name}={value}" for name, value in sorted(self.settings.items())] + ["detailed"] * self.detailed_goal
         return games_folder() / f"textworld-{version('textworld')}" / "-".join([self.challenge, *words])
 
@@ -93,7 +112,7 @@ class Levels:
 
     def _make(self, seed: int, file: Path) -> None:
         """Make a level into an empty folder: ``file`` and its ``.json``."""
-        textworld = import_extra("textworld", EXTRA)
+        textworld = import_textworld()
         from textworld.challenges import CHALLENGES
         from textworld.generator import compile_game
         from textworld.generator.inform7.world2inform7 import CouldNotCompileGameError
@@ -110,7 +129,7 @@ class Levels:
                 compile_game(game, options)
             except textworld.generator.QuestGenerationError:
                 continue  # this seed's map has no quest of that length
-            except CouldNotCompileGameError as error:
+            except (CouldNotCompileGameError, OSError) as error:
                 raise EngineError(f"{self.challenge}: TextWorld could not compile level {seed}. {error}") from error
             file.with_suffix(".ni").unlink(missing_ok=True)  # the source, which nothing reads
             return

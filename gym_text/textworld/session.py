@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gym_text.errors import UsageError, import_extra
-from gym_text.textworld.levels import EXTRA
+from gym_text.errors import UsageError
+from gym_text.textworld.levels import import_textworld
 
 _LONGEST = 198
 """Most characters of a command; the interpreter cuts longer ones and warns."""
@@ -59,7 +58,7 @@ class Session:
     """
 
     def __init__(self, plans: bool) -> None:
-        textworld = import_extra("textworld", EXTRA)
+        textworld = import_textworld()
         facts = ("feedback", "description", "inventory", "admissible_commands", "score", "max_score", "won", "lost", "moves")
         wanted = dict.fromkeys((*facts, "objective", "game"), True)
         self._infos = textworld.EnvInfos(**wanted, policy_commands=plans, extras=["walkthrough"])
@@ -120,11 +119,7 @@ class Session:
     def _load(self, file: Path) -> None:
         if file == self._file:
             return
-        import jericho
-        import textworld
-
-        for category in (jericho.UnsupportedGameWarning, jericho.TruncatedInputActionWarning):
-            warnings.simplefilter("ignore", category)  # as TextWorld does where it is imported; tests put filters back
+        textworld = import_textworld()
         if self._client is None:
             self._client = textworld.start(str(file), self._infos)
         else:

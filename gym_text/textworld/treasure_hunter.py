@@ -74,4 +74,4 @@ class TreasureHunterEnv(MadeGameEnv):
     most_actions = 40
     most_actions_ever = 100
     parameters: ClassVar[Parameters] = {"level": Range("level", 1, 30, 15, "TextWorld's level of difficulty")}
-    presets: ClassVar[Mapping[str, Mapping[str, int]]] = {"balrog": {"level": 30}}
+    presets: ClassVar[Mapping[str, Mapping[str, int | bool]]] = {"balrog": {"level": 30}}
