@@ -76,7 +76,9 @@ def test_commands_to_the_interpreter_do_not_reach_it(action, make):
     assert obs["look"] == again["look"] == before["look"]
 
 
-@pytest.mark.parametrize("action", ["", "sing", "a" * 5000, "knife\x00\n", "é \U0001f52a", "\ud800"], ids=ascii)
+@pytest.mark.parametrize(
+    "action", ["", "sing", "a" * 5000, "knife\x00\n", "é \U0001f52a", "\ud800", "\\help", "sing \\x"], ids=ascii
+)
 def test_any_string_is_answered_and_stays_in_the_spaces(action, make):
     env = make(COIN)
     env.reset(seed=0)
@@ -98,6 +100,7 @@ def test_other_words_for_a_valid_action_are_valid(make):
 def test_texts_are_made_plain():
     assert plain("naïve “café” – 3€") == 'naive "cafe" - 3?'
     assert command_of("take\tthe\nlong knife") == "take the long knife"
+    assert command_of("\\x") == "/x", "a backslash begins a command to the interpreter, which would print for ever"
     assert command_of("quit") == command_of("look. undo") == ""
 
 

@@ -61,8 +61,8 @@ With ``actions="index"``: `Discrete(n)`, the place in ``obs["valid_actions"]``; 
 | `valid_actions` | `Sequence(Text)` | a sorted tuple of the actions that the game accepts now |""",
     "starting_state": """\
 Seed s plays level ``s % num_levels`` of the fold. Level i of train is TextWorld's seed 1,000,000 + i, of dev 2,000,000 + i, of
-test 3,000,000 + i: what ``tw-make --seed`` makes of it with the same settings. A level is made at its first use, offline, in some
-seconds, and kept (``GYM_TEXT_GAMES`` names the folder; ``gym-text make-games`` makes many ahead).""",
+test 3,000,000 + i: what ``tw-make --seed`` makes with the same settings and ``--only-last-action``. A level is made at its first
+use, offline, in some seconds, and kept (``GYM_TEXT_GAMES`` names the folder; ``gym-text make-games`` makes many ahead).""",
     "arguments": """\
 | argument | values | registered | meaning |
 |---|---|---|---|
@@ -146,9 +146,9 @@ class TextWorldEnv(IndexActionsEnv):
         self._state, self._valid = state, state.valid_actions
         return {
             "text": state.text[:_MAX_TEXT],
-            "goal": self._game().goal,
-            "look": state.look,
-            "inventory": state.inventory,
+            "goal": self._game().goal[:_MAX_TEXT],
+            "look": state.look[:_MAX_TEXT],
+            "inventory": state.inventory[:_MAX_TEXT],
             "valid_actions": state.valid_actions,
         }
 

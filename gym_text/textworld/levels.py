@@ -66,14 +66,12 @@ class Levels:
     """TextWorld's name for it, such as ``tw-cooking``."""
     settings: Mapping[str, int | bool | str]
     """What the challenge is told: its own names and values."""
-    detailed_goal: bool = False
-    """Whether the goal describes each step of the way, where TextWorld writes the goal."""
 
     @property
     def folder(self) -> Path:
         """Where they lie: a folder for TextWorld's version, and in it one for these settings."""
         import_extra("textworld", EXTRA)
-        words = [f"{name}={value}" for name, value in sorted(self.settings.items())] + ["detailed"] * self.detailed_goal
+        words = [f"{name}={value}" for name, value in sorted(self.settings.items())]
         return games_folder() / f"textworld-{version('textworld')}" / "-".join([self.challenge, *words])
 
     def file(self, seed: int) -> Path:
@@ -123,7 +121,7 @@ class Levels:
             options = textworld.GameOptions()
             options.seeds = (seed + attempt * _ATTEMPT_STEP) % 2**32
             options.path, options.file_ext = str(file), file.suffix
-            options.grammar.only_last_action = not self.detailed_goal
+            options.grammar.only_last_action = True  # a goal that describes each step is a solution
             try:
                 game = make(dict(self.settings), options)
                 compile_game(game, options)

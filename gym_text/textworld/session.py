@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gym_text.errors import UsageError
+from gym_text.errors import EngineError, UsageError
 from gym_text.textworld.levels import import_textworld
 
 _LONGEST = 198
@@ -71,19 +71,36 @@ class Session:
         """The maker's solution; empty if the file has none."""
 
     def start(self, file: Path) -> State:
-        """Begin the game of a story file whose ``.json`` lies beside it."""
-        self._load(file)
-        first = self._client.reset()
-        self.goal = plain(first.objective or "")
+        """Begin the game of a story file whose ``.json`` lies beside it.
+
+        Raises:
+            EngineError: If TextWorld cannot read or play it.
+        """
+        try:
+            self._load(file)
+            first = self._client.reset()
+        except Exception as error:
+            self.close()
+            raise EngineError(f"{file}: expected a game of TextWorld's; it cannot be started: {error!r}.") from error
+        self.goal = answer_of(first.objective or "")
         self.most_points = max(int(first.max_score or 0), 1)
         self.walkthrough = tuple(first.get("extra.walkthrough") or ())
         state = _state(first)
-        _, _, after_banner = state.text.partition(self.goal)  # the title, drawn in letters, and the goal stand above the first room
-        return state._replace(text=after_banner.strip() or state.text)
+        below_goal = (
+            state.text.rpartition(self.goal)[2].strip() if self.goal else ""
+        )  # above are the goal and a title, drawn in letters
+        return state._replace(text=below_goal or state.text)
 
     def step(self, command: str) -> State:
-        """Play a command: any string."""
-        return _state(self._client.step(command))
+        """Play a command, as `command_of` gives it.
+
+        Raises:
+            EngineError: If TextWorld fails.
+        """
+        try:
+            return _state(self._client.step(command))
+        except Exception as error:
+            raise EngineError(f"TextWorld failed at the command {command!r}: {error!r}.") from error
 
     def policy(self) -> tuple[str, ...]:
         """Return TextWorld's plan for the loaded game from its start; empty if it has none."""
@@ -141,7 +158,7 @@ def check_game_file(file: str) -> Path:
 
 def command_of(spoken: str) -> str:
     """Return the line that the interpreter gets for an action: one line of ASCII, and nothing that is meant for the interpreter."""
-    line = " ".join(plain(spoken).split())[:_LONGEST]
+    line = " ".join(plain(spoken).replace("\\", "/").split())[:_LONGEST]  # a backslash begins a command to the interpreter
     return "" if any(map(_TO_THE_INTERPRETER.match, _PARTS.split(line))) else line
 
 
