@@ -35,7 +35,7 @@ class Config:
 
     games: tuple[str, ...] = GAMES
     """Environments, with their arguments."""
-    levels: int = 20
+    levels: int = 8
     """Levels of each fold, for the expert."""
     speed_levels: int = 5
     """Levels of the train fold of the first game, for the speed."""
