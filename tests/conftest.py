@@ -25,6 +25,9 @@ ENV_IDS = sorted(
     if str(spec.entry_point).startswith("gym_text.") and not (NO_TEXTWORLD and "gym_text.textworld." in str(spec.entry_point))
 )
 """Ours; TextWorld's where it is installed, as its interpreter has to be compiled."""
+for name in ENV_IDS:
+    if "gym_text.textworld." in str(gym.registry[name].entry_point):
+        gym.registry[name].kwargs["num_levels"] = 8  # a level takes seconds to make, once a machine; a reset without a seed draws one
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 """A shell starts background jobs with SIGINT ignored, which the processes of the tests of Ctrl-C would inherit."""

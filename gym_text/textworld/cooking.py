@@ -89,7 +89,7 @@ class CookingEnv(MadeGameEnv):
     ## Episode End
 
     Terminated when the meal is eaten (``info["success"]``), or an ingredient is burned, eaten or wrongly prepared
-    (``info["failure"]``); truncated after 100 steps. At the registered parameters the expert needs 15 to 45.
+    (``info["failure"]``); truncated after 100 steps. At the registered parameters the expert needs 20 to 23.
 
     ## Arguments
 

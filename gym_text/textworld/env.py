@@ -94,6 +94,7 @@ class TextWorldEnv(IndexActionsEnv):
         render_mode: ``ansi``, ``rgb_array``, ``human`` or None.
     """
 
+    fold_size: ClassVar[int] = 1000
     levels: Levels | None = None
     """What makes the levels; None where the game is a given file."""
 

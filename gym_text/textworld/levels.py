@@ -2,7 +2,8 @@
 
 TextWorld (https://github.com/microsoft/TextWorld) makes a game in three steps: its generator draws a world and a quest, Inform 7
 compiles the source to a story file (``.z8``), and what the tracker needs to know of the world lies beside it (``.json``). All of it
-runs offline, in 1 to 5 seconds of one core.
+runs offline, in 1 to 5 seconds of one core. The same seed gives the same game in every process. (The files of cooking games differ
+in the order in which ways to lose are checked, which follows Python's hash seed and which no game shows.)
 """
 
 from __future__ import annotations

@@ -49,12 +49,12 @@ class TreasureHunterEnv(MadeGameEnv):
 
     {starting_state}
 
-    Levels of 21 and above can take a minute to make, level 30 several: their quests are searched for.
+    From level 21 on a level takes 5 to 30 seconds of a core to make, and some of level 30 more: their quests are searched for.
 
     ## Episode End
 
     Terminated when the right thing is taken (``info["success"]``) or the wrong one (``info["failure"]``); truncated after 50
-    steps. At the registered parameters the expert needs 5 or 6.
+    steps. At the registered parameters the expert needs 6.
 
     ## Arguments
 
