@@ -27,7 +27,8 @@ ENV_IDS = sorted(
 """Ours; TextWorld's where it is installed, as its interpreter has to be compiled."""
 for name in ENV_IDS:
     if "gym_text.textworld." in str(gym.registry[name].entry_point):
-        gym.registry[name].kwargs["num_levels"] = 8  # a level takes seconds to make, once a machine; a reset without a seed draws one
+        # a level takes seconds to make, once on a machine, and a reset without a seed draws any of them
+        gym.registry[name].kwargs["num_levels"] = 8
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 """A shell starts background jobs with SIGINT ignored, which the processes of the tests of Ctrl-C would inherit."""
