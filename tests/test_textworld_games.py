@@ -12,7 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 import gymnasium as gym
 import pytest
 
-from gym_text import EngineError, UsageError
+from gym_text import EngineError, MissingDependencyError, UsageError
 
 pytest.importorskip("textworld")
 
@@ -281,6 +281,14 @@ def test_cooking_twice_loses_the_game(make):
     assert "burned" in obs["text"]
     assert terminated and info["failure"] and not info["success"] and reward == 0
     assert 0 < info["score"] < 1
+
+
+def test_a_missing_textworld_is_named_with_its_pip_line_at_the_first_reset(monkeypatch):
+    monkeypatch.setitem(sys.modules, "textworld", None)
+    with pytest.raises(
+        MissingDependencyError, match=r"'textworld' is not installed. Run: pip install 'gym-text\[textworld-games\]'"
+    ):
+        gym.make(COIN).reset(seed=0)
 
 
 def test_importing_textworld_leaves_signals_and_screen_alone():

@@ -66,8 +66,7 @@ class CookingEnv(MadeGameEnv):
     * ``ftwp``: every skill of the competition at its greatest: 3 ingredients to find, cook and cut in 12 rooms, with closed doors
       and room for few things in the hands (the settings are in the docstring of TextWorld's ``tw_cooking``).
     * ``balrog``: the game of BALROG (Paglieri et al. 2024, https://arxiv.org/abs/2411.13543, appendix C): 5 ingredients, every
-      skill, the largest house, which has 12 rooms (the paper counts 13). BALROG stops after 80 steps, fewer than the walkthrough
-      of some levels needs.
+      skill, the largest house, which has 12 rooms (the paper counts 13). BALROG stops after 80 steps; the expert needs about 53.
 
     ## Action Space
 
@@ -98,6 +97,8 @@ class CookingEnv(MadeGameEnv):
     ## Info
 
     {info}
+
+    With ``limit_inventory``, as in ``ftwp`` and ``balrog``, TextWorld plans nothing: off the walkthrough there is no `gold_action`.
 
     ## Version History
 
