@@ -89,7 +89,7 @@ def test_make_vec_in_sync_mode_plays(env_id):
 
 @pytest.mark.parametrize("unit", ["word", "byte"])
 def test_stable_baselines3_checker_has_no_complaint(env_id, unit, make):
-    check_env_of_stable_baselines(EncodeText(History(make(env_id, **by_number(env_id)), 2), unit=unit))
+    check_env_of_stable_baselines(EncodeText(History(make(env_id, **by_number(env_id)), 2), unit=unit, length=2048))
 
 
 @pytest.mark.parametrize("model", ["random", "gold"])
