@@ -24,6 +24,7 @@ PAGES = {
     "worlds.md": "Worlds",
     "science-world.md": "ScienceWorld",
     "textarena.md": "TextArena",
+    "textworld.md": "TextWorld",
     "experiments.md": "Experiments",
     "reports.md": "Reports",
     "strategies.md": "Strategies and answers",

@@ -53,6 +53,13 @@ for _game, _module in _TEXTWORLD_EXPRESS.items():
         vector_entry_point=f"gym_text.textworld_express.vector:{_game}VectorEnv",
         max_episode_steps=50,
     )
+for _game, _module, _limit in (
+    ("Cooking", "cooking:CookingEnv", 100),
+    ("TreasureHunter", "treasure_hunter:TreasureHunterEnv", 50),
+    ("CoinCollector", "coin_collector:CoinCollectorEnv", 50),
+    ("Text", "game_file:GameFileEnv", 100),
+):
+    register(id=f"TextWorld{_game}-v0", entry_point=f"gym_text.textworld.{_module}", max_episode_steps=_limit)
 register(
     id="ScienceWorldText-v0",
     entry_point="gym_text.science_world.env:ScienceWorldEnv",

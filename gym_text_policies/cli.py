@@ -52,6 +52,10 @@ EXAMPLES = {
         "gym-text play CookingWorldText-v0",
         "gym-text play 'BabyAIText-v0?task=goto' --seed 3",
     ),
+    "make-games": (
+        "gym-text make-games TextWorldCooking-v0 --seeds 20 --folds train dev test",
+        "gym-text make-games 'TextWorldCooking-v0?difficulty=gata-10' --workers 4",
+    ),
     "serve": (
         "gym-text serve CookingWorldText-v0",
         "gym-text serve 'BabyAIText-v0?task=goto' --port 8001 --max-sessions 128",
@@ -90,6 +94,7 @@ EXAMPLES = {
 COMMANDS = {
     "envs": Command("list the environments", "gym_text_policies.commands.envs", "EnvsConfig"),
     "play": Command("play yourself, in the terminal", "gym_text_policies.commands.play", "PlayConfig"),
+    "make-games": Command("make levels of TextWorld's games ahead", "gym_text_policies.commands.make_games", "MakeGamesConfig"),
     "bench": Command(
         "play policies in environments and print one table", "gym_text_policies.experiments.bench", "BenchConfig", "command"
     ),

@@ -10,10 +10,13 @@ ROOT = Path(__file__).parent.parent
 LAYERS = {
     "gym_text": (
         ("errors",),
-        ("spec", "spaces", "pictures"),
+        ("spec", "spaces", "pictures", "parameters", "java"),
         ("text_env",),
         ("index_actions",),
-        ("wrappers", "descriptions", "textworld_express", "babyai", "lunar_lander", "mountain_car", "mountain_car_vector"),
+        (
+            *("wrappers", "descriptions", "textworld_express", "science_world", "textworld", "textarena", "babyai"),
+            *("lunar_lander", "mountain_car", "mountain_car_vector"),
+        ),
         ("",),
     ),
     "gym_text_policies": (
@@ -22,7 +25,7 @@ LAYERS = {
         ("rollout", "backends"),
         ("policies",),
         ("load",),
-        ("engines", "report"),
+        ("engines", "report", "opponents"),
         ("experiments",),
         ("search", "training"),
         ("bridges",),

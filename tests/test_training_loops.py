@@ -93,7 +93,7 @@ def test_make_vec_in_sync_mode_plays(env_id):
 @with_expert
 def test_stable_baselines3_checker_has_no_complaint(env_id, unit, make):
     longest = {"name_length": 256} if env_id == "ScienceWorldText-v0" else {}  # its names tell what is in a thing
-    check_env_of_stable_baselines(EncodeText(History(make(env_id, **by_number(env_id)), 2), unit=unit, **longest))
+    check_env_of_stable_baselines(EncodeText(History(make(env_id, **by_number(env_id)), 2), unit=unit, length=2048, **longest))
 
 
 @pytest.mark.parametrize("model", ["random", "gold"])

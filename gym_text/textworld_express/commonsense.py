@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from gym_text.parameters import Flag, Parameters, Range
 from gym_text.spec import Action, TextSpec
 from gym_text.textworld_express.env import (
     CONTAINERS,
@@ -15,7 +16,6 @@ from gym_text.textworld_express.env import (
     PUT,
     TextWorldExpressEnv,
 )
-from gym_text.textworld_express.parameters import Flag, Parameters, Range
 from gym_text.textworld_express.planner import PlannerConfig
 
 COMMONSENSE_SPEC = TextSpec(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 
-from gym_text.textworld_express.parameters import Parameters
+from gym_text.parameters import Parameters
 
 _SHARED = {
     "action_space": """\

@@ -15,12 +15,12 @@ from gymnasium import spaces
 
 from gym_text.errors import UsageError, check_choice, check_options
 from gym_text.index_actions import Actions, IndexActionsEnv
+from gym_text.parameters import Parameters, signature_of
 from gym_text.spaces import ActionNames, FreeText
 from gym_text.spec import Action, Field, Observation, TextSpec
 from gym_text.text_env import FOLDS, Expert, Fold, Outcome
 from gym_text.textworld_express.docstrings import docstring_of
 from gym_text.textworld_express.engine import Game, State, check_installed
-from gym_text.textworld_express.parameters import Parameters, signature_of
 from gym_text.textworld_express.planner import Planner, PlannerConfig, Situation
 
 _MAX_TEXT = 32768

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from gym_text.errors import UsageError
+from gym_text.parameters import Flag, Parameters, Range
 from gym_text.spec import Action, TextSpec
 from gym_text.textworld_express.env import (
     DOORS,
@@ -16,7 +17,6 @@ from gym_text.textworld_express.env import (
     PUT,
     TextWorldExpressEnv,
 )
-from gym_text.textworld_express.parameters import Flag, Parameters, Range
 
 _ROOMS_NEEDED = {1: 2, 2: 3, 3: 6, 4: 9, 5: 14, 6: 18, 7: 23, 8: 29}
 """For each distance: the fewest rooms with which the engine can make all 3,000 levels."""

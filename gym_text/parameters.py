@@ -1,4 +1,4 @@
-"""The parameters of TextWorldExpress's games. Each is declared once, in its game's table ``parameters``.
+"""The parameters of games that are made by an engine. Each is declared once, in its game's table ``parameters``.
 
 The constructor's signature and checks come from the table, and so do the rows of the docstring.
 """
@@ -54,7 +54,28 @@ class Flag(NamedTuple):
         return int(value)
 
 
-Parameters = Mapping[str, Range | Flag]
+class Choice(NamedTuple):
+    """An integer parameter that has few values."""
+
+    engine_name: str
+    choices: tuple[int, ...]
+    """The values, the least first."""
+    default: int
+    meaning: str
+
+    @property
+    def values(self) -> str:
+        """The values as the docstring shows them."""
+        return ", ".join(map(str, self.choices))
+
+    def check(self, name: str, value: object) -> int:
+        """Return the value as the engine takes it, or raise `UsageError`."""
+        if isinstance(value, bool) or value not in self.choices:
+            raise UsageError(f"{name}: expected one of {self.values}; got {value!r}.")
+        return check_int(name, value, self.choices[0], self.choices[-1])
+
+
+Parameters = Mapping[str, Range | Flag | Choice]
 """The parameters of a game by their names in Python."""
 
 

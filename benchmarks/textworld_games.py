@@ -1,0 +1,198 @@
+"""TextWorld's games: the expert on levels of each fold, and steps a second beside the official client.
+
+``python benchmarks/textworld_games.py`` plays everything, makes the levels that are not there, and writes ``textworld_games.md``
+and ``.json``. Seconds are those of one core: the interpreter runs in this process, so other programs on the machine do not count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+from tqdm import tqdm
+
+from gym_text.text_env import FOLDS
+from gym_text_policies.commands.options import add_fields
+from gym_text_policies.environments import environment_maker
+
+GAMES = ("TextWorldCooking-v0", "TextWorldTreasureHunter-v0", "TextWorldCoinCollector-v0", "TextWorldText-v0")
+DETOURS = (1, 3, 10, 30)
+"""Random valid actions before the replanning expert takes over; level s has the (s % 4)-th number of them."""
+RESULTS = Path(__file__).parent / "results"
+FACTS = ("feedback", "description", "inventory", "admissible_commands", "score", "max_score", "won", "lost", "moves")
+
+
+@dataclass(frozen=True)
+class Config:
+    """What to play."""
+
+    games: tuple[str, ...] = GAMES
+    """Environments, with their arguments."""
+    levels: int = 8
+    """Levels of each fold, for the expert."""
+    speed_levels: int = 5
+    """Levels of the train fold of the first game, for the speed."""
+    steps: int = 50
+    """Random steps of each of them."""
+    rounds: int = 3
+    """Rounds of the speed; the best counts."""
+
+
+@dataclass(frozen=True)
+class ExpertRow:
+    """The expert on the levels of one fold."""
+
+    game: str
+    fold: str
+    levels: int
+    won: int
+    """Levels that the path wins."""
+    steps: tuple[int, int, int]
+    """Least, median and most steps of the paths."""
+    invalid: int
+    """Steps of the paths that were not valid."""
+    most_actions: int
+    """Most valid actions seen."""
+    longest_text: int
+    """Most characters of a text."""
+    detours: int
+    """Levels that random actions have not ended, in which the replanning expert takes over."""
+    detours_won: int
+
+
+def expert_row(game: str, fold: str, levels: int) -> ExpertRow:
+    """Play the paths, and detours, of a fold."""
+    env, planner = (environment_maker(game, fold=fold, expert=expert)().unwrapped for expert in ("path", "replan"))
+    seen: list[dict[str, Any]] = []
+    paths, won, invalid, detours, detours_won = [], 0, 0, 0, 0
+    for seed in tqdm(range(levels), desc=f"{game} {fold}", disable=None):
+        obs, info = env.reset(seed=seed)
+        paths.append(info.get("gold_path", ()))
+        for name in paths[-1]:
+            seen.append(obs)
+            obs, *_, info = env.step(name)
+            invalid += not info["action_was_valid"]
+        won += info["success"]
+        rng, over = random.Random(seed), False
+        obs, info = planner.reset(seed=seed)
+        for _ in range(DETOURS[seed % len(DETOURS)]):
+            if not over:
+                seen.append(obs)
+                obs, _, over, _, info = planner.step(rng.choice(obs["valid_actions"]))
+        detours += not over
+        for _ in range(200):
+            if not over and "gold_action" in info:
+                seen.append(obs)
+                obs, _, over, _, info = planner.step(info["gold_action"])
+                detours_won += info["success"]
+    lengths = sorted(map(len, paths))
+    return ExpertRow(
+        game,
+        fold,
+        levels,
+        won,
+        (lengths[0], lengths[levels // 2], lengths[-1]),
+        invalid,
+        max(len(obs["valid_actions"]) for obs in seen),
+        max(len(text) for obs in seen for key, text in obs.items() if key != "valid_actions"),
+        detours,
+        detours_won,
+    )
+
+
+def scripts(game: str, config: Config) -> list[tuple[int, list[str]]]:
+    """Return seeds, and random valid actions which do not end their games."""
+    env, found, seed = environment_maker(game, expert="off", max_episode_steps=-1)(), [], 0
+    while len(found) < config.speed_levels:
+        rng, (obs, _), actions, over = random.Random(seed), env.reset(seed=seed), [], False
+        while len(actions) < config.steps and not over:
+            actions.append(rng.choice(obs["valid_actions"]))
+            obs, _, over, _, _ = env.step(actions[-1])
+        if not over:
+            found.append((seed, actions))
+        seed += 1
+    return found
+
+
+def official(env: gym.Env[Any, Any], seed: int, plans: bool) -> Callable[[str], object]:
+    """Return the step function of the official client in a new game of a level."""
+    import textworld
+
+    game: Any = env.unwrapped
+    client = textworld.start(
+        str(game.level_file(game._level_seed(seed))), textworld.EnvInfos(**dict.fromkeys(FACTS, True), policy_commands=plans)
+    )
+    client.reset()
+    step: Callable[[str], object] = client.step
+    return step
+
+
+def speeds(game: str, config: Config) -> dict[str, float]:
+    """Return steps a second of each contender, all on the same levels with the same actions."""
+    played = scripts(game, config)
+    envs = {expert: environment_maker(game, expert=expert, max_episode_steps=-1)() for expert in ("off", "path", "replan")}
+
+    def ours(expert: str, seed: int) -> Callable[[str], object]:
+        envs[expert].reset(seed=seed)
+        return envs[expert].step
+
+    starts: dict[str, Callable[[int], Callable[[str], object]]] = {
+        "official client": lambda seed: official(envs["off"], seed, plans=False),
+        "expert='off'": lambda seed: ours("off", seed),
+        "expert='path'": lambda seed: ours("path", seed),
+        "official client, with its policy": lambda seed: official(envs["off"], seed, plans=True),
+        "expert='replan'": lambda seed: ours("replan", seed),
+    }
+    best = dict.fromkeys(starts, 0.0)
+    for _ in range(config.rounds):
+        for name, start in starts.items():
+            seconds = 0.0
+            for seed, actions in played:
+                step = start(seed)
+                began = time.process_time()
+                for action in actions:
+                    step(action)
+                seconds += time.process_time() - began
+            best[name] = max(best[name], sum(len(actions) for _, actions in played) / seconds)
+    return best
+
+
+def report(rows: list[ExpertRow], rates: dict[str, float], game: str) -> str:
+    """Return both tables."""
+    lines = [
+        "Made by `python benchmarks/textworld_games.py`.",
+        "",
+        "| game | fold | path wins | its steps: least, median, most | won after a detour | most valid actions | longest text |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        lines.append(
+            f"| `{row.game}` | {row.fold} | {row.won} of {row.levels} | {', '.join(map(str, row.steps))} "
+            f"| {row.detours_won} of {row.detours} | {row.most_actions} | {row.longest_text} |"
+        )
+    lines += ["", f"Steps in a second of one core, `{game}`, random valid actions:", "", "| | steps/s |", "|---|---|"]
+    return "\n".join([*lines, *(f"| {name} | {rate:.0f} |" for name, rate in rates.items())]) + "\n"
+
+
+def main(config: Config) -> None:
+    """Play everything and write the results."""
+    rows = [expert_row(game, fold, config.levels) for game in config.games for fold in FOLDS]
+    rates = speeds(config.games[0], config)
+    text = report(rows, rates, config.games[0])
+    print(text)
+    (RESULTS / "textworld_games.md").write_text(text)
+    record = {"config": asdict(config), "experts": [asdict(row) for row in rows], "steps_per_second": rates}
+    (RESULTS / "textworld_games.json").write_text(json.dumps(record, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_fields(parser, Config)
+    main(Config(**vars(parser.parse_args())))

@@ -1,0 +1,265 @@
+"""TextWorld's games as Gymnasium environments: their base classes, and what their specs and docstrings share.
+
+The engine is Microsoft's TextWorld (Côté et al. 2018, https://arxiv.org/abs/1806.11532), by its own client. Each game has a file
+of its own.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from gymnasium import spaces
+
+from gym_text.errors import check_choice, check_int, check_options
+from gym_text.index_actions import Actions, IndexActionsEnv
+from gym_text.parameters import Flag, Parameters, signature_of
+from gym_text.spaces import ActionNames, FreeText
+from gym_text.spec import Action, Field, Observation, TextSpec
+from gym_text.text_env import FOLD_SIZE, FOLDS, Expert, Fold, Outcome, fold_seed
+from gym_text.textworld.levels import Levels
+from gym_text.textworld.session import Session, State, command_of
+
+_MAX_TEXT = 16384
+"""Most characters of a text; the longest room seen has about 2,500."""
+FIELDS = {
+    "text": Field("what the game answers to the last action"),
+    "goal": Field("the task of this game"),
+    "look": Field("what the present room looks like"),
+    "inventory": Field("what you carry"),
+    "valid_actions": Field("the actions that the game accepts now", is_list=True),
+}
+LOOK = Action("look", "describe the present room")
+INVENTORY = Action("inventory", "list what you carry")
+GO = Action("go {direction}", "walk north, east, south or west")
+EXAMINE = Action("examine {thing}", "look at a thing")
+TAKE = (Action("take {thing}", "pick up a thing from the floor"), Action("take {thing} from {place}", "pick it up from elsewhere"))
+DROP = Action("drop {thing}", "put down a thing on the floor")
+PUT = (Action("put {thing} on {supporter}", "put down a thing"), Action("insert {thing} into {container}", "put a thing away"))
+OPEN = (Action("open {thing}", "open a door or container"), Action("close {thing}", "close it"))
+UNLOCK = (Action("unlock {thing} with {key}", "unlock a door or container"), Action("lock {thing} with {key}", "lock it"))
+
+SHARED = {
+    "action_space": """\
+`Text`: any string is a legal action. ``obs["valid_actions"]`` has TextWorld's admissible commands; the game understands other
+words for them too ("get" for "take"). What it does not understand it says, which costs a step and sets
+``info["action_was_valid"]`` to False; so do "wait" and commands to the interpreter instead of the game (restart, undo, save …).
+
+With ``actions="index"``: `Discrete(n)`, the place in ``obs["valid_actions"]``; a place beyond the list is an invalid action.
+``info["action_mask"]`` (`np.int8`) and `action_masks` (`bool`) say which places are taken. n is {n}.""",
+    "observation_space": """\
+`Dict`:
+
+| key | space | meaning |
+|---|---|---|
+| `text` | `Text` | the game's answer to the last action, without title, prompt and status line, in ASCII |
+| `goal` | `Text` | the game's objective |
+| `look` | `Text` | what the present room looks like |
+| `inventory` | `Text` | what the agent carries |
+| `valid_actions` | `Sequence(Text)` | a sorted tuple of the actions that the game accepts now |""",
+    "starting_state": """\
+Seed s plays level ``s % num_levels`` of the fold. Level i of train is TextWorld's seed 1,000,000 + i, of dev 2,000,000 + i, of
+test 3,000,000 + i: what ``tw-make --seed`` makes with the same settings and ``--only-last-action``. A level is made at its first
+use, offline, in some seconds, and kept (``GYM_TEXT_GAMES`` names the folder; ``gym-text make-games`` makes many ahead).""",
+    "arguments": """\
+| argument | values | registered | meaning |
+|---|---|---|---|
+{parameters}| `num_levels` | 1 to 1000000 | 1000 | levels in a fold |
+{shared_arguments}""",
+    "shared_arguments": """\
+| `actions` | text, index | text | the action space |
+| `fold` | train, dev, test | train | the set of levels |
+| `expert` | off, path, replan | path | the hints in `info` |
+| `render_mode` | ansi, rgb_array, human | None | text, a picture of texts and valid actions, or that picture in a window |""",
+    "info": """\
+`gold_path` is the walkthrough in the game file, played at reset: steps without an effect are dropped. Where it does not win,
+`gold_path` is TextWorld's own plan, and where that does not win either it is left out. With ``expert="replan"`` TextWorld plans
+anew in every state off that path (its policy commands), as long as the game can be won; such a plan takes what it needs and does
+not look into the cookbook first. `gold_steps` is the number of steps in the plan that begins with `gold_action`.""",
+}
+"""What the docstrings have in common: ``{action_space}`` and so on in a docstring stand for it."""
+
+
+class TextWorldEnv(IndexActionsEnv):
+    """Base of all: plays game files; the maker's walkthrough is the expert.
+
+    Args:
+        spec: The game's spec.
+        most_actions: Size of the index space.
+        actions: ``text``: an action is its name. ``index``: an action is its place in ``obs["valid_actions"]``.
+        fold: The set of levels.
+        expert: The hints in ``info``.
+        render_mode: ``ansi``, ``rgb_array``, ``human`` or None.
+    """
+
+    fold_size: ClassVar[int] = 1000
+    levels: Levels | None = None
+    """What makes the levels; None where the game is a given file."""
+
+    def __init__(
+        self, spec: TextSpec, most_actions: int, *, actions: Actions, fold: Fold | None, expert: Expert, render_mode: str | None
+    ) -> None:
+        super().__init__(fold=fold, expert=expert, render_mode=render_mode)
+        self._set_actions(spec, actions, most_actions)
+        texts = {key: FreeText(_MAX_TEXT) for key in ("text", "goal", "look", "inventory")}
+        self.observation_space = spaces.Dict({**texts, "valid_actions": ActionNames()})
+        self._session: Session | None = None
+        self._state: State | None = None
+        self._rest: tuple[str, ...] = ()
+        """What is left of the path, while the episode is on it."""
+
+    def level_file(self, seed: int) -> Path:
+        """Return the story file of a level, which is made if it is not there.
+
+        Args:
+            seed: TextWorld's seed of the level.
+        """
+        assert self.levels is not None
+        return self.levels.file(seed)
+
+    def _game(self) -> Session:
+        if self._session is None:
+            self._session = Session(plans=self.expert == "replan")
+        return self._session
+
+    def _start(self, seed: int) -> Observation:
+        return self._observation(self._game().start(self.level_file(seed)))
+
+    def _play(self, action: Any) -> Outcome:
+        assert self._state is not None
+        before, command = self._state, command_of(self._spoken(action))
+        known = command in before.valid_actions
+        obs = self._observation(self._game().step(command))
+        after, most = self._state, self._game().most_points
+        self._rest = self._rest[1:] if self._rest[:1] == (command,) else ()
+        return Outcome(
+            obs,
+            after.score / most - before.score / most,
+            terminated=after.won or after.lost,
+            success=after.won,
+            failure=after.lost,
+            action_was_valid=known or after.moves > before.moves,
+        )
+
+    def _observation(self, state: State) -> Observation:
+        self._state, self._valid = state, state.valid_actions
+        return {
+            "text": state.text[:_MAX_TEXT],
+            "goal": self._game().goal[:_MAX_TEXT],
+            "look": state.look[:_MAX_TEXT],
+            "inventory": state.inventory[:_MAX_TEXT],
+            "valid_actions": state.valid_actions,
+        }
+
+    def close(self) -> None:
+        """Release the game."""
+        if self._session is not None:
+            self._session.close()
+        self._session, self._state, self._valid = None, None, ()
+        super().close()
+
+    # ---------------------------------------------------------------- the expert
+
+    def _plan(self, seed: int) -> tuple[str, ...] | None:
+        game = self._game()
+        game.start(self.level_file(seed))
+        self._rest = game.winning(game.walkthrough) or game.winning(game.policy())
+        return self._rest or None
+
+    def _hint(self) -> str | None:
+        assert self._state is not None
+        plan = self._rest or self._state.policy
+        return plan[0] if plan else None
+
+    def _steps_left(self) -> int | None:
+        if self.expert != "replan" or self._state is None:
+            return super()._steps_left()
+        return len(self._rest or self._state.policy)
+
+
+class MadeGameEnv(TextWorldEnv):
+    """Base of the games that are made of a seed. A subclass has their tables, and the docstring of the environment.
+
+    Its constructor takes its `parameters` beside the arguments below.
+
+    Args:
+        num_levels: Levels in a fold.
+        actions: As `TextWorldEnv`.
+        fold: As `TextWorldEnv`.
+        expert: As `TextWorldEnv`.
+        render_mode: As `TextWorldEnv`.
+        parameters: The game's parameters; ``difficulty`` is the name of a preset, which the others change.
+
+    Raises:
+        UsageError: If an argument is unknown, or its value is not one that the table `parameters` allows.
+    """
+
+    challenge: ClassVar[str]
+    """TextWorld's name for the game."""
+    game_spec: ClassVar[TextSpec]
+    parameters: ClassVar[Parameters]
+    presets: ClassVar[Mapping[str, Mapping[str, int | bool]]] = {}
+    """Published settings by name."""
+    most_actions: ClassVar[int]
+    """Size of the index space at the registered parameters: the most valid actions measured, and some more."""
+    most_actions_ever: ClassVar[int]
+    """The same at all other parameters."""
+    __signature__: ClassVar[inspect.Signature]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Fill in the docstring and the signature from what the games share and the table `parameters`."""
+        super().__init_subclass__(**kwargs)
+        shared = [p for p in inspect.signature(MadeGameEnv.__init__).parameters.values() if p.kind is p.KEYWORD_ONLY]
+        preset = inspect.Parameter("difficulty", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="str | None")
+        cls.__signature__ = signature_of(cls.parameters, [*[preset] * bool(cls.presets), *shared])
+        rows = [f"| `{name}` | {p.values} | {p.default} | {p.meaning} |\n" for name, p in cls.parameters.items()]
+        if cls.presets:
+            rows.append(f"| `difficulty` | {', '.join(cls.presets)} | None | a published setting; other parameters change it |\n")
+        size = f"{cls.most_actions}; {cls.most_actions_ever} at other than the registered parameters"
+        cls.__doc__ = filled(cls.__doc__ or "", parameters="".join(rows), n=size)
+
+    def __init__(
+        self,
+        *,
+        num_levels: int = 1000,
+        actions: Actions = "text",
+        fold: Fold = "train",
+        expert: Expert = "path",
+        render_mode: str | None = None,
+        **parameters: int | bool | str | None,
+    ) -> None:
+        check_choice("fold", fold, FOLDS)
+        self.num_levels = check_int("num_levels", num_levels, 1, FOLD_SIZE)
+        self.game_parameters = self._read_parameters(dict(parameters))
+        registered = all(self.game_parameters[name] == p.default for name, p in self.parameters.items())
+        size = self.most_actions if registered else self.most_actions_ever
+        super().__init__(self.game_spec, size, actions=actions, fold=fold, expert=expert, render_mode=render_mode)
+        self._fold: Fold = fold
+        self.levels = Levels(self.challenge, self._settings())
+
+    def _read_parameters(self, given: dict[str, Any]) -> dict[str, int | bool]:
+        """Return all parameters by name: what is given, else what the preset says, else the default."""
+        check_options(type(self).__name__, given, inspect.signature(type(self)).parameters)
+        preset = given.pop("difficulty", None)
+        if preset is not None:
+            check_choice("difficulty", preset, self.presets)
+        values = {name: p.default for name, p in self.parameters.items()} | dict(self.presets.get(preset, {})) | given
+        checked = {name: p.check(name, values[name]) for name, p in self.parameters.items()}
+        return {name: bool(checked[name]) if isinstance(p, Flag) else checked[name] for name, p in self.parameters.items()}
+
+    def _settings(self) -> dict[str, int | bool | str]:
+        """Return the settings under TextWorld's names."""
+        return {p.engine_name: self.game_parameters[name] for name, p in self.parameters.items()}
+
+    def _level_seed(self, seed: int) -> int:
+        return fold_seed(self._fold, seed % self.num_levels)
+
+
+def filled(page: str, **more: str) -> str:
+    """Return a docstring with the texts of `SHARED` and `more` in place of their names in braces."""
+    page = inspect.cleandoc(page)
+    for name, text in {**SHARED, **more}.items():
+        page = page.replace(f"{{{name}}}", text)
+    return page

@@ -1,0 +1,105 @@
+"""Any game file that TextWorld has made, or without one its simple game."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+from gym_text.errors import UsageError, check_choice, check_int
+from gym_text.index_actions import Actions
+from gym_text.spec import TextSpec
+from gym_text.text_env import FOLD_SIZE, FOLDS, Expert, Fold, fold_seed
+from gym_text.textworld.cooking import COOKING_SPEC
+from gym_text.textworld.env import FIELDS, UNLOCK, TextWorldEnv, filled
+from gym_text.textworld.levels import Levels
+from gym_text.textworld.session import check_game_file
+
+GAME_FILE_SPEC = TextSpec(
+    goal="Do what the goal of the game says.",
+    fields=FIELDS,
+    actions=(*COOKING_SPEC.actions[:-4], *UNLOCK, *COOKING_SPEC.actions[-2:]),
+    encoding="text",
+    reward="The change of the game's score, which is 1 when everything is done that gives points.",
+)
+_SIMPLE = Levels("tw-simple", {"rewards": "dense", "goal": "brief", "test": False})
+_MOST_ACTIONS = 200
+
+
+class GameFileEnv(TextWorldEnv):
+    """Play any game that TextWorld has made, by its file; without one, TextWorld's simple game.
+
+    ## Description
+
+    With ``file``, one game: each seed plays it, and there are no folds. Without, TextWorld's simple game (``tw-make tw-simple
+    --rewards dense --goal brief``): in a house of 6 rooms with locked doors find some food and put it on the stove. It has a
+    level for each seed and three folds, as the other games.
+
+    ## Action Space
+
+    {action_space}
+
+    ## Observation Space
+
+    {observation_space}
+
+    ## Rewards
+
+    The change of the score, which is the game's points over its most points, 0 to 1.
+
+    ## Starting State
+
+    The file's. Without a file, seed s plays level ``s % num_levels`` of the fold; level i of train is TextWorld's seed
+    1,000,000 + i, of dev 2,000,000 + i, of test 3,000,000 + i, made at its first use and kept (``GYM_TEXT_GAMES`` names where).
+
+    ## Episode End
+
+    Terminated when the game is won (``info["success"]``) or lost (``info["failure"]``); truncated after 100 steps. In the simple
+    game the expert needs 8 to 12.
+
+    ## Arguments
+
+    | argument | values | registered | meaning |
+    |---|---|---|---|
+    | `file` | a path | None | a story file, ``.z8``, with its ``.json`` beside it; None: the simple game |
+    | `num_levels` | 1 to 1000000 | 1000 | levels in a fold of the simple game |
+    | `actions` | text, index | text | the action space |
+    | `fold` | None, train, dev, test | None | the set of levels; None is train, and what a file needs |
+    | `expert` | off, path, replan | path | the hints in `info` |
+    | `render_mode` | ansi, rgb_array, human | None | text, a picture of texts and valid actions, or that picture in a window |
+
+    ## Info
+
+    {info}
+
+    ## Version History
+
+    * v0: first version, on textworld 1.7.0.
+    """
+
+    __doc__ = filled(inspect.cleandoc(__doc__ or ""), n=f"{_MOST_ACTIONS}")
+
+    def __init__(
+        self,
+        *,
+        file: str | None = None,
+        num_levels: int = 1000,
+        actions: Actions = "text",
+        fold: Fold | None = None,
+        expert: Expert = "path",
+        render_mode: str | None = None,
+    ) -> None:
+        self.file = None if file is None else check_game_file(file)
+        if fold is not None:
+            check_choice("fold", fold, FOLDS)
+            if file is not None:
+                raise UsageError(f"fold: expected None, as a file is one level; got {fold!r}.")
+        self.levels = None if self.file else _SIMPLE
+        self.num_levels = check_int("num_levels", num_levels, 1, FOLD_SIZE)
+        super().__init__(GAME_FILE_SPEC, _MOST_ACTIONS, actions=actions, fold=fold, expert=expert, render_mode=render_mode)
+
+    def _level_seed(self, seed: int) -> int:
+        return 0 if self.file else fold_seed(self.fold or "train", seed % self.num_levels)
+
+    def level_file(self, seed: int) -> Path:
+        """Return the story file of a level, which is made if it is not there; the given file is all levels."""
+        return self.file or super().level_file(seed)

@@ -1,0 +1,135 @@
+"""Levels as files: a level is a seed, made at its first use and kept in the user's cache folder.
+
+TextWorld (https://github.com/microsoft/TextWorld) makes a game in three steps: its generator draws a world and a quest, Inform 7
+compiles the source to a story file (``.z8``), and what the tracker needs to know of the world lies beside it (``.json``). All of it
+runs offline, in 1 to 5 seconds of one core. The same seed gives the same game in every process. (The files of cooking games differ
+in the order in which ways to lose are checked, which follows Python's hash seed and which no game shows.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from gym_text.errors import EngineError, UsageError, import_extra
+
+_logger = logging.getLogger(__name__)
+EXTRA = "textworld-games"
+"""The extra that installs TextWorld."""
+FOLDER_VARIABLE = "GYM_TEXT_GAMES"
+"""Environment variable with the folder of made levels; without it, they lie in the user's cache folder."""
+_ATTEMPTS = 20
+"""Seeds that are tried for one level: some have no quest of the wanted length."""
+_ATTEMPT_STEP = 10_000_000
+"""Distance of these seeds; it is more than all folds together, so that no fold meets another."""
+
+
+def games_folder() -> Path:
+    """Return the folder in which levels are kept: ``GYM_TEXT_GAMES``, or ``gym-text/games`` in the user's cache folder."""
+    if chosen := os.environ.get(FOLDER_VARIABLE):
+        return Path(chosen).expanduser()
+    import_extra("platformdirs", EXTRA)
+    from platformdirs import user_cache_path
+
+    return user_cache_path("gym-text") / "games"
+
+
+def import_textworld() -> Any:
+    """Import TextWorld, and keep its interpreter from warning of each of TextWorld's games that it does not know it.
+
+    TextWorld does so itself when it is imported; `warnings.catch_warnings`, which tests use, puts back what was before.
+
+    Raises:
+        MissingDependencyError: If it is not installed.
+    """
+    textworld = import_extra("textworld", EXTRA)
+    import jericho
+
+    for category in (jericho.UnsupportedGameWarning, jericho.TruncatedInputActionWarning):
+        warnings.simplefilter("ignore", category)
+    return textworld
+
+
+@dataclass(frozen=True)
+class Levels:
+    """The levels of one of TextWorld's challenges at one setting."""
+
+    challenge: str
+    """TextWorld's name for it, such as ``tw-cooking``."""
+    settings: Mapping[str, int | bool | str]
+    """What the challenge is told: its own names and values."""
+
+    @property
+    def folder(self) -> Path:
+        """Where they lie: a folder for TextWorld's version, and in it one for these settings."""
+        import_extra("textworld", EXTRA)
+        words = [f"{name}={value}" for name, value in sorted(self.settings.items())]
+        return games_folder() / f"textworld-{version('textworld')}" / "-".join([self.challenge, *words])
+
+    def file(self, seed: int) -> Path:
+        """Return the story file of a level, which is made if it is not there.
+
+        Several processes may want the same one at once: each makes it in a folder of its own, and the first to finish renames its
+        folder; so no level is ever half written.
+
+        Args:
+            seed: Seed of the level, below 2^32.
+
+        Raises:
+            EngineError: If TextWorld cannot make it.
+            UsageError: If its folder cannot be written.
+        """
+        folder = self.folder / str(seed)
+        file = folder / "game.z8"
+        if file.exists():
+            return file
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            partial = Path(tempfile.mkdtemp(prefix=f"{seed}-", dir=self.folder))
+        except OSError as error:
+            raise UsageError(
+                f"{self.folder}: expected a folder that can be written; got {error.strerror}. "
+                f"The environment variable {FOLDER_VARIABLE} names another."
+            ) from None
+        try:
+            self._make(seed, partial / file.name)
+            partial.chmod(0o755)  # mkdtemp's folders are its user's alone
+            with contextlib.suppress(OSError):  # another process was first
+                os.rename(partial, folder)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+        return file
+
+    def _make(self, seed: int, file: Path) -> None:
+        """Make a level into an empty folder: ``file`` and its ``.json``."""
+        textworld = import_textworld()
+        from textworld.challenges import CHALLENGES
+        from textworld.generator import compile_game
+        from textworld.generator.inform7.world2inform7 import CouldNotCompileGameError
+
+        _logger.info("textworld: makes level %d of %s; that takes some seconds.", seed, self.folder.name)
+        make = CHALLENGES[self.challenge][1]
+        for attempt in range(_ATTEMPTS):
+            options = textworld.GameOptions()
+            options.seeds = (seed + attempt * _ATTEMPT_STEP) % 2**32
+            options.path, options.file_ext = str(file), file.suffix
+            options.grammar.only_last_action = True  # a goal that describes each step is a solution
+            try:
+                game = make(dict(self.settings), options)
+                compile_game(game, options)
+            except textworld.generator.QuestGenerationError:
+                continue  # this seed's map has no quest of that length
+            except (CouldNotCompileGameError, OSError) as error:
+                raise EngineError(f"{self.challenge}: TextWorld could not compile level {seed}. {error}") from error
+            file.with_suffix(".ni").unlink(missing_ok=True)  # the source, which nothing reads
+            return
+        raise EngineError(f"{self.challenge}: TextWorld finds no quest for level {seed} in {_ATTEMPTS} tries. Try another seed.")

@@ -1,0 +1,77 @@
+"""Treasure Hunter of TextWorld: find one thing in a maze, and not the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from gym_text.parameters import Parameters, Range
+from gym_text.spec import TextSpec
+from gym_text.textworld.env import DROP, EXAMINE, FIELDS, GO, INVENTORY, LOOK, OPEN, PUT, TAKE, UNLOCK, MadeGameEnv
+
+TREASURE_HUNTER_SPEC = TextSpec(
+    goal="Find the thing that the goal names in the rooms of a house, and take it. Taking the wrong thing loses the game.",
+    fields=FIELDS,
+    actions=(LOOK, INVENTORY, GO, EXAMINE, *TAKE, DROP, *PUT, *OPEN, *UNLOCK),
+    encoding="text",
+    reward="Taking the right thing raises the score from 0 to 1; nothing else is rewarded.",
+)
+
+
+class TreasureHunterEnv(MadeGameEnv):
+    """Find one thing in a maze of rooms and take it: TextWorld's Treasure Hunter, made of a seed.
+
+    ## Description
+
+    Two things lie in a house of 5, 10 or 20 rooms; the goal names one of them, and where it lies. From level 11 on there are
+    containers and closed doors, from level 21 on locked ones, whose keys are to be found. The game's idea is Parisotto and
+    Salakhutdinov's (https://arxiv.org/abs/1702.08360).
+
+    Levels are TextWorld's own: 1 to 10 have 5 rooms and a shortest way of 1 to 5 steps, 11 to 20 have 10 rooms and 2 to 10 steps,
+    21 to 30 have 20 rooms and 3 to 20 steps. Published settings, for ``difficulty``:
+
+    * ``balrog``: level 30, the game of BALROG (Paglieri et al. 2024, https://arxiv.org/abs/2411.13543, appendix C). As there, the
+      goal does not describe the way. Not as there, levels that 20 steps solve stay in.
+
+    ## Action Space
+
+    {action_space}
+
+    ## Observation Space
+
+    {observation_space}
+
+    ## Rewards
+
+    The change of the score: 1 for the right thing, else 0.
+
+    ## Starting State
+
+    {starting_state}
+
+    From level 21 on a level takes 5 to 30 seconds of a core to make, and some of level 30 more: their quests are searched for.
+
+    ## Episode End
+
+    Terminated when the right thing is taken (``info["success"]``) or the wrong one (``info["failure"]``); truncated after 50
+    steps. At the registered parameters the expert needs 6.
+
+    ## Arguments
+
+    {arguments}
+
+    ## Info
+
+    {info}
+
+    ## Version History
+
+    * v0: first version, on textworld 1.7.0.
+    """
+
+    challenge = "tw-treasure_hunter"
+    game_spec = TREASURE_HUNTER_SPEC
+    most_actions = 40
+    most_actions_ever = 100
+    parameters: ClassVar[Parameters] = {"level": Range("level", 1, 30, 15, "TextWorld's level of difficulty")}
+    presets: ClassVar[Mapping[str, Mapping[str, int | bool]]] = {"balrog": {"level": 30}}

@@ -1,0 +1,61 @@
+"""`gym-text make-games`: make levels of TextWorld's games ahead, so that no episode waits for one."""
+
+from __future__ import annotations
+
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from multiprocessing import get_context
+
+from gym_text.errors import UsageError, check_choice, check_int, import_extra
+from gym_text.text_env import FOLDS
+from gym_text.textworld.env import TextWorldEnv
+from gym_text.textworld.levels import Levels
+from gym_text_policies.environments import environment_maker, parse_environment
+
+
+@dataclass(frozen=True)
+class MakeGamesConfig:
+    """Make the levels of a range of seeds of one of TextWorld's games, and keep them where its environment looks for them."""
+
+    environment: str
+    """An id with its arguments, such as 'TextWorldCooking-v0?difficulty=gata-10'."""
+    seeds: int = 100
+    """Number of seeds, from the first."""
+    first: int = 0
+    """The first seed."""
+    folds: tuple[str, ...] = ("train",)
+    """Folds, of train, dev and test."""
+    workers: int = 1
+    """Processes; each keeps one core busy."""
+
+
+def run(config: MakeGamesConfig) -> str:
+    """Make what is not there, with a bar on the screen; return what was made.
+
+    Raises:
+        UsageError: If the environment has no levels to make, or an option is out of its range.
+    """
+    check_int("seeds", config.seeds, 1, 1_000_000)
+    check_int("first", config.first, 0, 2**62)
+    check_int("workers", config.workers, 1, 256)
+    jobs = [(levels, seed) for fold in config.folds for levels, seed in _wanted(config, fold)]
+    tqdm = import_extra("tqdm", "bench").tqdm
+    with ProcessPoolExecutor(min(config.workers, len(jobs)), mp_context=get_context("spawn")) as pool:
+        done = as_completed([pool.submit(levels.file, seed) for levels, seed in jobs])
+        files = [made.result() for made in tqdm(done, total=len(jobs), unit="level", disable=None)]
+    folders = sorted({str(file.parents[1]) for file in files})
+    return f"{len(files)} levels are in\n" + "\n".join(folders)
+
+
+def _wanted(config: MakeGamesConfig, fold: str) -> list[tuple[Levels, int]]:
+    """Return the levels of a fold and TextWorld's seeds, each once."""
+    check_choice("folds", fold, FOLDS)
+    if "fold" in parse_environment(config.environment)[1]:
+        raise UsageError(f"environment: expected no fold, which --folds says; got {config.environment!r}.")
+    game = environment_maker(config.environment, fold=fold, expert="off")().unwrapped
+    if not isinstance(game, TextWorldEnv) or game.levels is None:
+        raise UsageError(
+            f"environment: expected one whose levels are made, such as TextWorldCooking-v0; got {config.environment!r}."
+        )
+    seeds = range(config.first, config.first + config.seeds)
+    return [(game.levels, number) for number in dict.fromkeys(map(game._level_seed, seeds))]

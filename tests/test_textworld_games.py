@@ -1,0 +1,303 @@
+"""TextWorld's games: the official client as the oracle, levels as files, parameters, and the expert."""
+
+import json
+import multiprocessing
+import os
+import random
+import re
+import subprocess
+import sys
+from concurrent.futures import ProcessPoolExecutor
+
+import gymnasium as gym
+import pytest
+
+from gym_text import EngineError, MissingDependencyError, UsageError
+
+pytest.importorskip("textworld")
+
+import textworld
+
+from gym_text.textworld.levels import FOLDER_VARIABLE, Levels, games_folder
+from gym_text.textworld.session import command_of, plain
+from gym_text_policies import cli
+
+COOKING, TREASURE, COIN, TEXT = "TextWorldCooking-v0", "TextWorldTreasureHunter-v0", "TextWorldCoinCollector-v0", "TextWorldText-v0"
+GAMES = (COOKING, TREASURE, COIN, TEXT)
+SMALL = Levels("tw-coin_collector", {"level": 1})
+every_game = pytest.mark.parametrize("game", GAMES)
+
+
+def words(text):
+    """Return the words of a text without the interpreter's status line and question at the end."""
+    text = re.sub(r">?\s*-= [^\n]* =-\d+/\d+\s*$", "", text)
+    return re.sub(r"Would you like to RESTART[^\n]*", "", text).removesuffix(">").split()
+
+
+# ---------------------------------------------------------------- the official client
+
+
+@every_game
+def test_each_step_is_what_the_official_client_says(game, make):
+    env = make(game, expert="off")
+    names = ("feedback", "description", "inventory", "admissible_commands", "score", "max_score", "won", "lost", "objective")
+    for seed in range(2):
+        obs, _ = env.reset(seed=seed)
+        file = env.unwrapped.level_file(env.unwrapped._level_seed(seed))
+        client = textworld.start(str(file), textworld.EnvInfos(**dict.fromkeys(names, True)))
+        state, rng = client.reset(), random.Random(seed)
+        assert words(state.feedback)[-len(obs["text"].split()) :] == obs["text"].split()
+        assert obs["goal"] == state.objective
+        over, score = False, 0.0
+        while not over:
+            assert list(obs["valid_actions"]) == state.admissible_commands
+            assert (obs["look"].split(), obs["inventory"].split()) == (state.description.split(), state.inventory.split())
+            action = rng.choice((*obs["valid_actions"], "sing", "take all", "x me", "get knife"))
+            obs, reward, terminated, truncated, _ = env.step(action)
+            state, points, done = client.step(action)
+            score += reward
+            assert obs["text"].split() == words(state.feedback)
+            assert score == pytest.approx(points / state.max_score)
+            assert terminated == done == bool(state.won or state.lost)
+            over = terminated or truncated
+        client.close()
+
+
+@pytest.mark.parametrize("action", ["restart", "quit", "save. look", "UNDO", "look then restore", "tw-print max_score", "brief"])
+def test_commands_to_the_interpreter_do_not_reach_it(action, make):
+    env = make(COIN, expert="replan")
+    env.reset(seed=0)
+    before = env.step("look")[0]
+    obs, reward, terminated, _, info = env.step(action)
+    assert (reward, terminated, info["action_was_valid"]) == (0.0, False, False)
+    assert "gold_action" in info
+    again, *_ = env.step("y")  # were there a question, this would answer it
+    assert env.step("look")[0] == before
+    assert obs["look"] == again["look"] == before["look"]
+
+
+@pytest.mark.parametrize(
+    "action", ["", "sing", "a" * 5000, "knife\x00\n", "é \U0001f52a", "\ud800", "\\help", "sing \\x"], ids=ascii
+)
+def test_any_string_is_answered_and_stays_in_the_spaces(action, make):
+    env = make(COIN)
+    env.reset(seed=0)
+    obs, reward, terminated, _, info = env.step(action)
+    assert obs in env.observation_space and obs["text"]
+    assert (reward, terminated, info["action_was_valid"]) == (0.0, False, False)
+
+
+def test_other_words_for_a_valid_action_are_valid(make):
+    env = make(COIN)
+    _, info = env.reset(seed=0)
+    for name in info["gold_path"][:-1]:
+        env.step(name)
+    obs, _, _, _, info = env.step("get the coin")
+    assert "get the coin" not in obs["valid_actions"]
+    assert info["success"] and info["action_was_valid"]
+
+
+def test_texts_are_made_plain():
+    assert plain("naïve “café” – 3€") == 'naive "cafe" - 3?'
+    assert command_of("take\tthe\nlong knife") == "take the long knife"
+    assert command_of("\\x") == "/x", "a backslash begins a command to the interpreter, which would print for ever"
+    assert command_of("quit") == command_of("look. undo") == ""
+
+
+# ---------------------------------------------------------------- levels
+
+
+@every_game
+def test_levels_of_the_folds_never_meet(game, make):
+    games = {fold: make(game, fold=fold, num_levels=1000).unwrapped for fold in ("train", "dev", "test")}
+    seeds = {fold: {env._level_seed(seed) for seed in range(1200)} for fold, env in games.items()}
+    assert all(len(levels) == 1000 for levels in seeds.values())
+    assert len(set.union(*seeds.values())) == 3000
+
+
+def test_cooking_has_other_food_in_each_fold(make):
+    folders = {make(COOKING, fold=fold).unwrapped.levels.settings["split"] for fold in ("train", "dev", "test")}
+    assert folders == {"train", "valid", "test"}
+
+
+def test_num_levels_is_the_number_of_levels_in_a_fold(make):
+    env = make(COIN, num_levels=2, expert="off")
+    first, second, third = (env.reset(seed=seed)[0] for seed in range(3))
+    assert first == third != second
+
+
+def test_a_level_is_the_same_whatever_process_makes_it(tmp_path):
+    script = "import sys; from gym_text.textworld.levels import Levels; print(Levels(sys.argv[1], {'level': 11}).file(1000000))"
+    made = []
+    for seed in ("1", "2"):
+        environment = os.environ | {FOLDER_VARIABLE: str(tmp_path / seed), "PYTHONHASHSEED": seed}
+        command = [sys.executable, "-c", script, "tw-treasure_hunter"]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=300)
+        assert done.stderr == ""
+        (file,) = (tmp_path / seed).rglob("game.json")
+        assert done.stdout.strip() == str(file.with_suffix(".z8"))
+        made.append(json.loads(file.read_text()))
+    assert made[0] == made[1]
+
+
+def test_two_processes_may_want_the_same_level(monkeypatch, tmp_path):
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
+        one, other = pool.map(SMALL.file, [7, 7])
+    assert one == other and one.is_file() and one.is_relative_to(tmp_path)
+    assert [path.name for path in SMALL.folder.iterdir()] == ["7"]
+    assert sorted(path.name for path in one.parent.iterdir()) == ["game.json", "game.z8"]
+
+
+def test_a_level_that_could_not_be_finished_is_not_there(monkeypatch, tmp_path):
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
+    with monkeypatch.context() as broken, pytest.raises(EngineError, match="TextWorld could not compile level 3"):
+        broken.setenv("INFORM_HOME", "/nowhere")
+        SMALL.file(3)
+    assert list(SMALL.folder.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written_is_said(monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "file"))
+    with pytest.raises(UsageError, match=r"expected a folder that can be written; got .*GYM_TEXT_GAMES names another"):
+        SMALL.file(3)
+
+
+def test_levels_lie_in_the_users_cache_folder(monkeypatch):
+    monkeypatch.delenv(FOLDER_VARIABLE, raising=False)
+    assert games_folder().parts[-2:] == ("gym-text", "games")
+
+
+def test_games_are_made_ahead_by_a_command(monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
+    words = ["make-games", "TextWorldCoinCollector-v0?level=1&num_levels=1", "--seeds", "3"]
+    assert cli.main([*words, "--folds", "train", "dev"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("2 levels are in\n") and str(tmp_path) in printed
+    assert sorted(int(file.parent.name) for file in tmp_path.rglob("game.z8")) == [1_000_000, 2_000_000]
+    for environment, message in (
+        ("BabyAIText-v0", "expected one whose levels are made"),
+        (f"{COIN}?fold=dev", "expected no fold"),
+    ):
+        assert cli.main(["make-games", environment]) == 2
+        assert message in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------- parameters
+
+
+@pytest.mark.parametrize(
+    ("game", "arguments", "message"),
+    [
+        (COOKING, {"num_ingredients": 6}, "num_ingredients: expected an integer from 1 to 5; got 6."),
+        (COOKING, {"num_locations": 3}, "num_locations: expected one of 1, 6, 9, 12; got 3."),
+        (COOKING, {"cook": "yes"}, "cook: expected True or False; got 'yes'."),
+        (COOKING, {"num_ingredients": 2}, "num_to_find: expected at most num_ingredients, which is 2; got 3."),
+        (COOKING, {"difficulty": "gata-11"}, "difficulty: expected one of 'gata-1', "),
+        (COOKING, {"num_ingredient": 2}, "Did you mean 'num_ingredients'?"),
+        (TREASURE, {"level": 31}, "level: expected an integer from 1 to 30; got 31."),
+        (COIN, {"level": 160}, "level: expected at most 100 rooms, as TextWorld 1.7 makes no more; got 160, which has 120."),
+        (COIN, {"num_levels": 0}, "num_levels: expected an integer from 1 to 1000000; got 0."),
+        (TEXT, {"file": "no.z8"}, "file: expected a story file that ends in .z8; got 'no.z8', which is none."),
+        (TEXT, {"file": __file__}, "file: expected a story file that ends in .z8"),
+    ],
+)
+def test_arguments_that_cannot_be_meant_are_refused(game, arguments, message):
+    with pytest.raises(UsageError, match=re.escape(message)):
+        gym.make(game, **arguments)
+
+
+def test_a_difficulty_is_a_set_of_parameters_that_others_change(make):
+    registered, hardest = make(COOKING).unwrapped, make(COOKING, difficulty="balrog").unwrapped
+    assert registered.game_parameters == make(COOKING, difficulty="gata-9").unwrapped.game_parameters
+    assert hardest.game_parameters == dict.fromkeys(("num_ingredients", "num_to_find"), 5) | {"num_locations": 12} | dict.fromkeys(
+        ("closed", "cook", "cut", "limit_inventory"), True
+    )
+    assert not make(COOKING, difficulty="balrog", limit_inventory=False).unwrapped.game_parameters["limit_inventory"]
+    assert make(TREASURE, difficulty="balrog").unwrapped.game_parameters == {"level": 30}
+    assert make(COIN, difficulty="balrog").unwrapped.game_parameters == {"level": 120}
+
+
+def test_any_file_of_textworld_is_played(make, tmp_path):
+    made = make(COIN)
+    obs, info = made.reset(seed=0)
+    file = made.unwrapped.level_file(1_000_000)
+    env = make(TEXT, file=str(file))
+    for seed in (0, 5):
+        again, more = env.reset(seed=seed)
+        assert again == obs and more["gold_path"] == info["gold_path"]
+    with pytest.raises(UsageError, match="fold: expected None, as a file is one level; got 'test'"):
+        gym.make(TEXT, file=str(file), fold="test")
+    (tmp_path / "lone.z8").write_bytes(file.read_bytes())
+    with pytest.raises(UsageError, match=r"expected lone\.json beside lone\.z8"):
+        gym.make(TEXT, file=str(tmp_path / "lone.z8"))
+
+
+@every_game
+def test_documented_size_of_the_index_space_is_its_size(game, make):
+    env = make(game, actions="index")
+    assert f"n is {env.action_space.n}" in type(env.unwrapped).__doc__
+    obs, info = env.reset(seed=0)
+    assert info["action_mask"].sum() == len(obs["valid_actions"])
+    assert obs["valid_actions"] == tuple(sorted(obs["valid_actions"]))
+    *_, info = env.step(env.action_space.n - 1)
+    assert not info["action_was_valid"]
+
+
+# ---------------------------------------------------------------- the expert
+
+
+@every_game
+@pytest.mark.parametrize("fold", ["train", "test"])
+def test_the_expert_wins_by_its_path_and_each_step_is_valid(game, fold, make, follow_gold_action):
+    env = make(game, fold=fold)
+    for seed in range(2):
+        obs, info = env.reset(seed=seed)
+        rewards, info = follow_gold_action(env, obs, info)
+        assert info["success"] and info["score"] == pytest.approx(1)
+        assert info["action_was_valid"] and all(reward >= 0 for reward in rewards)
+
+
+@every_game
+def test_the_expert_wins_after_a_detour(game, make, follow_gold_action):
+    env, rng = make(game, expert="replan"), random.Random(0)
+    obs, info = env.reset(seed=0)
+    for _ in range(5):
+        harmless = [name for name in obs["valid_actions"] if name.split()[0] in ("go", "look", "open", "examine", "close")]
+        obs, *_, info = env.step(rng.choice(harmless))
+        assert info["gold_action"] in obs["valid_actions"] and info["gold_steps"] > 0
+    assert follow_gold_action(env, obs, info)[1]["success"]
+
+
+def test_cooking_twice_loses_the_game(make):
+    env = make(COOKING, expert="replan")
+    _, info = env.reset(seed=0)
+    path = info["gold_path"]
+    first = next(place for place, name in enumerate(path) if name.startswith("cook "))
+    for name in path[: first + 1]:
+        obs, *_ = env.step(name)
+    obs, reward, terminated, _, info = env.step(path[first])
+    assert "burned" in obs["text"]
+    assert terminated and info["failure"] and not info["success"] and reward == 0
+    assert 0 < info["score"] < 1
+
+
+def test_a_missing_textworld_is_named_with_its_pip_line_at_the_first_reset(monkeypatch):
+    monkeypatch.setitem(sys.modules, "textworld", None)
+    with pytest.raises(
+        MissingDependencyError, match=r"'textworld' is not installed. Run: pip install 'gym-text\[textworld-games\]'"
+    ):
+        gym.make(COIN).reset(seed=0)
+
+
+def test_importing_textworld_leaves_signals_and_screen_alone():
+    script = (
+        "import signal, sys\nbefore = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]\n"
+        "import gymnasium, gym_text\nassert 'textworld' not in sys.modules\n"
+        "gymnasium.make('TextWorldCoinCollector-v0').reset(seed=0)\n"
+        "assert before == [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]\n"
+        "assert 'spacy' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300)
+    assert done.stdout == done.stderr == ""
