@@ -5,7 +5,7 @@ from pathlib import Path
 
 collect_ignore = [
     path
-    for library in ("openenv", "trl", "verifiers")
+    for library in ("openenv", "textworld", "trl", "verifiers")
     if find_spec(library) is None
     for path in (
         f"docs/{library}.md",
@@ -14,4 +14,4 @@ collect_ignore = [
         f"tests/bridges/{library}_tests.py",
         *map(str, Path(__file__).parent.glob(f"docs/{library}_*.py")),
     )
-] + ["docs/textworld.md"] * (find_spec("textworld") is None)
+]

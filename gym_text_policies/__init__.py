@@ -4,11 +4,13 @@ Importing this package loads no model library.
 """
 
 from gym_text.errors import PolicyError
+from gym_text.textarena.opponents import know_names
 from gym_text_policies.backends.scripted import ScriptedBackend
 from gym_text_policies.experiments.agent import Agent
 from gym_text_policies.experiments.config import parse_config
 from gym_text_policies.experiments.run import run_experiment
 from gym_text_policies.load import load_policy
+from gym_text_policies.opponents import opponents
 from gym_text_policies.policies.llm import LLMPolicy
 from gym_text_policies.policy import Policy, as_policy
 from gym_text_policies.records import Decision, Episode, Step, Turn
@@ -32,3 +34,5 @@ __all__ = [
     "rollout",
     "run_experiment",
 ]
+
+know_names(opponents)  # so that a policy's name is an opponent in games for two

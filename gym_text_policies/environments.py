@@ -18,14 +18,10 @@ from gym_text.descriptions import DESCRIBED, description_of
 from gym_text.errors import MissingDependencyError, UsageError, check_options, unknown_choice
 from gym_text.lunar_lander import import_box2d
 from gym_text.text_env import Expert
-from gym_text.textarena.opponents import know_names
 from gym_text.wrappers import DescribeObservation
-from gym_text_policies.opponents import opponents
 
 _OF_MAKE = ("max_episode_steps", "disable_env_checker", "render_mode")
 """Keyword arguments that `gym.make` itself takes."""
-
-know_names(opponents)  # so that a policy's name is an opponent in games for two
 
 
 def parse_environment(name: str) -> tuple[str, dict[str, Any]]:

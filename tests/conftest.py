@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from typing import Any
 
 import gymnasium as gym
 import pytest
+from experts import ENV_IDS
 
 import gym_text  # noqa: F401  registers the environments
 
@@ -18,13 +18,6 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 """On a busy machine threads that spin while they wait make a model's passes many times slower. Read when torch is imported."""
 
-NO_TEXTWORLD = find_spec("textworld") is None
-ENV_IDS = sorted(
-    name
-    for name, spec in gym.registry.items()
-    if str(spec.entry_point).startswith("gym_text.") and not (NO_TEXTWORLD and "gym_text.textworld." in str(spec.entry_point))
-)
-"""Ours; TextWorld's where it is installed, as its interpreter has to be compiled."""
 for name in ENV_IDS:
     if "gym_text.textworld." in str(gym.registry[name].entry_point):
         # a level takes seconds to make, once on a machine, and a reset without a seed draws any of them

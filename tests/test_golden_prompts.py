@@ -11,7 +11,12 @@ from gym_text_policies import ScriptedBackend, load_policy
 from gym_text_policies.prompts import STRATEGIES
 
 FOLDER = Path(__file__).parent / "prompts"
-IDS = sorted(name for name, spec in gym.registry.items() if "gym_text" in str(spec.entry_point))
+IDS = sorted(
+    name
+    for name, spec in gym.registry.items()
+    if "gym_text" in str(spec.entry_point) and ".textworld." not in str(spec.entry_point)
+)
+"""All but TextWorld's, which is not installed everywhere."""
 
 
 def prompts(strategy):

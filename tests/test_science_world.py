@@ -99,7 +99,7 @@ def test_games_that_take_turns_or_threads_play_as_each_does_alone():
     assert [found[n] for n in range(len(plans))] == alone
 
 
-def test_nothing_is_printed_and_textworldexpress_plays_in_the_same_process():
+def test_nothing_is_printed_or_written_and_textworldexpress_plays_in_the_same_process(tmp_path):
     script = (
         "import gymnasium as gym, gym_text\n"
         "for name in ('CookingWorldText-v0', 'ScienceWorldText-v0', 'CoinCollectorText-v0'):\n"
@@ -107,8 +107,12 @@ def test_nothing_is_printed_and_textworldexpress_plays_in_the_same_process():
         "    for action in info['gold_path']: info = env.step(action)[4]\n"
         "    assert info['success']\n"
     )
-    done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, timeout=300)
-    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", script],
+        **{"cwd": tmp_path, "env": os.environ | {"PYTHONPATH": os.getcwd()}},
+        **{"capture_output": True, "text": True, "timeout": 300},
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0) and not [*tmp_path.iterdir()]
 
 
 # ---------------------------------------------------------------- the expert

@@ -12,6 +12,7 @@ chance, are drawn from a generator apart. What is global, the numbers of objects
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -76,13 +77,14 @@ class _Engine:
             for name in (_OBJECT, _CHOICE, *_CHOOSING):
                 self._load(name, initialise=False)
         self._load_without_output()
+        types = self.module("util/UniqueTypeID")
+        self._setter("util/UniqueTypeID$", "FILENAME_IDS")(types, os.devnull)  # else it would write a table that nothing reads
         self.interface = self.of("scienceworld/runtime/pythonapi/PythonInterface")
         self._numbers = self.module("util/UniqueIdentifier")
         self._set_numbers = getattr(self._numbers, "count_$eq")  # as Scala names what assigns
         self._simplifier = self.module("main/scala/scienceworld/runtime/SimplifierProcessor")
+        self._set_generator = self._setter("scala/util/Random", "self")
         self._random, self._choice = self.module("scala/util/Random"), self.module("scala/util/Choice")
-        self._generator = self._load("scala/util/Random").getDeclaredField("self")
-        self._generator.setAccessible(True)
         self.new_generator = self.jpype.JClass("java.util.Random")
         self._present: Game | None = None
         self.input_parser = self.module("scienceworld/input/InputParser")
@@ -119,6 +121,12 @@ class _Engine:
         finally:
             system.setOut(output)
 
+    def _setter(self, name: str, field: str) -> Any:
+        """Return what sets a private field of a class's object: a function of object and value."""
+        found = self._load(name).getDeclaredField(field)
+        found.setAccessible(True)
+        return found.set
+
     def of(self, name: str) -> Any:
         """Return a class of the engine, named as ``package/Name``."""
         return self.jpype.JClass(name.replace("/", "."), loader=self._loader)
@@ -133,7 +141,7 @@ class _Engine:
             if self._present is not None:
                 self._present.numbers = self._numbers.count()
             self._set_numbers(game.numbers)
-            self._generator.set(self._random, game.generator)
+            self._set_generator(self._random, game.generator)
             self._simplifier.parseSimplificationStr(game.simplifications)
             self._present = game
 

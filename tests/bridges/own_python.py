@@ -1,4 +1,4 @@
-"""An environment of its own for each library whose requirements contradict this package's, made when it is missing."""
+"""An environment of its own for each library whose requirements contradict this package's, or that has to be compiled."""
 
 from __future__ import annotations
 
@@ -14,6 +14,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 REQUIREMENTS = {
     "openenv": ("openenv==0.10.0",),
+    "textworld": (
+        *("--no-deps", "textworld==1.7.0", "jericho==3.3.1", "hashids==1.3.1", "mementos==1.3.1", "more-itertools==11.2.1"),
+        *("TatSu==5.8.3", "termcolor==3.3.0"),
+    ),
     "trl": ("trl==1.16.0",),
     "verifiers": ("verifiers==0.4.0",),
 }
@@ -48,6 +52,7 @@ def run_tests(name: str) -> None:
     """Run a bridge's tests, ``tests/bridges/NAME_tests.py``, and its page in its environment; fail with what they print."""
     paths = [f"tests/bridges/{name}_tests.py", f"docs/{name}.md"]
     command = [own_python(name), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "default", *paths]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    own = {"OMP_NUM_THREADS": "1", "GYM_TEXT_GAMES": str(ROOT / ".venv" / "bridges" / "games")}
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=os.environ | own)
     if ran.returncode:
         pytest.fail(f"{' '.join(command)}\n{ran.stdout[-8000:]}\n{ran.stderr[-2000:]}", pytrace=False)

@@ -11,13 +11,9 @@ from concurrent.futures import ProcessPoolExecutor
 
 import gymnasium as gym
 import pytest
-
-from gym_text import EngineError, MissingDependencyError, UsageError
-
-pytest.importorskip("textworld")
-
 import textworld
 
+from gym_text import EngineError, MissingDependencyError, UsageError
 from gym_text.textworld.levels import FOLDER_VARIABLE, Levels, games_folder
 from gym_text.textworld.session import command_of, plain
 from gym_text_policies import cli
