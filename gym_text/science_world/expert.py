@@ -76,9 +76,13 @@ def plan_from(twin: Game, variation: int, played: Path, rest: Path, place: str) 
         state = twin.step(action)
         if state.is_over:
             return None
-    plan = twin.way_to(place) + rest
-    for steps, action in enumerate(plan, 1):
+    plan: list[str] = []
+    for action in twin.way_to(place) + rest:
+        if action.startswith("go to ") and (opened := action.replace("go to", "open door to", 1)) in twin.considered_actions():
+            plan.append(opened)  # a door that has been closed since
+            twin.step(opened)
+        plan.append(action)
         state = twin.step(action)
         if state.is_over:
-            return plan[:steps] if state.score >= 1 else None
+            return tuple(plan) if state.score >= 1 else None
     return None
