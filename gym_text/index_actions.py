@@ -9,8 +9,8 @@ import numpy as np
 from gymnasium import logger, spaces
 
 from gym_text.errors import StepOrderError, UsageError, check_choice
-from gym_text.spaces import FreeText
-from gym_text.spec import TextSpec
+from gym_text.spaces import ActionNames, FreeText
+from gym_text.spec import Field, TextSpec
 from gym_text.text_env import TextEnv
 
 Actions = Literal["text", "index"]
@@ -21,6 +21,25 @@ _KEYS = "123456789abcdefghijklmnopqrstuvwxyz"
 """Keys for `gymnasium.utils.play`: one for each of the first valid actions."""
 _NO_ACTION = ""
 """Played for an index beyond the valid actions: a game does not understand it and says so."""
+GAME_FIELDS = {
+    "text": Field("what the game answers to the last action"),
+    "goal": Field("the task of this game"),
+    "look": Field("what the present room looks like"),
+    "inventory": Field("what you carry"),
+    "valid_actions": Field("the actions that the game accepts now", is_list=True),
+}
+"""What such a game tells its player."""
+
+
+def game_space(max_text: int, max_name: int = 128) -> spaces.Dict:
+    """Return the space of observations with the keys of `GAME_FIELDS`.
+
+    Args:
+        max_text: Most characters of a text.
+        max_name: Most characters of an action's name.
+    """
+    texts = {key: FreeText(max_text) for key, field in GAME_FIELDS.items() if not field.is_list}
+    return spaces.Dict(texts | {"valid_actions": ActionNames(max_name)})
 
 
 class IndexActionsEnv(TextEnv):

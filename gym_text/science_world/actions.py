@@ -68,25 +68,34 @@ class Things(NamedTuple):
     """What can be said to connect the ends of wires; none where the task is not about electricity."""
 
 
+def _named(engine: Any, agent: Any, *, hidden: bool) -> tuple[dict[int, Any], dict[int, Any], dict[int, str]]:
+    """Return the things in reach and the ends of what is electrical, both by number, and how all of them are called."""
+    place = agent.getAgentVisibleObjects(False)._2()
+    inventory = agent.agent().getInventoryContainer()
+    found = engine.in_reach(place, agent.agent(), hidden=hidden)  # hidden are, among others, the ends of what is no wire
+    ends = {number: thing for number, thing in found.items() if isinstance(thing, engine.End)}
+    things = {
+        number: thing
+        for number, thing in found.items()
+        if number not in ends and thing != inventory and not (hidden and thing.isHidden())
+    }
+    names = choose_names({n: (str(thing.name()).lower(), engine.referents(thing, place)) for n, thing in things.items()})
+    return things, ends, names | {number: end_name(end, names) for number, end in ends.items()}
+
+
 def things_in_reach(engine: Any, agent: Any, *, electrical: bool) -> Things:
     """Return what the agent can see or reach in its place, with a name for each."""
-    place = agent.getAgentVisibleObjects(False)._2()
-    found = engine.in_reach(place, agent.agent(), hidden=electrical)  # hidden are, among others, the ends of what is no wire
-    inventory = agent.agent().getInventoryContainer()
-    found = [thing for thing in found if thing != inventory]
-    ends = [thing for thing in found if isinstance(thing, engine.End)]
-    things = [thing for thing in found if not isinstance(thing, engine.End) and not (electrical and thing.isHidden())]
-    said = {int(thing.uuid()): (str(thing.name()).lower(), engine.referents(thing, place)) for thing in things}
-    names = choose_names(said)
-    bare = [thing for thing in things if isinstance(thing, engine.no_things)]
+    found, ends, names = _named(engine, agent, hidden=electrical)
+    things, inventory = [*found.values()], agent.agent().getInventoryContainer()
+    bare = {number: thing for number, thing in found.items() if isinstance(thing, engine.no_things)}
     return Things(
-        names | {int(end.uuid()): end_name(end, names) for end in ends},
+        names,
         engine.array_of(things),
-        engine.array_of([thing for thing in things if not isinstance(thing, engine.no_things)]),
-        engine.array_of([thing for thing in bare if isinstance(thing, engine.Place)]),
+        engine.array_of([thing for number, thing in found.items() if number not in bare]),
+        engine.array_of([thing for thing in bare.values() if isinstance(thing, engine.Place)]),
         engine.array_of([thing for thing in things if thing.getContainedObjects(False).size() > 1]),
-        tuple(names[int(thing.uuid())] for thing in bare),
-        tuple(names[int(thing.uuid())] for thing in things if inventory.contains(thing)),
+        tuple(names[number] for number in bare),
+        tuple(names[number] for number, thing in found.items() if inventory.contains(thing)),
         tuple(_connections(engine, ends, names)) if electrical else (),
     )
 
@@ -115,18 +124,18 @@ def end_name(end: Any, names: Mapping[int, str]) -> str:
     return f"{names.get(int(whole.uuid()), str(whole.name()))} {end.name()}"
 
 
-def _connections(engine: Any, ends: Iterable[Any], names: Mapping[int, str]) -> Iterator[str]:
+def _connections(engine: Any, ends: Mapping[int, Any], names: Mapping[int, str]) -> Iterator[str]:
     """Yield what connects the end of a wire to another thing's: to a component's, another wire's or that of what can be moved."""
     wires, others = [], []
-    for end in ends:
+    for number, end in ends.items():
         whole = end.parentObject()
         if isinstance(whole, engine.Wire):
-            wires.append(end)
+            wires.append((names[number], whole))
         elif not end.isHidden() or (whole.propMoveable().isDefined() and whole.propMoveable().get().isMovable()):
-            others.append(end)
-    for place, wire in enumerate(wires):
-        for end in (*(one for one in wires[place + 1 :] if one.parentObject() != wire.parentObject()), *others):
-            yield PAIRS["connect electrically"][0].format(end_name(wire, names), end_name(end, names))
+            others.append(names[number])
+    for place, (wire, whole) in enumerate(wires):
+        for end in (*(name for name, other in wires[place + 1 :] if other != whole), *others):
+            yield PAIRS["connect electrically"][0].format(wire, end)
 
 
 def considered_actions(engine: Any, agent: Any, *, also: str | None, electrical: bool) -> tuple[str, ...]:
@@ -195,7 +204,7 @@ def canonical(engine: Any, agent: Any, action: str) -> str:
         return PLAIN[kind]
     how, keys = PAIRS.get(kind) or (SINGLE[kind], None)
     meant = [found.apply(key) for key in keys or [key for key in _keys(found) if key not in ("agent", "moveTo")]]
-    names = things_in_reach(engine, agent, electrical=True).names
+    _, _, names = _named(engine, agent, hidden=True)
     if kind == "connect electrically" and isinstance(meant[1], engine.End) and isinstance(meant[1].parentObject(), engine.Wire):
         meant.sort(key=lambda end: not isinstance(end.parentObject(), engine.Wire))
     called = [names.get(int(thing.uuid())) for thing in meant]

@@ -149,15 +149,15 @@ class _Engine:
         """Return whether the game that plays is made easier so."""
         return bool(self._simplifier.isSimplificationEnabled(self._simplifier.SIMPLIFICATION_TELEPORT_ACTION()))
 
-    def in_reach(self, place: Any, agent: Any, *, hidden: bool) -> list[Any]:
-        """Return the things in a place, and those that the agent carries, which the engine does not count among them."""
+    def in_reach(self, place: Any, agent: Any, *, hidden: bool) -> dict[int, Any]:
+        """Return by number the things in a place, and those that the agent carries, which the engine does not count among them."""
         things = {}
         for whole in (place, agent):
             found = self.input_parser.collectAccessibleObjects(whole, hidden)
             array = self._new_array(self._thing, int(found.size()))
             found.copyToArray(array)
             things.update({int(thing.uuid()): thing for thing in array})
-        return list(things.values())
+        return things
 
     def array_of(self, things: Sequence[Any]) -> Any:
         """Return Java's array of things."""
@@ -289,9 +289,11 @@ class Game:
     def way_to(self, place: str) -> tuple[str, ...]:
         """Return the actions that lead from here to a place, unverified; none if there is no way, or it is here."""
         here = self.place()
+        if here == place:
+            return ()
         with self._playing():
             found = self._engine.path_finder.createActionSequence(self._agent.universe(), self._agent.agent(), here, place)
-            return tuple(str(action) for action in found._2()) if here != place else ()
+            return tuple(str(action) for action in found._2())
 
     def canonical(self, action: str) -> str:
         """Return an action as `considered_actions` says it."""

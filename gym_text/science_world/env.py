@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from gymnasium import spaces
-
 from gym_text.errors import UsageError, check_choice
-from gym_text.index_actions import Actions, IndexActionsEnv
+from gym_text.index_actions import Actions, IndexActionsEnv, game_space
 from gym_text.science_world.actions import MOST
 from gym_text.science_world.engine import Game, State, check_installed
 from gym_text.science_world.expert import gold_path, plan_from
 from gym_text.science_world.tasks import SIMPLIFICATIONS, is_electrical, simplifications_of, task_name
-from gym_text.spaces import ActionNames, FreeText
 from gym_text.spec import Action, Field, Observation, TextSpec
 from gym_text.text_env import FOLDS, Expert, Fold, Outcome
 
@@ -159,9 +156,7 @@ class ScienceWorldEnv(IndexActionsEnv):
             raise UsageError("actions: expected 'text' with valid_actions='all', whose list has no bound; got 'index'.")
         self._simplifications, self._lists_all = simplifications_of(self._task, ",".join(chosen)), valid_actions == "all"
         self._set_actions(SCIENCE_WORLD_SPEC, actions, MOST)
-        self.observation_space = spaces.Dict(
-            {key: FreeText(_MAX_TEXT) for key in ("text", "goal", "look", "inventory")} | {"valid_actions": ActionNames(_MAX_NAME)}
-        )
+        self.observation_space = game_space(_MAX_TEXT, _MAX_NAME)
         self._fold_name: Fold = fold
         self._game: Game | None = None
         self._twin: Game | None = None

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from gym_text.errors import UsageError
+from gym_text.index_actions import GAME_FIELDS
 from gym_text.parameters import Parameters, Range
 from gym_text.spec import TextSpec
-from gym_text.textworld.env import DROP, EXAMINE, FIELDS, GO, INVENTORY, LOOK, TAKE, MadeGameEnv
+from gym_text.textworld.env import DROP, EXAMINE, GO, INVENTORY, LOOK, TAKE, MadeGameEnv
 
 COIN_COLLECTOR_SPEC = TextSpec(
     goal="Search the rooms for the coin, and take it.",
-    fields=FIELDS,
+    fields=GAME_FIELDS,
     actions=(LOOK, INVENTORY, GO, EXAMINE, TAKE[0], DROP),
     encoding="text",
     reward="Taking the coin raises the score from 0 to 1; nothing else is rewarded.",

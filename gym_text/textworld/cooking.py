@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from gym_text.errors import UsageError
+from gym_text.index_actions import GAME_FIELDS
 from gym_text.parameters import Choice, Flag, Parameters, Range
 from gym_text.spec import Action, TextSpec
-from gym_text.textworld.env import DROP, EXAMINE, FIELDS, GO, INVENTORY, LOOK, OPEN, PUT, TAKE, MadeGameEnv
+from gym_text.textworld.env import DROP, EXAMINE, GO, INVENTORY, LOOK, OPEN, PUT, TAKE, MadeGameEnv
 
 _SPLITS = {"train": "train", "dev": "valid", "test": "test"}
 """TextWorld's names of the folds."""
@@ -18,7 +19,7 @@ COOKING_SPEC = TextSpec(
         "Find the kitchen and examine the cookbook there. Take the ingredients of its recipe, cut and cook each as it says and in "
         "no other way, prepare the meal in the kitchen and eat it. A wrongly prepared, burned or eaten ingredient loses the game."
     ),
-    fields=FIELDS,
+    fields=GAME_FIELDS,
     actions=(
         LOOK,
         INVENTORY,

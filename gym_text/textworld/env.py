@@ -11,26 +11,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from gymnasium import spaces
-
 from gym_text.errors import check_choice, check_int, check_options
-from gym_text.index_actions import Actions, IndexActionsEnv
+from gym_text.index_actions import Actions, IndexActionsEnv, game_space
 from gym_text.parameters import Flag, Parameters, signature_of
-from gym_text.spaces import ActionNames, FreeText
-from gym_text.spec import Action, Field, Observation, TextSpec
+from gym_text.spec import Action, Observation, TextSpec
 from gym_text.text_env import FOLD_SIZE, FOLDS, Expert, Fold, Outcome, fold_seed
 from gym_text.textworld.levels import Levels
 from gym_text.textworld.session import Session, State, command_of
 
 _MAX_TEXT = 16384
 """Most characters of a text; the longest room seen has about 2,500."""
-FIELDS = {
-    "text": Field("what the game answers to the last action"),
-    "goal": Field("the task of this game"),
-    "look": Field("what the present room looks like"),
-    "inventory": Field("what you carry"),
-    "valid_actions": Field("the actions that the game accepts now", is_list=True),
-}
 LOOK = Action("look", "describe the present room")
 INVENTORY = Action("inventory", "list what you carry")
 GO = Action("go {direction}", "walk north, east, south or west")
@@ -103,8 +93,7 @@ class TextWorldEnv(IndexActionsEnv):
     ) -> None:
         super().__init__(fold=fold, expert=expert, render_mode=render_mode)
         self._set_actions(spec, actions, most_actions)
-        texts = {key: FreeText(_MAX_TEXT) for key in ("text", "goal", "look", "inventory")}
-        self.observation_space = spaces.Dict({**texts, "valid_actions": ActionNames()})
+        self.observation_space = game_space(_MAX_TEXT)
         self._session: Session | None = None
         self._state: State | None = None
         self._rest: tuple[str, ...] = ()

@@ -6,17 +6,17 @@ import inspect
 from pathlib import Path
 
 from gym_text.errors import UsageError, check_choice, check_int
-from gym_text.index_actions import Actions
+from gym_text.index_actions import GAME_FIELDS, Actions
 from gym_text.spec import TextSpec
 from gym_text.text_env import FOLD_SIZE, FOLDS, Expert, Fold, fold_seed
 from gym_text.textworld.cooking import COOKING_SPEC
-from gym_text.textworld.env import FIELDS, UNLOCK, TextWorldEnv, filled
+from gym_text.textworld.env import UNLOCK, TextWorldEnv, filled
 from gym_text.textworld.levels import Levels
 from gym_text.textworld.session import check_game_file
 
 GAME_FILE_SPEC = TextSpec(
     goal="Do what the goal of the game says.",
-    fields=FIELDS,
+    fields=GAME_FIELDS,
     actions=(*COOKING_SPEC.actions[:-4], *UNLOCK, *COOKING_SPEC.actions[-2:]),
     encoding="text",
     reward="The change of the game's score, which is 1 when everything is done that gives points.",

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
+from gym_text.index_actions import GAME_FIELDS
 from gym_text.parameters import Parameters, Range
 from gym_text.spec import TextSpec
-from gym_text.textworld.env import DROP, EXAMINE, FIELDS, GO, INVENTORY, LOOK, OPEN, PUT, TAKE, UNLOCK, MadeGameEnv
+from gym_text.textworld.env import DROP, EXAMINE, GO, INVENTORY, LOOK, OPEN, PUT, TAKE, UNLOCK, MadeGameEnv
 
 TREASURE_HUNTER_SPEC = TextSpec(
     goal="Find the thing that the goal names in the rooms of a house, and take it. Taking the wrong thing loses the game.",
-    fields=FIELDS,
+    fields=GAME_FIELDS,
     actions=(LOOK, INVENTORY, GO, EXAMINE, *TAKE, DROP, *PUT, *OPEN, *UNLOCK),
     encoding="text",
     reward="Taking the right thing raises the score from 0 to 1; nothing else is rewarded.",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from gym_text.index_actions import GAME_FIELDS
 from gym_text.parameters import Flag, Parameters, Range
 from gym_text.spec import Action, TextSpec
 from gym_text.textworld_express.env import (
     CONTAINERS,
     DOORS,
-    GAME_FIELDS,
     INVENTORY,
     LOOK_AROUND,
     MOVE,

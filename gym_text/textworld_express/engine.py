@@ -7,6 +7,7 @@ inside this process, in the JVM that `gym_text.java.jvm` starts.
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -27,10 +28,9 @@ def check_installed() -> Path:
     return engine_jar("textworld_express", "textworld-express.jar", EXTRA)
 
 
-def _python_interface() -> Any:
-    """Return the engine's entry class, after starting Java if this is the first game."""
-    jar = check_installed()
-    start()
+@functools.cache
+def _entry_class(jar: Path) -> Any:
+    """Return the engine's entry class; Java must have been started."""
     jpype = import_extra("jpype", EXTRA)
     jpype.addClassPath(str(jar))
     return jpype.JClass("textworldexpress.runtime.PythonInterface")
@@ -82,11 +82,13 @@ class Game:
         self._name = name
         self._parameters = ",".join(f"{key}={value}" for key, value in parameters.items())
         self._seed: int | None = None
-        self._java = _python_interface()()
+        jar = check_installed()
+        start()
+        self._java = _entry_class(jar)()
         self._step = self._java.stepJSON
         self._java_error: Any = import_extra("jpype", EXTRA).JException
         with self._errors():
-            complaint = in_folder(check_installed().parent, lambda: str(self._java.load(name, self._parameters)))
+            complaint = in_folder(jar.parent, lambda: str(self._java.load(name, self._parameters)))
         if complaint:
             raise EngineError(f"TextWorldExpress: {self} cannot be loaded: {complaint}")
 

@@ -11,13 +11,10 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from gymnasium import spaces
-
 from gym_text.errors import UsageError, check_choice, check_options
-from gym_text.index_actions import Actions, IndexActionsEnv
+from gym_text.index_actions import Actions, IndexActionsEnv, game_space
 from gym_text.parameters import Parameters, signature_of
-from gym_text.spaces import ActionNames, FreeText
-from gym_text.spec import Action, Field, Observation, TextSpec
+from gym_text.spec import Action, Observation, TextSpec
 from gym_text.text_env import FOLDS, Expert, Fold, Outcome
 from gym_text.textworld_express.docstrings import docstring_of
 from gym_text.textworld_express.engine import Game, State, check_installed
@@ -26,13 +23,6 @@ from gym_text.textworld_express.planner import Planner, PlannerConfig, Situation
 _MAX_TEXT = 32768
 """Most characters of a text; the longest, 1,000 commands of Simon Says to be memorised, has about 16,000."""
 
-GAME_FIELDS = {
-    "text": Field("what the game answers to the last action"),
-    "goal": Field("the task of this game"),
-    "look": Field("what the present room looks like"),
-    "inventory": Field("what you carry"),
-    "valid_actions": Field("the actions that the game accepts now", is_list=True),
-}
 LOOK_AROUND = Action("look around", "describe the present room")
 INVENTORY = Action("inventory", "list what you carry")
 PUT = Action("put {thing} in {container}", "put down a thing")
@@ -92,15 +82,7 @@ class TextWorldExpressEnv(IndexActionsEnv):
         super().__init__(fold=fold, expert=expert, render_mode=render_mode)
         self.game_parameters = self._read_parameters(parameters)
         self._set_actions(self.game_spec, actions, self._most_actions_here())
-        self.observation_space = spaces.Dict(
-            {
-                "text": FreeText(_MAX_TEXT),
-                "goal": FreeText(_MAX_TEXT),
-                "look": FreeText(_MAX_TEXT),
-                "inventory": FreeText(_MAX_TEXT),
-                "valid_actions": ActionNames(),
-            }
-        )
+        self.observation_space = game_space(_MAX_TEXT)
         self._fold: Fold = fold
         self._game: Game | None = None
         self._seeds: tuple[int, ...] = ()

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from gym_text.errors import UsageError
+from gym_text.index_actions import GAME_FIELDS
 from gym_text.parameters import Flag, Parameters, Range
 from gym_text.spec import Action, TextSpec
 from gym_text.textworld_express.env import (
     DOORS,
-    GAME_FIELDS,
     INVENTORY,
     LOOK_AROUND,
     MOVE,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from gym_text.index_actions import GAME_FIELDS
 from gym_text.parameters import Flag, Parameters, Range
 from gym_text.spec import Action, Field, TextSpec
-from gym_text.textworld_express.env import GAME_FIELDS, TextWorldExpressEnv
+from gym_text.textworld_express.env import TextWorldExpressEnv
 
 _FIELDS = {**GAME_FIELDS, "look": Field("always empty: there are no rooms"), "inventory": Field("always empty: nothing is carried")}
 _ACTION = Action("{command}", "do a command, such as touch grape or jump up and down")

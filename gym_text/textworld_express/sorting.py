@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from gym_text.index_actions import GAME_FIELDS
 from gym_text.spec import Action, TextSpec
-from gym_text.textworld_express.env import CONTAINERS, GAME_FIELDS, INVENTORY, LOOK_AROUND, PUT, TextWorldExpressEnv
+from gym_text.textworld_express.env import CONTAINERS, INVENTORY, LOOK_AROUND, PUT, TextWorldExpressEnv
 
 SORTING_SPEC = TextSpec(
     goal=(
