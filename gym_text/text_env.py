@@ -70,8 +70,6 @@ class TextEnv(gym.Env[Observation, Any]):
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi", "rgb_array", "human"], "render_fps": 10}  # type: ignore[misc]
     text_spec: TextSpec
     """What a player must know of the environment."""
-    fold_size: ClassVar[int] = FOLD_SIZE
-    """Levels in a fold; a seed beyond them plays one of them again."""
     _frame_titles: ClassVar[dict[str, str]] = {}
     """Titles of the observation's texts in a picture, where the key says too little."""
     _frame_keys: str = ""
@@ -153,6 +151,11 @@ class TextEnv(gym.Env[Observation, Any]):
     def step_limit(self) -> int | None:
         """The running episode's limit of steps that is the game's own; None if only Gymnasium's ``TimeLimit`` ends it."""
         return None
+
+    @property
+    def fold_size(self) -> int:
+        """Levels in the environment's fold; a seed beyond them plays one of them again."""
+        return FOLD_SIZE
 
     def _level_seed(self, seed: int) -> int:
         """Return the level's seed for `seed`, shifted into this environment's fold."""
@@ -399,10 +402,14 @@ def closed_loop_path(twin: TextEnv, seed: int, controller: Callable[[Observation
 
 def has_expert(env: gym.Env[Any, Any]) -> bool:
     """Return whether an environment has an expert, be it off or not."""
-    game = env.unwrapped
-    if isinstance(game, TextEnv):
-        return type(game)._plan is not TextEnv._plan or type(game)._hint is not TextEnv._hint
-    return hasattr(game, "expert")
+    return bool(experts_of(env)) or (hasattr(env.unwrapped, "expert") and not isinstance(env.unwrapped, TextEnv))
+
+
+def experts_of(env: gym.Env[Any, Any]) -> tuple[str, ...]:
+    """Return which of ``path`` and ``replan`` the expert of one of our environments can do; nothing if it has none."""
+    game = type(env.unwrapped)
+    ways = (("path", "_plan"), ("replan", "_hint")) if issubclass(game, TextEnv) else ()
+    return tuple(way for way, method in ways if getattr(game, method) is not getattr(TextEnv, method))
 
 
 def check_expert(env: gym.Env[Any, Any], what: str, *, on: bool = True) -> None:

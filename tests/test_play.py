@@ -108,3 +108,13 @@ def test_environments_are_listed(capsys):
     assert cli.main(["envs", "frozen"]) == 0
     assert "FrozenLake-v1" in capsys.readouterr().out
     assert cli.main(["envs", "chess"]) == 2
+
+
+def test_more_is_told_of_all_environments(capsys):
+    assert cli.main(["envs", "--all", "mountaincar"]) == 0
+    header, *rows = capsys.readouterr().out.splitlines()
+    assert header.split()[-7:] == ["expert", "levels", "a", "fold", "valid", "actions", "steps/s"]
+    ours = next(row for row in rows if row.startswith("MountainCarContinuousLLM-v0"))
+    assert ours.split()[-6:-1] == ["path,", "replan", "1,000,000", "5", "named"]
+    assert float(ours.split()[-1].replace(",", "")) > 0
+    assert next(row for row in rows if row.startswith("MountainCar-v0")).split()[-5:-1] == ["none", "1,000,000", "3", "named"]

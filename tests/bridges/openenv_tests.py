@@ -24,7 +24,8 @@ from openenv.validation.runtime.contracts import load_runtime_plan
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from gym_text import TextEnv, UsageError
+from gym_text import UsageError
+from gym_text.text_env import FOLD_SIZE
 from gym_text_policies.bridges.openenv import GymTextEnv, TextAction, create_app, plain
 from gym_text_policies.bridges.serving import Limits, listen, serving
 from gym_text_policies.commands.serve import app_of
@@ -369,7 +370,7 @@ def test_a_described_environment_of_gymnasium_is_served_too():
 
 
 def test_a_level_that_repeats_is_known():
-    assert TextEnv.fold_size == 1_000_000
+    assert FOLD_SIZE == 1_000_000
 
 
 def validate(*words):
