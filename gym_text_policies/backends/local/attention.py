@@ -198,12 +198,14 @@ def _attention_by_products(
         options: The layer's.
     """
     scaling, _, cap, sinks = options
-    scores = queries @ keys.transpose(1, 2) * (keys.shape[2] ** -0.5 if scaling is None else scaling)
-    if cap is not None:
-        scores = cap * torch.tanh(scores / cap)
-    if mask is not None:
-        scores = scores + mask
+    scaling = keys.shape[2] ** -0.5 if scaling is None else scaling
+    if cap is None and mask is not None:
+        scores = torch.baddbmm(mask.expand(len(keys), -1, -1), queries, keys.transpose(1, 2), alpha=scaling)
+    else:
+        scores = queries @ keys.transpose(1, 2) * scaling
+        scores = scores if cap is None else cap * torch.tanh(scores / cap)
+        scores = scores if mask is None else scores + mask
     if sinks is not None:
         rows = sinks.reshape(len(keys), -1, 1).expand(-1, -1, scores.shape[1] * len(keys) // len(sinks)).reshape(len(keys), -1, 1)
         scores = torch.cat([scores, rows.to(scores.dtype)], dim=2)
-    return scores.float().softmax(-1)[..., : keys.shape[1]].to(values.dtype) @ values
+    return scores.softmax(-1)[..., : keys.shape[1]] @ values  # in bfloat16, too, the softmax is summed in float32

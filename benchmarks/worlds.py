@@ -1,0 +1,63 @@
+"""Every world in one table and one report: chance, the embedded language model and the expert on the same ten levels of the test fold.
+
+``.venv/bridges/textworld/bin/python benchmarks/worlds.py`` writes ``results/worlds.md``, ``.json`` and ``.html`` (the report, with a few
+episodes to step through). TextWorld is there alone: `pytest tests/test_textworld.py` makes that environment. The model takes about
+an hour of one core; a run that was stopped goes on. The options are those of ``gym-text bench``, with other
+defaults.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gym_text_policies.commands.options import add_fields
+from gym_text_policies.environments import playable_ids
+from gym_text_policies.experiments.bench import BenchConfig
+from gym_text_policies.experiments.bench import run as play
+from gym_text_policies.report import write_report
+from gym_text_policies.store import write_atomically
+
+RESULTS = Path(__file__).parent / "results"
+LIMITS = {"ScienceWorldText-v0": 100, "LunarLanderLLM-v2": 300, "MountainCarContinuousLLM-v0": 300}
+"""Fewer steps than are registered, where the model would take hours; the experts need fewer."""
+WORLDS = tuple(f"{name}?max_episode_steps={LIMITS[name]}" if name in LIMITS else name for name in playable_ids(gymnasium=False))
+DEFAULTS: dict[str, Any] = {
+    **{"folder": "runs/worlds", "environments": WORLDS, "modes": ("choose",), "baselines": ("random", "gold")},
+    **{"seeds": 10, "llm_seeds": 10, "skip_llm": ()},
+}
+PLAYERS = {"random": "chance", "smollm2, choose": "smollm2", "gold (expert)": "expert"}
+"""Rows of the benchmark, and their columns here."""
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a line of Markdown for each world: of each player the mean return, and the share that it wins."""
+    found = {(row["environment"], row["policy"]): row for row in rows}
+    yield f"| world | {' | '.join(f'{player}: return, won' for player in PLAYERS.values())} | steps of the expert |"
+    yield "|---" * (2 + len(PLAYERS)) + "|"
+    for world in dict.fromkeys(row["environment"] for row in rows):
+        own = [found.get((world, policy)) for policy in PLAYERS]
+        cells = [f"{row['return']:.2f}, {row['success']:.1f}" if row else "" for row in own]
+        expert = own[-1]
+        yield f"| {world} | {' | '.join(cells)} | {f'{expert["length"]:.1f}' if expert else 'no expert'} |"
+
+
+def main() -> None:
+    """Play what is missing, and write the results."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_fields(parser, BenchConfig)
+    config = BenchConfig(**DEFAULTS | vars(parser.parse_args()))
+    _, store = play(config)
+    record = json.loads((store.folder / "table.json").read_text("utf-8"))
+    text = "\n".join(table(record["rows"])) + "\n"
+    write_atomically(RESULTS / "worlds.json", json.dumps(record, indent=1) + "\n")
+    write_atomically(RESULTS / "worlds.md", text)
+    write_report([store.folder], RESULTS / "worlds.html", episodes=len(WORLDS) * len(PLAYERS), pictures=False, title="Worlds")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
