@@ -164,8 +164,8 @@ COOKINGWORLD_COMMANDS = {
     **{
         f"grpo-{seed}": [
             f"grpo --adapter {START} --environments {shlex.join(KITCHENS)} --interchangeable {shlex.join(FOODS)} --episodes 64 "
-            f"--episodes-per-step 16 --learning-rate 6e-5 --discount 0.97 --least-probability 0.005 {FAST} "
-            f"--tokens-per-pass 16384 --gradient-checkpointing --dev-every 0 --iterations 12 "
+            f"--episodes-per-step 16 --learning-rate 6e-5 --discount 0.98 --decay 0.7 --least-probability 0.005 {FAST} "
+            f"--tokens-per-pass 16384 --gradient-checkpointing --dev-every 0 --iterations 8 "
             f"--seed {seed} --first-seed {first_seed(seed)} --folder grpo-{seed}"
         ]
         for seed in SEEDS

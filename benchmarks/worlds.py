@@ -1,7 +1,7 @@
-"""Every world in one table and one report: chance, the embedded language model and the expert on the same ten levels of the test fold.
+"""Every world in one table and one report: chance, the embedded language model and the expert on ten levels of the test fold.
 
-``.venv/bridges/textworld/bin/python benchmarks/worlds.py`` writes ``results/worlds.md``, ``.json`` and ``.html`` (the report, with a few
-episodes to step through). TextWorld is there alone: `pytest tests/test_textworld.py` makes that environment. The model takes about
+``.venv/bridges/textworld/bin/python benchmarks/worlds.py`` writes ``results/worlds.md``, ``.json`` and ``.html`` (the report, with
+a few episodes to step through). TextWorld is there alone: `pytest tests/test_textworld.py` makes that environment. The model takes about
 an hour of one core; a run that was stopped goes on. The options are those of ``gym-text bench``, with other
 defaults.
 """
@@ -41,8 +41,8 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for world in dict.fromkeys(row["environment"] for row in rows):
         own = [found.get((world, policy)) for policy in PLAYERS]
         cells = [f"{row['return']:.2f}, {row['success']:.1f}" if row else "" for row in own]
-        expert = own[-1]
-        yield f"| {world} | {' | '.join(cells)} | {f'{expert["length"]:.1f}' if expert else 'no expert'} |"
+        steps = f"{own[-1]['length']:.1f}" if own[-1] else "no expert"
+        yield f"| {world} | {' | '.join(cells)} | {steps} |"
 
 
 def main() -> None:

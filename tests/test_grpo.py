@@ -12,7 +12,8 @@ from training_data import Corridor, plain_log_probs, with_random_adapter
 from gym_text import UsageError
 from gym_text_policies.training.actor_critic import Actor
 from gym_text_policies.training.checkpoints import State
-from gym_text_policies.training.grpo import GRPOConfig, discounted_sums, group_advantages, learn, make_batch, policy_losses, train
+from gym_text_policies.training.grpo import GRPOConfig, group_advantages, learn, make_batch, policy_losses, train
+from gym_text_policies.training.on_policy import generalised_advantages
 from gym_text_policies.training.rows import prompts_of, training_prompt
 from gym_text_policies.training.trajectories import play
 
@@ -68,12 +69,18 @@ def test_advantages_of_dense_rewards_compare_what_follows_where_as_much_is_won_a
     trajectories.append(SimpleNamespace(level=("game", 1), rewards=[0, 5]))
     first, second, third, alone = group_advantages(trajectories, discount=0.5)
     follow = [[0.75, 1.5, 1, 2], [1.125, 0.25, 0.5, 1, 2], [0.5, 1, 0, 0]]  # worked out by hand
-    assert [[*discounted_sums(own, 0.5)] for own in rewards] == follow
+    assert [generalised_advantages(own, [0] * len(own), 0, 0.5, 1)[0] for own in rewards] == follow
     start, after = (0.75 + 1.125 + 0.5) / 3, (1 + 0.25 + 0) / 3  # nothing won, no step ago; 1 won, no step ago
     assert first == pytest.approx([0.75 - start, 1.5 - 1.25, 1 - after, 2 - 2.5 / 3])
     assert second == pytest.approx([1.125 - start, 0.25 - after, 0.5 - 2.5 / 3, 0, 0])  # alone at the end
     assert third == pytest.approx([0.5 - start, 1 - 1.25, 0 - after, 0 - 2.5 / 3])
     assert not alone.any(), "another level is not compared"
+
+    first, *_ = group_advantages(trajectories, discount=0.5, decay=0)
+    values = [start, 1.25, after, 2.5 / 3]  # of the first episode's situations
+    assert first == pytest.approx([0 + 1.25 / 2 - start, 1 + after / 2 - 1.25, 0 + 2.5 / 6 - after, 2 - 2.5 / 3])
+    half, *_ = group_advantages(trajectories, discount=0.5, decay=0.5)
+    assert half == pytest.approx(generalised_advantages(rewards[0], values, 0, 0.5, 0.5)[0])
 
 
 def test_decisions_that_teach_nothing_are_not_read(played):

@@ -15,7 +15,8 @@ from gym_text import UsageError
 from gym_text_policies.policies.config import TRAINED
 from gym_text_policies.training.actor_critic import ActorCritic
 from gym_text_policies.training.checkpoints import State
-from gym_text_policies.training.ppo import PPOConfig, generalised_advantages, learn, make_batch, policy_losses, train
+from gym_text_policies.training.on_policy import generalised_advantages
+from gym_text_policies.training.ppo import PPOConfig, learn, make_batch, policy_losses, train
 from gym_text_policies.training.rows import prompts_of, training_prompt
 from gym_text_policies.training.trajectories import play
 

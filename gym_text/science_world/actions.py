@@ -7,6 +7,9 @@ electricity, the ends of wires can be connected to what has ends. The engine's o
 
 from __future__ import annotations
 
+import functools
+import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -106,16 +109,19 @@ def choose_names(things: Mapping[int, tuple[str, Iterable[str]]]) -> dict[int, s
     Args:
         things: By a thing's number, its own name and all names that the engine understands.
     """
-    count: dict[str, int] = {}
-    for _, names in things.values():
-        for name in set(names):
-            count[name] = count.get(name, 0) + 1
+    count = Counter(itertools.chain.from_iterable({*names} for _, names in things.values()))
+    found = {}
+    for number, (own, names) in things.items():
+        best = _by_preference(own, tuple(names))
+        found[number] = next((name for name in best if count[name] == 1), best[0])
+    return found
 
-    def order(own: str, name: str) -> tuple[bool, bool, int, int, str]:
-        stem = "door to" if own == "door" else own
-        return count[name] > 1, not name.startswith(stem), name.count(" "), len(name), name
 
-    return {number: min(names, key=lambda name: order(own, name), default=own) for number, (own, names) in things.items()}
+@functools.lru_cache(maxsize=10_000)
+def _by_preference(own: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of a thing, the best first: those that begin with its own, then the shortest; its own if there are none."""
+    stem = "door to" if own == "door" else own
+    return tuple(sorted(names, key=lambda name: (not name.startswith(stem), name.count(" "), len(name), name))) or (own,)
 
 
 def end_name(end: Any, names: Mapping[int, str]) -> str:

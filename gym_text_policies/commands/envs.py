@@ -29,8 +29,8 @@ class EnvsConfig:
     part: str = field(default="", metadata={"positional": True})
     """Only ids that contain this text; upper and lower case are the same."""
     all: bool = False
-    """Also Gymnasium's own environments, which DescribeObservation describes in words; and of each environment what its expert does,
-    the levels of each fold, how many actions are valid at the start of level 0, and steps a second of random actions, here and now.
+    """Also Gymnasium's own environments, which DescribeObservation describes in words; and of each environment what its expert
+    does, the levels of each fold, how many actions are valid at the start of level 0, and steps a second of random actions, here and now.
     """
 
 

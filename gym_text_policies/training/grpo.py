@@ -3,8 +3,9 @@
 The policy is the probability of each valid action, as in `gym_text_policies.training.ppo`. There is no critic: each iteration plays
 every level several times by drawing. A decision's advantage is the discounted sum of the rewards from it on, less the mean of
 these sums over the decisions of the same level in a like situation: as much had been won, and as many steps ago. Where the reward
-comes at the end, these are the decisions of the same step. (Less one mean of all, as it is for answers of one turn, the advantages
-of lost episodes, the longest ones, would outweigh all others.) It is not divided by the spread of these sums, which would make a
+comes at the end, these are the decisions of the same step. With a decay below 1 it is a generalised advantage (Schulman et al.
+2015, https://arxiv.org/abs/1506.02438) whose values are these means. (Less one mean of all, as it is for answers of one turn, the
+advantages of lost episodes, the longest ones, would outweigh all others.) It is not divided by the spread of these sums, which would make a
 small difference count as much as a large one (Liu et al. 2025, https://arxiv.org/abs/2503.20783). Where all in a situation fare
 alike there is nothing to learn, and it is not read.
 
@@ -54,6 +55,7 @@ from gym_text_policies.training.on_policy import (
     end_iteration,
     entropy_and_kl,
     finish,
+    generalised_advantages,
     iterations,
     reference_log_probs,
     update_policy,
@@ -80,6 +82,8 @@ class GRPOConfig(OnPolicyConfig):
     """Episodes of each level."""
     discount: float = 1.0
     """Worth of a reward one step later. Below 1, what a decision is worth depends on the rewards soon after it, and on how soon."""
+    decay: float = 1.0
+    """Lambda of generalised advantages: 1 counts all that follows; less counts later luck less."""
     epochs: int = 1
     """How often the episodes of an iteration are learnt from."""
     episodes_per_step: int = 16
@@ -96,7 +100,7 @@ class GRPOConfig(OnPolicyConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_int("group_size", self.group_size, 2, 1_000_000)
-        self.check_ranges(discount=(0, 1))
+        self.check_ranges(discount=(0, 1), decay=(0, 1))
         self.check_positive("clip", "clip_high")
         for name in ("episodes", "episodes_per_step"):
             if getattr(self, name) % self.group_size:
@@ -165,48 +169,46 @@ def make_batch(config: GRPOConfig, actor: Actor, trajectories: Sequence[Trajecto
     return Batch([*segments.values()], probabilities.log(), reference, actions, flat[mask].float())
 
 
-def group_advantages(trajectories: Sequence[Trajectory], discount: float = 1.0) -> list[np.ndarray]:
-    """Return the advantage of each episode's decisions: what follows, minus the mean of what follows in a like situation.
+def group_advantages(trajectories: Sequence[Trajectory], discount: float = 1.0, decay: float = 1.0) -> list[np.ndarray]:
+    """Return the advantage of each episode's decisions beside those of the same level in a like situation.
 
-    Situations are alike in a level where as much has been won so far, and as many steps ago. So their advantages sum to 0, also
-    where lost episodes are the longest, and they are 0 where an episode is alone or all fare alike.
+    Situations are alike in a level where as much has been won so far, and as many steps ago. The value of one is the mean of what
+    followed there. With a decay of 1 an advantage is what follows, less that value. So they sum to 0 in each situation, also where
+    lost episodes are the longest, and they are 0 where an episode is alone or all fare alike. With less, what a decision is worth
+    depends on the values of the next situations, and less on the luck of the whole rest of its episode.
 
     Args:
         trajectories: The episodes, those of a level in any order.
         discount: Worth of a reward one step later.
+        decay: Lambda of `generalised_advantages`, from 0 (the next situation's value) to 1 (all rewards).
 
     Returns:
         Arrays of shape (length of the episode,).
     """
-    values = [discounted_sums(one.rewards, discount) for one in trajectories]
+    follow = [generalised_advantages(one.rewards, [0.0] * len(one.rewards), 0.0, discount, 1.0)[0] for one in trajectories]
     alike: dict[tuple[object, ...], list[tuple[int, int]]] = {}
     for place, one in enumerate(trajectories):
         won, since = 0.0, 0
         for step, reward in enumerate(one.rewards):
             alike.setdefault((one.level, round(won, 6), since), []).append((place, step))
             won, since = won + reward, 0 if reward else since + 1
-    advantages = [np.zeros_like(own) for own in values]
+    values = [[0.0] * len(one.rewards) for one in trajectories]
     for decisions in alike.values():
-        mean = np.mean([values[place][step] for place, step in decisions])
+        mean = float(np.mean([follow[place][step] for place, step in decisions]))
         for place, step in decisions:
-            difference = values[place][step] - mean
-            advantages[place][step] = difference if abs(difference) >= 1e-6 else 0.0
-    return advantages
-
-
-def discounted_sums(rewards: Sequence[float], discount: float) -> np.ndarray:
-    """Return for each step the sum of its reward and the later ones, each step later worth `discount` times as much."""
-    sums, following = np.zeros(len(rewards)), 0.0
-    for step in reversed(range(len(rewards))):
-        sums[step] = following = rewards[step] + discount * following
-    return sums
+            values[place][step] = mean
+    found = (
+        np.array(generalised_advantages(one.rewards, own, 0.0, discount, decay)[0])
+        for one, own in zip(trajectories, values, strict=True)
+    )
+    return [np.where(np.abs(own) < 1e-6, 0.0, own) for own in found]
 
 
 def learn(
     config: GRPOConfig, actor: Actor, optimizer: torch.optim.Optimizer, trajectories: Sequence[Trajectory], state: State
 ) -> dict[str, float]:
     """Learn from an iteration's episodes; return the metrics. Where no level's episodes differ there is nothing to learn."""
-    advantages = group_advantages(trajectories, config.discount)
+    advantages = group_advantages(trajectories, config.discount, config.decay)
     batch = make_batch(config, actor, trajectories, advantages)
     mixed = len(batch.segments) / len({one.level for one in trajectories})
     metrics = {"kl_weight": state.kl_weight, "mixed": mixed, "learnt": float(len(batch.actions))}

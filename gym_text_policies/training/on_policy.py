@@ -165,6 +165,34 @@ class OnPolicyConfig(PromptOptions):
 # ---------------------------------------------------------------- learning
 
 
+def generalised_advantages(
+    rewards: Sequence[float], values: Sequence[float], last_value: float, discount: float, decay: float
+) -> tuple[list[float], list[float]]:
+    """Return generalised advantages (Schulman et al. 2015, https://arxiv.org/abs/1506.02438) and returns of one episode.
+
+    Args:
+        rewards: Of each step.
+        values: Of the observation before each step.
+        last_value: Of the observation after the last step; 0 where the episode terminated, as no reward can follow.
+        discount: Worth of a reward one step later.
+        decay: Lambda, from 0 (one step and the value) to 1 (all rewards).
+
+    >>> generalised_advantages([0.0, 1.0], [0.5, 0.5], 0.0, 1.0, 1.0)
+    ([0.5, 0.5], [1.0, 1.0])
+    >>> generalised_advantages([0.0, 1.0], [0.5, 0.5], 2.0, 1.0, 0.0)
+    ([0.0, 2.5], [0.5, 3.0])
+    """
+    advantages: list[float] = []
+    next_advantage, next_value = 0.0, last_value
+    for reward, value in zip(reversed(rewards), reversed(values), strict=True):
+        delta = reward + discount * next_value - value
+        next_advantage = delta + discount * decay * next_advantage
+        advantages.append(next_advantage)
+        next_value = value
+    advantages.reverse()
+    return advantages, [advantage + value for advantage, value in zip(advantages, values, strict=True)]
+
+
 def reference_log_probs(config: OnPolicyConfig, actor: Actor, groups: Sequence[list[Segment]]) -> torch.Tensor | None:
     """Return the candidates' log-probabilities by the model that training began with, or None where kl has no weight.
 

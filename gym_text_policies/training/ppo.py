@@ -49,6 +49,7 @@ from gym_text_policies.training.on_policy import (
     end_iteration,
     entropy_and_kl,
     finish,
+    generalised_advantages,
     iterations,
     reference_log_probs,
     update_policy,
@@ -178,34 +179,6 @@ def make_batch(config: PPOConfig, agent: ActorCritic, trajectories: Sequence[Tra
     played = torch.tensor([probability for trajectory in trajectories for probability in trajectory.probabilities])  # (B,)
     rollout_gap = float((old_log_probs.gather(1, actions[:, None])[:, 0] - played.log()).abs().max())
     return Batch(segments, old_log_probs, reference, actions, normalised, hidden, values, torch.tensor(b_returns), rollout_gap)
-
-
-def generalised_advantages(
-    rewards: Sequence[float], values: Sequence[float], last_value: float, discount: float, decay: float
-) -> tuple[list[float], list[float]]:
-    """Return generalised advantages (Schulman et al. 2015, https://arxiv.org/abs/1506.02438) and returns of one episode.
-
-    Args:
-        rewards: Of each step.
-        values: Of the observation before each step.
-        last_value: Of the observation after the last step; 0 where the episode terminated, as no reward can follow.
-        discount: Worth of a reward one step later.
-        decay: Lambda, from 0 (one step and the value) to 1 (all rewards).
-
-    >>> generalised_advantages([0.0, 1.0], [0.5, 0.5], 0.0, 1.0, 1.0)
-    ([0.5, 0.5], [1.0, 1.0])
-    >>> generalised_advantages([0.0, 1.0], [0.5, 0.5], 2.0, 1.0, 0.0)
-    ([0.0, 2.5], [0.5, 3.0])
-    """
-    advantages: list[float] = []
-    next_advantage, next_value = 0.0, last_value
-    for reward, value in zip(reversed(rewards), reversed(values), strict=True):
-        delta = reward + discount * next_value - value
-        next_advantage = delta + discount * decay * next_advantage
-        advantages.append(next_advantage)
-        next_value = value
-    advantages.reverse()
-    return advantages, [advantage + value for advantage, value in zip(advantages, values, strict=True)]
 
 
 def learn(config: PPOConfig, agent: ActorCritic, optimizer: torch.optim.Optimizer, batch: Batch, state: State) -> dict[str, float]:
