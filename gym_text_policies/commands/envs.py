@@ -30,7 +30,8 @@ class EnvsConfig:
     """Only ids that contain this text; upper and lower case are the same."""
     all: bool = False
     """Also Gymnasium's own environments, which DescribeObservation describes in words; and of each environment what its expert
-    does, the levels of each fold, how many actions are valid at the start of level 0, and steps a second of random actions, here and now.
+    does, the levels of each fold, how many actions are valid at the start of level 0, and random actions' steps a second, here and
+    now.
     """
 
 

@@ -5,9 +5,9 @@ every level several times by drawing. A decision's advantage is the discounted s
 these sums over the decisions of the same level in a like situation: as much had been won, and as many steps ago. Where the reward
 comes at the end, these are the decisions of the same step. With a decay below 1 it is a generalised advantage (Schulman et al.
 2015, https://arxiv.org/abs/1506.02438) whose values are these means. (Less one mean of all, as it is for answers of one turn, the
-advantages of lost episodes, the longest ones, would outweigh all others.) It is not divided by the spread of these sums, which would make a
-small difference count as much as a large one (Liu et al. 2025, https://arxiv.org/abs/2503.20783). Where all in a situation fare
-alike there is nothing to learn, and it is not read.
+advantages of lost episodes, the longest ones, would outweigh all others.) It is not divided by the spread of these sums, which
+would make a small difference count as much as a large one (Liu et al. 2025, https://arxiv.org/abs/2503.20783). Where all in a
+situation fare alike there is nothing to learn, and it is not read.
 
 What is learnt is the clipped objective of PPO, with a higher upper clip (Yu et al. 2025, https://arxiv.org/abs/2503.14476): an
 action that was rare and good may gain more than a fifth. Each decision counts the same, however long its episode is (there, too).
