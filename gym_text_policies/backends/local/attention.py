@@ -117,6 +117,7 @@ class Mask:
     def __init__(self, known: int, tree: torch.Tensor, new: int, length: int, dtype: torch.dtype) -> None:
         self._known, self._tree, self._new, self._length, self._dtype = known, tree, new, length, dtype
         self._of: dict[int | None, torch.Tensor | None] = {}
+        self._blocks: list[tuple[slice, torch.Tensor]] = []
 
     def within(self, window: int | None, repeats: int = 1) -> torch.Tensor | None:
         """Return the mask of a layer; None where a single token attends to all.
@@ -133,6 +134,26 @@ class Mask:
         if window not in self._of:
             self._of[window] = None if window is None and self._new == 1 else self._made(window).repeat(repeats, 1)
         return self._of[window]
+
+    def blocks(self, repeats: int, size: int) -> list[tuple[slice, torch.Tensor]]:
+        """Return the mask without a window in blocks of new tokens, each as wide as its last token attends.
+
+        A token attends to none behind itself, so that half of a long prompt need not be looked at.
+
+        Args:
+            repeats: Query heads that share a key head, the same for all layers.
+            size: New tokens of a block.
+
+        Returns:
+            The tokens of each block, and its mask of shape (repeats * tokens, all up to the last of them).
+        """
+        if not self._blocks:
+            whole = self._made(None)  # (new, all)
+            known = whole.shape[1] - self._new
+            for start in range(0, self._new, size):
+                stop = min(start + size, self._new)
+                self._blocks.append((slice(start, stop), whole[start:stop, : known + stop].repeat(repeats, 1)))
+        return self._blocks
 
     def _made(self, window: int | None) -> torch.Tensor:
         positions, first, behind = self._tree

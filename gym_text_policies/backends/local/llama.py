@@ -20,7 +20,7 @@ from torch import nn
 from torch.nn.functional import embedding, pad, scaled_dot_product_attention
 from transformers import LlamaForCausalLM
 
-from gym_text_policies.backends.local.attention import Segment, Segments
+from gym_text_policies.backends.local.attention import Mask, Segment, Segments
 from gym_text_policies.backends.local.linear import FusedLinear, fast_types, interleaved, linear, stacked
 
 _MATRICES = ("embed_tokens", "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "lm_head")
@@ -29,6 +29,8 @@ _PADDED_TO = 8
 """The tokens of a pass are padded to a multiple of this: oneDNN compiles, and keeps, each layer once for each number of rows."""
 _BY_PRODUCTS = 12
 """Least number of new tokens whose attention is two products by oneDNN around a softmax: PyTorch's own takes twice as long."""
+_BLOCK = 256
+"""New tokens whose products are made at once: their weights stay in the processor's cache, and what is behind them is left out."""
 
 
 def optimise_for_cpu(model: Any) -> Any:
@@ -133,30 +135,33 @@ class FusedLlama(nn.Module):
         for segment, own in zip(segments, own_heads, strict=True):
             queries, keys, values = own.tensor_split([-2 * self._key_heads, -self._key_heads])
             keys, values = segment.extend(layer, len(self._layers), keys, values)
-            attended.append(_attended(queries, keys, values, segment.mask.within(None, len(queries) // len(keys))))
+            attended.append(_attended(queries, keys, values, segment.mask))
         nothing = padding[: -2 * self._key_heads].transpose(0, 1).flatten(1)
         return torch.cat([*attended, nothing])
 
 
-def _attended(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+def _attended(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: Mask) -> torch.Tensor:
     """Return what each new token's heads attend to, of shape (new, heads * size).
 
     Args:
         queries: Of shape (heads, new, size).
         keys: Of shape (key heads, all, size).
         values: Likewise.
-        mask: See `Mask.within`.
+        mask: Who attends to whom.
     """
     heads, new, size = queries.shape
-    together = queries.reshape(len(keys), -1, size)  # those that share a key head
-    if mask is None or new < _BY_PRODUCTS:
-        output = scaled_dot_product_attention(together[None], keys[None], values[None], attn_mask=mask)
-    else:
-        product, outputs = torch.ops.mkldnn._linear_pointwise, []
-        for own, key, value in zip(together * size**-0.5, keys, values, strict=True):
-            weights = product.binary(own, mask, key, None, "add").softmax(-1)
-            outputs.append(product(weights, value.T, None, "none", [], ""))
-        output = torch.stack(outputs)
+    repeats = heads // len(keys)  # those that share a key head
+    if new < _BY_PRODUCTS:
+        together = queries.reshape(1, len(keys), -1, size)
+        output = scaled_dot_product_attention(together, keys[None], values[None], attn_mask=mask.within(None, repeats))
+        return output.reshape(heads, new, size).transpose(0, 1).flatten(1)
+    product, output = torch.ops.mkldnn._linear_pointwise, queries.new_empty(len(keys), repeats, new, size)
+    scaled = (queries * size**-0.5).reshape(output.shape)
+    for tokens, own_mask in mask.blocks(repeats, _BLOCK):
+        width = own_mask.shape[1]
+        for own, key, value, found in zip(scaled[:, :, tokens].flatten(1, 2), keys, values, output, strict=True):
+            weights = product.binary(own, own_mask, key[:width], None, "add").softmax(-1)
+            found[:, tokens] = product(weights, value[:width].T, None, "none", [], "").reshape(repeats, -1, size)
     return output.reshape(heads, new, size).transpose(0, 1).flatten(1)
 
 
