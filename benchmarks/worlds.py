@@ -22,7 +22,7 @@ from gym_text_policies.report import write_report
 from gym_text_policies.store import write_atomically
 
 RESULTS = Path(__file__).parent / "results"
-LIMITS = {"ScienceWorldText-v0": 100, "LunarLanderLLM-v2": 300, "MountainCarContinuousLLM-v0": 300}
+LIMITS = {"ScienceWorldText-v0": 25, "LunarLanderLLM-v2": 300, "MountainCarContinuousLLM-v0": 300}
 """Fewer steps than are registered, where the model would take hours; the experts need fewer."""
 WORLDS = tuple(f"{name}?max_episode_steps={LIMITS[name]}" if name in LIMITS else name for name in playable_ids(gymnasium=False))
 DEFAULTS: dict[str, Any] = {
