@@ -226,7 +226,7 @@ def tables(record: dict[str, Any]) -> Iterator[str]:
         low, high = row["range"]
         yield f"| {row['client']} | {row['rate']:.0f} | {row['ratio']:.1f} | {low:.1f} to {high:.1f} |"
     equal = record["equality"]
-    yield f"\n{record['speed'][0]['steps']} steps of the expert's path in each round, one core; medians. Lists are made at every step."
+    yield f"\n{record['speed'][0]['steps']} steps of the expert's path in each round, one core; medians. A list is made each step."
     yield f"\n{equal['steps']:,} random steps in 30 tasks beside the official client: {equal['differences']} differ in text, "
     yield "score, end, look or inventory.\n"
     yield "| actions to choose of | their tokens | of distinct beginnings | seconds |\n|---|---|---|---|"

@@ -7,7 +7,7 @@ import torch
 import transformers
 from torch import nn
 
-from gym_text_policies.backends.local import llama
+from gym_text_policies.backends.local import attention, llama
 from gym_text_policies.backends.local import transformers as local
 from gym_text_policies.backends.local.attention import Mask
 from gym_text_policies.backends.local.exactness import exact_prefixes
@@ -120,7 +120,7 @@ def test_a_cpu_that_cannot_multiply_bfloat16_keeps_the_module_and_says_so(monkey
 
 @pytest.mark.parametrize("new", [2, 11, 12, 40, 70])
 def test_attention_by_products_equals_attention(new, monkeypatch):
-    monkeypatch.setattr(llama, "_BLOCK", 32)
+    monkeypatch.setattr(attention, "_BLOCK", 32)
     torch.manual_seed(0)
     queries, keys, values = torch.randn(6, new, 16), torch.randn(2, new + 9, 16), torch.randn(2, new + 9, 16)
     parents = [*range(-1, new // 2), *[new // 2] * (new - new // 2 - 1)]  # a line of tokens, and single ones behind it

@@ -20,6 +20,9 @@ os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
 # long run.
 
 _NAME = "gym_text_packed"
+_BLOCK, _MOST_BLOCKS = 256, 8
+"""Least tokens of a block of a mask: what is computed for them stays in the processor's cache. And most blocks: oneDNN compiles for
+each what it multiplies."""
 
 
 class Segment(Protocol):
@@ -79,18 +82,12 @@ class Segments:
         Returns:
             Shape (tokens, heads, dimension).
         """
-        outputs = []
         own_queries = torch.split(query, self._sizes, dim=1)  # one split: the gradient of each slice would be as long as the row
         visible = self.visible(module.layer_idx, module.config.num_hidden_layers, key, value)
-        for segment, queries, (keys, values) in zip(self.all, own_queries, visible, strict=True):
-            queries = queries.reshape(keys.shape[0], -1, keys.shape[2])  # (key heads, queries per key head * new, dimension)
-            mask = segment.mask.within(options.window, len(query) // len(keys))
-            if options.softcap is None and options.sinks is None and not _by_products(queries):
-                stacked = queries[None], keys[None], values[None]
-                output = scaled_dot_product_attention(*stacked, attn_mask=mask, scale=options.scaling)[0]
-            else:
-                output = _attention_by_products(queries, keys, values, mask, options)
-            outputs.append(output.reshape(query.shape[0], -1, keys.shape[2]))  # (heads, new, dimension)
+        outputs = [
+            _attended(queries, keys, values, segment.mask, options)
+            for segment, queries, (keys, values) in zip(self.all, own_queries, visible, strict=True)
+        ]
         return torch.cat(outputs, dim=1).transpose(0, 1)
 
     def visible(
@@ -117,7 +114,7 @@ class Mask:
     def __init__(self, known: int, tree: torch.Tensor, new: int, length: int, dtype: torch.dtype) -> None:
         self._known, self._tree, self._new, self._length, self._dtype = known, tree, new, length, dtype
         self._of: dict[int | None, torch.Tensor | None] = {}
-        self._blocks: list[tuple[slice, torch.Tensor]] = []
+        self._blocks: list[torch.Tensor] = []
 
     def within(self, window: int | None, repeats: int = 1) -> torch.Tensor | None:
         """Return the mask of a layer; None where a single token attends to all.
@@ -129,31 +126,38 @@ class Mask:
         Returns:
             0 or minus infinity, of shape (repeats * new, all): the rows are repeated for each query head that shares a key head.
         """
-        if window is not None and window >= self._length:
+        if self.is_whole(window):
             window = None
         if window not in self._of:
             self._of[window] = None if window is None and self._new == 1 else self._made(window).repeat(repeats, 1)
         return self._of[window]
 
-    def blocks(self, repeats: int, size: int) -> list[tuple[slice, torch.Tensor]]:
-        """Return the mask without a window in blocks of new tokens, each as wide as its last token attends.
+    def is_whole(self, window: int | None) -> bool:
+        """Return whether a layer's window leaves out no token."""
+        return window is None or window >= self._length
+
+    def blocks(self, repeats: int) -> list[torch.Tensor]:
+        """Return the mask without a window in blocks of `block_size` new tokens, each as wide as its last token attends.
 
         A token attends to none behind itself, so that half of a long prompt need not be looked at.
 
         Args:
             repeats: Query heads that share a key head, the same for all layers.
-            size: New tokens of a block.
 
         Returns:
-            The tokens of each block, and its mask of shape (repeats * tokens, all up to the last of them).
+            The masks, of shapes (repeats * tokens of the block, all up to the last of them).
         """
         if not self._blocks:
             whole = self._made(None)  # (new, all)
-            known = whole.shape[1] - self._new
-            for start in range(0, self._new, size):
-                stop = min(start + size, self._new)
-                self._blocks.append((slice(start, stop), whole[start:stop, : known + stop].repeat(repeats, 1)))
+            for place, rows in enumerate(torch.split(whole, self.block_size)):
+                width = whole.shape[1] - self._new + place * self.block_size + len(rows)
+                self._blocks.append(rows[:, :width].repeat(repeats, 1))
         return self._blocks
+
+    @property
+    def block_size(self) -> int:
+        """New tokens of a block."""
+        return max(_BLOCK, -(-self._new // _MOST_BLOCKS))
 
     def _made(self, window: int | None) -> torch.Tensor:
         positions, first, behind = self._tree
@@ -202,6 +206,48 @@ def _by_products(queries: torch.Tensor) -> bool:
     return queries.dtype == torch.bfloat16 and queries.device.type == "cpu"
 
 
+def _attended(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: Mask, options: Options) -> torch.Tensor:
+    """Return what a segment's heads attend to, of shape (heads, new, dimension), in the fastest way; see `attention_in_blocks`."""
+    is_plain = options.softcap is None and options.sinks is None
+    if is_plain and _by_products(queries) and mask.is_whole(options.window):
+        return attention_in_blocks(queries, keys, values, mask, options.scaling)
+    own_mask = mask.within(options.window, len(queries) // len(keys))
+    stacked = queries.reshape(keys.shape[0], -1, keys.shape[2])  # (key heads, queries per key head * new, dimension)
+    if is_plain and not _by_products(queries):
+        output = scaled_dot_product_attention(stacked[None], keys[None], values[None], attn_mask=own_mask, scale=options.scaling)
+    else:
+        output = _attention_by_products(stacked, keys, values, own_mask, options)
+    return output.reshape(queries.shape)
+
+
+def attention_in_blocks(
+    queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: Mask, scaling: float | None = None
+) -> torch.Tensor:
+    """Attend in blocks of queries, with gradients; what is behind a block is left out.
+
+    Args:
+        queries: Shape (heads, new, dimension).
+        keys: Shape (key heads, all, dimension).
+        values: Likewise.
+        mask: Who attends to whom.
+        scaling: Factor of the scores; None: one over the root of the dimension.
+
+    Returns:
+        Shape (heads, new, dimension).
+    """
+    key_heads, _, dimension = keys.shape
+    scaling, repeats = dimension**-0.5 if scaling is None else scaling, len(queries) // key_heads
+    outputs = []
+    own_queries = torch.split(queries.reshape(key_heads, repeats, -1, dimension), mask.block_size, dim=2)
+    for own, own_mask in zip(own_queries, mask.blocks(repeats), strict=True):
+        width = own_mask.shape[1]
+        seen = keys[:, :width].transpose(1, 2)
+        scores = torch.baddbmm(own_mask.expand(key_heads, -1, -1), own.flatten(1, 2), seen, alpha=scaling)
+        weights = scores.softmax(-1)  # in bfloat16, too, it is summed in float32
+        outputs.append((weights @ values[:, :width]).reshape(key_heads, repeats, -1, dimension))
+    return torch.cat(outputs, dim=2).flatten(0, 1)
+
+
 def _attention_by_products(
     queries: torch.Tensor,
     keys: torch.Tensor,
@@ -219,13 +265,11 @@ def _attention_by_products(
         options: The layer's.
     """
     scaling, _, cap, sinks = options
-    scaling = keys.shape[2] ** -0.5 if scaling is None else scaling
-    if cap is None and mask is not None:
-        scores = torch.baddbmm(mask.expand(len(keys), -1, -1), queries, keys.transpose(1, 2), alpha=scaling)
-    else:
-        scores = queries @ keys.transpose(1, 2) * scaling
-        scores = scores if cap is None else cap * torch.tanh(scores / cap)
-        scores = scores if mask is None else scores + mask
+    scores = queries @ keys.transpose(1, 2) * (keys.shape[2] ** -0.5 if scaling is None else scaling)
+    if cap is not None:
+        scores = cap * torch.tanh(scores / cap)
+    if mask is not None:
+        scores = scores + mask
     if sinks is not None:
         rows = sinks.reshape(len(keys), -1, 1).expand(-1, -1, scores.shape[1] * len(keys) // len(sinks)).reshape(len(keys), -1, 1)
         scores = torch.cat([scores, rows.to(scores.dtype)], dim=2)

@@ -29,8 +29,6 @@ _PADDED_TO = 8
 """The tokens of a pass are padded to a multiple of this: oneDNN compiles, and keeps, each layer once for each number of rows."""
 _BY_PRODUCTS = 12
 """Least number of new tokens whose attention is two products by oneDNN around a softmax: PyTorch's own takes twice as long."""
-_BLOCK = 256
-"""New tokens whose products are made at once: their weights stay in the processor's cache, and what is behind them is left out."""
 
 
 def optimise_for_cpu(model: Any) -> Any:
@@ -156,12 +154,12 @@ def _attended(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, m
         output = scaled_dot_product_attention(together, keys[None], values[None], attn_mask=mask.within(None, repeats))
         return output.reshape(heads, new, size).transpose(0, 1).flatten(1)
     product, output = torch.ops.mkldnn._linear_pointwise, queries.new_empty(len(keys), repeats, new, size)
-    scaled = (queries * size**-0.5).reshape(output.shape)
-    for tokens, own_mask in mask.blocks(repeats, _BLOCK):
+    blocks = (torch.split(states, mask.block_size, dim=2) for states in ((queries * size**-0.5).reshape(output.shape), output))
+    for scaled, found, own_mask in zip(*blocks, mask.blocks(repeats), strict=True):
         width = own_mask.shape[1]
-        for own, key, value, found in zip(scaled[:, :, tokens].flatten(1, 2), keys, values, output, strict=True):
+        for place, (own, key, value) in enumerate(zip(scaled.flatten(1, 2), keys, values, strict=True)):
             weights = product.binary(own, own_mask, key[:width], None, "add").softmax(-1)
-            found[:, tokens] = product(weights, value[:width].T, None, "none", [], "").reshape(repeats, -1, size)
+            found[place] = product(weights, value[:width].T, None, "none", [], "").reshape(repeats, -1, size)
     return output.reshape(heads, new, size).transpose(0, 1).flatten(1)
 
 
