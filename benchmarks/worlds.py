@@ -19,6 +19,7 @@ from gym_text_policies.environments import playable_ids
 from gym_text_policies.experiments.bench import BenchConfig
 from gym_text_policies.experiments.bench import run as play
 from gym_text_policies.report import write_report
+from gym_text_policies.report.table import number
 from gym_text_policies.store import write_atomically
 
 RESULTS = Path(__file__).parent / "results"
@@ -40,8 +41,8 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield "|---" * (2 + len(PLAYERS)) + "|"
     for world in dict.fromkeys(row["environment"] for row in rows):
         own = [found.get((world, policy)) for policy in PLAYERS]
-        cells = [f"{row['return']:.2f}, {row['success']:.1f}" if row else "" for row in own]
-        steps = f"{own[-1]['length']:.1f}" if own[-1] else "no expert"
+        cells = [f"{number(row['return'], '.2f')}, {number(row['success'], '.1f')}" if row else "" for row in own]
+        steps = number(own[-1]["length"], ".1f") if own[-1] else "no expert"
         yield f"| {world} | {' | '.join(cells)} | {steps} |"
 
 

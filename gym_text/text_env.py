@@ -402,7 +402,7 @@ def closed_loop_path(twin: TextEnv, seed: int, controller: Callable[[Observation
 
 def has_expert(env: gym.Env[Any, Any]) -> bool:
     """Return whether an environment has an expert, be it off or not."""
-    return bool(experts_of(env)) or (hasattr(env.unwrapped, "expert") and not isinstance(env.unwrapped, TextEnv))
+    return bool(experts_of(env)) if isinstance(env.unwrapped, TextEnv) else hasattr(env.unwrapped, "expert")
 
 
 def experts_of(env: gym.Env[Any, Any]) -> tuple[str, ...]:

@@ -29,11 +29,6 @@ def mask_of(parents, known):
     return Mask(known, torch.tensor([positions, *spans(parents)]), len(parents), 1 + max(positions), torch.float32)
 
 
-def _shapes(new, known):
-    """Return heads and tokens of queries, keys and values."""
-    return (6, new), (2, known + new), (2, known + new)
-
-
 def test_a_mask_has_a_row_for_each_query_head_that_shares_keys():
     mask = mask_of([-1, 0, 0], 1)
     full = mask.within(None, 2)
@@ -55,8 +50,8 @@ def test_attention_in_blocks_equals_attention_and_so_do_its_gradients(monkeypatc
     monkeypatch.setattr(attention, "_BLOCK", 4)
     torch.manual_seed(0)
     for parents, known in (([-1, 0, 1, 2, 3, 4, 5, 5, 5, 8, 8, 0], 3), ([-1], 2), ([-1, 0, 1], 0)):
-        states = [torch.randn(heads, tokens, 8, requires_grad=True) for heads, tokens in _shapes(len(parents), known)]
-        mask = mask_of(parents, known)
+        mask, new = mask_of(parents, known), len(parents)
+        states = [torch.randn(heads, tokens, 8, requires_grad=True) for heads, tokens in ((6, new), *[(2, known + new)] * 2)]
         queries, keys, values = states
         own = mask.within(None)
         expected = scaled_dot_product_attention(queries[None], keys[None], values[None], own, enable_gqa=True, scale=0.2)[0]

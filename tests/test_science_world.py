@@ -221,6 +221,7 @@ def test_the_folds_are_the_official_ones_and_never_meet():
 def test_a_seed_beyond_the_fold_plays_its_levels_again(make):
     env = make(ID, task="boil", expert="off")
     size = len(Game("boil", "").variations("train"))
+    assert env.unwrapped.fold_size == size
     assert env.reset(seed=size + 1)[0] == env.reset(seed=1)[0] != env.reset(seed=2)[0]
 
 

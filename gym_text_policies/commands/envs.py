@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 from gymnasium import spaces
 
 from gym_text.errors import GymTextError, MissingDependencyError, UsageError
 from gym_text.text_env import FOLD_SIZE, experts_of, has_expert
 from gym_text_policies.environments import make_environment, playable_ids
+from gym_text_policies.policies.baselines import RandomPolicy
 from gym_text_policies.policy import text_spec
 
 _HEADER = ("id", "observation", "actions", "limit", "expert")
@@ -45,7 +45,7 @@ def run(config: EnvsConfig) -> str:
     if not wanted:
         raise UsageError(f"envs: expected a part of an id; no id contains {config.part!r}. gym-text envs --all lists all ids.")
     header = (*_HEADER[:-1], *_MORE) if config.all else _HEADER
-    rows = [header, *(_row(name, len(header)) for name in wanted)]
+    rows = [header, *((*row, *[""] * (len(header) - len(row))) for row in (_row(name, more=config.all) for name in wanted))]
     widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return "\n".join(lines) + "\n\ngym-text play ID lets you play; arguments go into the name: BabyAIText-v0?task=goto"
@@ -60,30 +60,31 @@ def describe_space(space: gym.Space[Any]) -> str:
     return f"Box{space.shape}" if isinstance(space, spaces.Box) else type(space).__name__
 
 
-def _row(name: str, cells: int) -> tuple[str, ...]:
+def _row(name: str, *, more: bool) -> tuple[str, ...]:
+    """Return the cells of an environment; of one that cannot be made only its id, and why."""
     try:
         with make_environment(name) as env:
             limit = env.spec.max_episode_steps if env.spec else None
             keys = ", ".join(env.observation_space) if isinstance(env.observation_space, spaces.Dict) else ""
-            row = name, keys, describe_space(env.action_space), str(limit or "its own")
-            return (*row, "yes" if has_expert(env) else "no") if cells == len(_HEADER) else (*row, *_more(env))
+            others = _more(env) if more else ("yes" if has_expert(env) else "no",)
     except MissingDependencyError as error:
-        problem = str(error)
+        return name, str(error)
     except (GymTextError, gym.error.Error) as error:
-        problem = f"cannot be made: {error}"
-    return (name, problem, *[""] * (cells - 2))
+        return name, f"cannot be made: {error}"
+    return name, keys, describe_space(env.action_space), str(limit or "its own"), *others
 
 
 def _more(env: gym.Env[Any, Any]) -> tuple[str, ...]:
     """Return the cells of `_MORE`."""
-    spec, (obs, _), rng = text_spec(env), env.reset(seed=0), np.random.default_rng(0)
-    actions = f"{len(names)} {'listed' if 'valid_actions' in obs else 'named'}" if (names := spec.names(obs)) else "any words"
+    spec, (obs, _) = text_spec(env), env.reset(seed=0)
+    names = spec.names(obs)
+    actions = f"{len(names)} {'listed' if 'valid_actions' in obs else 'named'}" if names else "any words"
     env.action_space.seed(0)
+    act = RandomPolicy(spec) if spec.lists_actions else lambda obs: env.action_space.sample()
     for _ in ("warm-up", "measured"):
         steps, seconds = 0, 0.0
         while seconds < _SECONDS:
-            names = spec.names(obs)
-            action = spec.encode(names[rng.integers(len(names))], obs) if names else env.action_space.sample()
+            action = act(obs)
             began = time.perf_counter()
             obs, _, terminated, truncated, _ = env.step(action)
             steps, seconds = steps + 1, seconds + time.perf_counter() - began

@@ -25,7 +25,6 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from gym_text import UsageError
-from gym_text.text_env import FOLD_SIZE
 from gym_text_policies.bridges.openenv import GymTextEnv, TextAction, create_app, plain
 from gym_text_policies.bridges.serving import Limits, listen, serving
 from gym_text_policies.commands.serve import app_of
@@ -370,7 +369,8 @@ def test_a_described_environment_of_gymnasium_is_served_too():
 
 
 def test_a_level_that_repeats_is_known():
-    assert FOLD_SIZE == 1_000_000
+    with environment_maker(GOTO)() as env:
+        assert env.unwrapped.fold_size == 1_000_000
 
 
 def validate(*words):

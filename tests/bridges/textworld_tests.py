@@ -120,6 +120,7 @@ def test_num_levels_is_the_number_of_levels_in_a_fold(make):
     env = make(COIN, num_levels=2, expert="off")
     first, second, third = (env.reset(seed=seed)[0] for seed in range(3))
     assert first == third != second
+    assert env.unwrapped.fold_size == 2
 
 
 def test_a_level_is_the_same_whatever_process_makes_it(tmp_path):
@@ -220,6 +221,7 @@ def test_any_file_of_textworld_is_played(make, tmp_path):
     obs, info = made.reset(seed=0)
     file = made.unwrapped.level_file(1_000_000)
     env = make(TEXT, file=str(file))
+    assert env.unwrapped.fold_size == 1
     for seed in (0, 5):
         again, more = env.reset(seed=seed)
         assert again == obs and more["gold_path"] == info["gold_path"]

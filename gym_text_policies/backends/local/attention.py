@@ -85,7 +85,7 @@ class Segments:
         own_queries = torch.split(query, self._sizes, dim=1)  # one split: the gradient of each slice would be as long as the row
         visible = self.visible(module.layer_idx, module.config.num_hidden_layers, key, value)
         outputs = [
-            _attended(queries, keys, values, segment.mask, options)
+            _attention(queries, keys, values, segment.mask, options)
             for segment, queries, (keys, values) in zip(self.all, own_queries, visible, strict=True)
         ]
         return torch.cat(outputs, dim=1).transpose(0, 1)
@@ -206,7 +206,7 @@ def _by_products(queries: torch.Tensor) -> bool:
     return queries.dtype == torch.bfloat16 and queries.device.type == "cpu"
 
 
-def _attended(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: Mask, options: Options) -> torch.Tensor:
+def _attention(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: Mask, options: Options) -> torch.Tensor:
     """Return what a segment's heads attend to, of shape (heads, new, dimension), in the fastest way; see `attention_in_blocks`."""
     is_plain = options.softcap is None and options.sinks is None
     if is_plain and _by_products(queries) and mask.is_whole(options.window):
