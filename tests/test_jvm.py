@@ -140,6 +140,41 @@ def test_forked_children_that_play_something_else_do_not_hang(started_by_us):
     assert (done.stdout, done.stderr, done.returncode) == ("exit 0\nexit 0\n", "", 0)
 
 
+# ---------------------------------------------------------------- memory
+
+
+def test_python_does_not_look_for_garbage_whenever_java_has():
+    done = run_script("""
+        import gc, gymnasium as gym, gym_text
+        env = gym.make("CookingWorldText-v0", expert="off")
+        env.reset(seed=0)
+        gc.set_threshold(10**9)  # never by itself
+        collected = []
+        gc.callbacks.append(lambda phase, info: collected.append(phase))
+        from jpype import JClass
+        for _ in range(12):
+            JClass("java.lang.System").gc()
+            env.step("look around")
+        print(collected.count("start") <= 1)
+    """)
+    assert (done.stdout, done.stderr, done.returncode) == ("True\n", "", 0)
+
+
+def test_games_that_only_a_cycle_keeps_do_not_fill_java():
+    done = run_script("""
+        import gc, weakref
+        from gym_text.textworld_express.engine import Game
+        gc.disable()  # Python alone would look sooner or later
+        games = weakref.WeakSet()
+        for _ in range(40):
+            game = Game("coin", {"numLocations": 2})
+            game.itself = game
+            games.add(game)
+        print(len(games) <= 17)
+    """)
+    assert (done.stdout, done.stderr, done.returncode) == ("True\n", "", 0)
+
+
 # ---------------------------------------------------------------- signals, and other users of Java
 
 

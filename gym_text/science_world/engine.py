@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from gym_text.errors import EngineError, import_extra
-from gym_text.java.jvm import check_java, encodable, engine_jar, enter, full_heap, start, strings
+from gym_text.java.jvm import check_java, count, encodable, engine_jar, enter, full_heap, start, strings
 from gym_text.science_world.actions import GENERATORS, canonical, considered_actions
 from gym_text.science_world.class_files import with_class, with_hash_code
 from gym_text.science_world.tasks import is_electrical
@@ -228,6 +228,7 @@ class Game:
             self._java = self._engine.interface()
             getattr(self._java, "taskStr_$eq")(task)  # as Scala names what assigns; the folds are the task's
         self._agent: Any = None
+        count(self)
 
     def __str__(self) -> str:
         """Name the game as error messages do."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gym_text.errors import EngineError, import_extra
-from gym_text.java.jvm import check_java, encodable, engine_jar, enter, full_heap, in_folder, start, strings
+from gym_text.java.jvm import check_java, count, encodable, engine_jar, enter, full_heap, in_folder, start, strings
 
 EXTRA = "textworld"
 """The extra of pip that installs the engine and what it needs."""
@@ -91,6 +91,7 @@ class Game:
             complaint = in_folder(jar.parent, lambda: str(self._java.load(name, self._parameters)))
         if complaint:
             raise EngineError(f"TextWorldExpress: {self} cannot be loaded: {complaint}")
+        count(self)
 
     def __str__(self) -> str:
         """Name the game as error messages do."""
