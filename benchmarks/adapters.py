@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shlex
 import sys
 import tempfile
@@ -39,10 +40,17 @@ class Family(NamedTuple):
     """What is asked of them: success or return."""
 
 
+SHORT_TASKS = (
+    *("lifespan-longest-lived", "lifespan-shortest-lived", "lifespan-longest-lived-then-shortest-lived"),
+    *("find-non-living-thing", "find-living-thing", "find-animal", "find-plant"),
+    *("power-component", "identify-life-stages-2", "chemistry-mix-paint-secondary-color"),
+)
+"""ScienceWorld's ten tasks with the shortest solutions: 5 to 14 steps on average, at most 29."""
 FAMILIES = {
     "babyai": Family(tuple(f"BabyAIText-v0?task={task}" for task in TASKS), "success"),
     "cookingworld": Family(("CookingWorldText-v0",), "success"),
     "lunarlander": Family(("LunarLanderLLM-v2",), "return"),
+    "scienceworld": Family(tuple(f"ScienceWorldText-v0?task={task}&max_episode_steps=30" for task in SHORT_TASKS), "return"),
 }
 """By what the names of the adapters begin with."""
 
@@ -52,7 +60,7 @@ class Config:
     """Which adapters play how much."""
 
     family: str = field(default="babyai", metadata={"positional": True})
-    """With what the adapters' names begin: babyai, cookingworld or lunarlander."""
+    """With what the adapters' names begin: babyai, cookingworld, lunarlander or scienceworld."""
     seeds: int = 100
     """Episodes of each environment and adapter, greedy; and of chance and the expert."""
     drawn_seeds: int = 20
@@ -83,7 +91,8 @@ def summary(table: Sequence[Mapping[str, Any]], figure: str) -> Iterator[str]:
     """Yield a table in Markdown: each policy's success or return in each environment, and the means of that and of steps."""
     found = {(row["policy"], row["environment"]): row for row in table}
     policies, environments = (list(dict.fromkeys(row[name] for row in table)) for name in ("policy", "environment"))
-    yield f"| {figure} | episodes | {' | '.join(name.partition('task=')[2] or name for name in environments)} | mean | steps |"
+    columns = [re.sub(".*task=|&.*", "", name) for name in environments]
+    yield f"| {figure} | episodes | {' | '.join(columns)} | mean | steps |"
     yield "|---" * (4 + len(environments)) + "|"
     for policy in policies:
         own = [found[policy, environment] for environment in environments]

@@ -1,6 +1,6 @@
 """ScienceWorld beside its official client: speed, equality, the expert in every task; and what it takes to choose of 300 actions.
 
-``python benchmarks/science_world.py`` takes some eighty minutes of one core and writes ``results/science_world.md`` and ``.json``;
+``python benchmarks/science_world.py`` takes some fifty minutes of one core and writes ``results/science_world.md`` and ``.json``;
 ``--part`` measures one of the four and keeps what was measured of the others. The experts' tasks are kept in ``runs`` as they are
 done: after a stop a second call goes on.
 

@@ -53,7 +53,7 @@ def test_the_benchmarks_table_is_the_committed_result():
     assert table.markdown(record["rows"]) in RESULTS
 
 
-@pytest.mark.parametrize("name", ["babyai", "cookingworld", "lunarlander"])
+@pytest.mark.parametrize("name", ["babyai", "cookingworld", "lunarlander", "scienceworld"])
 def test_the_tables_of_adapters_are_the_committed_results(name):
     committed = (ROOT / f"benchmarks/results/adapters_{name}.md").read_text()
     short, _, _ = committed.partition("\n| environment")
