@@ -36,7 +36,9 @@ class Config:
     games: tuple[str, ...] = GAMES
     """Environments, with their arguments."""
     levels: int = 8
-    """Levels of each fold, for the expert."""
+    """Levels of train and dev, for the expert."""
+    test_levels: int = 200
+    """Levels of test, for the expert."""
     speed_levels: int = 5
     """Levels of the train fold of the first game, for the speed."""
     steps: int = 50
@@ -183,7 +185,8 @@ def report(rows: list[ExpertRow], rates: dict[str, float], game: str) -> str:
 
 def main(config: Config) -> None:
     """Play everything and write the results."""
-    rows = [expert_row(game, fold, config.levels) for game in config.games for fold in FOLDS]
+    levels = {fold: config.test_levels if fold == "test" else config.levels for fold in FOLDS}
+    rows = [expert_row(game, fold, levels[fold]) for game in config.games for fold in FOLDS]
     rates = speeds(config.games[0], config)
     text = report(rows, rates, config.games[0])
     print(text)

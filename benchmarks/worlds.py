@@ -1,8 +1,8 @@
 """Every world in one table and one report: chance, the embedded language model and the expert on ten levels of the test fold.
 
 ``.venv/bridges/textworld/bin/python benchmarks/worlds.py`` writes ``results/worlds.md``, ``.json`` and ``.html`` (the report, with
-a few episodes to step through). TextWorld is there alone: `pytest tests/test_textworld.py` makes that environment. The model takes
-about an hour of one core; a run that was stopped goes on. The options are those of ``gym-text bench``, with other
+a few episodes to step through). TextWorld is there alone: `pytest tests/test_textworld.py` makes that environment. It takes a
+quarter of an hour of one core; a run that was stopped goes on. The options are those of ``gym-text bench``, with other
 defaults.
 """
 

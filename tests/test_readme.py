@@ -60,6 +60,10 @@ def test_the_tables_of_adapters_are_the_committed_results(name):
     assert "gold (expert)" in short and short.strip() in RESULTS
 
 
+def test_the_table_of_worlds_is_the_committed_result():
+    assert (ROOT / "benchmarks/results/worlds.md").read_text().strip() in (ROOT / "docs/worlds.md").read_text()
+
+
 def test_the_figures_of_ppo_are_the_committed_result():
     record = json.loads((ROOT / "benchmarks/results/stable_baselines.json").read_text())
     rows = {row["policy"]: row for row in record["rows"]}
