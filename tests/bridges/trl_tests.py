@@ -1,6 +1,8 @@
 """TRL itself: a step of GRPO in each of its two ways, and its collators on exported episodes. Run by ``tests/test_trl.py``."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -117,6 +119,22 @@ def test_the_player_learns_with_the_model(rollout_trainer):
     second = play(prompts, trainer)
     said = [played["completion_ids"][place][:4] for played, place in ((first, 0), (first, 1), (second, 0))]
     assert said[0] == said[1] != said[2]  # what follows may differ: an answer that is no action is replaced by any
+
+
+def test_the_script_of_the_docs_trains_and_draws_the_start_beside(tiny_model, tmp_path):
+    sizes = {"steps": 2, "levels": 2, "group": 2, "episodes-per-pass": 2, "max-episode-steps": 2, "start-draws": 1, "rank": 2}
+    options = {"start": tiny_model, "folder": tmp_path / "grpo"} | sizes
+    script = [sys.executable, "docs/trl_babyai.py", *(f"--{name}={value}" for name, value in options.items())]
+    subprocess.run(script, check=True, capture_output=True)
+    record = json.loads((tmp_path / "grpo" / "curve.json").read_text())
+    assert record["episodes"] == [4, 8]
+    assert {label: len(values) for label, values in record["success"].items()} == {
+        "in training": 2,
+        "the start, on the same levels": 2,
+    }
+    levels = [json.loads(line)["levels"] for line in (tmp_path / "grpo" / "metrics.jsonl").read_text().splitlines()]
+    assert [len(own) for own in levels] == [2, 2] and not {*levels[0]} & {*levels[1]}
+    assert (tmp_path / "grpo" / "curve.png").exists() and load(tmp_path / "grpo" / "model")
 
 
 def test_what_cannot_be_learnt_from_is_refused(rollout_trainer):
