@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import statistics
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -177,6 +178,23 @@ def reinforcement(path: Path) -> None:
         _save(figure, path)
 
 
+def trl(path: Path) -> None:
+    """Draw the curve of TRL's GRPO beside its start on the same levels: a point for each step of the optimiser, means of ten."""
+    record = json.loads((ROOT / "benchmarks" / "results" / "trl_babyai.json").read_text("utf-8"))
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained", sharey=True)
+        for axis, (name, title) in zip(axes, (("success", "success, drawn"), ("reward", "return, drawn")), strict=True):
+            for (label, values), colour in zip(record[name].items(), (BLUE, COLOURS[0]), strict=True):
+                means = [statistics.fmean(values[max(0, end - 10) : end]) for end in range(1, len(values) + 1)]
+                axis.plot(record["episodes"], values, ".", color=colour, alpha=0.35)
+                axis.plot(record["episodes"], means, color=colour, linewidth=1.8, label=label)
+            axis.set_title(title, loc="left")
+            axis.set_xlabel("episodes")
+            axis.set_ylim(0, 1.02)
+        axes[1].legend(frameon=False, loc="lower right")
+        _save(figure, path)
+
+
 def _record(adapter: str) -> dict[str, Any]:
     return dict(json.loads((ADAPTERS / adapter / "training.json").read_text()))
 
@@ -295,6 +313,7 @@ PICTURES = {
     "results.png": results,
     "learning.png": learning,
     "reinforcement.png": reinforcement,
+    "trl.png": trl,
     "environments.png": environments,
     "report.png": report,
 }
