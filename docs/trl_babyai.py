@@ -31,6 +31,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from gym_text_policies import load_policy, rollout
+from gym_text_policies.backends.load import load_backend
 from gym_text_policies.bridges.trl import trl_dataset
 from gym_text_policies.bridges.trl_rollout import episode_reward, trl_rollout
 from gym_text_policies.environments import environment_maker
@@ -121,9 +122,16 @@ def start_on(chosen: argparse.Namespace, levels: Sequence[int]) -> dict[int, tup
     """Return success and return of the start on each of the levels, drawn as in training; means of the draws."""
     make_env = environment_maker(environment(chosen), fold="train")
     found: dict[int, list[tuple[bool, float]]] = {level: [] for level in levels}
-    for draw in range(chosen.start_draws):
-        asked: dict[str, Any] = {"strategy": "chat", "history": "all", "mode": "text", "max_tokens": 8}
-        policy = load_policy(chosen.start, make_env(), **asked, temperature=chosen.temperature, seed=draw)
+    asked: dict[str, Any] = {
+        "strategy": "chat",
+        "history": "all",
+        "mode": "text",
+        "max_tokens": 8,
+        "temperature": chosen.temperature,
+    }
+    backend = load_backend(chosen.start)
+    for seed in range(chosen.start_draws):
+        policy = load_policy(backend, make_env(), **asked, seed=seed)
         for episode in rollout(make_env, policy, levels, batch=16):
             found[episode.seed].append((episode.outcome == "won", episode.total_reward))
     return {level: tuple(np.mean(values, axis=0).tolist()) for level, values in found.items()}
