@@ -53,7 +53,7 @@ def won(episodes):
 
 
 def train(model, tokenizer, make_env, *, iterations, levels=8, draws=4, learning_rate=5e-6, decisions=64, **drawing):
-    """Learn, and yield the share of episodes won in each iteration, before it is learnt from. `drawing`: what `play` takes besides."""
+    """Learn, and yield the share of episodes that each iteration won before it learnt; `drawing`: what `play` takes besides."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.0)
     for iteration in range(iterations):
         seeds = range(iteration * levels, (iteration + 1) * levels)
