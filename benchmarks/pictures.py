@@ -52,6 +52,13 @@ PLAYERS = {
 INK, FAINT, LINE, PAPER, BLUE, ORANGE = "#202124", "#686b70", "#dedcd6", "#faf9f6", "#1a5276", "#9e5200"
 COLOURS = ("#9aa0a6", "#9aa0a6", "#5b9bc4", BLUE, ORANGE)
 """One for each of `PLAYERS`."""
+METRICS = {
+    "return": "return, drawn",
+    "success": "success, drawn",
+    "entropy": "entropy, nats",
+    "kl": "KL from the start, nats",
+}
+"""Metrics of a training run, and what they are called."""
 SHOWN_AFTER = {
     "TextArenaTwoPlayers-v0": 2,
     "CookingWorldText-v0": 6,
@@ -148,15 +155,23 @@ def learning(path: Path) -> None:
 
 
 def reinforcement(path: Path) -> None:
-    """Draw the curves of learning by rewards: the mean of GRPO's seeds in a band from the lowest to the highest, and PPO."""
-    runs = json.loads((ROOT / "benchmarks" / "results" / "reinforcement.json").read_text("utf-8"))["curves"]
+    """Draw the curves of learning by rewards in BabyAI: the mean of GRPO's seeds in a band from lowest to highest, and PPO."""
+    _by_rewards(path, ("return", "entropy", "kl"))
+
+
+def reinforcement_cookingworld(path: Path) -> None:
+    """Draw the same of CookingWorld, where the divergence from the start is not measured."""
+    _by_rewards(path, ("return", "success", "entropy"))
+
+
+def _by_rewards(path: Path, names: Sequence[str]) -> None:
+    """Draw success in the dev fold and three other metrics of the committed runs that have the picture's name."""
     panels = (
         ("dev_success", "episodes", "dev fold: success, greedy"),
         ("dev_success", "minutes", "dev fold, over minutes"),
-        ("return", "episodes", "return, drawn"),
-        ("entropy", "episodes", "entropy, nats"),
-        ("kl", "episodes", "KL from the start, nats"),
+        *((name, "episodes", METRICS[name]) for name in names),
     )
+    runs = json.loads((ROOT / "benchmarks" / "results" / f"{path.stem}.json").read_text("utf-8"))["curves"]
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(2, 3, figsize=(9, 5.2), layout="constrained")
         *drawn, legend = axes.flat
@@ -313,6 +328,7 @@ PICTURES = {
     "results.png": results,
     "learning.png": learning,
     "reinforcement.png": reinforcement,
+    "reinforcement_cookingworld.png": reinforcement_cookingworld,
     "trl.png": trl,
     "environments.png": environments,
     "report.png": report,

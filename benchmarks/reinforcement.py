@@ -6,9 +6,10 @@ is stable-baselines3's PPO with a small network, from scratch. CookingWorld: the
 names of the foods are exchanged, and GRPO goes on from there. All then play 200 levels of the test fold. The start of
 CookingWorld, which takes up to an hour, is kept in ``starts/cookingworld``; ``--new-start`` makes it anew.
 
-``python benchmarks/reinforcement.py`` takes about two hours of one core, ``--game cookingworld`` most of a day. Each run has a
-folder; a second call goes on, so that ``python benchmarks/reinforcement.py grpo-0 &`` and the like make single runs side by side.
-Without names it makes what is missing and writes ``results/reinforcement.md`` and ``.json``, or ``reinforcement_cookingworld``.
+``python benchmarks/reinforcement.py`` takes about two hours of one core, ``--game cookingworld`` about four. Each run has a
+folder; a second call goes on, so that ``python benchmarks/reinforcement.py grpo-0 &`` and the like make single runs, and play the
+test fold with them, side by side. Without names it makes what is missing and writes ``results/reinforcement.md`` and ``.json``, or
+``reinforcement_cookingworld``.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -168,7 +169,7 @@ COOKINGWORLD_COMMANDS = {
         f"grpo-{seed}": [
             f"grpo --adapter {START} --environments {shlex.join(KITCHENS)} {EXCHANGED} --episodes 64 --episodes-per-step 16 "
             f"--learning-rate 6e-5 --discount 0.98 --decay 0.7 --least-probability 0.005 {FAST} --tokens-per-pass 16384 "
-            f"--gradient-checkpointing --dev-every 4 --dev-episodes 24 --iterations 12 --seed {seed} "
+            f"--gradient-checkpointing --dev-every 4 --dev-episodes 24 --iterations 8 --seed {seed} "
             f"--first-seed {first_seed(seed) + 300 * seed} --folder grpo-{seed}"
         ]
         for seed in SEEDS
@@ -222,34 +223,31 @@ def network(folder: Path, task: str, steps: int, seeds: int) -> dict[str, Any]:
     return dict(json.loads(done.read_text("utf-8")))
 
 
-Played = dict[str, dict[str, dict[int, Summary]]]
-"""Run -> column -> seed -> episode."""
+Played = dict[str, dict[int, Summary]]
+"""Column -> seed -> episode."""
 
 
-def evaluate(game: Game, folder: Path, names: Iterable[str], seeds: int) -> Played:
-    """Let each adapter play the test fold greedily and, where that is shown, by drawing; return the episodes."""
-    kinds = {"": 0.0} | ({", drawn": 1.0} if game.is_drawn else {})
+def evaluate(game: Game, folder: Path, name: str, seeds: int) -> Played:
+    """Let a run's adapter play the test fold greedily and, where that is shown, by drawing; return the episodes."""
     variants = {
         name + kind: {"model": str(folder / game.adapters[name]), "temperature": temperature, "options": {"dtype": "bfloat16"}}
-        for name in names
-        for kind, temperature in kinds.items()
+        for kind, temperature in {"": 0.0, ", drawn": 1.0}.items()
+        if not kind or game.is_drawn
     }
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         json.dump(variants, file)  # JSON is YAML
         file.flush()
         environments = tuple(game.environments.values())
-        config = BenchConfig(str(folder / "evaluation"), environments, variants=file.name, llm_seeds=seeds, seeds=seeds, batch=16)
-        _, store = play(config)
+        own = str(folder / "evaluation" / name)
+        _, store = play(BenchConfig(own, environments, variants=file.name, baselines=(), llm_seeds=seeds, batch=16))
     rows = json.loads((store.folder / "table.json").read_text("utf-8"))["rows"]
-    short = {environment: name for name, environment in game.environments.items()}
-    places = {row["key"]: (row["policy"], short[row["environment"]]) for row in rows}
+    short = {environment: column for column, environment in game.environments.items()}
+    # A row has the key of its first episode.
+    columns = {row["key"]: short[row["environment"]] + row["policy"].removeprefix(name) for row in rows}
     played: Played = {}
     for variant in read_runs([store.folder]).variants:
-        labels = [places[episode.key] for episode in variant.episodes if episode.key in places]
-        if labels:  # not chance or the expert
-            name, _, kind = labels[0][0].partition(",")
-            column = f"{labels[0][1]},{kind}" if kind else labels[0][1]
-            played.setdefault(name, {})[column] = {one.seed: one for one in variant.episodes if one.error is None}
+        column = next(columns[one.key] for one in variant.episodes if one.key in columns)
+        played[column] = {one.seed: one for one in variant.episodes if one.error is None}
     return played
 
 
@@ -307,7 +305,7 @@ def curve(metrics: Path) -> list[dict[str, float]]:
 def results(game: Game, folder: Path, seeds: int) -> dict[str, Any]:
     """Return the record: what each run reaches, at what cost, and its curve."""
     made = [name for name in game.commands if (folder / game.adapters[name]).exists()]
-    played = evaluate(game, folder, made, seeds)
+    played = {name: evaluate(game, folder, name, seeds) for name in made}
     columns = [*dict.fromkeys(column for column, _ in game.shown)]
 
     def figures(names: Sequence[str]) -> dict[str, Any]:
@@ -377,6 +375,7 @@ def main() -> None:
         bring(STARTS / given.game, folder)
     for run in given.names or game.commands:
         make(game, run, folder)
+        evaluate(game, folder, run, given.seeds)
     if not given.names:
         record = results(game, folder, given.seeds)
         text = "\n".join(table(game, record, given.seeds)) + "\n"
