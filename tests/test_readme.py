@@ -74,13 +74,17 @@ def test_the_figures_of_ppo_are_the_committed_result():
 
 
 def test_the_figures_of_reinforcement_learning_are_the_committed_result():
-    committed = (ROOT / "benchmarks/results/reinforcement.md").read_text().strip()
-    assert committed in (ROOT / "docs/reinforcement.md").read_text()
-    record = json.loads((ROOT / "benchmarks/results/reinforcement.json").read_text())
-    (start, *_), mean = record["rows"], record["means"]["grpo"]
+    results = {name: ROOT / f"benchmarks/results/reinforcement{name}" for name in ("", "_cookingworld")}
+    for path in results.values():
+        assert path.with_suffix(".md").read_text().strip() in (ROOT / "docs/reinforcement.md").read_text()
+    records = {name: json.loads(path.with_suffix(".json").read_text()) for name, path in results.items()}
+    (start, *_), mean = records[""]["rows"], records[""]["means"]["grpo"]
     learnt, before = ([f"{one[task]['success']:.2f}" for task in ("goto", "pickup")] for one in (mean, start["columns"]))
     said = f"GRPO wins {learnt[0]} of goto and {learnt[1]} of pickup in place of {before[0]} and {before[1]}"
     assert said in " ".join(README.split())
+    (start, *_), mean = records["_cookingworld"]["rows"], records["_cookingworld"]["means"]["grpo"]
+    learnt, before = (f"{one['CookingWorld']['success']:.2f}" for one in (mean, start["columns"]))
+    assert f"and {learnt} of CookingWorld in place of {before}" in " ".join(README.split())
 
 
 def test_every_picture_is_there_small_made_by_the_command_and_shown(pictures):
