@@ -198,7 +198,7 @@ def trl(path: Path) -> None:
     record = json.loads((ROOT / "benchmarks" / "results" / "trl_babyai.json").read_text("utf-8"))
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained", sharey=True)
-        for axis, (name, title) in zip(axes, (("success", "success, drawn"), ("reward", "return, drawn")), strict=True):
+        for axis, (name, title) in zip(axes, (("success", METRICS["success"]), ("reward", METRICS["return"])), strict=True):
             for (label, values), colour in zip(record[name].items(), (BLUE, COLOURS[0]), strict=True):
                 means = [statistics.fmean(values[max(0, end - 10) : end]) for end in range(1, len(values) + 1)]
                 axis.plot(record["episodes"], values, ".", color=colour, alpha=0.35)

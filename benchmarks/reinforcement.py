@@ -4,7 +4,7 @@ BabyAI: the start is tuned on 32 expert episodes of goto and pickup. From there 
 and so does rejection sampling, which learns the policy's own won episodes as supervised data. DAgger asks the expert. Beside them
 is stable-baselines3's PPO with a small network, from scratch. CookingWorld: the start is tuned on 960 expert episodes, in which the
 names of the foods are exchanged, and GRPO goes on from there. All then play 200 levels of the test fold. The start of
-CookingWorld, which takes up to an hour, is kept in ``starts/cookingworld``; ``--new-start`` makes it anew.
+CookingWorld, which takes nearly two hours, is kept in ``starts/cookingworld``; ``--new-start`` makes it anew.
 
 ``python benchmarks/reinforcement.py`` takes about two hours of one core, ``--game cookingworld`` about four. Each run has a
 folder; a second call goes on, so that ``python benchmarks/reinforcement.py grpo-0 &`` and the like make single runs, and play the
@@ -302,22 +302,20 @@ def curve(metrics: Path) -> list[dict[str, float]]:
     return [{name: round(value, 4) for name, value in line.items()} for line in lines]
 
 
-def results(game: Game, folder: Path, seeds: int) -> dict[str, Any]:
-    """Return the record: what each run reaches, at what cost, and its curve."""
-    made = [name for name in game.commands if (folder / game.adapters[name]).exists()]
-    played = {name: evaluate(game, folder, name, seeds) for name in made}
+def results(game: Game, folder: Path, played: Mapping[str, Played], seeds: int) -> dict[str, Any]:
+    """Return the record: what each run that has played reaches, at what cost, and its curve."""
     columns = [*dict.fromkeys(column for column, _ in game.shown)]
 
     def figures(names: Sequence[str]) -> dict[str, Any]:
         return {column: compared([played[name][column] for name in names], played["start"][column]) for column in columns}
 
-    ways = {kind: [name for name in made if name.startswith(f"{kind}-")] for kind in ORDER}
+    ways = {kind: [name for name in played if name.startswith(f"{kind}-")] for kind in ORDER}
     return {
         "command": shlex.join(["python", "benchmarks/reinforcement.py", *sys.argv[1:]]),
-        "rows": [{"run": name, **cost(folder, name), "columns": figures([name])} for name in made],
+        "rows": [{"run": name, **cost(folder, name), "columns": figures([name])} for name in played],
         "means": {kind: figures(names) for kind, names in ways.items() if len(names) > 1},
         "networks": [network(folder, task, steps, seeds) | {"steps": steps} for steps in STEPS for task in TASKS if game.networks],
-        "curves": {name: curve(folder / name / "metrics.jsonl") for name in made if (folder / name / "metrics.jsonl").exists()},
+        "curves": {name: curve(folder / name / "metrics.jsonl") for name in played if (folder / name / "metrics.jsonl").exists()},
         "commands": {name: [*commands] for name, commands in game.commands.items()},
         "ran_on": environment_record(),
     }
@@ -373,11 +371,12 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if (STARTS / given.game).exists() and not given.new_start:
         bring(STARTS / given.game, folder)
+    played = {}
     for run in given.names or game.commands:
         make(game, run, folder)
-        evaluate(game, folder, run, given.seeds)
+        played[run] = evaluate(game, folder, run, given.seeds)
     if not given.names:
-        record = results(game, folder, given.seeds)
+        record = results(game, folder, played, given.seeds)
         text = "\n".join(table(game, record, given.seeds)) + "\n"
         write_atomically(RESULTS / f"{name}.json", json.dumps(record, indent=1) + "\n")
         write_atomically(RESULTS / f"{name}.md", text)
