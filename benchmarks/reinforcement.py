@@ -24,20 +24,23 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import torch
 from adapters import mcnemar
+from sb3_contrib import MaskablePPO
 from scipy.stats import wilcoxon
 from stable_baselines import Config as Network
-from stable_baselines import WordEmbeddings, make_env, row, train
+from stable_baselines import WordEmbeddings, row, train
+from stable_baselines3 import PPO
 
 from gym_text.errors import unknown_choice
-from gym_text.wrappers import EncodeText
-from gym_text_policies import as_policy, rollout
+from gym_text_policies import load_policy, rollout
+from gym_text_policies.environments import environment_maker
 from gym_text_policies.experiments.bench import BenchConfig
 from gym_text_policies.experiments.bench import run as play
 from gym_text_policies.report.runs import read_runs
@@ -74,8 +77,10 @@ class Game:
     shown: Sequence[tuple[str, str]]
     """Columns of the table: the short name, with ", drawn" for play by drawing, and which figure of it."""
     most_steps: int
-    networks: bool = False
-    """Whether small networks learn it from scratch, too."""
+    network: type[PPO | MaskablePPO] = PPO
+    """What a small network learns by, from scratch."""
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    """Of the network's environment."""
 
     @property
     def is_drawn(self) -> bool:
@@ -97,20 +102,20 @@ ON_POLICY = (
     f"--learning-rate 5e-5 --kl-weight 0.01 --dev-every 2 --dev-episodes 40 {FAST}"
 )
 ROUNDS = 2
-"""Of rejection sampling, 512 episodes each: together they take about as many minutes as GRPO."""
+"""Of rejection sampling: in BabyAI 512 episodes each, in CookingWorld 256. Together they take about as many minutes as GRPO."""
 STEPS = (10_000, 200_000)
-"""Of stable-baselines3's PPO, for each task: about as many decisions as GRPO plays, and twenty times as many."""
+"""Of a small network's training, for each task: about as many decisions as GRPO plays, and twenty times as many."""
 
 
-def rejection(seed: int) -> list[str]:
-    """Return the commands of a run of rejection sampling."""
+def rejection(seed: int, environments: Sequence[str], episodes: int, learning: str) -> list[str]:
+    """Return the commands of a run of rejection sampling, with so many episodes of each environment in a round."""
     commands, adapter = [], START
     for number in range(ROUNDS):
         folder = f"rejection-{seed}/round-{number + 1}"
         commands += [
-            f"collect --policy {adapter} --temperature 1 --options dtype=bfloat16 --environments {shlex.join(LEARNT)} "
-            f"--episodes 256 --first-seed {first_seed(seed) + 256 * number} --batch 16 --folder {folder}/data",
-            f"sft --adapter {adapter} --data {folder}/data/rows --learning-rate 2e-4 --max-steps 150 --seed {seed} {ROWS} "
+            f"collect --policy {adapter} --temperature 1 --options dtype=bfloat16 --environments {shlex.join(environments)} "
+            f"--episodes {episodes} --first-seed {first_seed(seed) + episodes * number} --batch 16 --folder {folder}/data",
+            f"sft --adapter {adapter} --data {folder}/data/rows --seed {seed} --learning-rate 2e-4 {learning} "
             f"--folder {folder}/sft",
         ]
         adapter = f"{folder}/sft/adapter"
@@ -128,7 +133,7 @@ BABYAI_COMMANDS = {
         for seed in SEEDS
     },
     "ppo-0": [f"ppo {ON_POLICY} --iterations 4 --first-seed {first_seed(0)} --value-iterations 1 --epochs 1 --folder ppo-0"],
-    "rejection-0": rejection(0),
+    "rejection-0": rejection(0, LEARNT, 256, f"--max-steps 150 {ROWS}"),
     "dagger-0": [
         f"dagger --adapter {START} --data start-data/rows --environments {shlex.join(LEARNT)} --rounds 2 --episodes 48 "
         f"--first-seed {first_seed(0)} {ROWS} --folder dagger-0"
@@ -145,7 +150,6 @@ BABYAI = Game(
     environments={task: f"BabyAIText-v0?task={task}" for task in TASKS},
     shown=[*((task, "success") for task in TASKS), *((f"{task}, drawn", "steps") for task in TASKS)],
     most_steps=64,
-    networks=True,
 )
 
 FOODS = (
@@ -174,14 +178,26 @@ COOKINGWORLD_COMMANDS = {
         ]
         for seed in SEEDS
     },
+    "rejection-0": rejection(0, KITCHENS, 128, COOKING_SFT),
+    "dagger-0": [
+        "collect --environments CookingWorldText-v0 --episodes 32 --noise 0.1 --folder dagger-0/start-data",
+        f"dagger --adapter {START} --data dagger-0/start-data/rows --environments {shlex.join(KITCHENS)} --rounds 2 --episodes 24 "
+        f"--first-seed {first_seed(0)} {FAST} --rows-per-step 4 --rows-per-pass 1 {EXCHANGED} --folder dagger-0",
+    ],
 }
 """There are 1,000 levels of a fold, so these are levels that the start has learnt, under other names; each run has its own."""
 COOKINGWORLD = Game(
     commands=COOKINGWORLD_COMMANDS,
-    adapters={name: f"{name}/adapter" for name in COOKINGWORLD_COMMANDS},
+    adapters={
+        **{name: f"{name}/adapter" for name in COOKINGWORLD_COMMANDS},
+        "rejection-0": f"rejection-0/round-{ROUNDS}/sft/adapter",
+        "dagger-0": "dagger-0/round-2/sft/adapter",
+    },
     environments={"CookingWorld": "CookingWorldText-v0"},
     shown=[("CookingWorld", "success"), ("CookingWorld", "return"), ("CookingWorld", "steps")],
     most_steps=50,
+    network=MaskablePPO,
+    arguments={"actions": "index"},
 )
 GAMES = {"babyai": BABYAI, "cookingworld": COOKINGWORLD}
 
@@ -206,20 +222,24 @@ def bring(kept: Path, folder: Path) -> None:
         shutil.move(folder / START / "minutes.json", folder / "start.json")
 
 
-def network(folder: Path, task: str, steps: int, seeds: int) -> dict[str, Any]:
-    """Return what PPO of stable-baselines3 with a small network reaches from scratch on a task."""
-    done = folder / f"network-{task}-{steps}.json"
+def network(game: Game, folder: Path, name: str, steps: int, seeds: int) -> dict[str, Any]:
+    """Return what a small network reaches from scratch in a game's environment of this name."""
+    done = folder / f"network-{name}-{steps}.json"
     if not done.exists():
-        print(f"stable-baselines3's PPO: {task}, {steps} steps", flush=True)
+        print(f"stable-baselines3: {name}, {steps} steps", flush=True)
         torch.set_num_threads(1)
-        config = Network(task=task, steps=steps)
+        config = Network(steps=steps)
+
+        def make_env(fold: str) -> gym.Env[Any, Any]:
+            return environment_maker(game.environments[name], fold=fold, expert="off", **game.arguments)()
+
         began = time.perf_counter()
-        model = train(config, features_extractor_class=WordEmbeddings)
+        model = train(config, lambda: make_env("train"), game.network, features_extractor_class=WordEmbeddings)
         seconds = time.perf_counter() - began
-        encoder = EncodeText(make_env(config, "test"), length=config.length)
-        player = as_policy(lambda obs: model.predict(encoder.observation(obs))[0], encoder, name="network")
-        played = list(rollout(lambda: make_env(config, "test"), player, range(seeds)))
-        write_atomically(done, json.dumps(row(task, seconds, played)) + "\n")
+        model.save(folder / f"network-{name}-{steps}.zip")
+        player = load_policy(f"sb3:{folder}/network-{name}-{steps}.zip", make_env("test"))
+        played = list(rollout(lambda: make_env("test"), player, range(seeds)))
+        write_atomically(done, json.dumps(row(name, seconds, played)) + "\n")
     return dict(json.loads(done.read_text("utf-8")))
 
 
@@ -314,7 +334,7 @@ def results(game: Game, folder: Path, played: Mapping[str, Played], seeds: int) 
         "command": shlex.join(["python", "benchmarks/reinforcement.py", *sys.argv[1:]]),
         "rows": [{"run": name, **cost(folder, name), "columns": figures([name])} for name in played],
         "means": {kind: figures(names) for kind, names in ways.items() if len(names) > 1},
-        "networks": [network(folder, task, steps, seeds) | {"steps": steps} for steps in STEPS for task in TASKS if game.networks],
+        "networks": [network(game, folder, name, steps, seeds) | {"steps": steps} for steps in STEPS for name in game.environments],
         "curves": {name: curve(folder / name / "metrics.jsonl") for name in played if (folder / name / "metrics.jsonl").exists()},
         "commands": {name: [*commands] for name, commands in game.commands.items()},
         "ran_on": environment_record(),
@@ -340,16 +360,16 @@ def table(game: Game, record: Mapping[str, Any], seeds: int) -> Iterator[str]:
         yield f"| {ORDER[kind]}, mean | | | {cells(columns)} |"
     for steps in dict.fromkeys(found["steps"] for found in record["networks"]):
         networks = {found["policy"]: found for found in record["networks"] if found["steps"] == steps}
-        shares = " | ".join(f"{networks[task]['success']:.2f}" for task in TASKS)
-        lengths = " | ".join(f"{networks[task]['length']:.1f}" for task in TASKS)
+        figures = ((networks[column.removesuffix(", drawn")], figure) for column, figure in game.shown)
+        texts = (f"{one['length' if figure == 'steps' else figure]:{FIGURES[figure][1]}}" for one, figure in figures)
         minutes = sum(found["training_seconds"] for found in networks.values()) / 60
-        yield f"| a small network from scratch, {steps:,} steps a task | | {minutes:.1f} | {shares} | {lengths} |"
+        yield f"| a small network from scratch, {steps:,} steps a task | | {minutes:.1f} | {' | '.join(texts)} |"
     yield ""
     drawn = ", and the steps by drawing" if game.is_drawn else ""
     yield (
         f"{seeds} levels of the test fold, at most {game.most_steps} steps: the share won greedily{drawn}. "
         "p: beside the start on the same levels, McNemar's exact test of what is won, Wilcoxon's of steps and of means. "
-        "Minutes of one core." + (" The small network is stable-baselines3's PPO." if game.networks else "")
+        f"Minutes of one core. The small network learns by stable-baselines3's {game.network.__name__}."
     )
 
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import gymnasium as gym
 import torch
+from sb3_contrib import MaskablePPO
 from scipy.stats import binomtest
 from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
@@ -70,10 +71,16 @@ def make_env(config: Config, fold: str, expert: str = "off") -> gym.Env[Any, Any
     return gym.make("BabyAIText-v0", task=config.task, fold=fold, expert=expert)
 
 
-def train(config: Config, **policy_kwargs: Any) -> PPO:
-    """Return a trained model."""
-    games = make_vec_env(lambda: EncodeText(make_env(config, "train"), length=config.length), n_envs=config.games, seed=config.seed)
-    model = PPO(
+def train(
+    config: Config,
+    make: Callable[[], gym.Env[Any, Any]] | None = None,
+    algorithm: type[PPO | MaskablePPO] = PPO,
+    **policy_kwargs: Any,
+) -> PPO | MaskablePPO:
+    """Return a trained model, of the task or of the games that a function makes."""
+    made = make or (lambda: make_env(config, "train"))
+    games = make_vec_env(lambda: EncodeText(made(), length=config.length), n_envs=config.games, seed=config.seed)
+    model = algorithm(
         "MultiInputPolicy",
         games,
         n_steps=64,

@@ -196,7 +196,9 @@ def test_the_same_seed_gives_the_same_losses_and_a_run_goes_on_where_it_was(tiny
     one, two = (load_file(folder / "adapter_model.safetensors") for folder in (straight, resumed))
     assert all(torch.equal(one[name], two[name]) for name in one)
     lines = [(folder.parent / "metrics.jsonl").read_text().splitlines() for folder in (straight, resumed)]
-    assert len(lines[0]) == 4
+    assert [("dev_success" in line, "return" in line) for line in map(json.loads, lines[0])] == [
+        *((True, False), (False, True), (True, True), (False, True), (True, True))
+    ], "the dev fold is played before learning, too"
     for a, b in zip(*(map(json.loads, each) for each in lines), strict=True):
         assert all(a[name] == b[name] for name in a.keys() | b.keys() if name not in ("minutes", "seconds_play", "seconds_learn"))
     with pytest.raises(UsageError, match="clip: stored"):

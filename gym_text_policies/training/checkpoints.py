@@ -6,7 +6,7 @@ import dataclasses
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,11 +40,16 @@ class State:
     """Time of play and learning, without the dev fold."""
 
 
-def save_checkpoint(folder: Path, actor: Actor, optimizer: torch.optim.Optimizer, state: State, metrics: dict[str, float]) -> None:
-    """Save everything that the run needs to go on, and a line of metrics; the checkpoint before it is removed."""
+def save_metrics(folder: Path, metrics: Mapping[str, float]) -> None:
+    """Save an iteration's line of metrics behind those of the iterations before it; what a killed run wrote later is dropped."""
     log = folder / "metrics.jsonl"
-    lines = log.read_text("utf-8").splitlines()[: state.iteration - 1] if log.exists() else []
-    write_atomically(log, "\n".join([*lines, json.dumps(metrics)]) + "\n")
+    lines = log.read_text("utf-8").splitlines() if log.exists() else []
+    kept = [line for line in lines if json.loads(line)["iteration"] < metrics["iteration"]]
+    write_atomically(log, "\n".join([*kept, json.dumps(metrics)]) + "\n")
+
+
+def save_checkpoint(folder: Path, actor: Actor, optimizer: torch.optim.Optimizer, state: State) -> None:
+    """Save everything that the run needs to go on; the checkpoint before it is removed."""
 
     def save(target: Path) -> None:
         from safetensors.torch import save_file

@@ -18,7 +18,8 @@ Metrics, one line of ``metrics.jsonl`` for each iteration:
 
 * ``episodes``, ``minutes``: how many were played so far, and the time of play and learning so far, without the dev fold.
 * ``return``, ``success``, ``length``: means over the episodes that were played by drawing.
-* ``dev_success``: share of the dev fold that is won, playing the most probable action; in iterations that play it.
+* ``dev_success``: share of the dev fold that is won, playing the most probable action; in iterations that play it,
+  and in iteration 0, before it learns.
 * ``mixed``: share of the levels whose episodes fare differently, from which alone is learnt.
 * ``policy_loss``: mean of the clipped objective, negated. It stays about 0; its gradient is what counts.
 * ``entropy``: mean entropy of the distribution over the actions, in nats. At 0 nothing new is tried any more.

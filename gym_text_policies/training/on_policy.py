@@ -25,7 +25,8 @@ from gym_text_policies.environments import check_no_fold, environment_maker
 from gym_text_policies.policies.config import PolicyConfig, PromptOptions
 from gym_text_policies.records import Episode
 from gym_text_policies.rollout import MakeEnv
-from gym_text_policies.training.checkpoints import State, load_checkpoint, replace_folder, save_checkpoint, save_weights
+from gym_text_policies.training import checkpoints
+from gym_text_policies.training.checkpoints import State
 from gym_text_policies.training.dev_fold import play_dev_fold
 from gym_text_policies.training.lora import (
     PRECISIONS,
@@ -97,7 +98,8 @@ class OnPolicyConfig(PromptOptions):
     max_norm: float = 1.0
     """Gradients longer than this are shortened to it."""
     dev_every: int = 10
-    """Iterations between plays of the dev fold; the adapter with the highest success is kept. 0: never, the last one is."""
+    """Iterations between plays of the dev fold, which is played before the first, too. The iteration that wins most of it is kept.
+    0: never, and the last one is."""
     dev_episodes: int = 20
     """Episodes of each environment there."""
     precision: Precision = "float32"
@@ -293,9 +295,11 @@ def iterations(config: OnPolicyConfig, actor: Actor, optimizer: torch.optim.Opti
     Raises:
         UsageError: If the checkpoint is not whole, or processes see different checkpoints.
     """
-    state = load_checkpoint(Path(config.folder), actor, optimizer) or State(0, config.first_seed, config.kl_weight)
+    state = checkpoints.load_checkpoint(Path(config.folder), actor, optimizer) or State(0, config.first_seed, config.kl_weight)
     if len(set(gather([state.iteration]))) > 1:
         raise UsageError(f"folder: expected one that all processes see; {config.folder} has other checkpoints for some.")
+    if config.dev_every and not state.iteration:
+        _save_line(config, {"iteration": 0, "episodes": 0, "minutes": 0.0, "dev_success": _dev_success(config, actor)})
     missing = range(state.iteration, config.iterations)
     tqdm = import_extra("tqdm", "bench").tqdm
     log = start_tracker(config.report_to if is_first() else "none", config.folder, dataclasses.asdict(config))
@@ -347,22 +351,27 @@ def end_iteration(
         **metrics,
     }
     if config.dev_every and state.iteration % config.dev_every == 0:
-        metrics["dev_success"] = _dev_success(config, actor, state)
+        metrics["dev_success"] = _dev_success(config, actor)
+        if metrics["dev_success"] > state.best_success:
+            state.best_success = metrics["dev_success"]
+            if is_first():
+                checkpoints.replace_folder(Path(config.folder) / "best", lambda folder: checkpoints.save_weights(actor, folder))
+    _save_line(config, metrics)
     if is_first():
-        save_checkpoint(Path(config.folder), actor, optimizer, state, metrics)
+        checkpoints.save_checkpoint(Path(config.folder), actor, optimizer, state)
+
+
+def _save_line(config: OnPolicyConfig, metrics: dict[str, float]) -> None:
+    if is_first():
+        checkpoints.save_metrics(Path(config.folder), metrics)
         _logger.info("%s", json.dumps(metrics))
 
 
-def _dev_success(config: OnPolicyConfig, actor: Actor, state: State) -> float:
-    """Play the dev fold, return the share of episodes that were won, and save the weights if they are the best so far."""
+def _dev_success(config: OnPolicyConfig, actor: Actor) -> float:
+    """Return the share of the dev fold's episodes that the model wins."""
     seeds = own_share(range(config.dev_episodes))
     won = gather(play_dev_fold(actor.player(), config.environments, seeds, config.prompting))
-    success = sum(won) / len(won)
-    if success > state.best_success:
-        state.best_success = success
-        if is_first():
-            replace_folder(Path(config.folder) / "best", lambda folder: save_weights(actor, folder))
-    return success
+    return sum(won) / len(won)
 
 
 def part_of_iteration(what: str, total: int) -> Any:

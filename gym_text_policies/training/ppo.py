@@ -10,7 +10,8 @@ Metrics, one line of ``metrics.jsonl`` for each iteration:
 
 * ``episodes``, ``minutes``: how many were played so far, and the time of play and learning so far, without the dev fold.
 * ``return``, ``success``, ``length``: means over the episodes that were played by drawing.
-* ``dev_success``: share of the dev fold that is won, playing the most probable action; in iterations that play it.
+* ``dev_success``: share of the dev fold that is won, playing the most probable action; in iterations that play it,
+  and in iteration 0, before it learns.
 * ``policy_loss``: mean of the clipped objective, negated. It stays about 0; its gradient is what counts.
 * ``value_loss``: half the mean squared error of the values; of each value the greater error with and without clipping.
 * ``explained_variance``: 1 - Var(return - value) / Var(return), before learning. 0: no better than a constant; 1: perfect.
