@@ -57,6 +57,7 @@ METRICS = {
     "success": "success, drawn",
     "entropy": "entropy, nats",
     "kl": "KL from the start, nats",
+    "old_kl": "KL of each iteration, nats",
 }
 """Metrics of a training run, and what they are called."""
 SHOWN_AFTER = {
@@ -160,8 +161,8 @@ def reinforcement(path: Path) -> None:
 
 
 def reinforcement_cookingworld(path: Path) -> None:
-    """Draw the same of CookingWorld, where the divergence from the start is not measured."""
-    _by_rewards(path, ("return", "success", "entropy"))
+    """Draw the same of CookingWorld, where divergence is measured from the policy that played the iteration's episodes."""
+    _by_rewards(path, ("return", "entropy", "old_kl"))
 
 
 def _by_rewards(path: Path, names: Sequence[str]) -> None:

@@ -3,10 +3,11 @@
 BabyAI: the start is tuned on 32 expert episodes of goto and pickup. From there on GRPO and PPO learn from rewards alone,
 and so does rejection sampling, which learns the policy's own won episodes as supervised data. DAgger asks the expert. Beside them
 is stable-baselines3's PPO with a small network, from scratch. CookingWorld: the start is tuned on 960 expert episodes, in which the
-names of the foods are exchanged, and GRPO goes on from there. All then play 200 levels of the test fold. The start of
-CookingWorld, which takes nearly two hours, is kept in ``starts/cookingworld``; ``--new-start`` makes it anew.
+names of the foods are exchanged, and GRPO, rejection sampling and DAgger go on from there; the small network learns by MaskablePPO.
+All then play 200 levels of the test fold. The start of CookingWorld, which takes nearly two hours, is kept in
+``starts/cookingworld``; ``--new-start`` makes it anew.
 
-``python benchmarks/reinforcement.py`` takes about two hours of one core, ``--game cookingworld`` about four. Each run has a
+``python benchmarks/reinforcement.py`` takes about two hours of one core, ``--game cookingworld`` about five. Each run has a
 folder; a second call goes on, so that ``python benchmarks/reinforcement.py grpo-0 &`` and the like make single runs, and play the
 test fold with them, side by side. Without names it makes what is missing and writes ``results/reinforcement.md`` and ``.json``, or
 ``reinforcement_cookingworld``.
@@ -259,7 +260,8 @@ def evaluate(game: Game, folder: Path, name: str, seeds: int) -> Played:
         file.flush()
         environments = tuple(game.environments.values())
         own = str(folder / "evaluation" / name)
-        _, store = play(BenchConfig(own, environments, variants=file.name, baselines=(), llm_seeds=seeds, batch=16))
+        # The model keeps what it has read of five long episodes; of more it would read all again and again.
+        _, store = play(BenchConfig(own, environments, variants=file.name, baselines=(), llm_seeds=seeds, batch=5))
     rows = json.loads((store.folder / "table.json").read_text("utf-8"))["rows"]
     short = {environment: column for column, environment in game.environments.items()}
     # A row has the key of its first episode.
