@@ -216,9 +216,9 @@ def _record(adapter: str) -> dict[str, Any]:
 
 
 def _line(axis: Any, curve: Sequence[dict[str, Any]], name: str, colour: str) -> None:
-    iterations = [point["iteration"] for point in curve]
-    axis.plot(iterations, [point[name] for point in curve], color=colour, marker="o", markersize=4)
-    axis.set_xticks(iterations)
+    points = {point["iteration"]: point[name] for point in curve if name in point}
+    axis.plot([*points], [*points.values()], color=colour, marker="o", markersize=4)
+    axis.set_xticks([*points])
     axis.set_xlabel("iteration")
 
 
