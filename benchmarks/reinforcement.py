@@ -371,7 +371,7 @@ def table(game: Game, record: Mapping[str, Any], seeds: int) -> Iterator[str]:
     yield (
         f"{seeds} levels of the test fold, at most {game.most_steps} steps: the share won greedily{drawn}. "
         "p: beside the start on the same levels, McNemar's exact test of what is won, Wilcoxon's of steps and of means. "
-        f"Minutes of one core. The small network learns by stable-baselines3's {game.network.__name__}."
+        f"Minutes of one core. The small network learns by stable-baselines3's {game.network.__name__} and plays greedily."
     )
 
 
