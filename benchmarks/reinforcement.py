@@ -29,7 +29,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import torch
 from adapters import mcnemar
@@ -71,8 +70,6 @@ class Game:
 
     commands: Mapping[str, Sequence[str]]
     """By the run's name, the commands of gym-text that make it."""
-    adapters: Mapping[str, str]
-    """Adapter of each run."""
     environments: Mapping[str, str]
     """What is played in the end: by a short name, the environment as registered."""
     shown: Sequence[tuple[str, str]]
@@ -89,6 +86,12 @@ class Game:
         return any(column.endswith(", drawn") for column, _ in self.shown)
 
 
+def adapter_of(name: str) -> str:
+    """Return the folder of a run's adapter: where there are rounds, of the last one."""
+    rounds = name.startswith(("rejection", "dagger"))
+    return f"{name}/round-{ROUNDS}/sft/adapter" if rounds else f"{name}/adapter"
+
+
 def first_seed(seed: int) -> int:
     """Return the seed of a run's first episode: in BabyAI no run plays another's levels, or those of the start."""
     return 1000 + 10_000 * seed
@@ -103,7 +106,8 @@ ON_POLICY = (
     f"--learning-rate 5e-5 --kl-weight 0.01 --dev-every 2 --dev-episodes 40 {FAST}"
 )
 ROUNDS = 2
-"""Of rejection sampling: in BabyAI 512 episodes each, in CookingWorld 256. Together they take about as many minutes as GRPO."""
+"""Of rejection sampling and of DAgger. Those of the first have 512 episodes in BabyAI and 256 in CookingWorld: together they take
+about as many minutes as GRPO."""
 STEPS = (10_000, 200_000)
 """Of a small network's training, for each task: about as many decisions as GRPO plays, and twenty times as many."""
 
@@ -136,18 +140,13 @@ BABYAI_COMMANDS = {
     "ppo-0": [f"ppo {ON_POLICY} --iterations 4 --first-seed {first_seed(0)} --value-iterations 1 --epochs 1 --folder ppo-0"],
     "rejection-0": rejection(0, LEARNT, 256, f"--max-steps 150 {ROWS}"),
     "dagger-0": [
-        f"dagger --adapter {START} --data start-data/rows --environments {shlex.join(LEARNT)} --rounds 2 --episodes 48 "
+        f"dagger --adapter {START} --data start-data/rows --environments {shlex.join(LEARNT)} --rounds {ROUNDS} --episodes 48 "
         f"--first-seed {first_seed(0)} {ROWS} --folder dagger-0"
     ],
 }
 """PPO has as many minutes as GRPO: it has less to read in common."""
 BABYAI = Game(
     commands=BABYAI_COMMANDS,
-    adapters={
-        **{name: f"{name}/adapter" for name in BABYAI_COMMANDS},
-        "rejection-0": f"rejection-0/round-{ROUNDS}/sft/adapter",
-        "dagger-0": "dagger-0/round-2/sft/adapter",
-    },
     environments={task: f"BabyAIText-v0?task={task}" for task in TASKS},
     shown=[*((task, "success") for task in TASKS), *((f"{task}, drawn", "steps") for task in TASKS)],
     most_steps=64,
@@ -162,7 +161,8 @@ FOODS = (
 KITCHENS = ("CookingWorldText-v0?max_episode_steps=30", "CookingWorldText-v0?num_locations=1&max_episode_steps=16")
 """Half the levels have one room, where an episode is short and is about cooking."""
 EXCHANGED = f"--interchangeable {shlex.join(FOODS)}"
-COOKING_SFT = f"--warmup 4 {FAST} --rows-per-step 4 --rows-per-pass 1 {EXCHANGED}"
+COOKING_ROWS = f"{FAST} --rows-per-step 4 --rows-per-pass 1 {EXCHANGED}"
+COOKING_SFT = f"--warmup 4 {COOKING_ROWS}"
 COOKINGWORLD_COMMANDS = {
     "start": [
         "collect --environments CookingWorldText-v0 --episodes 320 --noise 0.1 --folder start-data",
@@ -182,18 +182,13 @@ COOKINGWORLD_COMMANDS = {
     "rejection-0": rejection(0, KITCHENS, 128, COOKING_SFT),
     "dagger-0": [
         "collect --environments CookingWorldText-v0 --episodes 32 --noise 0.1 --folder dagger-0/start-data",
-        f"dagger --adapter {START} --data dagger-0/start-data/rows --environments {shlex.join(KITCHENS)} --rounds 2 --episodes 24 "
-        f"--first-seed {first_seed(0)} {FAST} --rows-per-step 4 --rows-per-pass 1 {EXCHANGED} --folder dagger-0",
+        f"dagger --adapter {START} --data dagger-0/start-data/rows --environments {shlex.join(KITCHENS)} --rounds {ROUNDS} "
+        f"--episodes 24 --first-seed {first_seed(0)} {COOKING_ROWS} --folder dagger-0",
     ],
 }
 """There are 1,000 levels of a fold, so these are levels that the start has learnt, under other names; each run has its own."""
 COOKINGWORLD = Game(
     commands=COOKINGWORLD_COMMANDS,
-    adapters={
-        **{name: f"{name}/adapter" for name in COOKINGWORLD_COMMANDS},
-        "rejection-0": f"rejection-0/round-{ROUNDS}/sft/adapter",
-        "dagger-0": "dagger-0/round-2/sft/adapter",
-    },
     environments={"CookingWorld": "CookingWorldText-v0"},
     shown=[("CookingWorld", "success"), ("CookingWorld", "return"), ("CookingWorld", "steps")],
     most_steps=50,
@@ -229,17 +224,15 @@ def network(game: Game, folder: Path, name: str, steps: int, seeds: int) -> dict
     if not done.exists():
         print(f"stable-baselines3: {name}, {steps} steps", flush=True)
         torch.set_num_threads(1)
-        config = Network(steps=steps)
-
-        def make_env(fold: str) -> gym.Env[Any, Any]:
-            return environment_maker(game.environments[name], fold=fold, expert="off", **game.arguments)()
-
+        learnt, unseen = (
+            environment_maker(game.environments[name], fold=fold, expert="off", **game.arguments) for fold in ("train", "test")
+        )
         began = time.perf_counter()
-        model = train(config, lambda: make_env("train"), game.network, features_extractor_class=WordEmbeddings)
+        model = train(Network(steps=steps), learnt, game.network, features_extractor_class=WordEmbeddings)
         seconds = time.perf_counter() - began
-        model.save(folder / f"network-{name}-{steps}.zip")
-        player = load_policy(f"sb3:{folder}/network-{name}-{steps}.zip", make_env("test"))
-        played = list(rollout(lambda: make_env("test"), player, range(seeds)))
+        saved = done.with_suffix(".zip")
+        model.save(saved)
+        played = list(rollout(unseen, load_policy(f"sb3:{saved}", unseen()), range(seeds)))
         write_atomically(done, json.dumps(row(name, seconds, played)) + "\n")
     return dict(json.loads(done.read_text("utf-8")))
 
@@ -251,7 +244,7 @@ Played = dict[str, dict[int, Summary]]
 def evaluate(game: Game, folder: Path, name: str, seeds: int) -> Played:
     """Let a run's adapter play the test fold greedily and, where that is shown, by drawing; return the episodes."""
     variants = {
-        name + kind: {"model": str(folder / game.adapters[name]), "temperature": temperature, "options": {"dtype": "bfloat16"}}
+        name + kind: {"model": str(folder / adapter_of(name)), "temperature": temperature, "options": {"dtype": "bfloat16"}}
         for kind, temperature in {"": 0.0, ", drawn": 1.0}.items()
         if not kind or game.is_drawn
     }

@@ -73,13 +73,12 @@ def make_env(config: Config, fold: str, expert: str = "off") -> gym.Env[Any, Any
 
 def train(
     config: Config,
-    make: Callable[[], gym.Env[Any, Any]] | None = None,
+    make: Callable[[], gym.Env[Any, Any]],
     algorithm: type[PPO | MaskablePPO] = PPO,
     **policy_kwargs: Any,
 ) -> PPO | MaskablePPO:
-    """Return a trained model, of the task or of the games that a function makes."""
-    made = make or (lambda: make_env(config, "train"))
-    games = make_vec_env(lambda: EncodeText(made(), length=config.length), n_envs=config.games, seed=config.seed)
+    """Return a model that was trained on games which a function makes."""
+    games = make_vec_env(lambda: EncodeText(make(), length=config.length), n_envs=config.games, seed=config.seed)
     model = algorithm(
         "MultiInputPolicy",
         games,
@@ -101,7 +100,7 @@ def players(config: Config) -> Iterable[tuple[str, Callable[[], Policy]]]:
     encoder = EncodeText(env, length=config.length)
 
     def trained(name: str, **policy_kwargs: Any) -> Policy:
-        model = train(config, **policy_kwargs)
+        model = train(config, lambda: make_env(config, "train"), **policy_kwargs)
         return as_policy(lambda obs: model.predict(encoder.observation(obs))[0], env, name=name)
 
     yield "random", partial(load_policy, "random", env, seed=config.seed)
