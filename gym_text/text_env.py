@@ -157,6 +157,10 @@ class TextEnv(gym.Env[Observation, Any]):
         """Levels in the environment's fold; a seed beyond them plays one of them again."""
         return FOLD_SIZE
 
+    def level_of(self, seed: int) -> int:
+        """Return the number of the level that a seed plays. Seeds of one level play the same again: they are no new evidence."""
+        return self._level_seed(seed)
+
     def _level_seed(self, seed: int) -> int:
         """Return the level's seed for `seed`, shifted into this environment's fold."""
         return fold_seed(self.fold, seed)
@@ -425,6 +429,11 @@ def check_expert(env: gym.Env[Any, Any], what: str, *, on: bool = True) -> None:
         raise UsageError(f"{what}: expected an environment with an expert; {name} has none.")
     if on and getattr(env.unwrapped, "expert", None) == "off":
         raise UsageError(f"{what}: expected an environment with expert='path' or 'replan'; {name} was made with expert='off'.")
+
+
+def level_of(env: gym.Env[Any, Any], seed: int) -> int | None:
+    """Return the number of the level that a seed plays in an environment; None where the environment does not tell."""
+    return int(env.get_wrapper_attr("level_of")(seed)) if env.has_wrapper_attr("level_of") else None
 
 
 def fold_seed(fold: Fold | None, seed: int) -> int:

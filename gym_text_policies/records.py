@@ -132,6 +132,8 @@ class Episode:
     """The steps, in order."""
     last_observation: Mapping[str, Any] = field(default_factory=dict)
     """The observation after the last step."""
+    level: int | None = field(default=None, kw_only=True)
+    """Number of the level that the seed plays: seeds of one level play the same again. None where the environment does not tell."""
     error: str | None = None
     """The error that ended the episode early, as a sentence; otherwise None."""
 

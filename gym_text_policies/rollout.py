@@ -14,6 +14,7 @@ from typing import Any
 import gymnasium as gym
 
 from gym_text import EpisodeError, UsageError
+from gym_text.text_env import level_of
 from gym_text_policies.policy import Policy, environment_config, episode_key, episode_rng
 from gym_text_policies.records import Decision, Episode, Step, Turn, plain
 
@@ -79,6 +80,7 @@ class _Game:
     turn: Turn | None = None
     info: dict[str, Any] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
+    level: int | None = None
 
     @property
     def over(self) -> bool:
@@ -213,7 +215,7 @@ def _begin(game: _Game, policy: Policy, name: str) -> EpisodeError | None:
         obs, game.info = game.env.reset(seed=game.seed)
     except EpisodeError as error:
         return error
-    game.turn = Turn(obs, rng, name)
+    game.turn, game.level = Turn(obs, rng, name), level_of(game.env, game.seed)
     return None
 
 
@@ -274,6 +276,7 @@ def _end(game: _Game, table: _Table, error: EpisodeError | None) -> Episode:
         seed=game.seed,
         steps=tuple(game.steps),
         last_observation=_own(game, game.turn.obs) if game.turn else {},
+        level=game.level if game.turn else None,
         error=f"{type(error).__name__}: {error}" if error else None,
     )
     game.turn = None

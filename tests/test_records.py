@@ -20,7 +20,8 @@ def step(number: int, **changes) -> Step:
 
 
 def episode(*steps: Step, error: str | None = None) -> Episode:
-    return Episode("key", {"id": "Env-v0"}, {"kind": "test"}, 3, steps, {"goal": "win", "text": "end"} if steps else {}, error)
+    last = {"goal": "win", "text": "end"} if steps else {}
+    return Episode("key", {"id": "Env-v0"}, {"kind": "test"}, 3, steps, last, error, level=7)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 
 from gym_text import EngineError, UsageError
 from gym_text_policies import Decision, Policy, PolicyError, load_policy, rollout
+from gym_text_policies.environments import environment_maker
 from gym_text_policies.policy import text_spec
 
 
@@ -157,3 +158,14 @@ def test_the_number_of_decisions_is_reported_as_they_are_made():
 def test_a_loop_without_workers_is_refused():
     with pytest.raises(UsageError, match="workers=0"):
         list(rollout(make_cooking, load_policy("random", make_cooking()), [0], workers=0))
+
+
+def test_an_episode_knows_its_level_which_seeds_beyond_the_fold_play_again():
+    def levels(make_env, seeds):
+        return [episode.level for episode in rollout(make_env, load_policy("random", make_env()), seeds, batch=1)]
+
+    cooking = levels(lambda: gym.make("CookingWorldText-v0", fold="test", max_episode_steps=1), (0, 1, 1000))
+    assert cooking[0] == cooking[2] != cooking[1]
+    lake = environment_maker("FrozenLake-v1", fold="test", max_episode_steps=1)
+    assert levels(lake, (0, 1, 1_000_000)) == [3_000_000, 3_000_001, 3_000_000]
+    assert levels(lambda: gym.make("BabyAIText-v0", max_episode_steps=1), (0, 1_000_000)) == [0, 1_000_000]

@@ -79,6 +79,10 @@ class DescribeObservation(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
         self._score = 0.0
         return self._in_words(obs), info | {"score": 0.0, "success": False, "failure": False}
 
+    def level_of(self, seed: int) -> int:
+        """Return the number of the level that a seed plays, as `TextEnv.level_of` does."""
+        return fold_seed(self.fold, seed)
+
     def step(self, action: Any) -> tuple[dict[str, Any], Any, bool, bool, dict[str, Any]]:
         """Play one action."""
         obs, reward, terminated, truncated, info = self.env.step(action)

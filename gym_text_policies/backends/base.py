@@ -45,8 +45,8 @@ class Answer:
     text: str | None = None
     """The generated text; None for a request with choices."""
     finish: str | None = None
-    """How the text ended: ``stop``, the model ended it; ``length``, it was cut at the most tokens; ``refusal`` or ``content_filter``,
-    it is no answer. None for a request with choices, and where a provider does not say."""
+    """How the text ended: ``stop``, the model ended it; ``length``, it was cut at the most tokens; ``refusal`` or
+    ``content_filter``, it is no answer. None for a request with choices, and where a provider does not say."""
     probabilities: Mapping[str, float] | None = None
     """Probability of each choice; they sum to 1."""
     probability_kind: str | None = None
