@@ -2,41 +2,79 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import logging
+import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
-from gym_text.errors import import_extra
+from gym_text.errors import StoreError
 from gym_text_policies.backends.base import Answer
+from gym_text_policies.backends.providers.checks import check_answer
 from gym_text_policies.records import Tokens
+
+_logger = logging.getLogger(__name__)
+_FILE = "answers.sqlite"
+_OLD = "cache.db"
+"""Where answers were before this version; how they ended was not kept."""
+_TABLE = "CREATE TABLE answers (key TEXT PRIMARY KEY, answer TEXT NOT NULL)"
+_OF_OTHERS = bytes.fromhex("d9d505f920a163d7")
+"""The last bytes of a journal that names a further file, which SQLite would remove (https://www.sqlite.org/fileformat.html)."""
+_MOST_BYTES = 2**26
+"""Most bytes of a stored answer."""
+_PATIENCE = 60.0
+"""Seconds to wait for another process that writes."""
+_REPAIR = "Remove the file, and what is in it is asked again; or name another folder."
 
 
 class AnswerCache:
-    """Answers in a folder, as JSON. Several runs may share it, and nothing in it expires.
+    """Answers in a folder: a table of JSON in one SQLite file. Several processes may share it, and nothing in it expires.
+
+    What is read is plain data: a file with anything but this table, such as a view or a trigger, is refused, and so is an answer of
+    another form.
 
     Args:
         folder: Made if it does not exist.
-        extra: The extra to name if diskcache is not installed.
+
+    Raises:
+        StoreError: If it cannot be written, or the file in it is damaged or something else.
     """
 
-    def __init__(self, folder: str | Path, extra: str) -> None:
-        diskcache = import_extra("diskcache", extra)
-        self._disk = diskcache.Cache(str(folder), disk=diskcache.JSONDisk, eviction_policy="none")
+    def __init__(self, folder: str | Path) -> None:
+        self._path = Path(folder) / _FILE
         self._asked: dict[str, Future[Answer]] = {}
         self._lock = threading.Lock()
+        with self._failures():
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            if (self._path.parent / _OLD).exists() and not self._path.exists():
+                _logger.warning("%s: answers of an earlier version are not read, and are asked again; %s.", folder, _OLD)
+            self._check_file()
+            self._table = sqlite3.connect(self._path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
+        try:
+            with self._failures():
+                self._open_table()
+        except BaseException:
+            self._table.close()
+            raise
 
     def get(self, key: str, ask: Callable[[], Answer]) -> Answer:
         """Return the stored answer, or ask and store it. A thread that asks the same meanwhile waits for that answer.
 
-        A stored answer costs nothing, all its input tokens count as cached, and it belongs to no episode of the provider.
+        A stored answer costs nothing, all its input tokens count as cached, and it belongs to no episode of the provider. An answer
+        that is empty, was cut, or is a refusal is not stored.
+
+        Raises:
+            StoreError: If the file is damaged or cannot be written.
         """
         with self._lock:
-            stored = self._disk.get(key)
+            stored = self._read(key)
             if stored is not None:
-                return _again(_restored(stored))
+                return _again(stored)
             asked = self._asked.get(key)
             if asked is None:
                 mine = self._asked[key] = Future()
@@ -44,7 +82,8 @@ class AnswerCache:
             return _again(asked.result())
         try:
             answer = ask()
-            self._disk.set(key, asdict(answer))
+            if _is_whole(answer):
+                self._write(key, answer)
             mine.set_result(answer)
         except BaseException as error:
             mine.set_exception(error)
@@ -55,15 +94,84 @@ class AnswerCache:
         return answer
 
     def close(self) -> None:
-        """Close the files."""
-        self._disk.close()
+        """Close the file."""
+        with self._lock:
+            self._table.close()
+
+    def _check_file(self) -> None:
+        """Raise `StoreError` if the file or what SQLite keeps beside it is no regular file, or leads to another file."""
+        for path in self._path.parent.glob(f"{_FILE}*"):
+            if path.is_symlink() or not path.is_file():
+                raise StoreError(f"{path}: expected a file; got a link, a folder or a device. {_REPAIR}")
+        journal = self._path.with_name(f"{_FILE}-journal")
+        if journal.exists():
+            with journal.open("rb") as file:
+                file.seek(max(0, journal.stat().st_size - len(_OF_OTHERS)))
+                if file.read() == _OF_OTHERS:
+                    raise StoreError(f"{journal}: expected the journal of {_FILE} alone; it names another file. {_REPAIR}")
+
+    def _open_table(self) -> None:
+        """Make the table; raise `StoreError` if the file has anything else."""
+        self._table.execute("PRAGMA trusted_schema = OFF")
+        self._table.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_BYTES)
+        self._table.execute("BEGIN IMMEDIATE")
+        with self._table:  # commits
+            found = [row[0] for row in self._table.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL")]
+            if not found:
+                self._table.execute(_TABLE)
+            elif found != [_TABLE]:
+                raise StoreError(f"{self._path}: expected a cache of answers; got another database. {_REPAIR}")
+
+    def _read(self, key: str) -> Answer | None:
+        with self._failures():
+            row = self._table.execute("SELECT answer FROM answers WHERE key = ?", (key,)).fetchone()
+        if row is None:
+            return None
+        try:
+            return _restored(json.loads(row[0]))
+        except (ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+            raise StoreError(
+                f"{self._path}: expected an answer; got {str(row[0])[:60]!r} ({str(error)[:200]}). {_REPAIR}"
+            ) from None
+
+    def _write(self, key: str, answer: Answer) -> None:
+        text = json.dumps(asdict(answer), allow_nan=False)
+        with self._lock, self._failures():
+            self._table.execute("INSERT OR REPLACE INTO answers VALUES (?, ?)", (key, text))
+
+    @contextlib.contextmanager
+    def _failures(self) -> Iterator[None]:
+        """Turn errors of the system and of SQLite into `StoreError`."""
+        try:
+            yield
+        except StoreError:
+            raise
+        except sqlite3.OperationalError as error:
+            raise StoreError(
+                f"{self._path}: the cache of answers cannot be used ({error}). Make room, give write permission, let another run "
+                "that writes into it end, or name another folder."
+            ) from None
+        except sqlite3.DatabaseError as error:
+            raise StoreError(
+                f"{self._path}: expected a cache of answers; the file is damaged or another ({error}). {_REPAIR}"
+            ) from None
+        except (OSError, ValueError) as error:
+            raise StoreError(
+                f"{self._path.parent}: the cache of answers cannot be written ({error}). Name a folder that can be made."
+            ) from None
 
 
-def _restored(stored: dict[str, Any]) -> Answer:
-    """Return an answer as it was before it became JSON."""
-    kept = stored.get("tokens") or {}
-    tokens = {text: Tokens(**{name: tuple(values) for name, values in own.items()}) for text, own in kept.items()}
-    return Answer(**{**stored, "tokens": tokens or None})
+def _is_whole(answer: Answer) -> bool:
+    """Return whether an answer would be no other one next time: not empty, not cut, no refusal."""
+    return answer.finish in (None, "stop") and (answer.text is None or bool(answer.text.strip()))
+
+
+def _restored(stored: Any) -> Answer:
+    """Return an answer as it was before it became JSON; raise TypeError or ValueError if it is none."""
+    if not isinstance(stored, dict) or stored.keys() != {field.name for field in fields(Answer)}:
+        raise TypeError("not the fields of an answer")
+    tokens = {text: Tokens(**{name: tuple(row) for name, row in own.items()}) for text, own in (stored["tokens"] or {}).items()}
+    return check_answer(Answer(**{**stored, "tokens": tokens or None}))
 
 
 def _again(answer: Answer) -> Answer:

@@ -19,10 +19,13 @@ from gym_text.errors import GymTextError, PolicyError, UsageError, check_int, im
 from gym_text_policies.backends.base import Answer, Backend, Request
 from gym_text_policies.backends.providers.budget import Budget, Prices, Spending
 from gym_text_policies.backends.providers.cache import AnswerCache
+from gym_text_policies.backends.providers.checks import check_answer
 from gym_text_policies.backends.providers.errors import CallError, hide_keys
 from gym_text_policies.records import Message
 
 _logger = logging.getLogger(__name__)
+_MISREAD = (AttributeError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError)
+"""What reading an answer of another form ends in."""
 _BACKOFF = 0.5
 """Seconds before the second try, and up to as many more at random; doubled before each further try, at most 30."""
 
@@ -80,7 +83,7 @@ class RemoteBackend(Backend):
         self._tenacity = import_extra("tenacity", self.provider)
         self._prices = Prices.of(model, self._options.prices)
         self._budget = Budget(self._prices, self._options.max_cost, self._options.max_total_tokens)
-        self._cache = AnswerCache(self._options.cache, self.provider) if self._options.cache else None
+        self._cache = AnswerCache(self._options.cache) if self._options.cache else None
 
     @classmethod
     def of(cls, model: str, options: Mapping[str, Any]) -> Self:
@@ -151,7 +154,7 @@ class RemoteBackend(Backend):
             raise
         except Exception as error:
             failed = self._call_error(error)
-            if failed is None and isinstance(error, AttributeError | LookupError | TypeError | ValueError):
+            if failed is None and isinstance(error, _MISREAD):
                 failed = CallError.malformed(error)
             if failed is None:
                 raise
@@ -165,11 +168,7 @@ class RemoteBackend(Backend):
         if self._cache is None or (request.temperature > 0 and request.seed is None):
             return self._pay(request)
         form = [field.name for field in dataclasses.fields(Answer)]  # a stored answer with other fields is not read
-        asked = dataclasses.asdict(replace(request, episode=""))
-        if not request.tokens:  # as they were before there were tokens: what was paid for then is still found
-            form.remove("tokens")
-            del asked["tokens"], asked["read"]
-        parts = [self.config, asked, form]
+        parts = [self.config, dataclasses.asdict(replace(request, episode="")), form]
         key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
         return self._cache.get(key, lambda: self._pay(request))
 
@@ -201,7 +200,8 @@ class RemoteBackend(Backend):
         self._budget.reserve(bound)
         spent = Spending()
         try:
-            answer = self._ask(request)
+            with self._failures():
+                answer = check_answer(self._ask(request), request.choices)
             if self._prices:
                 answer = replace(answer, cost=self._prices.cost(answer))
             spent = Spending(answer.tokens_in + answer.tokens_out, answer.cost) if answer.tokens_in else bound
