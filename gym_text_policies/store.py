@@ -54,8 +54,10 @@ class RunFolder:
         with writing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
         if config is not None:
+            plain = json.loads(json.dumps(config))
             self.lock()
-            self._claim(json.loads(json.dumps(config)))
+            with self._freed_by_errors():
+                self._claim(plain)
 
     @property
     def is_locked(self) -> bool:
@@ -95,6 +97,15 @@ class RunFolder:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self.close()
+
+    @contextmanager
+    def _freed_by_errors(self) -> Iterator[None]:
+        """Close the folder if a store of it cannot be made: a notebook keeps the error, and with it whatever held the lock."""
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
 
     def _claim(self, config: dict[str, Any]) -> None:
         """Write the folder's configuration, or compare with it."""
@@ -156,7 +167,8 @@ class RecordStore(Generic[R]):
         self._places: dict[str, tuple[int, bool]] = {}  # key -> (offset of its line, whether it has an error)
         self._lines = 0
         self._end = 0  # bytes of the whole records that have been read or written
-        self._read_places()
+        with run._freed_by_errors():
+            self._read_places()
 
     @property
     def folder(self) -> Path:

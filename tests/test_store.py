@@ -225,3 +225,17 @@ def test_a_folder_in_which_nothing_was_made_belongs_to_nobody(tmp_path):
         RunFolder(tmp_path, {"model": "another"})
     RunFolder(tmp_path, {"model": "right"}).close()
     assert (tmp_path / "config.json").exists()
+
+
+@pytest.mark.parametrize("fault", ["another configuration", "no object", "a broken line"])
+def test_a_refused_folder_is_free_although_the_error_is_kept(tmp_path, fault):
+    with EpisodeStore(tmp_path, {"fold": "test"}) as store:
+        store.append(episode("a"))
+    broken = {"no object": ("config.json", "7"), "a broken line": ("episodes.jsonl", "{}\n{}\n")}
+    if fault in broken:
+        name, text = broken[fault]
+        (tmp_path / name).write_text(text)
+    with pytest.raises(UsageError) as kept:  # as in a notebook, whose last error holds all frames
+        EpisodeStore(tmp_path, {"fold": "dev" if fault == "another configuration" else "test"})
+    RunFolder(tmp_path).lock()
+    assert kept.value.__traceback__ is not None
