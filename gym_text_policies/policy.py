@@ -14,6 +14,9 @@ import numpy as np
 from gym_text import TextSpec, UsageError
 from gym_text_policies.records import Decision, Turn
 
+_NAMES, _CONTENT = ("model", "base"), ("content", "commit")
+"""Keys of a language model's configuration: what it is called, and what it is."""
+
 
 class Policy(ABC):
     """Anything that plays: it gets turns and returns decisions.
@@ -196,9 +199,24 @@ def _named(value: Any) -> str:
 
 
 def episode_key(environment: Mapping[str, Any], policy: Mapping[str, Any], seed: int) -> str:
-    """Return the key under which an episode is stored: 32 hexadecimal digits."""
-    text = json.dumps([environment, policy, seed], sort_keys=True)
+    """Return the key under which an episode is stored: 32 hexadecimal digits.
+
+    Where a language model's configuration has its ``content`` or its ``commit``, the names of model and base do not count.
+    """
+    text = json.dumps([environment, _by_content(policy), seed], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def by_names(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a policy's configuration as it was before language models had their content in it."""
+    names = _CONTENT if "backend" in config else ()
+    return {key: by_names(value) if isinstance(value, Mapping) else value for key, value in config.items() if key not in names}
+
+
+def _by_content(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a policy's configuration without the names of language models that are known by their content."""
+    names = _NAMES if "backend" in config and config.keys() & set(_CONTENT) else ()
+    return {key: _by_content(value) if isinstance(value, Mapping) else value for key, value in config.items() if key not in names}
 
 
 def episode_rng(environment: Mapping[str, Any], policy_seed: int, seed: int) -> np.random.Generator:

@@ -1,10 +1,13 @@
 """Models and adapters out of folders, on a base small enough to be made here; the tokenizer is the embedded model's."""
 
+import functools
 import json
+import os
 import shutil
 import warnings
 
 import gymnasium as gym
+import huggingface_hub
 import numpy as np
 import pytest
 import torch
@@ -18,6 +21,7 @@ from gym_text_policies.backends.load import load_backend
 from gym_text_policies.backends.local import models, smollm2, transformers
 from gym_text_policies.backends.local.tokens import prompt_tokens, text_tokens
 from gym_text_policies.policies.config import PolicyConfig
+from gym_text_policies.policy import environment_config, episode_key
 from gym_text_policies.training.rows import training_prompt
 
 REQUEST = Request(({"role": "user", "content": "A red ball."},), ("turn left", "go forward", "pick up"))
@@ -153,6 +157,7 @@ def spoil_by_a_surplus(folder):
         (lambda folder: change(folder, r=8), "expected one that fits its base 'smollm2'; .*size mismatch"),
         (lambda folder: change(folder, base_model_name_or_path=None), "expected base_model_name_or_path"),
         (lambda folder: change(folder, base_model_name_or_path="/no/such/folder"), "expected one that can be loaded"),
+        (lambda folder: change(folder, base_model_name_or_path=str(folder)), "expected a model as its base; got the adapter"),
         (lambda folder: (folder / "adapter_config.json").write_text("[]"), "expected a JSON object"),
     ],
 )
@@ -226,3 +231,87 @@ def test_an_encoder_decoder_model_is_refused_before_its_weights_are_read(small_m
 def test_an_adapter_that_ships_is_asked_in_the_words_that_it_has_learnt(name):
     record = json.loads((models.ADAPTERS / name / models.RECORD).read_text())
     assert training_prompt(PolicyConfig(**record["asked"])).config["template"] == record["template"]
+
+
+def weights_changed(folder, file="model.safetensors"):
+    """Change one byte in the middle of a file, without a change of its size or the time of its last modification."""
+    path = folder / file
+    before, data = path.stat(), bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    with path.open("r+b") as stream:
+        stream.write(data)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def longer(path):
+    path.write_text(path.read_text() + " ")
+
+
+def key_of(model, **settings):
+    env = gym.make("BabyAIText-v0", expert="off")
+    policy = load_policy(str(model), env, mode="choose", **settings)
+    return episode_key(environment_config(policy.wrap(env)), policy.config, 0)
+
+
+def test_other_weights_in_the_same_folder_are_another_model(base, tmp_path):
+    folder = shutil.copytree(base, tmp_path / "model")
+    before, keys = load_backend(str(folder)), [key_of(folder)]
+    for change_it in (
+        lambda: weights_changed(folder),
+        *(functools.partial(longer, folder / name) for name in ("chat_template.jinja", "tokenizer_config.json", "config.json")),
+    ):
+        change_it()
+        keys.append(key_of(folder))
+    assert len(set(keys)) == 5
+    assert load_backend(str(folder)) is not before, "a model that is held is not taken for what the folder has now"
+    (folder / "README.md").write_text("About this model.")
+    (folder / "trainer_state.json").write_text("{}")
+    assert key_of(folder) == keys[-1]
+
+
+def test_a_moved_copy_of_a_model_is_the_same_model(base, adapter, tmp_path):
+    folder = shutil.copytree(base, tmp_path / "model")
+    change(adapter, base_model_name_or_path=str(folder))
+    keys = key_of(folder), key_of(adapter), key_of(folder, noise=0.5)
+    assert len(set(keys)) == 3
+    for path in folder.iterdir():
+        os.utime(path, (1, 1))
+    shutil.move(folder, tmp_path / "moved"), shutil.move(adapter, tmp_path / "moved adapter")
+    change(tmp_path / "moved adapter", base_model_name_or_path=str(tmp_path / "moved"))
+    assert (key_of(tmp_path / "moved"), key_of(tmp_path / "moved", noise=0.5)) == keys[::2]
+
+
+def test_other_weights_of_an_adapter_s_base_are_another_model(base, adapter, tmp_path):
+    folder = shutil.copytree(base, tmp_path / "model")
+    change(adapter, base_model_name_or_path=str(folder))
+    keys = [key_of(adapter)]
+    weights_changed(folder)
+    keys.append(key_of(adapter))
+    assert keys[0] != keys[1]
+    (adapter / "tokenizer_config.json").write_text("{}")
+    assert key_of(adapter) == keys[1], "the tokenizer is the base's"
+
+
+def test_a_model_of_the_hub_is_known_by_its_commit(base, tmp_path, monkeypatch):
+    hub = tmp_path / "models--someone--small"
+    (hub / "refs").mkdir(parents=True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    keys = []
+    for digit in "ab":
+        shutil.copytree(base, hub / "snapshots" / (digit * 40))
+        (hub / "refs" / "main").write_text(digit * 40)
+        assert load_backend("hf:someone/small").config["commit"] == digit * 40
+        keys.append(key_of("hf:someone/small"))
+    assert keys[0] != keys[1]
+    with pytest.raises(UsageError, match="model 'hf:someone/else': expected one that can be loaded"):
+        load_backend("hf:someone/else")
+
+
+def test_what_the_embedded_model_and_its_adapters_are_called_in_records_has_not_changed(adapter, embedded, monkeypatch):
+    assert load_backend("smollm2").config == {"backend": "transformers", "model": "smollm2"}
+    assert set(load_backend(str(adapter)).config) == {"backend", "model", "base", "adapter"}
+    monkeypatch.setattr(smollm2, "DIGEST", "of another wheel")
+    changed = load_backend("smollm2").config
+    assert set(changed) == {"backend", "model", "content"} and len(changed["content"]) == 16
+    assert set(load_backend(str(adapter)).config) == {"backend", "model", "base", "adapter", "content"}

@@ -215,3 +215,20 @@ def test_log_lines_stand_above_the_bar(tmp_path):
             logging.getLogger().removeHandler(handler)
     lines = re.split(r"[\n\r]", shown.getvalue())
     assert lines.count("again in 0.5 s") == 3
+
+
+def test_episodes_that_do_not_say_of_which_weights_they_are_do_not_count(tmp_path, tiny_model, caplog):
+    caplog.set_level(logging.INFO)
+    with LocalEngine() as engine, EpisodeStore(tmp_path / "run", {}) as store:
+        (one,) = series(engine, tiny_model, seeds=range(2))
+        play_missing(store, [one], engine)
+        assert "weights" not in caplog.text
+        lines = store.path.read_text("utf-8")
+        for seed, key in one.keys.items():
+            lines = lines.replace(key, one.identity.older_key(seed))
+        (tmp_path / "old").mkdir()
+        (tmp_path / "old" / store.path.name).write_text(lines, "utf-8")
+        with EpisodeStore(tmp_path / "old", {}) as old:
+            play_missing(old, [one], engine)
+            assert len(list(old.episodes())) == 4, "the old ones can still be read"
+    assert "2 episodes in" in caplog.text and "before a model's weights were part of what identifies it" in caplog.text

@@ -15,7 +15,7 @@ import gymnasium as gym
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.load import load_policy
 from gym_text_policies.policies.config import PolicyConfig
-from gym_text_policies.policy import Policy, environment_config, episode_key
+from gym_text_policies.policy import Policy, by_names, environment_config, episode_key
 from gym_text_policies.records import Episode
 from gym_text_policies.rollout import MakeEnv, rollout
 
@@ -130,6 +130,10 @@ class Identity:
     def key(self, seed: int) -> str:
         """Return the key of the episode of a seed."""
         return episode_key(self.environment, self.policy, seed)
+
+    def older_key(self, seed: int) -> str:
+        """Return the key from before a model's content was part of what identifies its episodes."""
+        return episode_key(self.environment, by_names(self.policy), seed)
 
 
 class Engine(ABC):

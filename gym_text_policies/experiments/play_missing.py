@@ -87,6 +87,7 @@ def play_missing(
                     store.append(episode)
                     watch.ended(episode)
         for one, _ in together:
+            _tell_older(store, one)
             _tell_errors(store, one)
 
 
@@ -139,6 +140,17 @@ def kinds_of_errors(errors: Iterable[str]) -> dict[str, tuple[str, int]]:
         first, count = found.get(kind, (first_line, 0))
         found[kind] = first, count + 1
     return found
+
+
+def _tell_older(store: EpisodeStore, series: Series) -> None:
+    """Say how many stored episodes do not count any more, as they do not say of which weights they are."""
+    older = sum(store.has(key) for seed in series.seeds if (key := series.identity.older_key(seed)) != series.keys[seed])
+    if older:
+        _logger.info(
+            "%s: %d episodes in %s were recorded before a model's weights were part of what identifies it; they are kept, and do "
+            "not count here.",
+            *(series.label, older, store.path),
+        )
 
 
 def _tell_errors(store: EpisodeStore, series: Series) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 
 from gym_text.errors import UsageError, check_bool, check_choice, import_extra, unknown_choice
 from gym_text_policies.backends.local import smollm2
+from gym_text_policies.backends.local.contents import EMBEDDED, content_of
 
 ADAPTERS = Path(__file__).parents[2] / "training" / "adapters"
 """The adapters that ship."""
@@ -20,7 +21,6 @@ CONFIG, WEIGHTS, RECORD = "adapter_config.json", "adapter_model.safetensors", "t
 """Files of an adapter: peft's configuration, which names the base; the weights; our record of how it is asked and what made it."""
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 """Precision of weights and products. ``auto``: float32 on a CPU; elsewhere what the model's files say."""
-_EMBEDDED = "smollm2"
 _SHOWN = 300
 """Most characters of another library's message in an error of ours."""
 
@@ -36,7 +36,11 @@ class Source:
     adapter: str = ""
     """Folder of the adapter."""
     digest: str = ""
-    """SHA-256 of the adapter's files, 16 digits."""
+    """SHA-256 of the adapter's files, 16 digits: of its configuration and its weights, as the tokenizer is the base's."""
+    content: str = ""
+    """Digest of the base's configuration, weights, tokenizer and template, in a folder; see `content_of`."""
+    commit: str = ""
+    """Commit of the base, on the hub."""
     load_in_4bit: bool = False
     dtype: Dtype = "auto"
     device: str = "auto"
@@ -59,12 +63,15 @@ class Source:
         folder = adapter_folder(name)
         if folder is not None:
             base, digest = read_adapter(folder)
-            return replace(source, base=base, adapter=str(folder), digest=digest)
-        if name != _EMBEDDED and not name.startswith("hf:") and not (Path(name) / "config.json").exists():
+            if adapter_folder(base) is not None:
+                raise UsageError(f"adapter {name!r}: expected a model as its base; got the adapter {base!r}. Merge that one first.")
+            source = replace(source, base=base, adapter=str(folder), digest=digest)
+        elif name != EMBEDDED and not name.startswith("hf:") and not (Path(name) / "config.json").exists():
             raise UsageError(
-                f"model: expected {_EMBEDDED!r}, 'hf:OWNER/NAME', or a folder with a config.json or {CONFIG}; got {name!r}."
+                f"model: expected {EMBEDDED!r}, 'hf:OWNER/NAME', or a folder with a config.json or {CONFIG}; got {name!r}."
             )
-        return source
+        content, commit = content_of(source.base)
+        return replace(source, content=content, commit=commit)
 
     def _check_options(self) -> None:
         check_bool("load_in_4bit", self.load_in_4bit)
@@ -82,10 +89,14 @@ class Source:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The fields that identify it in records, but for the precision that ``auto`` stands for."""
+        """The fields that identify it in records, but for the precision that ``auto`` stands for.
+
+        Beside a content or a commit the names of model and base tell a reader only: see `episode_key`.
+        """
         fields: dict[str, Any] = {"model": self.name}
         if self.adapter:
             fields |= {"base": self.base, "adapter": self.digest}
+        fields |= {key: value for key in ("content", "commit") if (value := getattr(self, key))}
         if self.load_in_4bit:
             fields["load_in_4bit"] = True
         if device_of(self.device) != device_of("auto"):
@@ -161,16 +172,17 @@ def load_model(source: Source) -> tuple[Any, Any]:
     options: dict[str, Any] = {"dtype": dtype, "use_safetensors": True, "device_map": source.device_map}
     if source.load_in_4bit:
         options |= _four_bits(device, source.device_map)
-    base = str(smollm2.smollm2_folder()) if source.base == _EMBEDDED else source.base.removeprefix("hf:")
+    base = str(smollm2.smollm2_folder()) if source.base == EMBEDDED else source.base.removeprefix("hf:")
+    safe = {"trust_remote_code": False, **({"revision": source.commit} if source.commit else {})}
     with _loading(source.name):
-        tokenizer = transformers.AutoTokenizer.from_pretrained(base, trust_remote_code=False)
-        config = transformers.AutoConfig.from_pretrained(base, trust_remote_code=False)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(base, **safe)
+        config = transformers.AutoConfig.from_pretrained(base, **safe)
     if not tokenizer.chat_template:
         raise UsageError(f"model {source.name!r}: expected one with a chat template; it has none. Take its instruct version.")
     if config.is_encoder_decoder:
         raise UsageError(f"model {source.name!r}: expected a causal language model; it has an encoder and a decoder.")
     with _loading(source.name):
-        model = transformers.AutoModelForCausalLM.from_pretrained(base, trust_remote_code=False, **options)
+        model = transformers.AutoModelForCausalLM.from_pretrained(base, **safe, **options)
     if not options["device_map"]:
         model = model.to(device)
     return (_adapted(model, source) if source.adapter else model), tokenizer

