@@ -10,7 +10,9 @@ import threading
 from pathlib import Path
 
 import gymnasium as gym
+import jpype
 import pytest
+from provider_server import ProviderServer, running
 
 from gym_text import MissingDependencyError
 from gym_text.java import jvm
@@ -138,6 +140,78 @@ def test_forked_children_that_play_something_else_do_not_hang(started_by_us):
         """)
     )
     assert (done.stdout, done.stderr, done.returncode) == ("exit 0\nexit 0\n", "", 0)
+
+
+# ---------------------------------------------------------------- threads, and the end of the process
+
+IN_A_THREAD = """
+import sys, threading, gymnasium as gym, gym_text
+thread = threading.Thread(target=lambda: gym.make(sys.argv[1], expert="off").reset(seed=0))
+thread.start()
+thread.join()
+print("done")
+"""
+EXPERIMENT = """
+environment: {name: CookingWorldText-v0, kwargs: {max_episode_steps: 2}}
+agent: {model: "openai:m", strategy: zero_shot, mode: text}
+experiment: {name: run, parent: ., num_runs: 3}
+"""
+SHORT = "CookingWorldText-v0?max_episode_steps=2"
+COMMANDS = {
+    "bench": f"bench --models openai:m --modes text --baselines none --environments {SHORT} --seeds 3 --llm-seeds 3",
+    "collect": f"collect --policy openai:m --mode text --environments {SHORT} --episodes 3 --threshold -1 --threshold-on return",
+    "run": "run experiment.yaml",
+}
+
+
+def end(tmp_path, arguments, **environment):
+    """Return what a process says that has to end by itself."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])} | environment
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path, env=environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("env_id", [ID, "ScienceWorldText-v0"])
+def test_a_process_whose_first_game_began_in_a_thread_ends(env_id, tmp_path):
+    assert end(tmp_path, ["-c", IN_A_THREAD, env_id]) == "done\n"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_whose_games_all_play_in_threads_ends(command, tmp_path):
+    (tmp_path / "experiment.yaml").write_text(EXPERIMENT)
+    arguments = ["-m", "gym_text_policies.cli", *COMMANDS[command].split()]
+    with running(ProviderServer(text="look around")) as server:
+        end(tmp_path, arguments, OPENAI_API_KEY="none", OPENAI_BASE_URL=f"{server.url}/v1")
+    assert sum(path.endswith("/chat/completions") for path, *_ in server.requests) >= 6  # three episodes of two steps
+
+
+def threads_of_java():
+    """Return how many threads Java knows."""
+    return int(jpype.JClass("java.lang.Thread").activeCount())
+
+
+def test_java_keeps_no_thread_that_has_ended_in_python():
+    kept = []
+
+    def play(part):
+        if part == "begin":
+            kept.append(Game("cookingworld", PARAMETERS))
+            kept[-1].start(0, "train")
+        elif part == "step":
+            kept[-1].step("look around")
+        else:
+            kept.clear()  # what lets go of a game calls Java, too
+
+    Game("cookingworld", PARAMETERS)
+    before = threads_of_java()
+    for _ in range(8):
+        for part in ("begin", "step", "end"):
+            thread = threading.Thread(target=play, args=(part,))
+            thread.start()
+            thread.join()
+    assert threads_of_java() <= before
 
 
 # ---------------------------------------------------------------- memory

@@ -21,6 +21,7 @@ from typing import Any
 
 from gym_text.errors import EngineError, MissingDependencyError, UsageError, import_extra
 from gym_text.java.signals import SignalHandlers
+from gym_text.java.threads import detach, detach_at_end
 
 HEAP = "-Xmx1g"
 """Most memory of Java: 64 games take under 0.5 GB, and Java's own default is a quarter of the machine."""
@@ -32,7 +33,7 @@ _start_lock = threading.Lock()
 _jvm_pid: int | None = None
 _handlers: SignalHandlers | None = None
 _hooks: list[Callable[..., object]] = []  # of JPype's, while the process forks
-_games: weakref.WeakSet[object] = weakref.WeakSet()
+_games: set[weakref.ref[object]] = set()
 _most_games = 16
 
 
@@ -83,6 +84,7 @@ def start() -> None:
             if hasattr(os, "register_at_fork"):
                 os.register_at_fork(before=_unhook, after_in_parent=_hook, after_in_child=_cut_off)
             _jvm_pid, _handlers = os.getpid(), SignalHandlers()
+    detach_at_end()
 
 
 def enter() -> None:
@@ -91,6 +93,7 @@ def enter() -> None:
         start()  # or raises: this process was forked
     else:
         _handlers.restore()
+        detach_at_end()
 
 
 def _start_jvm(jpype: Any, java_home: Path) -> None:
@@ -110,6 +113,7 @@ def _start_jvm(jpype: Any, java_home: Path) -> None:
         "--enable-native-access=ALL-UNNAMED",  # else Java 25 prints a warning
         convertStrings=False,
     )
+    detach()  # as no daemon's the thread that starts Java would be waited for at exit, even if it has ended long ago
     _unhook()
     _hooks.clear()  # `count` is in their place
 
@@ -139,10 +143,16 @@ def count(game: object) -> None:
     torch's among them that takes 44 ms, every fourth step of ScienceWorld.
     """
     global _most_games
-    _games.add(game)
+    _games.add(weakref.ref(game, _let_go))
     if len(_games) > _most_games:
         gc.collect()
         _most_games = max(16, 2 * len(_games))
+
+
+def _let_go(game: weakref.ref[object]) -> None:
+    """Forget a game whose objects in Java are about to be freed, in whatever thread Python does that."""
+    _games.discard(game)
+    detach_at_end()
 
 
 def full_heap(what: str, error: Exception) -> EngineError | None:
@@ -177,6 +187,7 @@ def in_folder(folder: Path, function: Callable[[], str]) -> str:
 
     def call() -> None:
         try:
+            enter()
             with _own_directory(folder):
                 result.append(function())
         except BaseException as error:  # handed to the caller's thread
@@ -197,6 +208,11 @@ def strings(collection: Any) -> tuple[str, ...]:
 
     joined = str(jpype.JClass("java.lang.String").join(_SEPARATOR, collection))
     return tuple(joined.split(_SEPARATOR)) if joined else ()
+
+
+def numbers(collection: Any) -> tuple[int, ...]:
+    """Return the elements of a Java collection of whole numbers, in one call: JPype leaks memory with each number in a box."""
+    return tuple(int(number) for number in str(collection)[1:-1].split(", ") if number)
 
 
 def encodable(action: str) -> str:

@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from gym_text.errors import EngineError, import_extra
-from gym_text.java.jvm import check_java, count, encodable, engine_jar, enter, full_heap, start, strings
+from gym_text.java.jvm import check_java, count, encodable, engine_jar, enter, full_heap, numbers, start, strings
 from gym_text.science_world.actions import GENERATORS, canonical, considered_actions
 from gym_text.science_world.class_files import with_class, with_hash_code
 from gym_text.science_world.tasks import is_electrical
@@ -98,7 +98,7 @@ class _Engine:
         arrays = self.jpype.JClass("java.lang.reflect.Array")
         self._new_array, self._set_in_array = arrays.newInstance, arrays.set
         self._no_names = self.module("scala/collection/immutable/Map").empty()
-        self._pair, self._number = self.of("scala/Tuple2"), self.jpype.JClass("java.lang.Long")
+        self._pair = self.of("scala/Tuple2")
         self._arrays = self.jpype.JClass("java.util.Arrays")
 
     def _new_loader(self, *places: Path) -> Any:
@@ -174,7 +174,7 @@ class _Engine:
         """Return Scala's map of the things' names, by their numbers."""
         scala = self._no_names
         for number, name in names.items():
-            scala = getattr(scala, "$plus")(self._pair(self._number(number), name))
+            scala = getattr(scala, "$plus")(self._pair(number, name))
         return scala
 
     def texts(self, array: Any) -> tuple[str, ...]:
@@ -258,8 +258,9 @@ class Game:
                 observation = str(self._java.step(action))
                 goals = self._agent.task().goalSequence()
                 return self._state(observation, float(goals.score()), bool(goals.isCompleted()))
-            answer = self._agent.step(encodable(action))
-            return self._state(str(answer._1()) or _UNKNOWN, float(answer._2()), bool(answer._3()))
+            answer = str(self._agent.step(encodable(action)))[1:-1]  # of text, score and end
+            text, score, over = answer.rsplit(",", 2)
+            return self._state(text or _UNKNOWN, float(score), over == "true")
 
     def goal(self) -> str:
         """Return the task's description."""
@@ -269,7 +270,7 @@ class Game:
     def variations(self, fold: str) -> tuple[int, ...]:
         """Return the variations of a fold."""
         with self._playing():
-            return tuple(int(str(one)) for one in getattr(self._java, f"getVariations{fold.capitalize()}")())
+            return numbers(getattr(self._java, f"getVariations{fold.capitalize()}")())
 
     def all_actions(self) -> tuple[str, ...]:
         """Return the engine's whole list of valid actions, sorted."""

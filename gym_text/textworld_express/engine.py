@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gym_text.errors import EngineError, import_extra
-from gym_text.java.jvm import check_java, count, encodable, engine_jar, enter, full_heap, in_folder, start, strings
+from gym_text.java.jvm import check_java, count, encodable, engine_jar, enter, full_heap, in_folder, numbers, start, strings
 
 EXTRA = "textworld"
 """The extra of pip that installs the engine and what it needs."""
@@ -159,7 +159,7 @@ class Game:
     def seeds(self, fold: str) -> tuple[int, ...]:
         """Return the seeds of `fold`."""
         with self._errors():
-            return tuple(int(seed) for seed in getattr(self._java, f"getSeeds{fold.capitalize()}")())
+            return numbers(getattr(self._java, f"getSeeds{fold.capitalize()}")())
 
     def plan(self, agent: str, played: int, seed: int = 0) -> tuple[str, ...]:
         """Return what the engine's gold agent would play from here, unverified.
