@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import gymnasium as gym
@@ -60,6 +62,22 @@ def follow_gold_action() -> Callable[..., tuple[list[float], dict[str, Any]]]:
         return rewards, info
 
     return follow
+
+
+@pytest.fixture
+def full_disk() -> Callable[[int], AbstractContextManager[None]]:
+    """Return a context manager in which no file can grow beyond a number of bytes, as on a disk without room."""
+
+    @contextmanager
+    def room(size: int) -> Iterator[None]:
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    return room
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ def test_each_environments_dev_episodes_are_played_as_the_model_is_trained(monke
 
     monkeypatch.setattr(dev_fold, "rollout", noted)
     names = (f"{GOTO}&max_episode_steps=3", "BabyAIText-v0?task=open&max_episode_steps=2")
-    won = play_dev_fold(ScriptedBackend(["go forward"]), names, range(2), TRAINED)
+    won = play_dev_fold(ScriptedBackend(["go forward"]), names, 2, TRAINED)
     assert won == [episode.outcome == "won" for episode in played] and len(won) == 4
     assert [episode.seed for episode in played] == [0, 1, 0, 1]
     assert {episode.environment["kwargs"]["fold"] for episode in played} == {"dev"}

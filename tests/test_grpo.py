@@ -1,15 +1,20 @@
 """GRPO: what training bugs break, on a small random model."""
 
+import dataclasses
 import json
 import math
+import re
 from types import SimpleNamespace
 
 import gymnasium as gym
 import pytest
 import torch
-from training_data import Corridor, plain_log_probs, with_random_adapter
+from safetensors.torch import load_file
+from training_data import Corridor, Rich, plain_log_probs, with_random_adapter
 
 from gym_text import UsageError
+from gym_text.errors import EngineError, RunError
+from gym_text_policies import cli
 from gym_text_policies.training.actor_critic import Actor
 from gym_text_policies.training.checkpoints import State
 from gym_text_policies.training.grpo import GRPOConfig, group_advantages, learn, make_batch, policy_losses, train
@@ -22,12 +27,27 @@ pytestmark = [
 ]
 
 
+class Failing(Corridor):
+    """A corridor whose engine fails, from a seed on."""
+
+    def __init__(self, *, since=0, **arguments):
+        super().__init__(length=1, **arguments)
+        self.since = since
+
+    def _start(self, seed):
+        if seed % 1_000_000 >= self.since:
+            raise EngineError("it fails")
+        return super()._start(seed)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def corridor():
     """Register the toy environment for these tests."""
     gym.register("Corridor-v0", entry_point=Corridor)
+    gym.register("Rich-v0", entry_point=Rich, disable_env_checker=True)
+    gym.register("Failing-v0", entry_point=Failing)
     yield
-    del gym.registry["Corridor-v0"]
+    del gym.registry["Corridor-v0"], gym.registry["Rich-v0"], gym.registry["Failing-v0"]
 
 
 def settings(tiny_model, folder, **options):
@@ -125,6 +145,8 @@ def test_a_level_that_is_always_or_never_won_teaches_nothing_and_is_not_read(pla
     lost = [one for one in trajectories if one.episode.outcome != "won"]
     optimizer = torch.optim.AdamW(actor.parameters, lr=1.0)
     before = [parameter.detach().clone() for parameter in actor.parameters]
+    with_kl = dataclasses.replace(config, kl_weight=0.1, kl_target=0.01)
+    assert learn(with_kl, actor, optimizer, lost, State()) == {"kl_weight": 0.0, "mixed": 0.0, "learnt": 0.0}
     metrics = learn(config, actor, optimizer, lost, State())
     assert metrics == {"kl_weight": 0.0, "mixed": 0.0, "learnt": 0.0}
     assert all(torch.equal(old, new) for old, new in zip(before, actor.parameters, strict=True))
@@ -146,3 +168,40 @@ def test_settings_that_make_no_groups_are_refused(tiny_model, tmp_path):
         settings(tiny_model, tmp_path, episodes_per_step=16)
     with pytest.raises(UsageError, match="group_size"):
         settings(tiny_model, tmp_path, group_size=1)
+
+
+def test_a_run_with_kl_goes_on_over_iterations_in_which_no_level_is_mixed(tiny_model, tmp_path):
+    never_won = {"environments": ("Corridor-v0?length=9&max_episode_steps=1",), "kl_weight": 0.1, "kl_target": 0.01}
+    config = settings(tiny_model, tmp_path / "run", **never_won, episodes=6, episodes_per_step=6, iterations=1)
+    train(config)
+    train(dataclasses.replace(config, iterations=2))
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [(line["iteration"], line["mixed"], "kl" in line) for line in lines] == [(1, 0.0, False), (2, 0.0, False)]
+
+
+@pytest.mark.parametrize(
+    ("worth", "said"),
+    [("nan", r"iteration 2: .*nan"), ("1e308", r"iteration 2: expected finite numbers to learn from; advantages is -?(inf|nan)")],
+)
+def test_rewards_that_are_not_finite_end_the_run_and_the_last_checkpoint_is_kept(tiny_model, tmp_path, capfd, worth, said):
+    options = [f"--environments=Rich-v0?since=2&worth='{worth}'", "--episodes=12", "--group-size=6", "--episodes-per-step=12"]
+    options += [f"--model={tiny_model}", f"--folder={tmp_path}/run", "--dev-every=0", "--iterations=3", "--temperature=20"]
+    assert cli.main(["grpo", *options]) == 1
+    told = capfd.readouterr().err.splitlines()[-1]
+    assert told.startswith("gym-text: ") and re.search(said, told)
+    assert [path.name for path in (tmp_path / "run").glob("checkpoint-*")] == ["checkpoint-1"]
+    weights = load_file(tmp_path / "run/checkpoint-1/adapter_model.safetensors")
+    assert all(tensor.isfinite().all() for tensor in weights.values())
+    assert not (tmp_path / "run/adapter").exists()
+    assert len((tmp_path / "run/metrics.jsonl").read_text().splitlines()) == 1
+
+
+def test_episodes_that_fail_are_told_and_counted_and_the_others_are_learnt_from(tiny_model, tmp_path, caplog):
+    config = settings(tiny_model, tmp_path / "run", environments=("Failing-v0?since=1",), iterations=1)
+    with caplog.at_level("WARNING"):
+        train(config)
+    (line,) = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert (line["failed"], line["episodes"]) == (6, 6)
+    assert "iteration 1: 6 of 12 episodes ended in an error; of Failing-v0, seed 1: EngineError: it fails" in caplog.text
+    with pytest.raises(RunError, match="iteration 1: 12 of 12 episodes ended in an error; of Failing-v0, seed 0: EngineError"):
+        train(dataclasses.replace(config, folder=str(tmp_path / "all"), environments=("Failing-v0?since=0",)))

@@ -9,9 +9,10 @@ import gymnasium as gym
 import pytest
 import torch
 from safetensors.torch import load_file
-from training_data import GOTO, Corridor, plain_log_probs, with_random_adapter
+from training_data import GOTO, Corridor, Rich, plain_log_probs, with_random_adapter
 
 from gym_text import UsageError
+from gym_text.errors import RunError
 from gym_text_policies.policies.config import TRAINED
 from gym_text_policies.training.actor_critic import ActorCritic
 from gym_text_policies.training.checkpoints import State
@@ -36,8 +37,9 @@ def settings(tiny_model, folder, **options):
 def corridor():
     """Register the toy environment for these tests."""
     gym.register("Corridor-v0", entry_point=Corridor)
+    gym.register("Rich-v0", entry_point=Rich, disable_env_checker=True)
     yield
-    del gym.registry["Corridor-v0"]
+    del gym.registry["Corridor-v0"], gym.registry["Rich-v0"]
 
 
 @pytest.fixture
@@ -203,3 +205,25 @@ def test_the_same_seed_gives_the_same_losses_and_a_run_goes_on_where_it_was(tiny
         assert all(a[name] == b[name] for name in a.keys() | b.keys() if name not in ("minutes", "seconds_play", "seconds_learn"))
     with pytest.raises(UsageError, match="clip: stored"):
         train(dataclasses.replace(stopped, clip=0.1))
+
+
+@pytest.mark.parametrize("value_iterations", [0, 5])
+def test_returns_beyond_what_32_bits_hold_end_the_run_before_any_weight_changes(tiny_model, tmp_path, value_iterations):
+    options = {"environments": ("Rich-v0?since=8&worth=1e200",), "value_iterations": value_iterations, "iterations": 2}
+    with pytest.raises(RunError, match="iteration 2: expected finite numbers to learn from; returns is inf"):
+        train(settings(tiny_model, tmp_path / "run", **options))
+    assert [path.name for path in (tmp_path / "run").glob("checkpoint-*")] == ["checkpoint-1"]
+
+
+def test_a_loss_or_gradient_that_is_not_finite_changes_no_weight(played):
+    config, learner, batch = played
+    optimizer = torch.optim.SGD([*learner.parameters, *learner.value_head.parameters()], lr=1.0)
+    before = [parameter.detach().clone() for parameter in learner.parameters]
+    far = dataclasses.replace(batch, old_log_probs=batch.old_log_probs - 200)  # a ratio of e to the power of 200
+    with pytest.raises(RunError, match=r"iteration 1: expected finite numbers to learn from; .* is (inf|nan)"):
+        learn(config, learner, optimizer, far, State())
+    handle = learner.parameters[0].register_hook(lambda gradient: gradient * math.inf)
+    with pytest.raises(RunError, match=r"iteration 1: expected finite numbers to learn from; grad_norm is (inf|nan)"):
+        learn(config, learner, optimizer, batch, State())
+    handle.remove()
+    assert all(torch.equal(old, new) for old, new in zip(before, learner.parameters, strict=True))

@@ -1,5 +1,7 @@
 """What the tests of training share: rows to learn from, an environment, a model as it is without packing."""
 
+import math
+
 import torch
 from gymnasium import spaces
 
@@ -70,3 +72,19 @@ class Corridor(TextEnv):
         over = action != 1 or self.place == self.length
         won = over and action == 1
         return Outcome({"text": f"Place {self.place}.", "goal": "Walk."}, float(won), over, success=won)
+
+
+class Rich(Corridor):
+    """A corridor of length 1 in which, from a seed on, every reward is `worth` more than it is."""
+
+    def __init__(self, *, worth=math.nan, since=0, **arguments):
+        super().__init__(length=1, **arguments)
+        self.worth, self.since, self.more = float(worth), since, 0.0
+
+    def _start(self, seed):
+        self.more = self.worth if seed % 1_000_000 >= self.since else 0.0
+        return super()._start(seed)
+
+    def _play(self, action):
+        outcome = super()._play(action)
+        return outcome._replace(reward=outcome.reward + self.more * (1 if outcome.success else 0.5))

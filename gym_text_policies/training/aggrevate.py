@@ -32,6 +32,7 @@ import gymnasium as gym
 
 from gym_text.errors import UsageError, import_extra
 from gym_text_policies.policy import text_spec
+from gym_text_policies.training.finite import check_finite
 from gym_text_policies.training.on_policy import (
     FREE,
     OnPolicyConfig,
@@ -93,6 +94,7 @@ def train(config: AggreVaTeConfig) -> Path:
             costs = gather([costs_to_go(experts[one.environment], one) for one in own_share(trajectories)])
             watch.played()
             batch = make_batch(config, actor, trajectories, costs)
+            check_finite(state.place, targets=batch.targets)
             metrics = {"kl_weight": state.kl_weight, "rollout_gap": batch.rollout_gap}
             losses = functools.partial(policy_losses, actor, batch)
             metrics |= update_policy(config, actor, optimizer, state, batch.segments, config.episodes_per_step, losses)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gym_text.errors import UsageError
 from gym_text_policies.store import write_atomically
-from gym_text_policies.training.lora import load_weights
+from gym_text_policies.training.folders import replace_folder, whole_folders
+from gym_text_policies.training.lora import adapter_of, load_weights, write_files, write_tensors
 
 if TYPE_CHECKING:
     import torch
@@ -39,6 +39,11 @@ class State:
     minutes: float = 0.0
     """Time of play and learning, without the dev fold."""
 
+    @property
+    def place(self) -> str:
+        """The iteration that goes on, for messages."""
+        return f"iteration {self.iteration + 1}"
+
 
 def save_metrics(folder: Path, metrics: Mapping[str, float]) -> None:
     """Save an iteration's line of metrics behind those of the iterations before it; what a killed run wrote later is dropped."""
@@ -48,19 +53,29 @@ def save_metrics(folder: Path, metrics: Mapping[str, float]) -> None:
     write_atomically(log, "\n".join([*kept, json.dumps(metrics)]) + "\n")
 
 
-def save_checkpoint(folder: Path, actor: Actor, optimizer: torch.optim.Optimizer, state: State) -> None:
-    """Save everything that the run needs to go on; the checkpoint before it is removed."""
+def save_checkpoint(folder: Path, actor: Actor, optimizer: torch.optim.Optimizer, state: State, record: Mapping[str, Any]) -> None:
+    """Save everything that the run needs to go on; the checkpoint before it is removed.
+
+    Args:
+        folder: Of the run.
+        actor: The model.
+        optimizer: Of its parameters.
+        state: The run's counters.
+        record: How the model is asked; a checkpoint is an adapter that can be played.
+
+    Raises:
+        RunError: If a weight is not finite; the checkpoint before it stays.
+        StoreError: If it cannot be written; likewise.
+    """
 
     def save(target: Path) -> None:
-        from safetensors.torch import save_file
-
-        save_weights(actor, target)
+        save_weights(actor, target, record)
         moments = {
             f"{number}.{name}": tensor.contiguous()
             for number, values in optimizer.state_dict()["state"].items()
             for name, tensor in values.items()
         }
-        save_file(moments, target / "optimizer.safetensors")
+        write_tensors(moments, target / "optimizer.safetensors")
         write_atomically(target / "state.json", json.dumps(dataclasses.asdict(state)) + "\n")
 
     replace_folder(folder / f"checkpoint-{state.iteration}", save)
@@ -78,7 +93,7 @@ def load_checkpoint(folder: Path, actor: Actor, optimizer: torch.optim.Optimizer
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    found = [path for path in folder.glob("checkpoint-*") if not path.name.endswith(".partial")]
+    found = whole_folders(folder, "checkpoint-*")
     if not found:
         return None
     path = max(found, key=lambda path: int(path.name.partition("-")[2]))
@@ -99,22 +114,8 @@ def load_checkpoint(folder: Path, actor: Actor, optimizer: torch.optim.Optimizer
     return state
 
 
-def save_weights(actor: Actor, folder: Path) -> None:
-    """Save the adapter, and the value head if there is one, in full precision."""
-    from peft import get_peft_model_state_dict
-    from safetensors.torch import save_file
-
-    weights = get_peft_model_state_dict(actor.model, adapter_name="default")
-    save_file({name: tensor.contiguous() for name, tensor in weights.items()}, folder / "adapter_model.safetensors")
+def save_weights(actor: Actor, folder: Path, record: Mapping[str, Any]) -> None:
+    """Save the adapter in full precision, with its record, and the value head if there is one."""
+    write_files(folder, *adapter_of(actor.model), record)
     if hasattr(actor, "value_head"):
-        save_file(actor.value_head.state_dict(), folder / _VALUE_HEAD)
-
-
-def replace_folder(folder: Path, save: Callable[[Path], None]) -> None:
-    """Replace a folder by one that `save` fills; a crash leaves the old or the new one, never a part."""
-    partial = folder.with_name(folder.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    save(partial)
-    shutil.rmtree(folder, ignore_errors=True)
-    os.replace(partial, folder)
+        write_tensors(actor.value_head.state_dict(), folder / _VALUE_HEAD)

@@ -18,6 +18,7 @@ Metrics, one line of ``metrics.jsonl`` for each iteration:
 
 * ``episodes``, ``minutes``: how many were played so far, and the time of play and learning so far, without the dev fold.
 * ``return``, ``success``, ``length``: means over the episodes that were played by drawing.
+* ``failed``: how many of them ended in an error; they are told in the log, and neither learnt from nor counted in the means.
 * ``dev_success``: share of the dev fold that is won, playing the most probable action; in iterations that play it,
   and in iteration 0, before it learns.
 * ``mixed``: share of the levels whose episodes fare differently, from which alone is learnt.
@@ -48,6 +49,7 @@ import numpy as np
 
 from gym_text.errors import UsageError, check_int, import_extra
 from gym_text_policies.training.checkpoints import State
+from gym_text_policies.training.finite import check_finite
 from gym_text_policies.training.on_policy import (
     FREE,
     OnPolicyConfig,
@@ -209,12 +211,19 @@ def learn(
     config: GRPOConfig, actor: Actor, optimizer: torch.optim.Optimizer, trajectories: Sequence[Trajectory], state: State
 ) -> dict[str, float]:
     """Learn from an iteration's episodes; return the metrics. Where no level's episodes differ there is nothing to learn."""
-    advantages = group_advantages(trajectories, config.discount, config.decay)
-    batch = make_batch(config, actor, trajectories, advantages)
-    mixed = len(batch.segments) / len({one.level for one in trajectories})
-    metrics = {"kl_weight": state.kl_weight, "mixed": mixed, "learnt": float(len(batch.actions))}
-    if not batch.segments:
+    with np.errstate(over="ignore", invalid="ignore"):  # told in one sentence below
+        advantages = group_advantages(trajectories, config.discount, config.decay)
+    check_finite(state.place, advantages=np.concatenate(advantages))
+    mixed = {one.level for one, own in zip(trajectories, advantages, strict=True) if own.any()}
+    learnt = sum(int(np.count_nonzero(own)) for own in advantages)
+    metrics = {
+        "kl_weight": state.kl_weight,
+        "mixed": len(mixed) / len({one.level for one in trajectories}),
+        "learnt": float(learnt),
+    }
+    if not mixed:
         return metrics
+    batch = make_batch(config, actor, trajectories, advantages)
     losses = functools.partial(policy_losses, config, actor, batch)
     return metrics | update_policy(
         config, actor, optimizer, state, batch.segments, config.episodes_per_step // config.group_size, losses

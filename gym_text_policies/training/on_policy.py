@@ -11,7 +11,6 @@ import dataclasses
 import functools
 import json
 import logging
-import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -28,6 +27,8 @@ from gym_text_policies.rollout import MakeEnv
 from gym_text_policies.training import checkpoints
 from gym_text_policies.training.checkpoints import State
 from gym_text_policies.training.dev_fold import play_dev_fold
+from gym_text_policies.training.finite import check_finite
+from gym_text_policies.training.folders import replace_folder
 from gym_text_policies.training.lora import (
     PRECISIONS,
     TRAINING_DEVICES,
@@ -272,11 +273,13 @@ def update_policy(
             for group in own_share(passes(minibatch, config.tokens_per_pass)):
                 found = losses(group)
                 loss = found["policy_loss"] + state.kl_weight * found.get("kl", 0.0) - config.entropy_weight * found["entropy"]
+                check_finite(state.place, loss=loss, **found)
                 (loss / decisions).backward()  # type: ignore[no-untyped-call]
                 bar.update(sum(len(segment.rows) for segment in group))
                 sums.append({name: float(value.detach()) for name, value in found.items()})
             add_gradients(actor.parameters)
             norms.append(float(torch.nn.utils.clip_grad_norm_(actor.parameters, config.max_norm)))
+            check_finite(state.place, grad_norm=norms[-1])
             optimizer.step()
             optimizer.zero_grad()
     bar.close()
@@ -334,6 +337,7 @@ def end_iteration(
     metrics: dict[str, float],
 ) -> None:
     """Count an iteration, adapt kl_weight, play the dev fold where it is due, and save a checkpoint with the metrics."""
+    check_finite(state.place, **metrics)
     state.iteration += 1
     state.episodes += len(episodes)
     state.minutes += (metrics["seconds_play"] + metrics["seconds_learn"]) / 60
@@ -348,17 +352,19 @@ def end_iteration(
         "success": sum(episode.outcome == "won" for episode in episodes) / len(episodes),
         "length": sum(episode.length for episode in episodes) / len(episodes),
         "steps": sum(episode.length for episode in episodes),
+        "failed": config.episodes - len(episodes),
         **metrics,
     }
+    record = prompt_record(config.prompting)
     if config.dev_every and state.iteration % config.dev_every == 0:
         metrics["dev_success"] = _dev_success(config, actor)
         if metrics["dev_success"] > state.best_success:
             state.best_success = metrics["dev_success"]
             if is_first():
-                checkpoints.replace_folder(Path(config.folder) / "best", lambda folder: checkpoints.save_weights(actor, folder))
+                replace_folder(Path(config.folder) / "best", lambda folder: checkpoints.save_weights(actor, folder, record))
     _save_line(config, metrics)
     if is_first():
-        checkpoints.save_checkpoint(Path(config.folder), actor, optimizer, state)
+        checkpoints.save_checkpoint(Path(config.folder), actor, optimizer, state, record)
 
 
 def _save_line(config: OnPolicyConfig, metrics: dict[str, float]) -> None:
@@ -369,8 +375,7 @@ def _save_line(config: OnPolicyConfig, metrics: dict[str, float]) -> None:
 
 def _dev_success(config: OnPolicyConfig, actor: Actor) -> float:
     """Return the share of the dev fold's episodes that the model wins."""
-    seeds = own_share(range(config.dev_episodes))
-    won = gather(play_dev_fold(actor.player(), config.environments, seeds, config.prompting))
+    won = play_dev_fold(actor.player(), config.environments, config.dev_episodes, config.prompting)
     return sum(won) / len(won)
 
 
@@ -392,9 +397,8 @@ def finish(algorithm: str, config: OnPolicyConfig, actor: Actor) -> Path:
     if is_first():
         if best.exists():
             load_weights(actor.model, best)
-        shutil.rmtree(result, ignore_errors=True)  # this run's own, after fewer iterations
-        lines = _lines(config)
         made_by = {algorithm: dataclasses.asdict(config), "ran_on": environment_record()}
-        save_adapter(actor.model, result, {**prompt_record(config.prompting), "made_by": made_by, "curve": lines})
+        record = {**prompt_record(config.prompting), "made_by": made_by, "curve": _lines(config)}
+        save_adapter(actor.model, result, record, replace=True)  # there may be this run's own, after fewer iterations
     gather([None])  # no process returns before the adapter is there
     return result

@@ -10,6 +10,7 @@ Metrics, one line of ``metrics.jsonl`` for each iteration:
 
 * ``episodes``, ``minutes``: how many were played so far, and the time of play and learning so far, without the dev fold.
 * ``return``, ``success``, ``length``: means over the episodes that were played by drawing.
+* ``failed``: how many of them ended in an error; they are told in the log, and neither learnt from nor counted in the means.
 * ``dev_success``: share of the dev fold that is won, playing the most probable action; in iterations that play it,
   and in iteration 0, before it learns.
 * ``policy_loss``: mean of the clipped objective, negated. It stays about 0; its gradient is what counts.
@@ -42,6 +43,7 @@ from typing import TYPE_CHECKING
 
 from gym_text.errors import check_int, import_extra
 from gym_text_policies.training.checkpoints import State
+from gym_text_policies.training.finite import check_finite
 from gym_text_policies.training.on_policy import (
     FREE,
     OnPolicyConfig,
@@ -184,12 +186,13 @@ def make_batch(config: PPOConfig, agent: ActorCritic, trajectories: Sequence[Tra
 
 def learn(config: PPOConfig, agent: ActorCritic, optimizer: torch.optim.Optimizer, batch: Batch, state: State) -> dict[str, float]:
     """Learn the policy, once the first `value_iterations` are over, and the values; return the metrics."""
+    check_finite(state.place, returns=batch.returns, advantages=batch.advantages, values=batch.values)
     metrics = {"kl_weight": state.kl_weight, "rollout_gap": batch.rollout_gap}
     if state.iteration < config.value_iterations:
-        return metrics | update_values(config, agent, optimizer, batch, math.inf)
+        return metrics | update_values(config, agent, optimizer, batch, state, math.inf)
     losses = functools.partial(policy_losses, config, agent, batch)
     metrics |= update_policy(config, agent, optimizer, state, batch.segments, config.episodes_per_step, losses)
-    return metrics | update_values(config, agent, optimizer, batch, config.value_clip)
+    return metrics | update_values(config, agent, optimizer, batch, state, config.value_clip)
 
 
 def policy_losses(config: PPOConfig, agent: ActorCritic, batch: Batch, group: Sequence[Segment]) -> dict[str, torch.Tensor]:
@@ -215,7 +218,7 @@ def policy_losses(config: PPOConfig, agent: ActorCritic, batch: Batch, group: Se
 
 
 def update_values(
-    config: PPOConfig, agent: ActorCritic, optimizer: torch.optim.Optimizer, batch: Batch, clip: float
+    config: PPOConfig, agent: ActorCritic, optimizer: torch.optim.Optimizer, batch: Batch, state: State, clip: float
 ) -> dict[str, float]:
     """Learn the values from the returns; each moves by at most `clip` from what it was in play."""
     import torch
@@ -226,6 +229,7 @@ def update_values(
         values = agent.values(batch.hidden)  # (B,)
         clipped = old_values + (values - old_values).clamp(-clip, clip)
         loss = 0.5 * torch.maximum((values - returns) ** 2, (clipped - returns) ** 2).mean()
+        check_finite(state.place, value_loss=loss)
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         optimizer.zero_grad()

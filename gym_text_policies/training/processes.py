@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from gym_text.errors import import_extra
 from gym_text_policies.backends.local.models import device_of
 from gym_text_policies.store import RunFolder
+from gym_text_policies.training.folders import restore_folders
 
 if TYPE_CHECKING:
     import torch
@@ -47,7 +48,8 @@ def claim(run: str, config: Any, free: Sequence[str]) -> Iterator[None]:
         yield
         return
     settings = {name: value for name, value in dataclasses.asdict(config).items() if name not in free}
-    with RunFolder(config.folder, {"run": run, **settings}):
+    with RunFolder(config.folder, {"run": run, **settings}) as folder:
+        restore_folders(folder.path)
         yield
 
 

@@ -42,7 +42,7 @@ from gym_text_policies.training.lora import (
     save_adapter,
     set_precision,
 )
-from gym_text_policies.training.processes import claim, gather, is_first, own_share, process_count
+from gym_text_policies.training.processes import claim, is_first, process_count
 from gym_text_policies.training.rows import Row, exchange_names, policy_of, prompt_record, read_rows
 from gym_text_policies.training.trackers import Tracker, check_tracker
 
@@ -240,8 +240,7 @@ def _trainer(config: SFTConfig, model: Any, tokenizer: Any, rows: Sequence[Row],
             return losses.sum() / num_items_in_batch * self.accelerator.num_processes  # gradients are averaged over processes
 
         def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-            seeds = own_share(range(config.dev_episodes))
-            won = gather(play_dev_fold(player_of(self.model, tokenizer), config.dev_environments, seeds, policy))
+            won = play_dev_fold(player_of(self.model, tokenizer), config.dev_environments, config.dev_episodes, policy)
             metrics = {"eval_success": sum(won) / len(won), "eval_episodes": len(won)}
             self.log(metrics)
             control: Any = self.control  # type: ignore[has-type]

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gym_text import TextSpec
-from gym_text.errors import UsageError
 from gym_text_policies.load import load_policy
 from gym_text_policies.policies.llm import tempered
 from gym_text_policies.policy import text_spec
@@ -16,6 +15,8 @@ from gym_text_policies.prompts import Prompt
 from gym_text_policies.records import Decision, Episode, Message
 from gym_text_policies.rollout import rollout
 from gym_text_policies.training.checkpoints import State
+from gym_text_policies.training.dev_fold import tell_failures
+from gym_text_policies.training.finite import check_finite
 from gym_text_policies.training.on_policy import OnPolicyConfig, part_of_iteration
 from gym_text_policies.training.processes import gather, own_share, process_count
 from gym_text_policies.training.rows import prompts_of, training_prompt
@@ -119,6 +120,8 @@ def candidates_of(config: OnPolicyConfig, decision: Decision) -> dict[str, float
 def play(config: OnPolicyConfig, actor: Actor, state: State, group_size: int = 1) -> list[Trajectory]:
     """Play an iteration's episodes by drawing; every process returns the episodes of all.
 
+    Those that end in an error are told in the log and left out.
+
     Args:
         config: Of the run.
         actor: The model.
@@ -126,11 +129,12 @@ def play(config: OnPolicyConfig, actor: Actor, state: State, group_size: int = 1
         group_size: Episodes of each level, drawn independently.
 
     Raises:
-        UsageError: If every episode ended in an error.
+        RunError: If every episode ended in an error, or a return is not finite.
     """
     prompt, player = training_prompt(config.prompting), actor.player()
     options = dataclasses.replace(config.prompting, temperature=config.temperature).given
     trajectories: list[Trajectory] = []
+    played: list[Episode] = []
     bar = part_of_iteration("Playing", config.episodes // process_count())
     for place, name in enumerate(config.environments):
         count = len(range(place, config.episodes // group_size, len(config.environments)))
@@ -142,13 +146,14 @@ def play(config: OnPolicyConfig, actor: Actor, state: State, group_size: int = 1
             policy = load_policy(player, env, seed=(config.seed + member * 1_000_003) % 2**31, **options)
             for episode in rollout(make_env, policy, seeds, batch=config.batch):
                 bar.update()
-                own += [episode] if episode.error is None else []
-        played = gather(own)
-        for episode in sorted(played, key=lambda episode: episode.seed):
-            trajectories.append(Trajectory.of(config, name, episode, text_spec(env), prompt))
+                own.append(episode)
+        found = sorted(gather(own), key=lambda episode: episode.seed)
+        played += found
+        whole = [episode for episode in found if episode.error is None]
+        check_finite(state.place, **{f"the return of {name}, seed {one.seed},": one.total_reward for one in whole})
+        trajectories += [Trajectory.of(config, name, episode, text_spec(env), prompt) for episode in whole]
         env.close()
     bar.close()
-    if not trajectories:
-        raise UsageError(f"environments: expected episodes that can be played; all {config.episodes} ended in an error.")
+    tell_failures(state.place, played)
     state.seed += -(-config.episodes // group_size // len(config.environments))
     return trajectories

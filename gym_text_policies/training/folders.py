@@ -1,0 +1,75 @@
+"""Folders that are replaced whole: whenever a process is killed, the old one or the new one is there, or comes back."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from gym_text_policies.store import writing
+
+_NEW, _OLD = ".partial", ".replaced"
+"""What the names of a folder that is being written, and of one that is being replaced, end with."""
+
+
+def replace_folder(folder: Path, save: Callable[[Path], None]) -> None:
+    """Replace a folder by one that `save` fills.
+
+    A folder cannot take another's place in one step. So the old one steps aside first, and a process that is killed then leaves
+    it there: `restore_folders` brings it back. Where `save` fails the old one stays.
+
+    Args:
+        folder: The folder; it need not exist.
+        save: Writes the files into the folder that it is given.
+    """
+    new, old = (folder.with_name(folder.name + ending) for ending in (_NEW, _OLD))
+    _restore(old)
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(parents=True)
+    try:
+        save(new)
+    except Exception:
+        shutil.rmtree(new, ignore_errors=True)  # a full disk gets its room back
+        raise
+    if folder.exists():
+        os.replace(folder, old)
+    os.replace(new, folder)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def restore_folders(parent: Path) -> None:
+    """Bring back the folders within another that a killed process has left aside, where the new one is not there yet."""
+    for old in sorted(parent.glob(f"*{_OLD}")):
+        _restore(old)
+
+
+def whole_folders(parent: Path, pattern: str) -> list[Path]:
+    """Return the folders within another whose names match a pattern, without those that are being written or replaced."""
+    return [path for path in parent.glob(pattern) if path.suffix not in (_NEW, _OLD)]
+
+
+@contextlib.contextmanager
+def writing_tensors(path: Path) -> Iterator[None]:
+    """Turn the errors of the system, of safetensors and of torch into `StoreError` while tensors are written."""
+    from safetensors import SafetensorError
+
+    with writing(path):
+        try:
+            yield
+        except (SafetensorError, RuntimeError) as error:
+            number = re.search(r"os error (\d+)", str(error))
+            if number is None and "inline_container" not in str(error) and "PytorchStreamWriter" not in str(error):
+                raise
+            code = int(number[1]) if number else errno.ENOSPC  # torch does not say which; a short write is a full disk
+            raise OSError(code, os.strerror(code)) from error
+
+
+def _restore(old: Path) -> None:
+    folder = old.with_name(old.name.removesuffix(_OLD))
+    if old.exists() and not folder.exists():
+        os.replace(old, folder)
+    shutil.rmtree(old, ignore_errors=True)
