@@ -37,6 +37,7 @@ def test_numbers_are_read_as_they_are_meant(answer, values):
         ("", "There have to be 2 numbers, one for each parameter; found 0"),
         ("only 3", "found 1"),
         ("1 2 3", "found 3"),
+        ("w_x = - 1.5, w_y = 2", "found 0"),
         ("7, 2", "w_x = 7 is not from -6 to 6"),
         ("w_x=1, w_y=1e999", "w_y = inf is not from"),
         ('{"w_x": NaN, "w_y": 1}', "w_x = nan is not"),

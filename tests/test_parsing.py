@@ -1,12 +1,24 @@
 """Answers become actions leniently, but never wrongly."""
 
+import random
+import re
+
 import pytest
 
+from gym_text import MissingDependencyError
 from gym_text.babyai.env import BABYAI_SPEC
 from gym_text.mountain_car import MOUNTAIN_CAR_SPEC
+from gym_text.textarena.games import ONE_PLAYER, TWO_PLAYERS
+from gym_text.textarena.moves import MOVES
 from gym_text.textworld_express.cooking_world import COOKING_WORLD_SPEC
+from gym_text_policies.environments import environment_maker, playable_ids
 from gym_text_policies.policies.parsing import parse_action, parse_fields
 
+PARTS, WORDS = re.compile(r"\w+|\W"), re.compile(r"\w+(?:['-]\w+)*|[^\w\s]")
+ARENA = [("TextArenaText-v0", name) for name in ONE_PLAYER] + [("TextArenaTwoPlayers-v0", name) for name in TWO_PLAYERS]
+GAMES = [(name, {}) for name in playable_ids(gymnasium=True)] + [
+    (name, {"game": f"{game}-v0"}) for name, game in ARENA if game in MOVES
+]
 KITCHEN = {"valid_actions": ("cook apple in oven", "look around", "take apple", "take apple from shelf", "take knife")}
 
 
@@ -108,3 +120,117 @@ def test_names_that_overlap_are_ambiguous_and_names_within_names_do_not_count(an
 def test_fields_are_read_from_any_answer(answer, action):
     fields = parse_fields(answer)
     assert (fields and fields["action"]) == action
+
+
+# ---------------------------------------------------------------- what was not said is not played
+
+
+@pytest.mark.parametrize(
+    ("names", "answer", "action"),
+    [
+        ("[A B]|[B C]", "[B A]", None),
+        ("[A B]|[B C]", "[b c]", "[B C]"),
+        ("[A C]|[B C]", "[B A C]", None),
+        ("[B-]", "[B]", None),
+        ("[B-]", "[B+]", None),
+        ("[B-]", "B-", "[B-]"),
+        ("a|b|c", "", None),
+        ("a|b|c", "The", None),
+        ("a|b|c", "A.", "a"),
+        ("+1|0", "-1", None),
+        ("+1|0", "1", None),
+        ("-1|0", "\N{MINUS SIGN}1", "-1"),
+        ("1|2", "-1", None),
+        ("1|2", "1.5", None),
+        ("5", ".5", None),
+        ("5", "1/5", None),
+        ("5", "It is 5.", "5"),
+        ("|go", "", None),
+        ("|go", " ", None),
+        ("!|go", "?", None),
+        ("[0 1 +]|[0 1 -]|[1 0 +]", "I add them: [0 1 +]", "[0 1 +]"),
+        ("[0 1 *]|[0 1 /]", "**[0 1 *]**", "[0 1 *]"),
+        ("[1 2]|[2 1]", "My move is [1,2].", "[1 2]"),
+        ("[2, 3]|[3, 2]", "[2,3]", "[2, 3]"),
+        ("[2]|[12]", "1[2]", None),
+        ("[5]|[7]", "5!", "[5]"),
+        ("[5]|[7]", "There are 7 numbers: [5]", "[5]"),
+        ("[e]|[E]", "I say [E]", "[E]"),
+        ("hit|hit!", "I hit!", "hit!"),
+        ("say the word|say a word", "say a word now", "say a word"),
+        ("take apple", "Take <b>the</b> apple", None),
+        ("take apple", "take the 'apple'", "take apple"),
+        ("turn left|turn right", "turn_left", "turn left"),
+        ("turn_left|turn left", "I turn_left", "turn_left"),
+    ],
+)
+def test_signs_and_articles_of_a_name_have_to_be_said(names, answer, action):
+    assert parse_action(answer, COOKING_WORLD_SPEC, {"valid_actions": tuple(names.split("|"))}) == action
+
+
+@pytest.mark.parametrize("answer", ["\N{MINUS SIGN}0.5", "- 0.5", "\N{PLUS-MINUS SIGN}0.5", "50%", "0.5%", "0.5.1"])
+def test_a_number_loses_no_sign(answer):
+    assert parse_action(answer, MOUNTAIN_CAR_SPEC, {}) in (("push left",) if answer == "\N{MINUS SIGN}0.5" else (None,))
+
+
+def names_of(name, arguments):
+    """Return the spec of a game, and its lists of names at the start and after a few drawn steps."""
+    try:
+        env = environment_maker(name, **arguments)()
+        obs, _ = env.reset(seed=0)
+    except MissingDependencyError as error:
+        pytest.skip(str(error))
+    rng, spec, lists = random.Random(0), env.get_wrapper_attr("text_spec"), []
+    while spec.lists_actions and len(lists) < 4:
+        lists.append(spec.names(obs))
+        obs, _, terminated, truncated, _ = env.step(spec.encode(rng.choice(lists[-1]), obs))
+        if terminated or truncated:
+            break
+    env.close()
+    return spec, lists
+
+
+def edited(name, pieces, rng):
+    """Return a name with one token or one character inserted, deleted, replaced, or swapped with the next."""
+    parts = list(name) if rng.random() < 0.5 else PARTS.findall(name)
+    place, edit = rng.randrange(len(parts)), rng.randrange(4)
+    if edit == 3:
+        parts[place : place + 2] = parts[place : place + 2][::-1]
+    else:
+        parts[place : place + (edit > 0)] = [rng.choice(pieces)] if edit < 2 else []
+    return "".join(parts)
+
+
+def core(text):
+    """Return a text without what an edit may change of a name that is still meant: case, spaces, signs, articles."""
+    return [word for word in re.findall(r"[^\W_]+", text.lower()) if word not in ("a", "an", "the")]
+
+
+def within(answer, names):
+    """Return the one name that stands in an answer by itself, but for case and spaces, and in no longer one that does."""
+    spaced = {name: f" {' '.join(WORDS.findall(name.lower()))} " for name in names}
+    found = [name for name in names if spaced[name] in f" {' '.join(WORDS.findall(answer.lower()))} "]
+    longest = [name for name in found if not any(name != other and spaced[name] in spaced[other] for other in found)]
+    return longest[0] if len(longest) == 1 else None
+
+
+@pytest.mark.parametrize(("name", "arguments"), GAMES, ids=[" ".join([name, *given.values()]) for name, given in GAMES])
+def test_a_name_with_one_mistake_never_plays_another_action(name, arguments):
+    spec, lists = names_of(name, arguments)
+    if not lists:
+        pytest.skip("it takes any words")
+    rng = random.Random(1)
+    others = [*"+-[]., aA0x\n", " the "]
+    pieces = [[*names, *(part for name in names for part in PARTS.findall(name)), *others * len(names)] for names in lists]
+    for turn in range(10_000):
+        names = lists[turn % len(lists)]
+        said = rng.choice(names)
+        answer = edited(said, pieces[turn % len(lists)], rng)
+        action = parse_action(answer, spec, {"valid_actions": names})
+        if action in (None, answer) or (action == said and core(answer) == core(said)):
+            continue
+        assert action == within(answer, names) or (spec.encoding == "box" and re.search(r"\d", answer)), (said, answer, action)
+    for names in lists:
+        for said in names:
+            assert parse_action(said, spec, {"valid_actions": names}) == said
+            assert parse_action(f"I choose: **{said}**", spec, {"valid_actions": names}) == said

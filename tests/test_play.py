@@ -84,6 +84,39 @@ def test_actions_that_are_numbers_have_no_other_numbers():
     assert decision.action == "0" and "0   1   2" in shown
 
 
+def listing(*names):
+    """Return the spec of a game of words that lists its actions, and an observation with these."""
+    fields = {"text": Field("the answer"), "goal": Field("the task"), "valid_actions": Field("the actions", is_list=True)}
+    spec = TextSpec("Play.", fields, (Action("[{move}]", "make a move"),), "text")
+    return spec, {"text": "", "goal": "", "valid_actions": names}
+
+
+@pytest.mark.parametrize(
+    ("names", "line", "action"),
+    [
+        (("[A B]", "[B C]"), "[B A]", "[B A]"),  # the game answers what is no action of its list
+        (("[B-]", "[C+]"), "[B+]", "[B+]"),
+        (("+1", "0"), "-1", "-1"),
+        (("+1", "-1"), "1", "1"),
+        (("a", "b"), "the", "the"),
+        (("[B-]", "[C+]"), "[b", "[B-]"),
+        (("take apple", "take apple from shelf"), "take apple f", "take apple from shelf"),
+        (("take apple", "take apple from shelf"), "Take apple", "take apple"),
+    ],
+)
+def test_a_line_plays_no_action_that_was_not_typed(names, line, action):
+    spec, obs = listing(*names)
+    (decision,) = Person(spec, lambda names: line, lambda text: None).decide([Turn(obs, None)])
+    assert decision.action == action
+
+
+def test_a_line_that_begins_several_actions_plays_none_of_them():
+    spec, obs = listing("take apple", "take apple from fridge", "take apple from shelf")
+    shown, typed = [], iter(["take apple f", "take apple from s"])
+    (decision,) = Person(spec, lambda names: next(typed), shown.append).decide([Turn(obs, None)])
+    assert decision.action == "take apple from shelf" and "'take apple f' begins 2" in "\n".join(shown)
+
+
 def test_help_and_an_ambiguous_word_cost_no_step(make):
     env = make("CookingWorldText-v0")
     action, shown = said(env, "help", "open", "look around")

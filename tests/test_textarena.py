@@ -15,6 +15,7 @@ from gym_text import UsageError
 from gym_text.textarena.engine import Arena, base_name, printable
 from gym_text.textarena.games import LEFT_OUT, ONE_PLAYER, TWO_PLAYERS, games
 from gym_text.textarena.moves import MOVES
+from gym_text_policies.policies.parsing import parse_action
 
 ROOT = Path(__file__).parent.parent
 ONE, TWO = "TextArenaText-v0", "TextArenaTwoPlayers-v0"
@@ -238,6 +239,18 @@ def test_a_copy_goes_on_where_the_original_is(env_id, duplicate, make):
     twin = duplicate(env)
     assert data_equivalence(env.step(obs["valid_actions"][1]), twin.step(obs["valid_actions"][1]))
     assert data_equivalence(env.reset(), twin.reset())
+
+
+@pytest.mark.parametrize("name", ["TowerOfHanoi", "RushHour"])
+def test_a_move_that_is_not_listed_is_no_answer(name):
+    env = gym.make(ONE, game=f"{name}-v0")
+    obs, _ = env.reset(seed=0)
+    spec, listed = env.get_wrapper_attr("text_spec"), obs["valid_actions"]
+    opposite = str.maketrans("+-", "-+") if name == "RushHour" else str.maketrans("ABC", "BCA")
+    others = {move.translate(opposite) for move in listed} | {f"[{move[1:-1][::-1]}]" for move in listed}
+    assert others - set(listed)
+    for move in others:
+        assert parse_action(f"I play {move}", spec, obs) == (move if move in listed else None)
 
 
 # ---------------------------------------------------------------- which games

@@ -154,16 +154,17 @@ class TRLEnvironment:
         """Return the name of the possible action that a text names, whatever its case; None if there is none."""
         if not self._spec.lists_actions:
             return action.strip()
-        for name in self._spec.names(self._obs):
-            if name.casefold() == action.strip().casefold():
-                return name
+        said, names = action.strip(), self._spec.names(self._obs)
+        alike = [said] if said in names else [name for name in names if name.casefold() == said.casefold()]
+        if len(alike) == 1:
+            return alike[0]
         if self._spec.encoding != "box":
             return None
         try:
-            self._spec.encode(action.strip(), self._obs)
+            self._spec.encode(said, self._obs)
         except InvalidActionError:
             return None
-        return action.strip()
+        return said
 
     def _told(self) -> str:
         """Return the goal, what is observed, and what is possible now."""

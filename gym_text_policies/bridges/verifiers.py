@@ -21,7 +21,7 @@ from verifiers.v1.dialects.chat import message_to_wire
 from gym_text.errors import UsageError
 from gym_text.spec import Observation, TextSpec
 from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
-from gym_text_policies.policies.parsing import parse_action, parse_fields
+from gym_text_policies.policies.parsing import read_action
 from gym_text_policies.prompts import Prompt
 
 __all__ = ["LevelEnv", "Levels", "PlayerHarness"]
@@ -118,13 +118,16 @@ class Game:
         messages = self._prompt.render(self._spec, self._obs)
         return "\n\n".join(m["content"] for m in messages if m["role"] == "system"), messages[-1]["content"]
 
-    def play(self, answer: str) -> str:
+    def play(self, answer: str, *, finish: str | None = None) -> str:
         """Play the action that an answer names; return what the player is told next.
 
         An answer that names none, or several, leaves the game as it is, and the player is told what is possible.
+
+        Args:
+            answer: The player's words.
+            finish: How they ended; ``length``: they were cut.
         """
-        fields = parse_fields(answer)
-        name = parse_action(fields["action"] if fields else answer, self._spec, self._obs)
+        name = read_action(answer, self._spec, self._obs, finish=finish)
         if name is None:
             self.unusable += 1
             if self.unusable >= self._config.max_unusable:
@@ -177,7 +180,8 @@ class LevelEnv(vf.Env[LevelEnvConfig]):
                 opening = [{"role": "system", "content": system}] if system and task.data.system_prompt is None else []
                 segment = await interaction.turn([*opening, {"role": "user", "content": text}])
                 while not segment.terminated:
-                    text = game.play(segment.last_reply)
+                    finish = next((call.finish_reason for call in reversed(trace.calls) if call.error is None), None)
+                    text = game.play(segment.last_reply, finish=finish)
                     if game.end is not None:
                         trace.stop(game.end)
                         break

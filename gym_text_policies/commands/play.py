@@ -104,16 +104,17 @@ class Person(Policy):
             return action or None, str(unknown_choice("action", raw, names))
         if line.isdecimal() and _numbered(names) and 1 <= int(line) <= len(names):
             return names[int(line) - 1], ""
+        begun = [name for name in names if name.lower().startswith(line.lower())]
+        alike = [name for name in begun if len(name) == len(line)]
+        if len(alike) == 1 or len(begun) == 1:
+            return (alike or begun)[0], ""
+        if begun:
+            return None, f"action: expected one action; {line!r} begins {len(begun)}: {', '.join(begun)}."
         action = parse_action(line, self.spec, obs)
         if action in names:
             return action, ""
         if action is not None:  # a number, where actions are real numbers
             return None, f"action: expected a number from 1 to {len(names)}, of the list; got {line!r}. = {line} plays it as it is."
-        begun = [name for name in names if name.lower().startswith(line.lower())]
-        if len(begun) == 1:
-            return begun[0], ""
-        if begun:
-            return None, f"action: expected one action; {line!r} begins {len(begun)}: {', '.join(begun)}."
         return (line, "") if is_text else (None, str(unknown_choice("action", line, names)))  # a text game answers any words
 
 
@@ -141,8 +142,8 @@ def _write(text: str) -> None:
 
 
 def _numbered(names: Sequence[str]) -> bool:
-    """Whether the list has numbers to choose by: not where an action's name is a number itself, as it is or in brackets."""
-    return not any(name.strip("[]").isdecimal() for name in names)
+    """Whether the list has numbers to choose by: not where a name is a number itself, with a sign or in brackets or not."""
+    return not any(name.strip("[]+-").isdecimal() for name in names)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -2,60 +2,89 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from gym_text import TextSpec
 from gym_text.errors import InvalidActionError
 
-NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?(?![\w])")
+NUMBER = re.compile(r"(?<![\w.±])[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?(?![\w%]|\.\d)")
 """A number by itself, decimal or in scientific notation."""
+_SIGN_APART = re.compile(r"[-+±]\s+\.?\d")
 _LONGEST = 1_000_000
 """Most characters of an answer; longer ones are not read. Reading takes time in proportion to the length."""
+_TOKEN = re.compile(r"[^\W_]+(?:['-][^\W_]+)*|[^\w\s]")
+"""A word, in which hyphens and apostrophes stay, or one sign. Spaces and underscores only separate."""
+_SAME = str.maketrans("−–‘’“”", "--''\"\"")
+"""Signs that are typed in two ways; each stays one character."""
+_MARKUP = frozenset(",:\"'`*()[]{}<>")
+"""Signs that may stand between the words of a name without changing it, where no name that is valid now has them."""
+_ARTICLES = frozenset(("a", "an", "the"))
+_ENDS = frozenset(".!?;")
+"""Signs that end a sentence."""
+_SIGNED = frozenset("+-/±%^")
+"""Signs that change what they touch: of ``-1``, ``B+`` and ``1/2`` no part is a name."""
 
 
-def parse_action(answer: str, spec: TextSpec, obs: Mapping[str, Any]) -> str | None:
+def parse_action(answer: str, spec: TextSpec, obs: Mapping[str, Any], *, finish: str | None = None) -> str | None:
     """Return the name of the one action that an answer means, or None.
 
-    First the whole answer is compared, then the same without case, punctuation, extra spaces and articles. Otherwise the answer
-    must name exactly one action within it. A name inside a longer one that also fits ("take apple" in "take apple from shelf")
-    does not count. Where actions are real numbers, the one number in the answer counts as a name. Where the game takes any words,
-    the answer is the action.
+    An answer that equals a name means it. Otherwise it must name exactly one action within it, as whole words. Case, spaces,
+    markup and articles are not compared, except those signs and articles that names have: ``[B-]`` is not ``[B+]``, and among
+    ``[A B]`` and ``[B C]`` an A is no article. The brackets around a name may be left out where the answer is that name alone. A
+    name inside a longer one that also fits ("take apple" in "take apple from shelf") does not count. Where actions are real
+    numbers, the one number in the answer counts as a name. Where the game takes any words, the answer is the action.
 
     >>> from gym_text.babyai.env import BABYAI_SPEC
     >>> parse_action("I should Turn  left.", BABYAI_SPEC, {})
     'turn left'
     >>> parse_action("turn left or turn right", BABYAI_SPEC, {}) is None
     True
+
+    Args:
+        answer: What was said.
+        spec: The environment's spec.
+        obs: The observation that the answer is about.
+        finish: How the answer ended, see `Answer.finish`. One that was cut must be a name as a whole, with which no longer name
+            begins. A refusal means no action.
     """
+    if finish in ("refusal", "content_filter"):
+        return None
     if not spec.lists_actions:
-        return answer.strip()
-    names = spec.names(dict(obs))
-    if answer in names:
-        return answer
+        return None if finish == "length" else answer.strip()
     if len(answer) > _LONGEST:
         return None
-    words = _normal(answer)
-    by_words = {_normal(name): name for name in names}
-    if len(by_words) < len(names):  # names that differ only by punctuation cannot be told apart here
-        by_words = {words: name for words, name in by_words.items() if sum(_normal(other) == words for other in names) == 1}
-    if words in by_words:
-        return by_words[words]
-    named = _named(words, by_words)
-    if not named and spec.encoding == "box":
+    names = _names(spec.names(dict(obs)))
+    if finish == "length":
+        return names.whole(answer)
+    said = names.said(answer)
+    if not said and spec.encoding == "box":
         return _number(answer, spec, obs)
-    return by_words[named.pop()] if len(named) == 1 else None
+    return said.pop() if len(said) == 1 else None
 
 
-def parse_fields(answer: str) -> dict[str, Any] | None:
+def read_action(answer: str, spec: TextSpec, obs: Mapping[str, Any], *, finish: str | None = None) -> str | None:
+    """Return the name of the one action that an answer in words or in JSON means, or None; see `parse_action`."""
+    fields = parse_fields(answer, finish=finish)
+    return parse_action(fields["action"], spec, obs) if fields else parse_action(answer, spec, obs, finish=finish)
+
+
+def parse_fields(answer: str, *, finish: str | None = None) -> dict[str, Any] | None:
     """Return the one JSON object with an action in an answer, or None. Several are allowed if their actions are equal.
 
     >>> parse_fields('Sure: {"reasoning": "A wall.", "action": "turn left"} Good luck!')
     {'reasoning': 'A wall.', 'action': 'turn left'}
+
+    Args:
+        answer: What was said.
+        finish: How the answer ended, see `Answer.finish`. One that was cut must be the object as a whole.
     """
-    if len(answer) > _LONGEST:
+    if len(answer) > _LONGEST or finish in ("refusal", "content_filter"):
+        return None
+    if finish == "length" and not (answer.lstrip().startswith("{") and answer.rstrip().endswith("}")):
         return None
     decoder, found, place = json.JSONDecoder(), [], answer.find("{")
     patience = 4 * len(answer) + 10_000  # characters that may be read in vain: each brace could begin an endless object
@@ -63,6 +92,8 @@ def parse_fields(answer: str) -> dict[str, Any] | None:
         try:
             value, end = decoder.raw_decode(answer, place)
         except (ValueError, RecursionError) as error:
+            if finish == "length":
+                return None
             end = place + 1
             patience -= getattr(error, "pos", end) - place + len(answer) // 500 + 10  # Python counts the lines before an error
         else:
@@ -72,30 +103,139 @@ def parse_fields(answer: str) -> dict[str, Any] | None:
     return found[0] if len({value["action"] for value in found}) == 1 else None
 
 
-def _normal(text: str) -> str:
-    """Return the words in lower case with single spaces, without articles. Hyphens and apostrophes inside words stay."""
-    words = re.findall(r"[^\W_]+(?:['-][^\W_]+)*", text.lower())
-    return " ".join(word for word in words if word not in ("a", "an", "the"))
+class _Token(NamedTuple):
+    """A word or a sign of a text, in lower case, and where it stands."""
+
+    text: str
+    start: int
+    end: int
 
 
-def _named(words: str, by_words: Mapping[str, str]) -> set[str]:
-    """Return the names that occur in `words` as whole words, without those inside a longer name that occurs there."""
-    spans, text = [], f" {words} "
-    for name in by_words:
-        place = text.find(f" {name} ") if name else -1
-        while place >= 0:
-            spans.append((place, -(place + len(name)), name))
-            place = text.find(f" {name} ", place + len(name) + 1)
-    named, covered = set(), 0
-    for _, minus_end, name in sorted(spans):  # of several that begin at one place, the longest first
-        if -minus_end > covered:
-            named.add(name)
-            covered = -minus_end
-    return named
+class _Names:
+    """The names of the actions that are valid now, ready to be found in an answer.
+
+    Args:
+        names: The names.
+    """
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self._names = frozenset(names)
+        keys = {name: tuple(token.text for token in _tokens(name)) for name in names}
+        used = {text for key in keys.values() for text in key}
+        self._ignored = (_MARKUP | _ARTICLES) - used
+        self._ends = _ENDS - used
+        self._signs = {text for text in used if not text[0].isalnum()}
+        self._tree: dict[str | None, Any] = {}  # token -> tree of what may follow; None -> the names that end here
+        self._bare: dict[tuple[str, ...], list[str]] = {}  # names in brackets by what the brackets hold
+        for name, key in keys.items():
+            if key:  # nothing is said by a name without words and signs
+                node = self._tree
+                for text in key:
+                    node = node.setdefault(text, {})
+                node.setdefault(None, []).append(name)
+            if len(key) > 2 and key[0] == "[" and key[-1] == "]":
+                self._bare.setdefault(key[1:-1], []).append(name)
+
+    def said(self, answer: str) -> set[str]:
+        """Return the names that an answer says: one if it is clear, several if it is not."""
+        if answer.strip() and (answer in self._names or answer.strip() in self._names):
+            return {answer if answer in self._names else answer.strip()}
+        text = answer.translate(_SAME)
+        tokens = self._compared(_tokens(text))
+        said: set[str] = set()
+        covered = 0
+        for first in range(len(tokens)):
+            last, names = self._longest(text, tokens, first)
+            if last > covered:
+                covered = last
+                said |= _verbatim(answer, tokens[first].start, tokens[last - 1].end, names)
+                if len(said) > 1:
+                    return said
+        return said or self._without_brackets(text, tokens)
+
+    def whole(self, answer: str) -> str | None:
+        """Return the name that an answer is as a whole, if no other name begins with it; else None."""
+        said = self.said(answer)
+        words = _words(answer)
+        names = [name for name in self._names if _words(name).startswith(words)] if words else []
+        return names[0] if len(names) == 1 and said == {names[0]} and _words(names[0]) == words else None
+
+    def _compared(self, tokens: list[_Token]) -> list[_Token]:
+        """Return the tokens without markup and articles; beside a sign that names have they stay: ``[1,]`` is no ``[1]``."""
+        signs = [False, *(token.text in self._signs for token in tokens), False]
+        return [token for place, token in enumerate(tokens) if token.text not in self._ignored or signs[place] or signs[place + 2]]
+
+    def _longest(self, text: str, tokens: list[_Token], first: int) -> tuple[int, list[str]]:
+        """Return where the longest name that begins with a token ends, and the names that it may be; 0 and none without one."""
+        node, last, names = self._tree, 0, []
+        if tokens[first].text in node and _parted(text, tokens[first].start, -1):
+            for place in range(first, len(tokens)):
+                node = node.get(tokens[place].text, {})
+                if not node:
+                    break
+                if None in node and _parted(text, tokens[place].end - 1, 1):
+                    last, names = place + 1, node[None]
+        return last, names
+
+    def _without_brackets(self, text: str, tokens: list[_Token]) -> set[str]:
+        """Return the name in brackets whose content an answer is."""
+        tokens = [token for token in tokens if token.text not in self._ends]
+        names = self._bare.get(tuple(token.text for token in tokens), [])
+        if not names or not _parted(text, tokens[0].start, -1) or not _parted(text, tokens[-1].end - 1, 1):
+            return set()
+        return set(names)
+
+
+@functools.lru_cache(maxsize=64)
+def _names(names: tuple[str, ...]) -> _Names:
+    return _Names(names)
+
+
+def _tokens(text: str) -> list[_Token]:
+    return [_Token(found[0].casefold(), *found.span()) for found in _TOKEN.finditer(text.translate(_SAME))]
+
+
+def _words(text: str) -> str:
+    """Return a text's words and signs with single spaces."""
+    return " ".join(token.text for token in _tokens(text))
+
+
+def _verbatim(answer: str, start: int, end: int, names: list[str]) -> set[str]:
+    """Return the one of several names of equal words that stands in an answer to the letter, else all of them."""
+    exact = answer[start:end]
+    return {exact} if exact in names else set(names)
+
+
+def _parted(text: str, edge: int, step: int) -> bool:
+    """Return whether a name that begins or ends at `edge` is a word by itself, and no part of another word or number.
+
+    Args:
+        text: The answer.
+        edge: Place of the name's first or last character.
+        step: -1 to look at what stands before it, 1 at what stands behind it.
+    """
+    beside = edge + step
+    if not 0 <= beside < len(text):
+        return True
+    sign = text[beside]
+    if sign.isalnum() or sign in _SIGNED:
+        return False
+    if sign not in ".,:" or not text[edge].isdigit():
+        return True
+    beyond = beside + step
+    if sign == "." and step < 0:  # .5 is no 5
+        return False
+    return not (0 <= beyond < len(text) and text[beyond].isdigit())  # nor are 1.5, 1,5 and 1:5
+
+
+def numbers_in(answer: str) -> list[float]:
+    """Return the numbers in an answer; none where a sign stands apart from its number, which may be a mark of a list as well."""
+    text = answer.translate(_SAME)
+    return [] if _SIGN_APART.search(text) else [float(number) for number in NUMBER.findall(text)]
 
 
 def _number(answer: str, spec: TextSpec, obs: Mapping[str, Any]) -> str | None:
-    numbers = [float(number) for number in NUMBER.findall(answer)]
+    numbers = numbers_in(answer)
     if spec.size == 1:
         numbers = list(dict.fromkeys(numbers))
     if len(numbers) != spec.size:

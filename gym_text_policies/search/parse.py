@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gym_text_policies.policies.forms import Parameter
-from gym_text_policies.policies.parsing import NUMBER
+from gym_text_policies.policies.parsing import NUMBER, numbers_in
 from gym_text_policies.search.records import Evaluation
 
 _NUMBER = NUMBER.pattern
@@ -120,7 +120,7 @@ def _bracketed(answer: str, count: int) -> list[float]:
 
 
 def _bare(answer: str, count: int) -> list[float]:
-    numbers = [float(number) for number in NUMBER.findall(answer)]
+    numbers = numbers_in(answer)
     if len(numbers) != count:
         raise RejectedError(f"There have to be {count} numbers, one for each parameter; found {len(numbers)}.")
     return numbers

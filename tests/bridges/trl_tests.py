@@ -17,7 +17,7 @@ from trl.experimental.async_grpo.async_grpo_trainer import DataCollatorForRollou
 from trl.experimental.async_grpo.packing import TreeRow
 from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
 
-from gym_text import UsageError
+from gym_text import TextSpec, UsageError
 from gym_text_policies import cli
 from gym_text_policies.backends.local.smollm2 import smollm2_folder
 from gym_text_policies.bridges.trl import trl_dataset, trl_environment
@@ -230,6 +230,13 @@ def test_the_tool_says_what_is_possible_and_never_raises():
     assert environment.act("turn left") == "The game is over. Do not act any more." and environment.steps == 2
     with pytest.raises(UsageError, match="seed"):
         environment.reset(fold="train")
+
+
+def test_names_that_differ_in_case_are_told_apart(monkeypatch):
+    environment = trl_environment("BabyAIText-v0", task="goto")()
+    environment.reset(seed=0)
+    monkeypatch.setattr(TextSpec, "names", lambda self, obs: ("[e]", "[E]", "[f]"))
+    assert [environment._named(word) for word in ("[E]", "[e]", "[F]", "E")] == ["[E]", "[e]", "[f]", None]
 
 
 def test_equal_rows_are_equal_levels_and_folds_are_apart():

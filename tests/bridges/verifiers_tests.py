@@ -135,6 +135,15 @@ def test_an_answer_may_be_a_json_object_or_hold_other_words():
     assert (game.steps, game.unusable) == (2, 1)
 
 
+def test_an_answer_that_was_cut_counts_only_where_it_is_a_whole_name():
+    game = Game(LevelsConfig(**GOTO), 0)
+    game.play("I turn left. Then I", finish="length")
+    game.play('{"action": "turn left", "reas', finish="length")
+    assert (game.steps, game.unusable) == (0, 2)
+    game.play("turn left", finish="length")
+    assert (game.steps, game.unusable) == (1, 2)
+
+
 def test_steps_are_limited():
     game = Game(LevelsConfig(**GOTO, max_steps=2), 0)
     game.play("turn left")
