@@ -11,10 +11,9 @@ from gym_text.errors import UsageError
 from gym_text.text_env import check_expert
 from gym_text_policies.backends.base import Backend
 from gym_text_policies.backends.load import load_backend
-from gym_text_policies.backends.local.models import settings_of
 from gym_text_policies.policies.action_rate import ActionRate
 from gym_text_policies.policies.baselines import ControllerPolicy, GoldPolicy, RandomPolicy
-from gym_text_policies.policies.config import DEFAULTS, FIELDS, PolicyConfig
+from gym_text_policies.policies.config import DEFAULTS, FIELDS, PolicyConfig, settings_of
 from gym_text_policies.policies.examples import FewShot, Retrieval, gold_examples
 from gym_text_policies.policies.llm import LLMPolicy
 from gym_text_policies.policies.mixed import MixedPolicy

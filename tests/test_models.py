@@ -22,7 +22,7 @@ from gym_text_policies.backends.local import models, smollm2, transformers
 from gym_text_policies.backends.local.tokens import prompt_tokens, text_tokens
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.policy import environment_config, episode_key
-from gym_text_policies.training.rows import training_prompt
+from gym_text_policies.training.rows import trained_as, training_prompt
 
 REQUEST = Request(({"role": "user", "content": "A red ball."},), ("turn left", "go forward", "pick up"))
 
@@ -93,6 +93,37 @@ def test_an_adapter_is_merged_into_its_base_and_scores_as_peft_does(made, adapte
     assert "lora" not in str(backend._prefixes._model).lower(), "merged, at no cost when it plays"
 
 
+@pytest.mark.parametrize(
+    ("learnt", "message"),
+    [
+        ({"expert_share": 1}, "expected under 'asked' only how the model is asked .*; got expert_share"),
+        ({"noise": 0.1, "action_rate": 2}, "; got action_rate, noise"),
+        ({"between": "no-op"}, "; got between"),
+        ({"model": "gold", "options": {"base_url": "http://127.0.0.1"}}, "; got model, options"),
+        ({"on_invalid": "retry", "temperature": 1}, "; got on_invalid, temperature"),
+        ({"strategy": "few_shot"}, "expected a strategy without the expert's examples; got 'few_shot'"),
+        ({"history": -1}, r"training\.json: history: expected an integer"),
+        ({"strategy": ["chat"]}, r"training\.json: strategy: expected a text"),
+        ({"with_reward": "yes"}, r"training\.json: with_reward: expected True or False"),
+    ],
+)
+def test_a_model_s_own_record_sets_how_it_is_asked_and_nothing_else(adapter, embedded, learnt, message):
+    asked(adapter, **learnt)
+    with pytest.raises(UsageError, match=message):
+        load_policy(str(adapter), gym.make("BabyAIText-v0"))
+    with pytest.raises(UsageError, match=message):
+        trained_as(PolicyConfig(str(adapter)), str(adapter))
+    asked(adapter)
+    assert load_policy(str(adapter), gym.make("BabyAIText-v0"), expert_share=1.0).config["expert_share"] == 1, "the user may"
+
+
+@pytest.mark.parametrize("text", ['{"asked": [1]}', '{"asked": "chat"}', "[" * 100_000])
+def test_a_damaged_record_of_a_model_is_one_clear_sentence(adapter, text):
+    (adapter / "training.json").write_text(text)
+    with pytest.raises(UsageError, match=r"training\.json"):
+        load_policy(str(adapter), gym.make("BabyAIText-v0"))
+
+
 def test_the_record_of_an_adapter_names_its_base_and_its_weights(adapter, embedded):
     backend = load_backend(str(adapter))
     assert backend.config == {
@@ -159,6 +190,7 @@ def spoil_by_a_surplus(folder):
         (lambda folder: change(folder, base_model_name_or_path="/no/such/folder"), "expected one that can be loaded"),
         (lambda folder: change(folder, base_model_name_or_path=str(folder)), "expected a model as its base; got the adapter"),
         (lambda folder: (folder / "adapter_config.json").write_text("[]"), "expected a JSON object"),
+        (lambda folder: change(folder, megatron_config={"a": 1}, megatron_core="antigravity"), "expected a .* that names no code"),
     ],
 )
 def test_an_adapter_that_cannot_be_used_is_one_clear_sentence(adapter, embedded, spoil, message):

@@ -9,9 +9,10 @@ from gym_text import UsageError
 from gym_text_policies import Agent, cli, load_policy
 from gym_text_policies.experiments import bench
 from gym_text_policies.experiments.config import as_config
+from gym_text_policies.experiments.variants import read_variants
 from gym_text_policies.load import resolved
 from gym_text_policies.policies.config import DEFAULTS, SETTINGS, PolicyConfig
-from gym_text_policies.report import table
+from gym_text_policies.report import runs, table
 from gym_text_policies.search import SearchConfig
 
 ADAPTER = "adapters/babyai-sft"
@@ -118,3 +119,15 @@ def test_a_row_s_label_and_json_have_what_was_given():
     assert PolicyConfig(**config.to_json()) == config
     assert json.loads(json.dumps(dataclasses.asdict(config)))["history"] is None
     assert table.row("env", config.label, [])["policy"] == config.label
+
+
+def test_a_name_says_where_the_expert_or_chance_acts_for_the_model(make, tmp_path):
+    config = PolicyConfig("smollm2", mode="choose", action_rate=2, expert_share=1, noise=0.25)
+    assert config.label == "smollm2, zero_shot, choose, every 2 steps, expert's share 1, noise 0.25"
+    assert PolicyConfig("random", noise=0.5).label == "random, noise 0.5"
+    assert runs.policy_name(load_policy("scripted:drop", make("BabyAIText-v0"), expert_share=0.5).config) == (
+        "scripted:drop, text, expert's share 0.5"
+    )
+    assert runs.policy_name({"kind": "mixed", "player": {"kind": "random"}, "noise": "much"}) == "random"
+    (tmp_path / "rows.yaml").write_text("ours: {model: random, expert_share: 0.9}\nplain: {model: random, noise: 0}\n")
+    assert list(read_variants(tmp_path / "rows.yaml")) == ["ours, expert's share 0.9", "plain"]

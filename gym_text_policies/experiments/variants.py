@@ -9,7 +9,7 @@ from typing import get_type_hints
 from gym_text.errors import UsageError, check_int
 from gym_text_policies.experiments.settings import read_value
 from gym_text_policies.experiments.yaml_files import Node, read_yaml
-from gym_text_policies.policies.config import SETTINGS, PolicyConfig
+from gym_text_policies.policies.config import SETTINGS, PolicyConfig, mixture
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,8 @@ def read_variants(path: str | Path) -> dict[str, Variant]:
         baseline: {model: smollm2, strategy: zero_shot}
         history: {model: smollm2, strategy: zero_shot, history: 16, seeds: 20}
 
-    Keys are the fields of `PolicyConfig`, ``seeds``, and options of the model's backend.
+    The name of a row says so where the expert or chance acts, too. Keys are the fields of `PolicyConfig`, ``seeds``, and options of
+    the model's backend.
 
     Raises:
         UsageError: If the file cannot be read, names a key twice, or is no such mapping. Options of backends are checked when a
@@ -39,7 +40,8 @@ def read_variants(path: str | Path) -> dict[str, Variant]:
     root = read_yaml(path)
     if not isinstance(root.value, dict) or not root.value:
         raise UsageError(f"{path}: expected a mapping such as 'baseline: {{model: smollm2, mode: text}}'; got {root.plain()!r}.")
-    return {name: _variant(name, node) for name, node in root.value.items()}
+    found = {name: _variant(name, node) for name, node in root.value.items()}
+    return {f"{name}{mixture(variant.policy.given)}": variant for name, variant in found.items()}
 
 
 def _variant(name: str, node: Node) -> Variant:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
 from gym_text.errors import UsageError, check_choice, check_int, check_options
+from gym_text_policies.backends.local.models import RECORD, record_of
 from gym_text_policies.policies.own import is_own
 from gym_text_policies.prompts import Prompt
 
@@ -139,7 +140,8 @@ class PolicyConfig(PromptOptions):
         """A short name for tables."""
         name = self.model if len(self.model) <= 60 else f"{self.model[:59]}…"
         every = f", every {self.action_rate} steps" if (self.action_rate or 1) > 1 else ""
-        return f"{name}, {self.settings['strategy']}, {self.settings['mode']}{every}" if self.asks_model else f"{name}{every}"
+        asked = f", {self.settings['strategy']}, {self.settings['mode']}" if self.asks_model else ""
+        return f"{name}{asked}{every}{mixture(self.given)}"
 
     @property
     def asks_model(self) -> bool:
@@ -172,6 +174,13 @@ class PolicyConfig(PromptOptions):
         return {"model": self.model, **self.given, **({"options": dict(self.options)} if self.options else {})}
 
 
+def mixture(settings: Mapping[str, Any]) -> str:
+    """Return what a policy's name says where not all of its actions are its own; empty where they are."""
+    shown = (("expert_share", "expert's share"), ("noise", "noise"))
+    shares = [(text, settings.get(name)) for name, text in shown]
+    return "".join(f", {text} {share:g}" for text, share in shares if isinstance(share, int | float) and share)
+
+
 FIELDS = tuple(one.name for one in dataclasses.fields(PolicyConfig))
 """Names of all fields."""
 SETTINGS = tuple(name for name in FIELDS if name not in ("model", "options"))
@@ -198,3 +207,30 @@ DEFAULTS = PolicyConfig(
 
 TRAINED = PolicyConfig(strategy="chat", mode="choose", history="all", with_reward=False)
 """How a new adapter is trained by default: one growing conversation an episode, so that no token is read twice."""
+
+LEARNT = ("strategy", "mode", "history", "with_reward", "own_words")
+"""Settings that a model's own record may have: how it is asked. What helps a model, costs or loads is the user's alone."""
+
+
+def settings_of(model: str) -> dict[str, Any]:
+    """Return how an adapter was asked in training, from its record; empty for any other model.
+
+    Raises:
+        UsageError: If the record is damaged, or says more than how the adapter is asked.
+    """
+    place, asked = f"adapter {model!r}: {RECORD}", record_of(model).get("asked", {})
+    if not isinstance(asked, dict):
+        raise UsageError(f"{place}: expected under 'asked' names and values; got {type(asked).__name__}.")
+    others = sorted(asked.keys() - set(LEARNT))
+    if others:
+        raise UsageError(
+            f"{place}: expected under 'asked' only how the model is asked ({', '.join(LEARNT)}); got {', '.join(others)}. "
+            "Remove that from the file; you can give it yourself."
+        )
+    try:
+        given = PolicyConfig(model, **asked).given
+    except UsageError as error:
+        raise UsageError(f"{place}: {error}") from error
+    if "strategy" in given and Prompt(given["strategy"]).uses_examples:
+        raise UsageError(f"{place}: expected a strategy without the expert's examples; got {given['strategy']!r}.")
+    return given

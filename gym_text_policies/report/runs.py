@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gym_text.errors import UsageError
+from gym_text_policies.policies.config import mixture
 from gym_text_policies.records import Episode
 from gym_text_policies.report.curves import Curve, read_curves
 from gym_text_policies.report.table import Summary, labels, row
@@ -156,7 +157,9 @@ def game_name(game: Mapping[str, Any]) -> str:
 
 
 def policy_name(config: Mapping[str, Any]) -> str:
-    """Return a short name of a policy. Other policies may have the same."""
+    """Return a short name of a policy, which says where another acts for it. Other policies may have the same."""
+    if config.get("kind") == "mixed" and isinstance(config.get("player"), Mapping):
+        return f"{policy_name(config['player'])}{mixture(config)}"
     kind = str(config.get("kind", "policy"))
     if kind == "gold":
         return "gold (expert)"

@@ -150,16 +150,6 @@ def record_of(name: str) -> dict[str, Any]:
     return _json(folder / RECORD, name) if folder and (folder / RECORD).is_file() else {}
 
 
-def settings_of(name: str) -> dict[str, Any]:
-    """Return how an adapter was asked in training (strategy, history …), from its record; empty for any other model.
-
-    Raises:
-        UsageError: If the record is damaged.
-    """
-    asked: dict[str, Any] = record_of(name).get("asked", {})
-    return asked
-
-
 def load_model(source: Source) -> tuple[Any, Any]:
     """Return a model and its tokenizer. An adapter is merged into the weights, except into weights of 4 bits.
 
@@ -239,11 +229,14 @@ def read_adapter(name: str | Path) -> tuple[str, str]:
     import_extra("torch", "local")
     from safetensors import SafetensorError, safe_open
 
-    base = _json(folder / CONFIG, str(folder)).get("base_model_name_or_path")
+    settings = _json(folder / CONFIG, str(folder))
+    base = settings.get("base_model_name_or_path")
     if not isinstance(base, str) or not base:
         raise UsageError(
             f"adapter {str(folder)!r}: expected base_model_name_or_path in {CONFIG}, the name of its base; got {base!r}."
         )
+    if settings.get("megatron_config") or settings.get("megatron_core") not in (None, "megatron.core"):  # which peft imports
+        raise UsageError(f"adapter {str(folder)!r}: expected a {CONFIG} that names no code; it has one for Megatron.")
     if not (folder / WEIGHTS).is_file():
         others = ", ".join(sorted(path.name for path in folder.glob("adapter_model.*"))) or "none"
         raise UsageError(
@@ -263,7 +256,7 @@ def read_adapter(name: str | Path) -> tuple[str, str]:
 def _json(path: Path, name: str) -> dict[str, Any]:
     try:
         data = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"adapter {name!r}: expected JSON in {path.name}; {_short(error)}") from error
     if not isinstance(data, dict):
         raise UsageError(f"adapter {name!r}: expected a JSON object in {path.name}; got {type(data).__name__}.")
