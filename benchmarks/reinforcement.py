@@ -43,8 +43,9 @@ from gym_text_policies import load_policy, rollout
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.experiments.bench import BenchConfig
 from gym_text_policies.experiments.bench import run as play
+from gym_text_policies.report.intervals import wilson_interval
 from gym_text_policies.report.runs import read_runs
-from gym_text_policies.report.table import Summary, wilson_interval
+from gym_text_policies.report.table import Summary
 from gym_text_policies.store import write_atomically
 from gym_text_policies.training.lora import environment_record
 
@@ -262,7 +263,9 @@ def evaluate(game: Game, folder: Path, name: str, seeds: int) -> Played:
     played: Played = {}
     for variant in read_runs([store.folder]).variants:
         column = next(columns[one.key] for one in variant.episodes if one.key in columns)
-        played[column] = {one.seed: one for one in variant.episodes if one.error is None}
+        whole = [one for one in variant.episodes if one.error is None]
+        by_level = {one.seed if one.level is None else f"level {one.level}": one for one in reversed(whole)}
+        played[column] = {one.seed: one for one in reversed(by_level.values())}  # a level that was played again counts once
     return played
 
 

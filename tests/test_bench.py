@@ -13,7 +13,7 @@ from gym_text_policies import EpisodeStore, cli
 from gym_text_policies.commands import options
 from gym_text_policies.engines import base as engines
 from gym_text_policies.experiments import bench
-from gym_text_policies.report import table
+from gym_text_policies.report import intervals, table
 
 SCRIPT = Path(__file__).parent.parent / "benchmarks" / "policies.py"
 
@@ -117,12 +117,12 @@ def test_ctrl_c_ends_the_run_and_the_next_one_goes_on(tmp_path, moment, sign):
 
 
 def test_wilson_and_student_intervals_match_published_values():
-    low, high = table.wilson_interval(8, 10)
+    low, high = intervals.wilson_interval(8, 10)
     assert (low, high) == pytest.approx((0.4902, 0.9433), abs=1e-4)
-    assert table.wilson_interval(0, 0) is None
-    low, high = table.t_interval([1.0, 2.0, 3.0, 4.0])
+    assert intervals.wilson_interval(0, 0) is None
+    low, high = intervals.t_interval([1.0, 2.0, 3.0, 4.0])
     assert (low, high) == pytest.approx((2.5 - 3.1824 * np.std([1, 2, 3, 4], ddof=1) / 2, 2.5 + 2.0540), abs=1e-3)
-    assert table.t_interval([1.0]) is None
+    assert intervals.t_interval([1.0]) is None
 
 
 def test_a_bar_in_a_name_does_not_end_its_cell():

@@ -26,6 +26,7 @@ from gym_text_policies.experiments.play_missing import (
     stored,
 )
 from gym_text_policies.policies.config import PolicyConfig
+from gym_text_policies.report.table import row
 
 GOTO = "BabyAIText-v0?task=goto&max_episode_steps=6"
 
@@ -232,3 +233,16 @@ def test_episodes_that_do_not_say_of_which_weights_they_are_do_not_count(tmp_pat
             play_missing(old, [one], engine)
             assert len(list(old.episodes())) == 4, "the old ones can still be read"
     assert "2 episodes in" in caplog.text and "before a model's weights were part of what identifies it" in caplog.text
+
+
+def test_seeds_beyond_a_folds_levels_are_said_before_they_are_played_and_count_once(tmp_path, caplog):
+    with LocalEngine() as engine, EpisodeStore(tmp_path, {}) as store:
+        job = EpisodeJob("CookingWorldText-v0?max_episode_steps=2", {"fold": "test"}, PolicyConfig("random"))
+        once, again = (Series.of("cooking", job, engine, seeds) for seeds in ((0, 1), (0, 1, 1000, 2001)))
+        play_missing(store, [once], engine)
+        assert not caplog.text
+        play_missing(store, [again], engine)
+        assert "cooking: 4 seeds play 2 levels. A level that is played again is no new evidence" in caplog.text
+        figures = row("cooking", "random", stored(store, again))
+        assert (figures["episodes"], figures["levels"]) == (4, 2)
+        assert figures["success_interval"] == row("cooking", "random", stored(store, once))["success_interval"]

@@ -4,7 +4,8 @@ import dataclasses
 
 import pytest
 
-from gym_text_policies.report.plots import MEASURES, mean_and_error, plots
+from gym_text_policies.report.intervals import mean_and_error
+from gym_text_policies.report.plots import MEASURES, plots
 from gym_text_policies.report.runs import read_runs
 
 

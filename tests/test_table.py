@@ -1,12 +1,15 @@
 """The table: rows of figures with intervals, and their Markdown."""
 
+import dataclasses
+
 import pytest
 
-from gym_text_policies.report.table import HEADER, Summary, markdown, row, t_interval, wilson_interval
+from gym_text_policies.report.intervals import mean, mean_and_error, t_interval, wilson_interval
+from gym_text_policies.report.table import Summary, how_asked, markdown, row
 
 
-def summary(seed, outcome, reward, error=None):
-    return Summary(str(seed), seed, outcome, error, reward, 4, 1, 10, 2, 0.5, 0.0)
+def summary(seed, outcome, reward, error=None, cost=0.0, level=None):
+    return Summary(str(seed), seed, outcome, error, reward, 4, 1, 10, 2, 0.5, cost, level)
 
 
 def test_an_episode_with_an_error_counts_in_no_mean():
@@ -28,4 +31,53 @@ def test_markdown_is_aligned_and_a_bar_in_a_name_is_escaped():
     lines = markdown([row("E", "a|b", [summary(0, "won", 1.0)]), row("E", "c", [])]).splitlines()
     assert len({len(line) for line in lines}) == 1 and len(lines) == 4
     assert "a\\|b" in lines[2] and lines[3].count(" - ") >= 5
-    assert [cell.strip() for cell in lines[0].strip("|").split("|")] == list(HEADER)
+    assert "asked" not in lines[0] and "cost" not in lines[0]
+
+
+def test_a_level_that_is_played_again_makes_no_interval_narrower():
+    once = [summary(seed, "won" if seed % 3 else "lost", float(seed), level=seed) for seed in range(20)]
+    again = [dataclasses.replace(one, seed=one.seed + 20 * lap) for lap in range(3) for one in once]
+    first, figures = row("E", "p", once), row("E", "p", again)
+    for name in ("return", "return_interval", "success", "success_interval"):
+        assert figures[name] == pytest.approx(first[name], rel=1e-12)
+    assert (figures["episodes"], figures["levels"], figures["won"]) == (60, 20, 3 * first["won"])
+    assert "| 60 of 20 levels |" in markdown([figures]) and "levels" not in markdown([first])
+    few = row("E", "p", [summary(0, "won", 1.0, level=5), summary(1, "lost", 0.0, level=5), summary(2, "lost", 0.0, level=6)])
+    assert few["success"] == few["return"] == 0.25  # by the mean of each level
+
+
+def test_seeds_whose_level_nobody_tells_are_levels_of_their_own():
+    old = row("E", "p", [summary(seed, "won", 1.0) for seed in range(4)])
+    assert old["levels"] == 4 and old["success_interval"] == wilson_interval(4, 4)
+
+
+@pytest.mark.parametrize("size", [1e200, 1e-200, 1.5e308, 5e-324])
+def test_intervals_of_very_large_and_very_small_returns_are_those_of_others(size):
+    low, high = t_interval([size, 0.0, size, 0.0] * 5)
+    assert 0.0 <= low < size / 2 < high < size or size == 5e-324
+    assert mean_and_error([size, 0.0] * 2)[1] == pytest.approx(size * 3**-0.5 / 2, abs=5e-324)
+    text = markdown([row("E", "p", [summary(0, "won", size), summary(1, "won", -size)])])
+    assert "nan" not in text and "inf" not in text and len(text) < 600
+    assert mean([size] * 9) == size
+
+
+def test_what_was_paid_is_a_column_with_its_sum_and_failures_cost_too():
+    rows = [row("E", "a", [summary(0, "won", 1.0, cost=0.25), summary(1, "error", 0.0, "broken", cost=0.5)]), row("E", "b", [])]
+    header, _, *lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in markdown(rows).splitlines()]
+    assert header[-1] == "cost, $" and [line[-1] for line in lines] == ["0.75", "0", "0.75"] and lines[-1][0] == "total"
+
+
+def test_the_table_says_how_rows_are_asked_if_they_differ():
+    trained = {"kind": "llm", "strategy": "chat", "mode": "choose", "history": "all", "temperature": 0.0}
+    plain = {"kind": "llm", "strategy": "zero_shot", "mode": "text", "history": 0, "temperature": 0.0}
+    helped = {"kind": "mixed", "player": plain, "noise": 0.0, "expert_share": 0.5}
+    assert how_asked(trained) == "chat, choose, history all" and how_asked({"kind": "random"}) == ""
+    assert how_asked(trained, "adapters/x, choose") == "chat, history all"
+    assert how_asked(plain | {"temperature": 1.0}) == "zero_shot, text, temperature 1.0"
+
+    def header(*policies):
+        rows = [row("E", name, [], asked=how_asked(policy, name)) for name, policy in policies]
+        return markdown([*rows, row("E", "random", [])]).splitlines()[0]
+
+    assert "asked" in header(("a", trained), ("b", plain)) and "asked" in header(("a", helped))
+    assert "asked" not in header(("m, text", plain), ("m, choose", plain | {"mode": "choose"}))

@@ -20,7 +20,7 @@ from gym_text_policies.experiments.play_missing import ProgressBar, Series, chec
 from gym_text_policies.experiments.variants import Variant, read_variants
 from gym_text_policies.policies.config import MODES, WITHOUT_MODEL, Mode, PolicyConfig, PromptOptions
 from gym_text_policies.policy import text_spec
-from gym_text_policies.report.table import NOTES, labels, markdown, row
+from gym_text_policies.report.table import NOTES, how_asked, labels, markdown, row
 from gym_text_policies.store import EpisodeStore, write_atomically
 
 CONTROL = ("LunarLanderLLM-v2", "MountainCarContinuousLLM-v0")
@@ -130,6 +130,11 @@ class Row:
     """The policy's name in the table."""
     series: Series
 
+    @property
+    def asked(self) -> str:
+        """How a language model is asked."""
+        return how_asked(self.series.identity.policy, self.policy)
+
 
 def tabulate(config: BenchConfig, rows: Sequence[Row], store: EpisodeStore) -> str:
     """Make the table of stored episodes, write it as ``table.md`` and ``table.json``, and return the Markdown.
@@ -140,7 +145,7 @@ def tabulate(config: BenchConfig, rows: Sequence[Row], store: EpisodeStore) -> s
     figures = []
     for one in rows:
         first = next(iter(one.series.keys.values()), "")
-        figures.append({"key": first, **row(one.environment, one.policy, stored(store, one.series))})
+        figures.append({"key": first, **row(one.environment, one.policy, stored(store, one.series), asked=one.asked)})
     table = markdown(figures)
     record = {
         "made": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -15,7 +15,9 @@ from functools import cached_property
 from typing import Any, Self
 
 from gym_text.errors import RunError, import_extra
+from gym_text.text_env import level_of
 from gym_text_policies.engines.base import Engine, EpisodeJob, Identity
+from gym_text_policies.environments import environment_maker
 from gym_text_policies.records import Episode
 from gym_text_policies.store import EpisodeStore
 
@@ -107,6 +109,7 @@ def check_missing(store: EpisodeStore, series: Sequence[Series], engine: Engine,
     for one, seeds in zip(series, missing, strict=True):
         if seeds:
             engine.check(one.job)
+            _tell_repeated_levels(one)
     return missing
 
 
@@ -150,6 +153,17 @@ def _tell_older(store: EpisodeStore, series: Series) -> None:
             "%s: %d episodes in %s were recorded before a model's weights were part of what identifies it; they are kept, and do "
             "not count here.",
             *(series.label, older, store.path),
+        )
+
+
+def _tell_repeated_levels(series: Series) -> None:
+    """Warn if seeds of a series play the same levels again, as beyond the last level of a fold."""
+    with environment_maker(series.job.environment, **series.job.arguments)() as env:
+        levels = {level_of(env, seed) for seed in series.seeds}
+    if len(levels) < len(series.seeds) and None not in levels:
+        _logger.warning(
+            "%s: %s seeds play %s levels. A level that is played again is no new evidence: it counts once in means and intervals.",
+            *(series.label, f"{len(series.seeds):,}", f"{len(levels):,}"),
         )
 
 

@@ -24,7 +24,7 @@ from gym_text_policies.policy import text_spec
 from gym_text_policies.records import Episode
 from gym_text_policies.report import write_report
 from gym_text_policies.report.gif import write_gif
-from gym_text_policies.report.table import NOTES, Summary, markdown, row
+from gym_text_policies.report.table import NOTES, Summary, how_asked, markdown, row
 from gym_text_policies.store import EpisodeStore, write_atomically
 
 _logger = logging.getLogger(__name__)
@@ -137,13 +137,14 @@ def _run(config: ExperimentConfig, folder: Path) -> dict[str, Any]:
             try:
                 play_missing(store, [series], engine, watch, retry_errors=options.retry_errors)
             finally:  # what is done has its figures, whatever ends the run
-                figures = _write_results(config, folder, stored(store, series))
+                asked = how_asked(series.identity.policy, player.label)
+                figures = _write_results(config, folder, stored(store, series), asked)
             if options.save_gif:
                 _write_gifs(config, folder, stored(store, series))
     return figures
 
 
-def _write_results(config: ExperimentConfig, folder: Path, episodes: Iterable[Episode]) -> dict[str, Any]:
+def _write_results(config: ExperimentConfig, folder: Path, episodes: Iterable[Episode], asked: str) -> dict[str, Any]:
     """Write metrics and answers; return the row of the table."""
     with config.environment.make(render_mode=None) as env:
         spec = text_spec(env)
@@ -151,7 +152,7 @@ def _write_results(config: ExperimentConfig, folder: Path, episodes: Iterable[Ep
     for episode in episodes:
         _write_answers(folder / _of_episode(episode)[0], episode, spec)
         summaries.append(Summary.of(episode))
-    figures = row(config.environment.name, config.player.label, summaries)
+    figures = row(config.environment.name, config.player.label, summaries, asked=asked)
     played = [summary for summary in summaries if summary.error is None]
     metrics = {
         "seeds": [episode.seed for episode in played],

@@ -4,9 +4,10 @@ In the order in which data flows, with the modules to read in that order::
 
     runs      folders -> a Variant (a policy in an environment) for each row
     curves    training files -> learning curves, and their charts
+    intervals means and intervals, in which a level counts once
     table     episodes -> Summary -> a row with intervals; also used by the commands bench and run
     plots     variants -> bars with standard errors
-    compare   variants -> in pairs on the same seeds: how probable it is that one is better
+    compare   variants -> in pairs on the same levels: how probable it is that one is better
     replay    a recorded episode -> its states, by playing it again
     pictures  replay -> pictures and the expert's advice, for the viewer
     viewer    variants -> the episodes to step through, with all that is shown of them

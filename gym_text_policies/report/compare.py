@@ -1,19 +1,22 @@
-"""Compare policies in pairs on the same seeds: how probable it is that one of them is better."""
+"""Compare policies in pairs on the same levels: how probable it is that one of them is better."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from gym_text_policies.report.intervals import by_level, levels_of, scaled, unscaled
 from gym_text_policies.report.runs import Variant
+from gym_text_policies.report.table import number
 
 MOST = 12
 """Most policies of an environment that are compared: the best ones."""
 FEW = 10
-"""Fewer common seeds than this say little."""
+"""Fewer common levels than this say little."""
 DRAWS = 4000
 """Bootstrap samples."""
 _CHUNK = 200
@@ -28,17 +31,17 @@ class Pair:
     """Probability that the row's mean return is higher."""
     difference: float
     """Difference of the mean returns: row minus column."""
-    seeds: int
-    """Seeds that both policies have played without an error."""
+    levels: int
+    """Levels that both policies have played without an error."""
 
     @property
     def few(self) -> bool:
-        """Whether there are too few seeds to say much."""
-        return self.seeds < FEW
+        """Whether there are too few levels to say much."""
+        return self.levels < FEW
 
     @property
     def text(self) -> str:
-        """The probability in words. "> 0.99" needs enough seeds and enough bootstrap samples; see `sure`."""
+        """The probability in words. "> 0.99" needs enough levels and enough bootstrap samples; see `sure`."""
         if self.sure(self.probability):
             return "> 0.99"
         if self.sure(1 - self.probability):
@@ -48,11 +51,11 @@ class Pair:
     @property
     def shown_difference(self) -> str:
         """The difference as text; a difference that rounds to 0 has no sign."""
-        text = f"{self.difference:+.2f}"
+        text = number(self.difference, "+.2f")
         return "0.00" if float(text) == 0 else text
 
     def sure(self, probability: float) -> bool:
-        """Whether a probability is above 0.99 by three standard errors of the bootstrap, on enough seeds."""
+        """Whether a probability is above 0.99 by three standard errors of the bootstrap, on enough levels."""
         return not self.few and probability - 3 * math.sqrt(probability * (1 - probability) / DRAWS) > 0.99
 
 
@@ -63,7 +66,7 @@ class Comparison:
     policies: tuple[str, ...]
     """Best first."""
     pairs: tuple[tuple[Pair | None, ...], ...]
-    """Pairs by row and column. None on the diagonal, and where two policies have no common seed."""
+    """Pairs by row and column. None on the diagonal, and where two policies have no common level."""
     left_out: int
     """Number of policies that are not compared."""
 
@@ -89,25 +92,37 @@ def compare(variants: Sequence[Variant]) -> Comparison | None:
     best = ranked[:MOST]
     if len(best) < 2:
         return None
-    returns = [{e.seed: e.total_reward for e in variant.episodes if e.error is None} for variant in best]
+    levels = levels_of(episode for variant in variants for episode in variant.episodes)
+    returns = [
+        by_level([e for e in variant.episodes if e.error is None], lambda episode: episode.total_reward, levels) for variant in best
+    ]
     cells: list[list[Pair | None]] = [[None] * len(best) for _ in best]
     places = [(i, j) for i in range(len(best)) for j in range(i)]
-    differences = [np.array([returns[i][s] - returns[j][s] for s in sorted(returns[i].keys() & returns[j])]) for i, j in places]
-    for (i, j), difference, probability in zip(places, differences, probabilities_of_better(differences), strict=True):
+    differences = [_differences(returns[i], returns[j]) for i, j in places]
+    better = probabilities_of_better([difference for difference, _ in differences])
+    for (i, j), (difference, exponent), probability in zip(places, differences, better, strict=True):
         if len(difference):
-            cells[i][j] = Pair(probability, float(difference.mean()), len(difference))
-            cells[j][i] = Pair(1 - probability, -float(difference.mean()), len(difference))
+            mean = unscaled(float(difference.mean()), exponent)
+            cells[i][j] = Pair(probability, mean, len(difference))
+            cells[j][i] = Pair(1 - probability, -mean, len(difference))
     names = tuple(variant.policy for variant in best)
     return Comparison(names, tuple(map(tuple, cells)), len(ranked) - len(best))
 
 
-def probabilities_of_better(differences: Sequence[np.ndarray], seed: int = 0) -> list[float]:
-    """Return the probability that a mean is above 0, for each array of differences by seed.
+def _differences(first: Mapping[Any, float], second: Mapping[Any, float]) -> tuple[np.ndarray, int]:
+    """Return the differences in the levels of both, divided by a power of two, and its exponent."""
+    common = [level for level in first if level in second]
+    both, exponent = scaled([*(first[level] for level in common), *(second[level] for level in common)])
+    return both[: len(common)] - both[len(common) :], exponent
 
-    This is the Bayesian bootstrap (Rubin 1981, https://doi.org/10.1214/aos/1176345338): the weights of the seeds are drawn from a
-    flat Dirichlet distribution. Two imagined seeds are added, one in favour of either policy. Each is as large as the root mean
-    square of the differences that are not 0. Without them, two policies that differ in a single seed would be compared with
-    certainty. With them, differences of one size give the same result as a flat prior on the share of seeds won.
+
+def probabilities_of_better(differences: Sequence[np.ndarray], seed: int = 0) -> list[float]:
+    """Return the probability that a mean is above 0, for each array of differences by level.
+
+    This is the Bayesian bootstrap (Rubin 1981, https://doi.org/10.1214/aos/1176345338): the weights of the levels are drawn from a
+    flat Dirichlet distribution. Two imagined levels are added, one in favour of either policy. Each is as large as the root mean
+    square of the differences that are not 0. Without them, two policies that differ in a single level would be compared with
+    certainty. With them, differences of one size give the same result as a flat prior on the share of levels won.
 
     >>> even, better = probabilities_of_better([np.zeros(20), np.array([1.0] + [0.0] * 19)])
     >>> even, 0.7 < better < 0.8
@@ -120,7 +135,7 @@ def probabilities_of_better(differences: Sequence[np.ndarray], seed: int = 0) ->
             by_count.setdefault(len(difference), []).append(i)
     for count, places in by_count.items():
         rng = np.random.default_rng([seed, count])
-        table = np.stack([_with_imagined(differences[i]) for i in places])  # (pairs, seeds + 2)
+        table = np.stack([_with_imagined(scaled(differences[i])[0]) for i in places])  # (pairs, levels + 2)
         above = np.zeros(len(places))
         for _ in range(DRAWS // _CHUNK):
             weights = rng.standard_exponential((_CHUNK, count + 2))  # their sum does not change the sign

@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import zip_longest
 from pathlib import Path
 
 import jinja2
@@ -16,7 +17,7 @@ from gym_text_policies.report import curves
 from gym_text_policies.report.compare import FEW, Comparison, compare
 from gym_text_policies.report.plots import Plot, plots
 from gym_text_policies.report.runs import Runs, Variant
-from gym_text_policies.report.table import HEADER, NOTES, cells
+from gym_text_policies.report.table import NOTES, table
 from gym_text_policies.report.viewer import Shown, script_json
 
 _HERE = Path(__file__).parent
@@ -40,6 +41,7 @@ class Environment:
     """The part of the page about one environment."""
 
     name: str
+    header: tuple[str, ...]
     rows: tuple[Row, ...]
     plots: list[Plot]
     empty: list[str]
@@ -64,7 +66,6 @@ def render(runs: Runs, shown: Sequence[Shown], title: str) -> str:
         title=title,
         summary=_summary(runs, episodes),
         environments=[_environment(name, variants, gifs) for name, variants in runs.environments.items()],
-        header=HEADER[1:],
         charts=curves.charts(runs.curves),
         several_seeds=len(names) < len({curve.run for curve in runs.curves}),
         box=curves,
@@ -108,8 +109,10 @@ def _count(number: int, noun: str) -> str:
 
 
 def _environment(name: str, variants: Sequence[Variant], gifs: Mapping[int, str]) -> Environment:
-    rows = tuple(Row(cells(variant.row)[1:], gifs.get(id(variant))) for variant in variants)
-    return Environment(name, rows, *plots(variants), compare(variants))
+    header, *lines = (line[1:] for line in table([variant.row for variant in variants]))
+    shown = [gifs.get(id(variant)) for variant in variants]
+    rows = tuple(Row(line, gif) for line, gif in zip_longest(lines, shown))  # the last line may be the sum
+    return Environment(name, header, rows, *plots(variants), compare(variants))
 
 
 def _gifs(variants: Sequence[Variant]) -> tuple[dict[int, str], int]:

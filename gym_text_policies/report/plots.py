@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
+from gym_text_policies.report.intervals import by_level, mean_and_error, unscaled
 from gym_text_policies.report.runs import Variant
-from gym_text_policies.report.table import Summary
+from gym_text_policies.report.table import LONG, Summary
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Measure:
 
     def write(self, value: float) -> str:
         """Return a value as text; a value that rounds to 0 has no sign."""
-        text = self.form.format(value)
+        text = self.form.format(value) if abs(value) < LONG else f"{value:.3g}"
         return text.lstrip("-") if float(text.replace(",", "")) == 0 else text
 
 
@@ -68,7 +68,7 @@ def plots(variants: Sequence[Variant]) -> tuple[list[Plot], list[str]]:
     """Return the plots of an environment, and the names of the measures without a plot."""
     drawn, empty = [], []
     for measure in MEASURES:
-        points = [(variant.policy, *mean_and_error([measure.of(e) for e in _played(variant)])) for variant in variants]
+        points = [(variant.policy, *mean_and_error([*by_level(_played(variant), measure.of).values()])) for variant in variants]
         known = [(policy, mean, error) for policy, mean, error in points if mean is not None]
         if known and (measure.always or any(mean for _, mean, _ in known)):
             drawn.append(_plot(measure, known))
@@ -77,27 +77,17 @@ def plots(variants: Sequence[Variant]) -> tuple[list[Plot], list[str]]:
     return drawn, empty
 
 
-def mean_and_error(values: Sequence[float]) -> tuple[float | None, float | None]:
-    """Return the mean and its standard error. The mean of no values is None, and so is the error of fewer than two."""
-    if not values:
-        return None, None
-    error = float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None
-    return float(np.mean(values)), error
-
-
 def _played(variant: Variant) -> list[Summary]:
     return [episode for episode in variant.episodes if episode.error is None]
 
 
 def _plot(measure: Measure, points: Sequence[tuple[str, float, float | None]]) -> Plot:
-    low = min(0.0, *(mean - (error or 0) for _, mean, error in points))
-    high = max(0.0, *(mean + (error or 0) for _, mean, error in points))
-    if measure.name == "success rate":
-        low, high = 0.0, 1.0
+    ends = [0.0, *(math.ldexp(mean, -2) + side * math.ldexp(error or 0.0, -2) for _, mean, error in points for side in (-1, 1))]
+    low, high = (0.0, 0.25) if measure.name == "success rate" else (min(ends), max(ends))  # by 4, so that no sum is too large
     span = (high - low) or 1.0
 
     def place(value: float) -> float:
-        return round(min(max((value - low) / span * 100, 0), 100), 2)
+        return round(min(max((math.ldexp(value, -2) - low) / span * 100, 0), 100), 2)
 
     bars = []
     for policy, mean, error in points:
@@ -105,4 +95,4 @@ def _plot(measure: Measure, points: Sequence[tuple[str, float, float | None]]) -
         whisker = (place(mean - error), place(mean + error)) if error is not None else None
         left, right = sorted((place(0), place(mean)))
         bars.append(Bar(policy, text, left, round(right - left, 2), whisker))
-    return Plot(measure.name, tuple(bars), place(0), measure.write(low), measure.write(high))
+    return Plot(measure.name, tuple(bars), place(0), measure.write(unscaled(low, 2)), measure.write(unscaled(high, 2)))

@@ -14,7 +14,7 @@ from gym_text.errors import UsageError
 from gym_text_policies.policies.config import mixture
 from gym_text_policies.records import Episode
 from gym_text_policies.report.curves import Curve, read_curves
-from gym_text_policies.report.table import Summary, labels, row
+from gym_text_policies.report.table import Summary, how_asked, labels, row
 from gym_text_policies.store import EpisodeStore
 
 _POLICY_WRAPPERS = ("GoldAction", "History", "LastAction")
@@ -37,11 +37,13 @@ class Variant:
     """Key of an episode -> the store that has it."""
     gifs: tuple[Path, ...] = ()
     """GIFs of the episodes, by seed."""
+    asked: str = ""
+    """How a language model is asked."""
 
     @cached_property
     def row(self) -> dict[str, Any]:
         """Its figures."""
-        return row(self.environment, self.policy, self.episodes)
+        return row(self.environment, self.policy, self.episodes, asked=self.asked)
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ def _variants(folders: Iterable[Path]) -> Iterator[Variant]:
         policies = distinct([group.label or policy_name(group.settings) for group in groups], [group.settings for group in groups])
         for group, policy in zip(groups, policies, strict=True):
             episodes = tuple(sorted(group.episodes.values(), key=lambda summary: summary.seed))
-            yield Variant(name, policy, episodes, group.stores, group.gifs)
+            yield Variant(name, policy, episodes, group.stores, group.gifs, how_asked(group.settings, group.label or policy))
 
 
 def _read_groups(folders: Iterable[Path]) -> list[_Group]:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from gym_text_policies.records import Episode, Outcome
+from gym_text_policies.report.intervals import by_level, mean, t_interval, wilson_interval
 
 _MEASURES = ("total_reward", "length", "invalid", "tokens_in", "tokens_out", "seconds", "cost")
+LONG = 1e12
+"""Greatest number that is written out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,12 @@ class Summary:
     tokens_out: int
     seconds: float
     cost: float
+    level: int | None = None
+
+    @property
+    def won(self) -> bool:
+        """Whether it was won."""
+        return self.outcome == "won"
 
     @classmethod
     def of(cls, episode: Episode) -> Summary:
@@ -47,102 +55,127 @@ def labels(folder: Path) -> dict[str, str]:
     return {str(key): str(label) for key, label in found.items()} if isinstance(found, dict) else {}
 
 
-def row(environment: str, policy: str, episodes: Iterable[Episode | Summary]) -> dict[str, Any]:
-    """Return the figures of one row. An episode that ended in an error counts in `error` and in no mean."""
-    outcomes = {"won": 0, "lost": 0, "truncated": 0, "error": 0}
-    columns: dict[str, list[float]] = {name: [] for name in _MEASURES}
-    for episode in episodes:
-        outcomes[episode.outcome] += 1
-        if episode.error is None:
-            for name, values in columns.items():
-                values.append(getattr(episode, name))
-    played = len(columns["length"])
+def row(environment: str, policy: str, episodes: Iterable[Episode | Summary], *, asked: str = "") -> dict[str, Any]:
+    """Return the figures of one row.
+
+    An episode that ended in an error counts in `error` and in no mean. A level that was played more than once counts once in
+    ``return``, ``success`` and their intervals, by the mean of its episodes.
+
+    Args:
+        environment: Name of the environment.
+        policy: Name of the row.
+        episodes: All of one policy in one environment.
+        asked: How a language model is asked; see `how_asked`.
+    """
+    summaries = [one if isinstance(one, Summary) else Summary.of(one) for one in episodes]
+    played = [one for one in summaries if one.error is None]
+    outcomes = Counter(one.outcome for one in summaries)
+    columns = {name: [float(getattr(one, name)) for one in played] for name in _MEASURES}
+    returns = list(by_level(played, lambda one: one.total_reward).values())
+    wins = list(by_level(played, lambda one: one.won).values())
     steps = sum(columns["length"])
     return {
         "environment": environment,
         "policy": policy,
-        "episodes": sum(outcomes.values()),
-        "return": mean(columns["total_reward"]),
-        "return_interval": t_interval(columns["total_reward"]),
-        "success": outcomes["won"] / played if played else None,
-        "success_interval": wilson_interval(outcomes["won"], played),
-        **outcomes,
+        "asked": asked,
+        "episodes": len(summaries),
+        "levels": len(returns),
+        "return": mean(returns),
+        "return_interval": t_interval(returns),
+        "success": sum(wins) / len(wins) if wins else None,
+        "success_interval": wilson_interval(sum(wins), len(wins)),
+        **{outcome: outcomes[outcome] for outcome in ("won", "lost", "truncated", "error")},
         "invalid": sum(columns["invalid"]) / steps if steps else None,
         "length": mean(columns["length"]),
         "tokens_in": mean(columns["tokens_in"]),
         "tokens_out": mean(columns["tokens_out"]),
         "seconds_per_decision": sum(columns["seconds"]) / steps if steps else None,
         "cost": mean(columns["cost"]),
+        "total_cost": sum(one.cost for one in summaries),
     }
 
 
-def mean(values: Sequence[float]) -> float | None:
-    """Return the mean, or None of no values."""
-    return float(np.mean(values)) if values else None
+def how_asked(policy: Mapping[str, Any], name: str = "") -> str:
+    """Return how a language model is asked, in words, by the policy's configuration in records; empty for any other policy.
+
+    Args:
+        policy: The configuration, such as ``episode.policy``.
+        name: Of the row. What it says already, the mode at its end, is left out.
+    """
+    player, parts = policy, []
+    for key in ("noise", "expert_share"):
+        if policy.get("kind") == "mixed" and policy.get(key):
+            parts.append(f"{key} {policy[key]:g}")
+    if policy.get("kind") == "mixed":
+        player = policy.get("player", {})
+    if player.get("kind") != "llm":
+        return ", ".join(parts)
+    said = name.endswith(f", {player.get('mode')}")
+    usual = {"history": 0, "temperature": 0.0, "with_reward": False}
+    others = [f"{key} {player[key]}" for key, value in usual.items() if player.get(key, value) != value]
+    return ", ".join([str(player.get("strategy")), *([] if said else [str(player.get("mode"))]), *others, *parts])
 
 
-def t_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """Return Student's 95 % interval of the mean, or None of fewer than two values."""
-    if len(values) < 2:
-        return None
-    from scipy import stats
-
-    half = float(stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values)))
-    return float(np.mean(values)) - half, float(np.mean(values)) + half
-
-
-def wilson_interval(successes: int, trials: int) -> tuple[float, float] | None:
-    """Return Wilson's 95 % interval of a rate, or None without trials."""
-    if trials == 0:
-        return None
-    from scipy import stats
-
-    interval = stats.binomtest(successes, trials).proportion_ci(0.95, method="wilson")
-    return float(interval.low), float(interval.high)
-
-
-HEADER = (
-    "environment", "policy", "episodes", "return [95 %]", "success [95 %]", "won / lost / truncated / error", "invalid", "length",
-    "tokens in", "tokens out", "s / decision",
-)  # fmt: skip
+_COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "environment": lambda row: row["environment"],
+    "policy": lambda row: row["policy"],
+    "asked": lambda row: row["asked"] or "-",
+    "episodes": lambda row: _count(row),
+    "return [95 %]": lambda row: number(row["return"], ".2f") + interval(row["return_interval"], ".2f"),
+    "success [95 %]": lambda row: number(row["success"], ".2f") + interval(row["success_interval"], ".2f"),
+    "won / lost / truncated / error": lambda row: " / ".join(str(row[name]) for name in ("won", "lost", "truncated", "error")),
+    "invalid": lambda row: number(row["invalid"], ".0%"),
+    "length": lambda row: number(row["length"], ".1f"),
+    "tokens in": lambda row: number(row["tokens_in"], ".0f"),
+    "tokens out": lambda row: number(row["tokens_out"], ".0f"),
+    "s / decision": lambda row: number(row["seconds_per_decision"], ".2g"),
+    "cost, $": lambda row: number(row["total_cost"], ".3g"),
+}
+"""Heading -> the text of a row's cell."""
 NOTES = """
-Return: mean and Student's 95 % interval. Success: rate and Wilson's 95 % interval. Episodes that ended in an error count in
-that column alone. Invalid: share of steps whose answer could not be used or whose action the game did not understand.
-Tokens: mean per episode; in `choose` the candidates are read (in), not generated. Seconds: a decision's share of its batch's time.
+Return: mean and Student's 95 % interval. Success: rate and Wilson's 95 % interval. A level that was played more than once counts
+once in both. Episodes that ended in an error count in that column alone. Invalid: share of steps whose answer could not be used or
+whose action the game did not understand. Tokens: mean per episode; in `choose` the candidates are read (in), not generated.
+Seconds: a decision's share of its batch's time. Cost: of all episodes of the row.
 """
 
 
-def markdown(rows: Sequence[dict[str, Any]]) -> str:
+def table(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """Return the lines of a table as cells: the headings, the rows, and, if anything was paid, the sum.
+
+    How a row was asked is shown where rows of language models differ in it, or an expert helped; the cost where there was any.
+    """
+    asked = {row["asked"] for row in rows if row["asked"]}
+    paid = sum(row["total_cost"] for row in rows)
+    hidden = {"asked"} if len(asked) < 2 and not any("expert_share" in one for one in asked) else set()
+    hidden |= set() if paid else {"cost, $"}
+    columns = {name: cell for name, cell in _COLUMNS.items() if name not in hidden}
+    lines = [tuple(columns), *(tuple(cell(row) for cell in columns.values()) for row in rows)]
+    return [*lines, ("total", *[""] * (len(columns) - 2), number(paid, ".3g"))] if paid else lines
+
+
+def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the rows as a Markdown table. The columns are aligned in plain text too."""
-    table = [HEADER, *([cell.replace("|", "\\|") for cell in cells(row)] for row in rows)]
-    widths = [max(len(line[i]) for line in table) for i in range(len(HEADER))]
-    lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in table]
+    cells = [[cell.replace("|", "\\|") for cell in line] for line in table(rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in cells]
     lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
     return "\n".join(lines)
 
 
-def cells(row: dict[str, Any]) -> tuple[str, ...]:
-    """Return a row's figures as text, one for each column of `HEADER`."""
-    return (
-        row["environment"],
-        row["policy"],
-        str(row["episodes"]),
-        number(row["return"], ".2f") + interval(row["return_interval"], ".2f"),
-        number(row["success"], ".2f") + interval(row["success_interval"], ".2f"),
-        " / ".join(str(row[outcome]) for outcome in ("won", "lost", "truncated", "error")),
-        number(row["invalid"], ".0%"),
-        number(row["length"], ".1f"),
-        number(row["tokens_in"], ".0f"),
-        number(row["tokens_out"], ".0f"),
-        number(row["seconds_per_decision"], ".2g"),
-    )
+def _count(row: Mapping[str, Any]) -> str:
+    """Return the number of episodes, and of levels where some were played more than once."""
+    again = row["levels"] < row["episodes"] - row["error"]
+    return f"{row['episodes']} of {row['levels']} levels" if again else str(row["episodes"])
 
 
 def number(value: float | None, form: str) -> str:
-    """Return a number in a format; None is a dash."""
-    return "-" if value is None else format(value, form)
+    """Return a number in a format; None is a dash. A number of more than twelve digits is shown by its power of ten."""
+    if value is None:
+        return "-"
+    return format(value, form if abs(value) < LONG else "+.3g" if form.startswith("+") else ".3g")
 
 
 def interval(bounds: tuple[float, float] | None, form: str) -> str:
     """Return an interval in brackets; None is an empty text."""
-    return "" if bounds is None else f" [{bounds[0]:{form}}, {bounds[1]:{form}}]"
+    return "" if bounds is None else f" [{number(bounds[0], form)}, {number(bounds[1], form)}]"
