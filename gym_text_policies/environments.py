@@ -6,7 +6,8 @@ import ast
 import functools
 import importlib
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from types import ModuleType
 from typing import Any
 
 import gymnasium as gym
@@ -38,14 +39,9 @@ def parse_environment(name: str) -> tuple[str, dict[str, Any]]:
         UsageError: If the id is not registered, a pair is malformed, or a key comes twice.
     """
     env_id, _, query = name.partition("?")
-    module, _, bare = env_id.rpartition(":")
+    module, bare = module_and_id(name)
     if module:
-        try:
-            if not all(part.isidentifier() for part in module.split(".")):
-                raise ImportError(f"{module!r} is no module's name")
-            importlib.import_module(module)
-        except ImportError as error:
-            raise UsageError(f"environment {name!r}: expected a module that registers it before the colon; {error}.") from error
+        import_module(module, f"environment {name!r}: expected a module that registers it before the colon")
     if bare not in gym.registry:
         raise unknown_environment(env_id)
     arguments: dict[str, Any] = {}
@@ -55,6 +51,30 @@ def parse_environment(name: str) -> tuple[str, dict[str, Any]]:
             raise UsageError(f"environment {name!r}: expected {bare}?key=value&key=value, each key once; got {pair!r}.")
         arguments[key] = _value(value)
     return bare, arguments
+
+
+def module_and_id(name: str) -> tuple[str, str]:
+    """Return the module that an environment's name says is to be imported, or an empty text, and the id that it registers."""
+    module, _, env_id = name.partition("?")[0].rpartition(":")
+    return module, env_id
+
+
+def import_module(module: str, what: str) -> ModuleType:
+    """Import a module of the user's: an installed one, or one of the current folder.
+
+    Args:
+        module: Its name.
+        what: What needs it, and what was expected; the beginning of the error.
+
+    Raises:
+        UsageError: If it cannot be imported.
+    """
+    try:
+        if not all(part.isidentifier() for part in module.split(".")):
+            raise ImportError(f"{module!r} is no module's name")
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise UsageError(f"{what}; {error}. Call from the folder in which the module lies.") from error
 
 
 def check_no_fold(option: str, environments: Iterable[str], fold: str) -> None:
@@ -115,42 +135,6 @@ def make_environment(env_id: str, **arguments: Any) -> gym.Env[Any, Any]:
     if fold is not None:
         raise UsageError(f"environment {env_id}: expected no fold, which it does not take; got {fold!r}.")
     return env
-
-
-def remake_environment(record: Mapping[str, Any], **arguments: Any) -> gym.Env[Any, Any]:
-    """Make the environment of a stored episode, without the wrappers of its policy.
-
-    Args:
-        record: ``episode.environment``.
-        arguments: More keyword arguments, such as `render_mode`.
-
-    Raises:
-        UsageError: If it is not registered, or its module cannot be imported.
-    """
-    spec_of(record)
-    described: Mapping[str, Any] = next((kwargs for name, kwargs in record["wrappers"] if name == "DescribeObservation"), {})
-    limits = {"max_episode_steps": record["max_episode_steps"]} if record["max_episode_steps"] else {}
-    folds = {"fold": described["fold"]} if described.get("fold") else {}
-    return make_environment(record["id"], **record["kwargs"], **limits, **folds, **arguments)
-
-
-def spec_of(record: Mapping[str, Any]) -> EnvSpec:
-    """Return how the environment of a stored episode is registered; import its module first, if that is needed.
-
-    Raises:
-        UsageError: If it is not registered, or its module cannot be imported.
-    """
-    if record["id"] not in gym.registry and "module" in record:
-        try:
-            importlib.import_module(record["module"])
-        except ImportError as error:
-            raise UsageError(
-                f"environment {record['id']}: expected its module, {record['module']!r}; {error}. "
-                "Call from the folder in which the module lies."
-            ) from error
-    if record["id"] not in gym.registry:
-        raise unknown_environment(record["id"])
-    return gym.registry[record["id"]]
 
 
 def unknown_environment(env_id: str) -> UsageError:

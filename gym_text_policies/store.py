@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from gym_text import UsageError
 from gym_text.errors import StoreError
+from gym_text_policies.files import check_regular, replacing
 from gym_text_policies.records import Episode
 
 if sys.platform != "win32":
@@ -25,6 +26,8 @@ if sys.platform != "win32":
 
 _logger = logging.getLogger(__name__)
 _CONFIG, _LOCK = "config.json", ".lock"
+_NO_LINK: int = getattr(os, "O_NOFOLLOW", 0)
+"""A folder from elsewhere may have a link where this process writes."""
 _PLAIN_BEGIN = re.compile(rb'\{"key": "([0-9a-f]{32})", ')
 _PLAIN_END = b', "error": null}\n'
 """First and last bytes of an episode's line without an error. Within a JSON string the quotes would be escaped."""
@@ -71,7 +74,7 @@ class RunFolder:
             StoreError: If another process writes into it, or it cannot be written.
         """
         with writing(self.path):
-            file = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            file = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | _NO_LINK, 0o666)
         try:
             _flock(file, self.path)
             os.ftruncate(file, 0)
@@ -115,7 +118,7 @@ class RunFolder:
             self._is_new = True
             return
         try:
-            stored = json.loads(path.read_bytes())
+            stored = json.loads(check_regular(path).read_bytes())
             differing = sorted(key for key in config if stored.get(key) != config[key])
         except (ValueError, AttributeError, RecursionError) as error:
             raise UsageError(f"{path}: expected a JSON object ({error}). Restore the file, or name another folder.") from None
@@ -187,7 +190,7 @@ class RecordStore(Generic[R]):
             self.run.lock()
             self._read_places()
         with writing(self.path):
-            file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+            file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | _NO_LINK, 0o666)
             try:
                 _write(file, data, self._end)
             finally:
@@ -241,7 +244,7 @@ class RecordStore(Generic[R]):
         """Read what was written since the last time; warn of a last line that is no whole record."""
         if not self.path.exists():
             return
-        with self.path.open("rb") as file:
+        with check_regular(self.path).open("rb") as file:
             file.seek(self._end)
             for line in file:
                 key, failed = None, False
@@ -271,7 +274,7 @@ class RecordStore(Generic[R]):
             return
         copy = self.path.with_name(self.path.name + ".damaged")
         with writing(self.path):
-            with copy.open("ab") as file:
+            with check_regular(copy, copy.parent).open("ab") as file:
                 file.write(rest if rest.endswith(b"\n") else rest + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
@@ -310,17 +313,9 @@ def write_atomically(path: Path, text: str) -> None:
     Raises:
         StoreError: If it cannot be written; the old one stays.
     """
-    partial = path.with_name(path.name + ".partial")
-    with writing(path):
-        try:
-            with partial.open("w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())  # else the name may reach the disk before the text does
-            os.replace(partial, path)
-        except OSError:
-            partial.unlink(missing_ok=True)
-            raise
+    data = text.encode("utf-8")
+    with writing(path), replacing(path) as file:
+        file.write(data)
 
 
 def _key_of(record: Any) -> tuple[str, bool]:

@@ -12,9 +12,7 @@ import pytest
 from provider_server import Fault, ProviderServer, running
 from training_data import examples
 
-from gym_text import UsageError
 from gym_text_policies import cli
-from gym_text_policies.environments import remake_environment
 from gym_text_policies.store import RunFolder
 from gym_text_policies.training.rows import write_rows
 
@@ -78,7 +76,7 @@ def test_the_version_is_told(capsys):
     assert capsys.readouterr().out == f"gym-text {version('gym-text')}\n"
 
 
-def test_modules_of_the_current_folder_are_found_and_a_report_finds_them_again(tmp_path):
+def test_modules_of_the_current_folder_are_found_and_a_report_imports_them_if_they_are_named(tmp_path):
     (tmp_path / "my_games.py").write_text(GAME)
 
     def command(*words, **settings):
@@ -88,11 +86,13 @@ def test_modules_of_the_current_folder_are_found_and_a_report_finds_them_again(t
     done = command("play", "my_games:GuessNumber-v0", "--folder", "kept", input="1\n0\n")
     assert "You won: return 1 in 2 steps." in done.stdout
     done = command("report", "kept")
+    assert done.returncode == 0 and "1 episode without pictures" in done.stderr and "--import my_games." in done.stderr
+    assert not list((tmp_path / "kept").glob("pictures/*"))
+    done = command("report", "kept", "--import", "my_games")
     assert (done.returncode, done.stderr) == (0, "")
     assert "data:image" in (tmp_path / "kept" / "report.html").read_text()  # it was made and played again
-    (tmp_path / "my_games.py").rename(tmp_path / "other.py")
-    with pytest.raises(UsageError, match="expected its module, 'my_games'"):
-        remake_environment({"id": "GuessNumber-v0", "module": "my_games", "kwargs": {}, "wrappers": [], "max_episode_steps": 5})
+    done = command("report", "kept", "--import", "my_gmes")
+    assert done.returncode == 2 and "import 'my_gmes': expected a module; No module named 'my_gmes'" in done.stderr
 
 
 GAME = """

@@ -16,7 +16,8 @@ from gym_text.descriptions import DESCRIBED, find_description
 from gym_text.lunar_lander import import_box2d
 from gym_text.wrappers import DescribeObservation, History
 from gym_text_policies import cli, load_policy, rollout
-from gym_text_policies.environments import make_environment, remake_environment
+from gym_text_policies.environments import make_environment
+from gym_text_policies.remake import remake_environment
 
 import_box2d()
 IDS = [

@@ -3,6 +3,7 @@
 import base64
 import dataclasses
 import json
+import os
 import re
 import runpy
 from pathlib import Path
@@ -153,3 +154,88 @@ def test_a_mistake_on_the_command_line_is_one_line(tmp_path, monkeypatch, capsys
     assert cli.main(["report", *arguments]) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
+
+
+@pytest.fixture
+def theirs(run, tmp_path):
+    """Return a run folder from elsewhere: its episodes as JSON data, and a function that writes them."""
+    lines = [json.loads(line) for line in (run / "episodes.jsonl").read_text("utf-8").splitlines()[:2]]
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+
+    def write():
+        (folder / "episodes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return folder
+
+    return lines, write
+
+
+def test_a_stored_key_is_no_path(theirs, tmp_path, caplog):
+    lines, write = theirs
+    lines[0]["key"] = "../../victim/x"
+    (tmp_path / "victim").mkdir()
+    folder = write()
+    (folder / "pictures").mkdir()
+    caplog.set_level("INFO")
+    text = write_report([folder], folder / "report.html").read_text()
+    assert list((tmp_path / "victim").iterdir()) == [] and len(list((folder / "pictures").iterdir())) == 1
+    assert "1 episode without pictures: key: expected 32 hexadecimal digits" in text
+    assert "1 episode without pictures: key: expected 32 hexadecimal digits; got '../../victim/x'" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("environment", "reason"),
+    [
+        ({"id": "Theirs-v0", "module": "their_games"}, "as in --import their_games."),
+        ({"id": "TextArenaTwoPlayers-v0", "kwargs": {"game": "Nim-v0", "opponent": "their_games:player"}}, "opponent="),
+        ({"id": "TextArenaTwoPlayers-v0", "kwargs": {"game": "Nim-v0", "opponent": "openai:gpt-6-luna"}}, "opponent="),
+        ({"id": "TextWorldText-v0", "kwargs": {"file": "/etc/passwd"}}, "file="),
+    ],
+)
+def test_a_record_names_no_code_and_no_host_and_is_shown_without_pictures(theirs, tmp_path, monkeypatch, environment, reason):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-never-sent")
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    (tmp_path / "their_games.py").write_text("open('made', 'w').close()\ndef player(obs): return 'x'\n")
+    lines, write = theirs
+    for line in lines:
+        line["environment"].update(environment)
+    folder = write()
+    text = write_report([folder], folder / "report.html").read_text()
+    assert "2 episodes without pictures: environment" in text and reason in text
+    assert text.count('id="episode-') == 2 and not (tmp_path / "made").exists() and not (folder / "pictures").exists()
+
+
+def test_no_link_of_a_folder_brings_a_file_of_the_reader_into_the_page_or_is_written_through(theirs, tmp_path):
+    _, write = theirs
+    folder = write()
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"a secret of mine")
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (folder / "gifs").mkdir()
+    for name in ("gifs/seed-0.gif", "training.json", "table.json", "report.html", "report.html.partial"):
+        (folder / name).symlink_to(secret)
+    (folder / "pictures").symlink_to(mine)
+    (folder / "more").mkdir()
+    (folder / "more" / "episodes.jsonl").symlink_to(secret)
+    text = write_report([folder], folder / "report.html").read_text()
+    assert (
+        "secret of mine" not in text and base64.b64encode(b"a secret of mine").decode() not in text and "data:image/gif" not in text
+    )
+    assert secret.read_bytes() == b"a secret of mine" and list(mine.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["episodes.jsonl", "config.json", "table.json", "metrics.jsonl", "evaluations.jsonl", "gifs/x.gif"]
+)
+def test_a_pipe_in_a_folder_does_not_hang_a_report(theirs, name):
+    _, write = theirs
+    folder = write()
+    (folder / "more" / "gifs").mkdir(parents=True)
+    (folder / "more" / "curve.jsonl").write_text('{"step": 1, "loss": 2}\n{"step": 2, "loss": 1}\n')
+    for place in (folder, folder / "more"):
+        if not (place / name).exists() and (place / name).parent.is_dir():
+            os.mkfifo(place / name)
+    assert "2 episodes" in write_report([folder], folder / "report.html", pictures=False).read_text()

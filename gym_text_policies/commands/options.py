@@ -14,6 +14,8 @@ from gym_text_policies.experiments.settings import Word, field_docs, members_of,
 def add_fields(parser: argparse.ArgumentParser, config: type[Any]) -> None:
     """Make an option of each field of a config dataclass; the string under the field is its help.
 
+    It has the field's name, or that of ``metadata={"option": …}``: ``import`` is no name for a field.
+
     What is parsed has the options that were given, and no others: so an option can override a file, whatever its default.
 
     A field without a default, or with ``metadata={"positional": True}``, is a positional argument. A bool is ``--x`` and
@@ -35,7 +37,8 @@ def add_fields(parser: argparse.ArgumentParser, config: type[Any]) -> None:
                 arguments["metavar"] = field.name.upper()
             parser.add_argument(field.name, **arguments)
         else:
-            parser.add_argument(f"--{field.name.replace('_', '-')}", **arguments)
+            option = field.metadata.get("option", field.name).replace("_", "-")
+            parser.add_argument(f"--{option}", dest=field.name, **arguments)
 
 
 def _shown(default: Any) -> str:
@@ -80,7 +83,7 @@ def _reader(hint: Any) -> Callable[[str], Any]:
 
 class _AsTuple(argparse.Action):
     def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: str | None = None) -> None:
-        setattr(namespace, self.dest, tuple(values))
+        setattr(namespace, self.dest, (*getattr(namespace, self.dest, ()), *values))  # an option may come several times
 
 
 class _AsMapping(argparse.Action):

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from gym_text import TextSpec
-from gym_text.errors import UsageError, import_extra
+from gym_text.errors import UsageError, check_int, import_extra
 from gym_text_policies.engines.base import EpisodeJob
+from gym_text_policies.environments import parse_environment
 from gym_text_policies.experiments.agent import raw_answer
 from gym_text_policies.experiments.bench import versions
 from gym_text_policies.experiments.config import FILE, ExperimentConfig, as_config, explain_keys, parse_config
@@ -22,6 +23,7 @@ from gym_text_policies.experiments.yaml_files import parse_yaml
 from gym_text_policies.policies.config import SETTINGS
 from gym_text_policies.policy import text_spec
 from gym_text_policies.records import Episode
+from gym_text_policies.remake import owner_of
 from gym_text_policies.report import write_report
 from gym_text_policies.report.gif import write_gif
 from gym_text_policies.report.table import NOTES, Summary, how_asked, markdown, row
@@ -108,7 +110,9 @@ def run_experiment(config: ExperimentConfig | Mapping[str, Any] | str | Path, fo
         _logger.info("\ngym-text run %s goes on from here.", folder)
         raise
     write_atomically(folder / "table.md", f"{markdown(rows)}\n{NOTES}")
-    write_report([folder], folder / "report.html", title=folder.name, progress=config.experiment.verbose)
+    modules = {owner_of(parse_environment(part.environment.full_name)[0]) for part in config.experiments}
+    progress = config.experiment.verbose
+    write_report([folder], folder / "report.html", title=folder.name, progress=progress, imports=sorted(modules))
     return folder
 
 
@@ -178,7 +182,8 @@ def _forget_failures(folder: Path, episodes: Iterable[Episode]) -> None:
 
 def _of_episode(episode: Episode) -> tuple[str, str]:
     """Return the names of an episode's own files: its answers and its GIF."""
-    return f"answers/seed-{episode.seed}.json", f"gifs/seed-{episode.seed}.gif"
+    seed = check_int("seed", episode.seed, 0, 2**63)  # a record from elsewhere could lead out of the folder
+    return f"answers/seed-{seed}.json", f"gifs/seed-{seed}.gif"
 
 
 def _write_gifs(config: ExperimentConfig, folder: Path, episodes: Iterable[Episode]) -> None:

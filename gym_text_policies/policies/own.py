@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import inspect
 import operator
 import re
@@ -14,6 +13,7 @@ from typing import Any
 import gymnasium as gym
 
 from gym_text.errors import UsageError, unknown_choice
+from gym_text_policies.environments import import_module
 from gym_text_policies.policy import Policy, as_policy, text_spec
 from gym_text_policies.records import Decision, Turn
 
@@ -40,13 +40,9 @@ def load_own(name: str, env: gym.Env[Any, Any], seed: int = 0) -> Policy:
         UsageError: If there is no such module or name, or it is none of these.
     """
     module_name, _, path = name.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise UsageError(
-            f"policy {name!r}: expected a language model's name, or module:Name of a policy of your own; {error}. "
-            "Call from the folder in which the module lies."
-        ) from error
+    module = import_module(
+        module_name, f"policy {name!r}: expected a language model's name, or module:Name of a policy of your own"
+    )
     try:
         found = operator.attrgetter(path)(module)
     except AttributeError:

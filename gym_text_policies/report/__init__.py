@@ -17,12 +17,14 @@ In the order in which data flows, with the modules to read in that order::
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from gym_text.errors import UsageError, check_int, import_extra
 
+_logger = logging.getLogger(__name__)
 __all__ = ["ReportConfig", "run", "write_report"]
 
 
@@ -40,6 +42,8 @@ class ReportConfig:
     """Whether to play these episodes again for their pictures. The run folder keeps the pictures."""
     title: str = "Report"
     """Heading of the page."""
+    imports: tuple[str, ...] = field(default=(), metadata={"option": "import"})
+    """Modules of your own whose environments may be played again, as in my_games; a record alone imports nothing."""
 
 
 def run(config: ReportConfig) -> str:
@@ -47,7 +51,9 @@ def run(config: ReportConfig) -> str:
     if not config.run:
         raise UsageError("run: expected one or more run folders; got none.")
     output = config.output or Path(config.run[0]) / "report.html"
-    path = write_report(config.run, output, episodes=config.episodes, pictures=config.pictures, title=config.title)
+    path = write_report(
+        config.run, output, episodes=config.episodes, pictures=config.pictures, title=config.title, imports=config.imports
+    )
     return f"{path} ({path.stat().st_size / 1e6:.1f} MB)"
 
 
@@ -59,6 +65,7 @@ def write_report(
     pictures: bool = True,
     title: str = "Report",
     progress: bool = True,
+    imports: Iterable[str] = (),
 ) -> Path:
     """Write one HTML page about run folders; it needs no other file and no network.
 
@@ -69,17 +76,20 @@ def write_report(
         pictures: Whether to play these episodes again for their pictures. The run folder keeps the pictures.
         title: Heading of the page.
         progress: Whether to show a progress bar in a terminal.
+        imports: Modules whose environments may be played again, beside those that ship. Nothing else is imported, whatever a
+            record says.
 
     Returns:
         The page's path.
 
     Raises:
-        UsageError: If a folder contains no run, or `output` is a folder.
+        UsageError: If a folder contains no run, `output` is a folder, or a module cannot be imported.
         StoreError: If the page cannot be written.
         MissingDependencyError: If scipy, which computes the intervals, is not installed.
     """
     import_extra("scipy", "bench")
-    from gym_text_policies.report.page import render
+    from gym_text_policies.remake import import_modules
+    from gym_text_policies.report.page import render, without_pictures
     from gym_text_policies.report.runs import read_runs
     from gym_text_policies.report.viewer import MOST, choose, show
     from gym_text_policies.store import write_atomically, writing
@@ -88,8 +98,13 @@ def write_report(
     path = Path(output)
     if path.is_dir():
         raise UsageError(f"output: expected a file; {path} is a folder. Name a file in it, such as {path / 'report.html'}.")
+    imports = tuple(imports)
+    import_modules(imports)
     runs = read_runs(folders)
-    page = render(runs, show(choose(runs.variants, episodes), pictures=pictures, progress=progress), title)
+    shown = show(choose(runs.variants, episodes), pictures=pictures, progress=progress, imports=imports)
+    for reason in without_pictures(shown):
+        _logger.info("%s", reason)
+    page = render(runs, shown, title)
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, page.encode("utf-8", "replace").decode("utf-8"))  # a model may have said half a character

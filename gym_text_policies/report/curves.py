@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from gym_text.errors import UsageError
+from gym_text_policies.files import check_regular, is_regular
 
 _LISTS = {"training.json": "curve", "trainer_state.json": "log_history"}
 """JSON file -> its key with the records. The second file is Hugging Face's."""
@@ -62,7 +63,8 @@ def read_curves(root: Path) -> Iterator[Curve]:
     """
     best: dict[Path, Path] = {}
     for name in reversed(CURVE_FILES):
-        for path in sorted(root.rglob(name), key=lambda path: (len(path.parent.name), path)):  # checkpoint-100 after checkpoint-50
+        found = [path for path in root.rglob(name) if is_regular(path, root)]
+        for path in sorted(found, key=lambda path: (len(path.parent.name), path)):  # checkpoint-100 after checkpoint-50
             best[_run(path)] = path
     for run, path in sorted(best.items()):
         records = _records(path)
@@ -94,7 +96,7 @@ def _records(path: Path) -> list[Mapping[str, Any]]:
         else:
             whole = text[: text.rfind("\n") + 1]  # a running program may be writing the last line
             records = [json.loads(line) for line in whole.splitlines() if line.strip()]
-    except (OSError, ValueError, AttributeError) as error:
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
         raise UsageError(f"{path}: expected records of a training run; it cannot be read: {error}.") from error
     return [record for record in records if isinstance(record, dict)]
 
@@ -102,8 +104,8 @@ def _records(path: Path) -> list[Mapping[str, Any]]:
 def _settings(run: Path) -> str:
     """Return a run's settings without its seeds, or nothing where they are not known."""
     try:
-        settings = json.loads((run / "config.json").read_text("utf-8"))
-    except (OSError, ValueError):
+        settings = json.loads(check_regular(run / "config.json", run).read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
         return ""
     if not isinstance(settings, dict) or "seed" not in settings:
         return ""

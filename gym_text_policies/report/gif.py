@@ -13,6 +13,7 @@ import gymnasium as gym
 import numpy as np
 
 from gym_text.errors import import_extra
+from gym_text_policies.files import replacing
 from gym_text_policies.records import Episode, Step
 from gym_text_policies.report.replay import replay
 
@@ -70,9 +71,8 @@ def write_frames(path: str | Path, frames: Iterable[np.ndarray], durations: Sequ
     with iio.imopen(data, "w", plugin="pillow", extension=".gif") as gif:
         for frame in frames:
             gif.write(_with_fewer_colours(frame), duration=list(durations), loop=0, save_all=True, bits=_BITS)
-    partial = Path(path).with_suffix(".partial")
-    partial.write_bytes(data.getvalue())
-    partial.replace(path)
+    with replacing(Path(path)) as file:
+        file.write(data.getvalue())
 
 
 def _with_fewer_colours(frame: np.ndarray) -> np.ndarray:

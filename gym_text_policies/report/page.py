@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -61,6 +62,7 @@ def render(runs: Runs, shown: Sequence[Shown], title: str) -> str:
     colours = {name: i % _COLOURS for i, name in enumerate(names)}
     gifs, left_out = _gifs(runs.variants)
     notes = [f"{left_out} GIFs are left out, because the page would be too large."] if left_out else []
+    notes += without_pictures(shown)
     episodes = sum(len(variant.episodes) for variant in runs.variants)
     return _template().render(
         title=title,
@@ -82,6 +84,12 @@ def render(runs: Runs, shown: Sequence[Shown], title: str) -> str:
         script=Markup(script),
         script_hash=Markup("sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()),
     )
+
+
+def without_pictures(shown: Sequence[Shown]) -> list[str]:
+    """Return a sentence for each reason for which episodes have no pictures."""
+    reasons = Counter(one.missing for one in shown if one.missing)
+    return [f"{_count(count, 'episode')} without pictures: {reason}" for reason, count in reasons.items()]
 
 
 def _template() -> jinja2.Template:

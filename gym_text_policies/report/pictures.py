@@ -6,31 +6,36 @@ import base64
 import functools
 import io
 import json
-import logging
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
-from gym_text import GymTextError
-from gym_text.errors import import_extra
-from gym_text_policies.environments import remake_environment, spec_of
+from gym_text.errors import UsageError, import_extra
+from gym_text_policies.files import is_regular
 from gym_text_policies.records import Episode, plain
+from gym_text_policies.remake import owner_of, remake_environment
 from gym_text_policies.report.replay import replay
 from gym_text_policies.store import write_atomically
 
-_logger = logging.getLogger(__name__)
 _MOST_PICTURES = 40
 """Most pictures of an episode. A longer one shows every second step, or every third, and so on."""
 _MOST_WIDTH = 720
 """Pixels."""
 _COLOURS = 32
 """The games use few colours. A picture takes 1 to 8 kB, without visible loss."""
+_KEY = re.compile("[0-9a-f]{32}")
+"""What a key looks like; it becomes a file's name, and another text could lead out of the folder."""
+_MOST_REASON = 300
+"""Characters."""
+_KEPT = {"pictures": str, "shown": int, "gold_actions": str}
+"""What a file keeps of an episode: fields of `Pictures`, and the type of their entries."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,8 @@ class Pictures:
     """For each observation the index of its picture, or None where the earlier picture stays."""
     gold_actions: tuple[str | None, ...] = ()
     """For each step the expert's action, or None where it is unknown."""
+    missing: str = ""
+    """Why there are none."""
 
     @property
     def size(self) -> int:
@@ -50,39 +57,61 @@ class Pictures:
         return sum(map(len, self.pictures))
 
 
-def draw_pictures(episode: Episode, cache: Path | None = None) -> Pictures:
+def draw_pictures(episode: Episode, run: Path | None = None, *, imports: Sequence[str] = ()) -> Pictures:
     """Play an episode again and draw it.
 
     Args:
-        episode: The recorded episode. Its environment is made from the record.
-        cache: A folder that keeps what was drawn. If it cannot be written, nothing is kept.
+        episode: The recorded episode. Its environment is made from the record; see `remake_environment` for what is made.
+        run: A folder, in whose folder ``pictures`` is kept what was drawn. If that cannot be written, nothing is kept.
+        imports: Modules whose environments may be made.
 
     Returns:
         The pictures. There are none if the environment cannot be made, or if the game goes another way than the record.
     """
-    path = cache / f"{episode.key}-{episode.length}.json" if cache else None
-    if path is not None:
-        with suppress(OSError, ValueError, TypeError):
-            stored = json.loads(path.read_text("utf-8"))
-            return Pictures(**{name: tuple(values) for name, values in stored.items()})
     try:
-        drawn = _draw(episode)
-    except (gym.error.Error, GymTextError, ImportError, TypeError, ValueError, LookupError, RuntimeError) as error:
-        _logger.info("%s: no pictures: %s", episode.environment["id"], error)
-        return Pictures()
-    if path is not None:
-        with suppress(OSError):
-            path.parent.mkdir(exist_ok=True)
-            write_atomically(path, json.dumps(asdict(drawn)))
+        if not _KEY.fullmatch(episode.key):
+            raise UsageError(f"key: expected 32 hexadecimal digits; got {episode.key[:50]!r}.")
+        kept = _read(run, episode) if run else None
+        if kept is not None:
+            return kept
+        drawn = _draw(episode, imports)
+    except Exception as error:  # whatever a record makes of an environment
+        reason = " ".join(str(error).split())[:_MOST_REASON]
+        return Pictures(missing=reason or type(error).__name__)
+    if run is not None:
+        _keep(drawn, run, episode)
     return drawn
 
 
-def _draw(episode: Episode) -> Pictures:
+def _path(run: Path, episode: Episode) -> Path:
+    return run / "pictures" / f"{episode.key}-{episode.length}.json"
+
+
+def _read(run: Path, episode: Episode) -> Pictures | None:
+    """Return what was kept of an episode's pictures, if it is whole and lies in the run's folder."""
+    path = _path(run, episode)
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        if is_regular(path, run):
+            stored: dict[str, Any] = json.loads(path.read_text("utf-8"))
+            if all(isinstance(part, kind | None) for name, kind in _KEPT.items() for part in stored[name]):
+                return Pictures(tuple(stored["pictures"]), tuple(stored["shown"]), tuple(stored["gold_actions"]))
+    return None
+
+
+def _keep(drawn: Pictures, run: Path, episode: Episode) -> None:
+    path = _path(run, episode)
+    with suppress(OSError):
+        path.parent.mkdir(exist_ok=True)
+        if path.parent.resolve().is_relative_to(run.resolve()):  # no link to another folder
+            write_atomically(path, json.dumps({name: getattr(drawn, name) for name in _KEPT}))
+
+
+def _draw(episode: Episode, imports: Sequence[str]) -> Pictures:
     pictures: dict[str, int] = {}  # PNG -> its index
     shown: list[int | None] = []
     gold: list[str | None] = []
     stride = math.ceil((episode.length + 1) / _MOST_PICTURES)
-    for state in replay(episode, functools.partial(_make, episode)):
+    for state in replay(episode, functools.partial(_make, episode, imports)):
         number = state.number
         if number % stride and number != episode.length:
             shown.append(None)
@@ -95,14 +124,13 @@ def _draw(episode: Episode) -> Pictures:
     return Pictures(tuple(pictures), tuple(shown), tuple(gold))
 
 
-def _make(episode: Episode) -> gym.Env[Any, Any]:
+def _make(episode: Episode, imports: Sequence[str]) -> gym.Env[Any, Any]:
     """Return the episode's environment with pictures, and with an expert for every state if the record lacks some advice."""
     record = dict(episode.environment)
-    entry_point = spec_of(record).entry_point
-    if isinstance(entry_point, str) and entry_point.startswith("gym_text."):
+    if owner_of(record["id"]).startswith("gym_text."):
         known = all(step.gold_action for step in episode.steps)
         record["kwargs"] = {**record["kwargs"], "expert": "off" if known else "replan"}
-    return remake_environment(record, render_mode="rgb_array")
+    return remake_environment(record, imports=imports, render_mode="rgb_array")
 
 
 def _check(obs: Any, recorded: Mapping[str, Any]) -> None:

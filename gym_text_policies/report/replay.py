@@ -13,8 +13,8 @@ import numpy as np
 
 from gym_text.errors import GymTextError, MissingDependencyError
 from gym_text.pictures import draw_page, prepare_pygame
-from gym_text_policies.environments import spec_of
 from gym_text_policies.records import Episode
+from gym_text_policies.remake import owner_of
 
 _logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ def replay(episode: Episode, make_env: Callable[[], gym.Env[Any, Any]]) -> Itera
         episode: The recorded episode.
         make_env: Makes the same environment, without the policy's wrappers.
     """
-    if "gym_text." not in str(spec_of(episode.environment).entry_point):
+    if not owner_of(episode.environment["id"]).startswith("gym_text."):
         with contextlib.suppress(MissingDependencyError):
             prepare_pygame("box2d")  # most of Gymnasium's own environments draw with pygame, which may complain without a screen
     env = make_env()

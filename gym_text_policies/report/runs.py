@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gym_text.errors import UsageError
+from gym_text_policies.files import is_regular
 from gym_text_policies.policies.config import mixture
 from gym_text_policies.records import Episode
 from gym_text_policies.report.curves import Curve, read_curves
@@ -66,7 +67,7 @@ class Runs:
 
 
 def read_runs(folders: Iterable[str | Path]) -> Runs:
-    """Read run folders, and the run folders in them.
+    """Read run folders, and the run folders in them. Only regular files count, and no link leads out of a folder.
 
     An episode that is in several folders counts once, as the last folder has it.
 
@@ -81,7 +82,7 @@ def read_runs(folders: Iterable[str | Path]) -> Runs:
     for root in roots:
         if not root.is_dir():
             raise UsageError(f"report: expected the folder of a run; {root} is none. `gym-text bench` and `gym-text run` make one.")
-        found = sorted(path.parent for path in root.rglob("episodes.jsonl"))
+        found = sorted(path.parent for path in root.rglob("episodes.jsonl") if is_regular(path, root))
         trained = list(read_curves(root))
         if not found and not trained:
             raise UsageError(f"report: expected a folder with episodes.jsonl or a training curve; {root} has neither.")
@@ -138,7 +139,8 @@ def _read_groups(folders: Iterable[Path]) -> list[_Group]:
 
 
 def _gifs(folder: Path) -> tuple[Path, ...]:
-    return tuple(sorted(folder.glob("gifs/*.gif"), key=lambda path: (len(path.name), path.name)))  # seed-10 after seed-9
+    found = [path for path in folder.glob("gifs/*.gif") if is_regular(path, folder)]
+    return tuple(sorted(found, key=lambda path: (len(path.name), path.name)))  # seed-10 after seed-9
 
 
 def _game(episode: Episode) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gym_text_policies.files import check_regular
 from gym_text_policies.records import Episode, Outcome
 from gym_text_policies.report.intervals import by_level, mean, t_interval, wilson_interval
 
@@ -49,8 +50,8 @@ class Summary:
 def labels(folder: Path) -> dict[str, str]:
     """Return the row names of a benchmark folder, by the key of an episode. A row is known by one of its episodes."""
     try:
-        found = json.loads((folder / "table.json").read_text("utf-8"))["labels"]
-    except (OSError, ValueError, KeyError, TypeError):
+        found = json.loads(check_regular(folder / "table.json", folder).read_text("utf-8"))["labels"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return {}
     return {str(key): str(label) for key, label in found.items()} if isinstance(found, dict) else {}
 

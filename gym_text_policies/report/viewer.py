@@ -6,7 +6,7 @@ import itertools
 import json
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from markupsafe import Markup
@@ -34,6 +34,8 @@ class Shown:
     """Its environment, policy, seed, outcome and return, for the menus."""
     data: Markup
     """Its steps and pictures, as JSON that is safe in a script element."""
+    missing: str = ""
+    """Why it has no pictures, if they were wanted."""
 
 
 def choose(variants: Sequence[Variant], most: int = MOST) -> list[tuple[Variant, Summary]]:
@@ -61,13 +63,16 @@ def _alternate(iterators: Sequence[Iterator[_T]]) -> Iterator[_T]:
             break
 
 
-def show(chosen: Sequence[tuple[Variant, Summary]], *, pictures: bool = True, progress: bool = False) -> list[Shown]:
+def show(
+    chosen: Sequence[tuple[Variant, Summary]], *, pictures: bool = True, progress: bool = False, imports: Sequence[str] = ()
+) -> list[Shown]:
     """Return the data of the chosen episodes, by policy and seed. Those whose text exceeds the rest of `TEXT_BUDGET` are left out.
 
     Args:
         chosen: The result of `choose`.
         pictures: Whether to play the episodes again for their pictures, until `PICTURE_BUDGET` is spent.
         progress: Whether to show a progress bar in a terminal.
+        imports: Modules whose environments may be played again, beside those that ship.
     """
     shown: list[tuple[int, int, Shown]] = []
     order: dict[int, int] = {}
@@ -81,12 +86,13 @@ def show(chosen: Sequence[tuple[Variant, Summary]], *, pictures: bool = True, pr
         if (size := len(script_json(text))) > text_left:
             continue
         text_left -= size
-        drawn = draw_pictures(episode, store.folder / "pictures") if pictures_left > 0 else Pictures()
+        drawn = draw_pictures(episode, store.folder, imports=imports) if pictures_left > 0 else Pictures()
         pictures_left -= drawn.size
         if pictures_left < 0:
             drawn = Pictures(gold_actions=drawn.gold_actions)
         place = order.setdefault(id(variant), len(order))
-        shown.append((place, summary.seed, Shown(_entry(variant, summary), script_json(text | asdict(drawn)))))
+        data = script_json(text | {name: getattr(drawn, name) for name in ("pictures", "shown", "gold_actions")})
+        shown.append((place, summary.seed, Shown(_entry(variant, summary), data, drawn.missing)))
     return [one for *_, one in sorted(shown, key=lambda item: item[:2])]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 from gym_text.errors import UsageError
 from gym_text_policies.backends.base import Backend
 from gym_text_policies.backends.load import load_backend
+from gym_text_policies.files import replacing
 from gym_text_policies.policies.searched import policy_record
 from gym_text_policies.search.config import SearchConfig
 from gym_text_policies.search.evaluate import Evaluator, Rollout
@@ -150,8 +150,7 @@ def trajectory_path(folder: Path, index: int) -> Path:
 def save_trajectories(path: Path, rollouts: Sequence[Rollout]) -> None:
     """Write observations and actions, compressed: all rollouts end to end, with the length of each."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    with partial.open("wb") as file:
+    with replacing(path) as file:
         np.savez_compressed(
             file,
             seeds=[rollout.seed for rollout in rollouts],
@@ -160,7 +159,6 @@ def save_trajectories(path: Path, rollouts: Sequence[Rollout]) -> None:
             observations=np.concatenate([rollout.observations for rollout in rollouts]),
             actions=np.concatenate([rollout.actions for rollout in rollouts]),
         )
-    os.replace(partial, path)
 
 
 def _policy(config: SearchConfig, evaluator: Evaluator, found: Evaluation) -> dict[str, Any]:

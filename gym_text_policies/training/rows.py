@@ -21,6 +21,7 @@ from typing import Any, Literal
 from gym_text import TextSpec
 from gym_text.errors import UsageError, check_choice, import_extra
 from gym_text.wrappers.exchange_names import Names
+from gym_text_policies.files import check_folder
 from gym_text_policies.policies.config import TRAINED, Depth, PolicyConfig, settings_of
 from gym_text_policies.prompts import Prompt
 from gym_text_policies.records import Episode, Message, Step
@@ -219,6 +220,7 @@ def read_rows(source: str | Path, policy: PolicyConfig | None = None) -> list[Ro
             if str(source).startswith("hf:"):
                 data = datasets.load_dataset(str(source).removeprefix("hf:"), split="train")
             else:
+                check_folder(Path(source))
                 data = datasets.load_from_disk(str(source))
         rows = [_row(record) for record in data]
     except (FileNotFoundError, KeyError, TypeError, ValueError) as error:

@@ -1,0 +1,74 @@
+"""Files of a folder that may come from elsewhere: read if they are regular files that lie in it, written through no link."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from gym_text.errors import UsageError
+
+
+def check_regular(path: Path, root: Path | None = None) -> Path:
+    """Return a path that can be opened without harm.
+
+    A pipe or a device would be read for ever, and a link can lead to any file of the reader.
+
+    Args:
+        path: The file. One that does not exist passes: who opens it says so.
+        root: The folder in which it has to lie, all links followed. None: anywhere.
+
+    Raises:
+        UsageError: If it is no regular file, or lies elsewhere.
+    """
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return path
+    if not stat.S_ISREG(mode):
+        raise UsageError(f"{path}: expected a regular file; it is a {_kind(mode)}.")
+    if root is not None and not path.resolve().is_relative_to(root.resolve()):
+        raise UsageError(f"{path}: expected a file in {root}; it is a link out of it.")
+    return path
+
+
+def is_regular(path: Path, root: Path | None = None) -> bool:
+    """Return whether a file is there, and passes `check_regular`."""
+    try:
+        return path.is_file() and check_regular(path, root) == path
+    except (OSError, UsageError):  # links that lead to one another, or a folder that cannot be searched
+        return False
+
+
+def check_folder(folder: Path) -> None:
+    """Raise `UsageError` if a folder that another library is to read contains what is neither a regular file nor a folder."""
+    for place, _, names in os.walk(folder):
+        for name in names:
+            check_regular(Path(place) / name)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Open a file that takes the place of `path` when the block ends; if it fails, the old one stays.
+
+    Until then it lies beside it. No link is followed: one that stands in the way is removed.
+    """
+    partial = path.with_name(path.name + ".partial")
+    partial.unlink(missing_ok=True)
+    try:
+        with partial.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())  # else the name may reach the disk before the content does
+        os.replace(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def _kind(mode: int) -> str:
+    kinds = ((stat.S_ISDIR, "folder"), (stat.S_ISFIFO, "pipe"), (stat.S_ISSOCK, "socket"))
+    return next((name for is_kind, name in kinds if is_kind(mode)), "device")

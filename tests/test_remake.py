@@ -1,0 +1,96 @@
+"""The environment of a stored episode, made again: a record names what is played, and never what is imported, asked or read."""
+
+import inspect
+import sys
+
+import gymnasium as gym
+import pytest
+
+from gym_text import UsageError
+from gym_text.errors import GymTextError
+from gym_text.lunar_lander import import_box2d
+from gym_text_policies.environments import _parameters, playable_ids
+from gym_text_policies.policy import environment_config
+from gym_text_policies.remake import _HEAVY, _WORDS, check_plain, remake_environment
+
+import_box2d()
+
+
+def record(env_id, **more):
+    return {"id": env_id, "kwargs": {}, "wrappers": [], "max_episode_steps": 9, **more}
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """Return the name of a module in the current folder, which says that it was imported, and registers an environment."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "their_games.py").write_text(
+        "import gymnasium as gym\nfrom gym_text.babyai.env import BabyAITextEnv\n"
+        "class Env(BabyAITextEnv):\n    pass\n"
+        "def player(obs):\n    return 'go'\n"
+        "gym.register('Theirs-v0', Env)\n"
+    )
+    yield "their_games"
+    sys.modules.pop("their_games", None)
+    gym.registry.pop("Theirs-v0", None)
+
+
+def test_a_record_imports_no_module_unless_the_user_names_it(module):
+    theirs = record("Theirs-v0", module=module)
+    with pytest.raises(UsageError, match=r"Theirs-v0: expected one that ships .* Name that module, as in --import their_games\."):
+        remake_environment(theirs)
+    with pytest.raises(UsageError, match="ships"):
+        remake_environment(record("their_games:Theirs-v0", module=module), imports=["gym_text"])
+    assert module not in sys.modules
+    with remake_environment(theirs, imports=[module]) as env:
+        assert environment_config(env)["module"] == module
+
+
+def test_a_module_that_somebody_has_imported_still_has_to_be_named(module):
+    __import__(module)
+    with pytest.raises(UsageError, match="--import their_games"):
+        remake_environment(record("Theirs-v0"))
+
+
+@pytest.mark.parametrize(
+    ("env_id", "arguments"),
+    [
+        ("TextArenaTwoPlayers-v0", {"game": "Nim-v0", "opponent": "their_games:player"}),
+        ("TextArenaTwoPlayers-v0", {"game": "Nim-v0", "opponent": "openai:gpt-6-luna"}),
+        ("TextArenaTwoPlayers-v0", {"game": "Nim-v0", "opponent": ["their_games:player"]}),
+        ("TextWorldText-v0", {"file": "/etc/passwd"}),
+        ("Hopper-v5", {"xml_file": "/etc/passwd"}),
+        ("Hopper-v5", {"default_camera_config": {"distance": 1}}),
+        ("Hopper-v5", {"frame_skip": 10**9}),
+        ("Hopper-v5", {"width": 10**9}),
+        ("CartPole-v1", {"anything": "a text"}),
+        ("FrozenLake-v1", {"desc": ["F" * 1000] * 1000}),
+        ("BabyAIText-v0", {"task": "x" * 10_000}),
+    ],
+)
+def test_arguments_that_name_a_policy_or_a_file_or_are_heavy_are_refused(module, env_id, arguments):
+    with pytest.raises(UsageError, match=f"environment {env_id}: expected arguments"):
+        remake_environment(record(env_id, kwargs=arguments))
+    assert module not in sys.modules
+
+
+def test_what_chooses_a_game_may_stand_in_a_record():
+    check_plain("TextArenaTwoPlayers-v0", {"game": "Nim-v0", "opponent": "random", "player": None})
+    check_plain("FrozenLake-v1", {"desc": ["SF", "FG"], "map_name": "4x4", "reward_schedule": [1, 0, 0]})
+    with remake_environment(record("BabyAIText-v0", kwargs={"task": "goto", "fold": "dev"})) as env:
+        assert env.unwrapped.fold == "dev"
+
+
+def test_each_argument_that_can_be_a_text_is_known_to_choose_a_game():
+    """A new argument that names a file or a player is refused until somebody decides about it here."""
+    reaching = {"file", "xml_file", "default_camera_config", "render_mode", *_HEAVY}
+    for env_id in playable_ids(gymnasium=True):
+        try:
+            parameters = _parameters(env_id)
+        except (GymTextError, ImportError, gym.error.Error):
+            continue
+        for one in parameters:
+            kind = one.annotation if isinstance(one.annotation, str) else getattr(one.annotation, "__name__", "")
+            number = kind.partition(" |")[0] in ("int", "float", "bool", "_empty") or kind.startswith("tuple")
+            assert number or one.kind is inspect.Parameter.VAR_KEYWORD or one.name in {*_WORDS, *reaching, "player"}, (env_id, one)
