@@ -1,6 +1,7 @@
 """Rows: episodes as prompts and answers to learn."""
 
 import dataclasses
+import os
 import re
 from functools import partial
 
@@ -100,3 +101,9 @@ def test_a_strategy_that_shows_examples_is_refused_and_the_record_names_the_prom
     record = prompt_record(TRAINED)
     assert record["asked"] == {"mode": "choose", "strategy": "chat", "history": "all", "with_reward": False}
     assert record["template"] == training_prompt(TRAINED).config["template"]
+
+
+def test_a_dataset_with_a_pipe_in_it_is_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "state.json")
+    with pytest.raises(UsageError, match=r"expected a dataset .* it is a pipe"):
+        read_rows(tmp_path)
