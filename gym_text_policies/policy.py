@@ -100,17 +100,20 @@ def _unstack(observation: Mapping[str, Any]) -> list[dict[str, Any]]:
 class _FunctionPolicy(Policy):
     """A function from an observation to the environment's action."""
 
-    def __init__(self, function: Callable[[Mapping[str, Any]], Any], name: str, spec: TextSpec, seed: int) -> None:
+    def __init__(
+        self, function: Callable[[Mapping[str, Any]], Any], name: str, spec: TextSpec, seed: int, more: Mapping[str, Any]
+    ) -> None:
         super().__init__(spec, seed=seed)
         self._function = function
         self._name = name
+        self._more = more
 
     def decide(self, turns: Sequence[Turn]) -> list[Decision]:
         return [Decision(self.spec.decode(self._function(turn.obs), dict(turn.obs))) for turn in turns]
 
     @property
     def config(self) -> dict[str, Any]:
-        return {"kind": "function", "name": self._name, "seed": self.seed}
+        return {"kind": "function", "name": self._name, "seed": self.seed, **({"config": self._more} if self._more else {})}
 
 
 def as_policy(player: Any, env: gym.Env[Any, Any], *, name: str | None = None, seed: int = 0) -> Policy:
@@ -118,6 +121,7 @@ def as_policy(player: Any, env: gym.Env[Any, Any], *, name: str | None = None, s
 
     Args:
         player: A callable ``obs -> action``, or an object with stable-baselines3's ``predict``. A policy is returned unchanged.
+            If it has an attribute ``config``, a mapping, that identifies it in records as well.
         env: The environment to play, for its `text_spec`.
         name: Its name in records, by default the function's or the class's. Two different players need two names.
         seed: Seed of the policy.
@@ -134,7 +138,8 @@ def as_policy(player: Any, env: gym.Env[Any, Any], *, name: str | None = None, s
     else:
         raise UsageError(f"player: expected a callable obs -> action, or an object with predict(); got {player!r}.")
     default = getattr(player, "__qualname__", type(player).__qualname__)
-    return _FunctionPolicy(function, name or default, text_spec(env), seed)
+    config = getattr(player, "config", None)
+    return _FunctionPolicy(function, name or default, text_spec(env), seed, dict(config) if isinstance(config, Mapping) else {})
 
 
 def text_spec(env: gym.Env[Any, Any]) -> TextSpec:

@@ -9,11 +9,15 @@ import pytest
 
 from gym_text import UsageError
 from gym_text_policies import EpisodeStore, load_policy, rollout
+from gym_text_policies.engines.base import EpisodeJob
+from gym_text_policies.engines.local import LocalEngine
+from gym_text_policies.experiments.play_missing import Series
 from gym_text_policies.policies.config import PolicyConfig
 
 GOTO = "BabyAIText-v0?task=goto"
 MODULE = """
 from gym_text_policies import Decision, Policy
+from gym_text_policies.digests import file_digest
 
 class Four(Policy):
     config = {"kind": "four"}
@@ -37,6 +41,14 @@ def forward(obs):
 def words(obs):
     return "go forward"
 
+class Trained(Four):
+    config = {"kind": "trained", "weights": file_digest("weights.bin")}
+
+def trained(obs):
+    return 2
+
+trained.config = {"weights": file_digest("weights.bin")}
+
 class Strings(Four):
     def decide(self, turns):
         return ["turn left" for turn in turns]
@@ -46,7 +58,9 @@ class Strings(Four):
 @pytest.fixture
 def module(tmp_path, monkeypatch):
     (tmp_path / "own_policies.py").write_text(MODULE)
+    (tmp_path / "weights.bin").write_bytes(b"first")
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
     yield tmp_path / "own_policies.py"
     sys.modules.pop("own_policies", None)
 
@@ -123,6 +137,18 @@ def test_they_are_rows_of_the_benchmark_beside_the_baselines_asked_for(module):
     module.write_text(MODULE + "# edited: another policy\n")
     bench()
     assert len(EpisodeStore(module.parent / "run")) == 12
+
+
+@pytest.mark.parametrize("name", ["Trained", "trained"])
+def test_weights_that_a_policy_names_in_its_config_are_part_of_what_identifies_it(name, module):
+    def key():
+        sys.modules.pop("own_policies", None)
+        return Series.of("", EpisodeJob(GOTO, {}, PolicyConfig(f"own_policies:{name}")), LocalEngine(), [0]).keys[0]
+
+    before = key()
+    assert key() == before
+    module.with_name("weights.bin").write_bytes(b"other")
+    assert key() != before
 
 
 def test_they_are_collected_from(module):

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import operator
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 
 from gym_text.errors import UsageError, unknown_choice
+from gym_text_policies.digests import file_digest
 from gym_text_policies.environments import import_module
 from gym_text_policies.policy import Policy, as_policy, text_spec
 from gym_text_policies.records import Decision, Turn
@@ -32,7 +31,8 @@ def load_own(name: str, env: gym.Env[Any, Any], seed: int = 0) -> Policy:
     Args:
         name: ``module:Name``. The module can be imported: it is installed, or lies in the folder from which a command is called.
             Name is a subclass of `Policy`, a policy, a function of the observation, or an object with stable-baselines3's
-            ``predict``.
+            ``predict``. Records identify it by this name, its module's file, and its ``config``: files that the module reads or
+            imports count where their digests are in that. See `file_digest`.
         env: The environment to play.
         seed: Seed of the policy; a class is called as ``Name(spec, seed=seed)``.
 
@@ -51,7 +51,7 @@ def load_own(name: str, env: gym.Env[Any, Any], seed: int = 0) -> Policy:
         found = _made(found, name, env, seed)
     player = as_policy(found, env, name=name, seed=seed)
     file = getattr(module, "__file__", None)
-    return OwnPolicy(player, name, hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16] if file else "")
+    return OwnPolicy(player, name, file_digest(file) if file else "")
 
 
 class OwnPolicy(Policy):
