@@ -16,13 +16,15 @@ from gym_text.spec import Observation, TextSpec
 from gym_text.textarena.opponents import Player
 from gym_text_policies.load import load_policy
 from gym_text_policies.policies.config import MODES
-from gym_text_policies.policy import Policy, text_spec
+from gym_text_policies.policy import Policy, by_content, text_spec
 from gym_text_policies.records import Turn
 
 _WITH_MODE = re.compile(rf"(.+?)\s*,\s*({'|'.join(MODES)})")
 """A model and its mode, as in ``smollm2,choose``."""
 _MOST_LOADED = 2
 """Policies that are kept: many environments of one game share one model."""
+_CONTENT = {"content", "commit", "adapter", "source"}
+"""Keys of a policy's configuration that are there where its name does not say all: weights can change, and a module."""
 _loaded: dict[tuple[str, str], Policy] = {}
 _one_at_a_time = threading.RLock()
 """A model in this process decides for one game at a time, whatever thread asks."""
@@ -54,7 +56,7 @@ def opponents(name: str, env: gym.Env[Any, Any]) -> Callable[[int], Player]:
         _loaded[key] = policy  # the last one used is the last to go
         while len(_loaded) > _MOST_LOADED:
             del _loaded[next(iter(_loaded))]
-    return lambda seed: _Opponent(policy, side, seed)
+    return _Opponents(policy, side)
 
 
 def _load(name: str, side: _Side) -> Policy:
@@ -76,6 +78,18 @@ class _Side(gym.Env[Observation, Any]):
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         return self.seen, 0.0, False, False, {}
+
+
+class _Opponents:
+    """Gives a policy's opponent of each episode. Its ``identity`` is the policy's configuration where content is a part of that."""
+
+    def __init__(self, policy: Policy, side: _Side) -> None:
+        self._policy, self._side = policy, side
+        config = policy.config
+        self.identity = by_content(config) if config.keys() & _CONTENT else {}
+
+    def __call__(self, seed: int) -> _Opponent:
+        return _Opponent(self._policy, self._side, seed)
 
 
 class _Opponent:

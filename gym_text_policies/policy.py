@@ -171,7 +171,8 @@ def check_lists_actions(spec: TextSpec, what: str) -> None:
 def environment_config(env: gym.Env[Any, Any]) -> dict[str, Any]:
     """Return what identifies an environment in records: id, keyword arguments, limit, wrappers, and a hash of its `TextSpec`.
 
-    One that neither this package nor Gymnasium registers has its ``module`` as well, by which it is found again.
+    One that neither this package nor Gymnasium registers has its ``module`` as well, by which it is found again; one in which
+    a model plays, too, has what identifies the model.
 
     Raises:
         UsageError: If it was not made by ``gym.make``, or records cannot name an argument.
@@ -184,9 +185,11 @@ def environment_config(env: gym.Env[Any, Any]) -> dict[str, Any]:
     entry = spec.entry_point
     module = entry.partition(":")[0] if isinstance(entry, str) else str(getattr(entry, "__module__", ""))
     others = {} if module.partition(".")[0] in ("", "gym_text", "gymnasium") else {"module": module}
+    player = getattr(env.unwrapped, "identity", None)
     return {
         "id": spec.id,
         **others,
+        **({"player": dict(player)} if player else {}),
         "kwargs": json.loads(json.dumps(kwargs, default=_named)),
         "max_episode_steps": spec.max_episode_steps,
         "wrappers": json.loads(json.dumps(wrappers, default=_named)),
@@ -208,7 +211,7 @@ def episode_key(environment: Mapping[str, Any], policy: Mapping[str, Any], seed:
 
     Where a language model's configuration has its ``content`` or its ``commit``, the names of model and base do not count.
     """
-    text = json.dumps([environment, _by_content(policy), seed], sort_keys=True)
+    text = json.dumps([environment, by_content(policy), seed], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
@@ -218,10 +221,10 @@ def by_names(config: Mapping[str, Any]) -> dict[str, Any]:
     return {key: by_names(value) if isinstance(value, Mapping) else value for key, value in config.items() if key not in names}
 
 
-def _by_content(config: Mapping[str, Any]) -> dict[str, Any]:
+def by_content(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a policy's configuration without the names of language models that are known by their content."""
     names = _NAMES if "backend" in config and config.keys() & set(_CONTENT) else ()
-    return {key: _by_content(value) if isinstance(value, Mapping) else value for key, value in config.items() if key not in names}
+    return {key: by_content(value) if isinstance(value, Mapping) else value for key, value in config.items() if key not in names}
 
 
 def episode_rng(environment: Mapping[str, Any], policy_seed: int, seed: int) -> np.random.Generator:

@@ -1,6 +1,8 @@
 """TextArena's games for two: who plays the other side, and what a policy does where no moves are listed."""
 
+import importlib
 import re
+import shutil
 
 import gymnasium as gym
 import numpy as np
@@ -15,7 +17,7 @@ from gym_text_policies.environments import environment_maker, make_environment
 from gym_text_policies.experiments.bench import BenchConfig, run
 from gym_text_policies.policies.mixed import MixedPolicy
 from gym_text_policies.policies.parsing import parse_action
-from gym_text_policies.policy import as_policy
+from gym_text_policies.policy import as_policy, environment_config
 from gym_text_policies.prompts import Prompt
 
 TWO = "TextArenaTwoPlayers-v0"
@@ -122,6 +124,23 @@ def test_a_model_chooses_among_the_moves_and_two_models_share_a_table(tiny_model
     models = (tiny_model, "scripted:[0 1]|[1 1]|[2 1]")
     table, _ = run(BenchConfig(str(tmp_path), tuple(rows), models, ("choose",), seeds=2, llm_seeds=1))
     assert len(re.findall(r"\| random +\|", table)) == len(re.findall(rf"\| {tiny_model}, choose +\|", table)) == 3
+
+
+def test_other_weights_of_an_opponent_are_another_environment_in_records(tiny_model, tmp_path):
+    folder = shutil.copytree(tiny_model, tmp_path / "model")
+
+    def identity(opponent):
+        importlib.import_module("gym_text_policies.opponents")._loaded.clear()
+        env = environment_maker(f"{TWO}?game=Nim-v0&opponent={opponent}")()
+        return environment_config(env)
+
+    before = identity(f"{folder},choose")
+    assert identity(f"{folder},choose") == before and str(folder) not in before["player"].values()
+    with (folder / "tokenizer_config.json").open("a") as file:
+        file.write(" ")
+    assert identity(f"{folder},choose") != before
+    assert "source" in identity(f"{__name__}:Remembers")["player"]
+    assert not {"player"} & (identity("random").keys() | identity("scripted:[0 1]").keys()), "recorded as ever"
 
 
 class Remembers(Policy):

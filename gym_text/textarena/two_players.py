@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from gym_text.errors import UsageError
 from gym_text.spec import Observation
@@ -117,6 +117,7 @@ class TextArenaTwoPlayersEnv(ArenaEnv):
         self._side = player
         self._player = 0
         self._opponents = opponents(opponent, self)
+        self.identity: dict[str, Any] = getattr(self._opponents, "identity", {})  # what its name does not say, for records
         self._opponent: Player | None = None
 
     def _start(self, seed: int) -> Observation:
