@@ -235,10 +235,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         result = function(config)
         if result is not None and is_first():
             print(result, flush=True)
-    except KeyboardInterrupt:
-        folder = getattr(config, "folder", None)
-        place = f" in {folder}; the same command goes on from there" if folder else ""
-        print(f"\nStopped. What is done is kept{place}.", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        print(f"\nStopped. {stop or _kept(config)}".rstrip(), file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader, such as head, has read enough
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  the interpreter flushes it at exit
@@ -247,6 +245,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"gym-text: {error}", file=sys.stderr)
         return 2 if isinstance(error, ValueError) else 1
     return 0
+
+
+def _kept(config: Any) -> str:
+    """Return what a command that does not say it itself keeps when it is stopped."""
+    folder = getattr(config, "folder", None)
+    if not isinstance(folder, str | os.PathLike):
+        return ""
+    if not os.path.isdir(folder) or set(os.listdir(folder)) <= {"config.json", ".lock"}:
+        return f"Nothing is kept in {folder}: nothing had ended yet."
+    return f"What had ended is kept in {folder}, what was under way is not; the same command goes on from there."
 
 
 def console() -> None:

@@ -4,6 +4,9 @@ import dataclasses
 import json
 import math
 import re
+import signal
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import gymnasium as gym
@@ -15,6 +18,7 @@ from training_data import Corridor, Rich, plain_log_probs, with_random_adapter
 from gym_text import UsageError
 from gym_text.errors import EngineError, RunError
 from gym_text_policies import cli
+from gym_text_policies.backends.local.models import settings_of
 from gym_text_policies.training.actor_critic import Actor
 from gym_text_policies.training.checkpoints import State
 from gym_text_policies.training.grpo import GRPOConfig, group_advantages, learn, make_batch, policy_losses, train
@@ -205,3 +209,32 @@ def test_episodes_that_fail_are_told_and_counted_and_the_others_are_learnt_from(
     assert "iteration 1: 6 of 12 episodes ended in an error; of Failing-v0, seed 1: EngineError: it fails" in caplog.text
     with pytest.raises(RunError, match="iteration 1: 12 of 12 episodes ended in an error; of Failing-v0, seed 0: EngineError"):
         train(dataclasses.replace(config, folder=str(tmp_path / "all"), environments=("Failing-v0?since=0",)))
+
+
+def test_ctrl_c_in_the_first_iteration_says_that_nothing_is_kept(tiny_model, tmp_path):
+    options = ["--environments=BabyAIText-v0?task=goto", "--dev-every=0", f"--model={tiny_model}", f"--folder={tmp_path}/run"]
+    process = subprocess.Popen([sys.executable, "-m", "gym_text_policies.cli", "grpo", *options], stderr=subprocess.PIPE)
+    assert process.stderr is not None
+    error = b""
+    while b"Iterations:" not in error:
+        error += (read := process.stderr.read(1))
+        assert read, error
+    process.send_signal(signal.SIGINT)
+    error = process.communicate(timeout=120)[1]
+    assert process.returncode == 130 and b"Traceback" not in error
+    assert error.decode().endswith(f"Stopped. Nothing is kept: {tmp_path}/run has no checkpoint yet.\n")
+
+
+def test_a_full_disk_is_one_sentence_and_the_best_and_the_last_checkpoint_stay(tiny_model, tmp_path, full_disk, capfd):
+    options = ["--environments=Corridor-v0?length=2", "--episodes=12", "--group-size=6", "--episodes-per-step=12"]
+    options += [f"--model={tiny_model}", f"--folder={tmp_path}/run", "--dev-every=1", "--dev-episodes=1"]
+    assert cli.main(["grpo", *options, "--iterations=1"]) == 0
+    folders = [tmp_path / "run" / name for name in ("best", "checkpoint-1", "adapter")]
+    before = [{path.name: path.read_bytes() for path in folder.iterdir()} for folder in folders]
+    capfd.readouterr()
+    with full_disk(20_000):
+        assert cli.main(["grpo", *options, "--iterations=2"]) == 1
+    assert "expected to write there; File too large. What was stored before is whole." in capfd.readouterr().err.splitlines()[-1]
+    assert before == [{path.name: path.read_bytes() for path in folder.iterdir()} for folder in folders]
+    assert cli.main(["grpo", *options, "--iterations=2"]) == 0
+    assert settings_of(str(tmp_path / "run/best")) == settings_of(str(tmp_path / "run/adapter")) != {}

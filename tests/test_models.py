@@ -22,6 +22,7 @@ from gym_text_policies.backends.local import models, smollm2, transformers
 from gym_text_policies.backends.local.tokens import prompt_tokens, text_tokens
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.policy import environment_config, episode_key
+from gym_text_policies.training.lora import add_lora, load_base, save_adapter
 from gym_text_policies.training.rows import trained_as, training_prompt
 
 REQUEST = Request(({"role": "user", "content": "A red ball."},), ("turn left", "go forward", "pick up"))
@@ -347,3 +348,19 @@ def test_what_the_embedded_model_and_its_adapters_are_called_in_records_has_not_
     changed = load_backend("smollm2").config
     assert set(changed) == {"backend", "model", "content"} and len(changed["content"]) == 16
     assert set(load_backend(str(adapter)).config) == {"backend", "model", "base", "adapter", "content"}
+
+
+def test_a_runs_folder_stands_for_its_adapter_or_names_those_it_has(tiny_model, tmp_path):
+    run = tmp_path / "run"
+    model = add_lora(load_base(tiny_model)[0])
+    (run / "notes").mkdir(parents=True)
+    (run / "config.json").write_text('{"run": "sft"}')  # of the run, as a model has one of its own
+    for name in ("checkpoint-20", "checkpoint-4", "checkpoint-20.partial"):
+        save_adapter(model, run / name, {"asked": {"strategy": "chat"}})
+    with pytest.raises(UsageError) as refused:
+        models.Source.of(str(run))
+    assert f"is the folder of a run. Name one of its adapters: {run}/checkpoint-20, {run}/checkpoint-4." in str(refused.value)
+    save_adapter(model, run / "adapter", {"asked": {"strategy": "chat", "mode": "choose"}})
+    assert models.Source.of(str(run)).adapter == str(run / "adapter")
+    assert models.settings_of(str(run)) == {"strategy": "chat", "mode": "choose"}
+    assert models.Source.of(tiny_model).adapter == "", "a model's folder is a model's"

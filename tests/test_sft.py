@@ -2,7 +2,12 @@
 
 import dataclasses
 import json
+import math
 import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,10 +15,16 @@ from safetensors.torch import load_file
 from training_data import GOTO, examples, plain_losses
 
 from gym_text import UsageError
+from gym_text.errors import RunError, StoreError
+from gym_text_policies import cli
+from gym_text_policies.backends.local.models import read_adapter, settings_of
+from gym_text_policies.load import resolved
+from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.training import layouts
-from gym_text_policies.training import sft as module
+from gym_text_policies.training import sft as run
+from gym_text_policies.training import trainer as module
 from gym_text_policies.training.lora import add_lora, load_base
-from gym_text_policies.training.rows import exchange_names
+from gym_text_policies.training.rows import exchange_names, write_rows
 from gym_text_policies.training.sft import SFTConfig, last_checkpoint, sft
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -122,3 +133,102 @@ def test_rows_are_learnt_with_their_names_exchanged(tiny_model, tmp_path, noisy_
         first_loss("c", noisy_rows),
     )
     assert asked == by_hand != plain
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_in_one_sentence_and_the_last_checkpoint_is_kept(tiny_model, tmp_path):
+    config = settings(tiny_model, tmp_path / "run", max_steps=5, epochs=20, save_steps=1)
+    with pytest.raises(RunError, match=r"step 2: expected finite numbers to learn from; loss is (inf|nan)"):
+        sft(dataclasses.replace(config, learning_rate=1e20), examples())
+    assert last_checkpoint(tmp_path / "run").endswith("checkpoint-1") and not (tmp_path / "run/adapter").exists()
+
+
+def test_a_gradient_that_is_not_finite_changes_no_weight(tiny_model, tmp_path, monkeypatch):
+    model = []
+
+    def noted(*arguments, **options):
+        model.append(add_lora(*arguments, **options))
+        next(value for value in model[0].parameters() if value.requires_grad).register_hook(lambda gradient: gradient * math.inf)
+        return model[0]
+
+    monkeypatch.setattr(run, "add_lora", noted)
+    with pytest.raises(RunError, match=r"step 1: expected finite numbers to learn from; gradient is (inf|nan)"):
+        sft(settings(tiny_model, tmp_path / "run", max_steps=2), examples())
+    assert not any(value.any() for name, value in model[0].named_parameters() if "lora_B" in name), "as a new adapter begins"
+
+
+def test_weights_that_16_bits_do_not_hold_are_not_written_as_an_adapter(tiny_model, tmp_path):
+    config = settings(tiny_model, tmp_path / "run", max_steps=1, schedule="constant")
+    with pytest.raises(RunError, match=r"expected finite tensors to write; .* is (-)?inf"):
+        sft(dataclasses.replace(config, learning_rate=1e6), examples())
+    assert not (tmp_path / "run/adapter").exists() and last_checkpoint(tmp_path / "run").endswith("checkpoint-1")
+
+
+def test_a_checkpoint_is_asked_as_the_adapter_is_and_holds_no_pickle_of_settings(tiny_model, tmp_path):
+    adapter = sft(settings(tiny_model, tmp_path / "run", max_steps=1), examples())
+    checkpoint = tmp_path / "run/checkpoint-1"
+    assert settings_of(str(checkpoint)) == settings_of(str(adapter)) != {}
+    assert read_adapter(checkpoint)[0] == tiny_model
+    label = resolved(PolicyConfig(str(checkpoint))).label
+    assert label.endswith(", chat, choose") and label[-20:] == resolved(PolicyConfig(str(adapter))).label[-20:]
+    assert sorted(path.name for path in checkpoint.iterdir()) == [
+        *("adapter_config.json", "adapter_model.safetensors", "optimizer.pt", "rng_state.pth", "scheduler.pt"),
+        *("trainer_state.json", "training.json"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["optimizer.pt", "scheduler.pt", "rng_state.pth"])
+def test_a_checkpoint_with_a_pickle_that_runs_code_is_refused_and_runs_nothing(tiny_model, tmp_path, name):
+    config = settings(tiny_model, tmp_path / "run", max_steps=1, epochs=20)
+    sft(config, examples())
+
+    class Attack:
+        def __reduce__(self):
+            return Path.touch, (tmp_path / "ran",)
+
+    torch.save({"state": Attack()}, tmp_path / "run/checkpoint-1" / name)
+    with pytest.raises(UsageError, match=f"checkpoint-1: expected a whole checkpoint; {name} is no file of plain tensors"):
+        sft(dataclasses.replace(config, max_steps=2), examples())
+    assert not (tmp_path / "ran").exists()
+    torch.load(tmp_path / "run/checkpoint-1" / name, weights_only=False)
+    assert (tmp_path / "ran").exists(), "the attack works where pickles are read"
+
+
+@pytest.mark.parametrize("file", ["adapter_model.safetensors", "optimizer.pt"])
+def test_a_full_disk_is_one_sentence_and_the_run_goes_on_from_its_last_checkpoint(tiny_model, tmp_path, full_disk, file):
+    config = settings(tiny_model, tmp_path / "run", max_steps=1, epochs=20, schedule="constant")
+    sft(config, examples())
+    before = {path.name: path.read_bytes() for path in (tmp_path / "run/adapter").iterdir()}
+    more = dataclasses.replace(config, max_steps=2)
+    size = (tmp_path / "run/checkpoint-1" / file).stat().st_size - 1
+    with full_disk(size), pytest.raises(StoreError, match=r"expected to write there; .* Make room, and the same command goes on"):
+        sft(more, examples())
+    assert [path.name for path in (tmp_path / "run").glob("checkpoint-*")] == ["checkpoint-1"]
+    assert before == {path.name: path.read_bytes() for path in (tmp_path / "run/adapter").iterdir()}
+    straight = sft(dataclasses.replace(more, folder=str(tmp_path / "straight")), examples())
+    weights = [load_file(made / "adapter_model.safetensors") for made in (sft(more, examples()), straight)]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+def test_ctrl_c_keeps_what_was_learnt_until_then_and_the_run_goes_on_from_there(tiny_model, tmp_path):
+    write_rows(examples(), tmp_path / "rows")
+    folder = tmp_path / "run"
+    command = ["sft", "--data", str(tmp_path / "rows"), "--folder", str(folder), "--model", tiny_model, "--schedule", "constant"]
+    command += ["--epochs", "10000", "--save-steps", "10000"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gym_text_policies.cli", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    lines = iter(process.stdout)
+    assert sum("loss" in next(lines) for _ in range(4)) == 4  # a line for each step
+    process.send_signal(signal.SIGINT)
+    error = process.communicate(timeout=120)[1]
+    assert process.returncode == 130 and "Traceback" not in error, error
+    kept = Path(last_checkpoint(folder))
+    steps = int(kept.name.partition("-")[2])
+    assert steps >= 4 and error.endswith(f"Stopped. Kept is {kept}; the same command goes on from there.\n")
+    resumed = ["--max-steps", str(steps + 2)]
+    assert cli.main([*command, *resumed]) == 0
+    command[command.index("--folder") + 1] = str(tmp_path / "straight")
+    assert cli.main([*command, *resumed]) == 0
+    name = f"checkpoint-{steps + 2}/adapter_model.safetensors"
+    one, other = (load_file(run / name) for run in (folder, tmp_path / "straight"))
+    assert all(torch.allclose(one[name], other[name], atol=1e-6) for name in one)  # another process rounds in another way

@@ -18,7 +18,8 @@ import numpy as np
 from gym_text.errors import UsageError
 from gym_text_policies.files import check_regular, is_regular
 
-_LISTS = {"training.json": "curve", "trainer_state.json": "log_history"}
+_RECORD = "training.json"
+_LISTS = {_RECORD: "curve", "trainer_state.json": "log_history"}
 """JSON file -> its key with the records. The second file is Hugging Face's."""
 _SEARCH = "evaluations.jsonl"
 CURVE_FILES = ("curve.jsonl", "metrics.jsonl", *_LISTS, _SEARCH)
@@ -65,7 +66,8 @@ def read_curves(root: Path) -> Iterator[Curve]:
     for name in reversed(CURVE_FILES):
         found = [path for path in root.rglob(name) if is_regular(path, root)]
         for path in sorted(found, key=lambda path: (len(path.parent.name), path)):  # checkpoint-100 after checkpoint-50
-            best[_run(path)] = path
+            if not (name == _RECORD and _is_checkpoint(path.parent)):  # there it has no curve
+                best[_run(path)] = path
     for run, path in sorted(best.items()):
         records = _records(path)
         yield from _curves(run, _with_best(records) if path.name == _SEARCH else records)
@@ -85,7 +87,11 @@ def _with_best(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 def _run(path: Path) -> Path:
     """Return the folder of the run that a file belongs to; checkpoints and adapters are subfolders of a run."""
     folder = path.parent
-    return folder.parent if folder.name == "adapter" or folder.name.startswith("checkpoint-") else folder
+    return folder.parent if folder.name == "adapter" or _is_checkpoint(folder) else folder
+
+
+def _is_checkpoint(folder: Path) -> bool:
+    return folder.name == "best" or folder.name.startswith("checkpoint-")
 
 
 def _records(path: Path) -> list[Mapping[str, Any]]:

@@ -15,6 +15,9 @@ from gym_text_policies.store import writing
 _NEW, _OLD = ".partial", ".replaced"
 """What the names of a folder that is being written, and of one that is being replaced, end with."""
 
+_TORCH_CANNOT_WRITE = ("inline_container", "PytorchStreamWriter", "iostream error")
+"""Of these words one is in torch's message where it could not write a file."""
+
 
 def replace_folder(folder: Path, save: Callable[[Path], None]) -> None:
     """Replace a folder by one that `save` fills.
@@ -62,7 +65,7 @@ def writing_tensors(path: Path) -> Iterator[None]:
             yield
         except (SafetensorError, RuntimeError) as error:
             number = re.search(r"os error (\d+)", str(error))
-            if number is None and "inline_container" not in str(error) and "PytorchStreamWriter" not in str(error):
+            if number is None and not any(mark in str(error) for mark in _TORCH_CANNOT_WRITE):
                 raise
             code = int(number[1]) if number else errno.ENOSPC  # torch does not say which; a short write is a full disk
             raise OSError(code, os.strerror(code)) from error

@@ -7,18 +7,23 @@ import dataclasses
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gym_text.errors import import_extra
 from gym_text_policies.backends.local.models import device_of
 from gym_text_policies.store import RunFolder
-from gym_text_policies.training.folders import restore_folders
+from gym_text_policies.training.folders import restore_folders, whole_folders
 
 if TYPE_CHECKING:
     import torch
 
 T = TypeVar("T")
 _NOTHING = object()
+
+
+class Stopped(KeyboardInterrupt):
+    """Ctrl-C in a run that knows what of it is kept; the message says it."""
 
 
 def process_count() -> int:
@@ -43,6 +48,7 @@ def claim(run: str, config: Any, free: Sequence[str]) -> Iterator[None]:
     Raises:
         UsageError: If the folder belongs to another run, or to this one with other settings.
         StoreError: If another process uses the folder.
+        Stopped: After Ctrl-C.
     """
     if not is_first():
         yield
@@ -50,7 +56,19 @@ def claim(run: str, config: Any, free: Sequence[str]) -> Iterator[None]:
     settings = {name: value for name, value in dataclasses.asdict(config).items() if name not in free}
     with RunFolder(config.folder, {"run": run, **settings}) as folder:
         restore_folders(folder.path)
-        yield
+        try:
+            yield
+        except KeyboardInterrupt:
+            raise Stopped(_kept(folder.path)) from None
+
+
+def _kept(folder: Path) -> str:
+    """Return what a run that was stopped has kept."""
+    checkpoints = whole_folders(folder, "checkpoint-*")
+    if not checkpoints:
+        return f"Nothing is kept: {folder} has no checkpoint yet."
+    newest = max(checkpoints, key=lambda path: int(path.name.partition("-")[2]))
+    return f"Kept is {newest}; the same command goes on from there."
 
 
 def join(device: str = "auto") -> None:

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import logging
-import shutil
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,10 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gym_text.errors import UsageError, check_choice, check_int, import_extra
-from gym_text_policies.backends.local.models import device_of, read_adapter
 from gym_text_policies.environments import check_no_fold
-from gym_text_policies.policies.config import PolicyConfig
-from gym_text_policies.training.dev_fold import play_dev_fold
 from gym_text_policies.training.lora import (
     PRECISIONS,
     TRAINING_DEVICES,
@@ -37,16 +32,15 @@ from gym_text_policies.training.lora import (
     environment_record,
     load_base,
     merge_adapter,
-    player_of,
     push_adapter,
     save_adapter,
     set_precision,
 )
-from gym_text_policies.training.processes import claim, is_first, process_count
+from gym_text_policies.training.processes import claim, is_first
 from gym_text_policies.training.rows import Row, exchange_names, policy_of, prompt_record, read_rows
 from gym_text_policies.training.trackers import Tracker, check_tracker
+from gym_text_policies.training.trainer import last_checkpoint, make_trainer, steps_done, stopping_at_a_step
 
-_logger = logging.getLogger(__name__)
 SCHEDULES = ("cosine", "constant", "linear")
 _FREE = (
     *("folder", "max_steps", "log_steps", "report_to", "merge_to", "push_to"),
@@ -145,9 +139,11 @@ def sft(config: SFTConfig, rows: Sequence[Row] | None = None) -> Path:
 
     Raises:
         UsageError: If the data or the run folder do not fit; nothing is overwritten.
+        RunError: If a loss or a gradient is not finite; the last checkpoint is kept.
+        StoreError: If the disk is full; likewise.
     """
     result = Path(config.folder) / "adapter"
-    if result.exists() and config.max_steps <= (done := _steps_done(config.folder)):
+    if result.exists() and config.max_steps <= (done := steps_done(config.folder)):
         raise UsageError(
             f"{config.folder}: expected a run that is not done; {result} is there already, of {done} steps. "
             f"Name another folder, or let it go on by max_steps above {done}."
@@ -159,12 +155,13 @@ def sft(config: SFTConfig, rows: Sequence[Row] | None = None) -> Path:
         rows = exchange_names(rows, config.interchangeable, config.seed)
     with claim("sft", config, _FREE):
         model, tokenizer = _load(config)
-        trainer = _trainer(config, model, tokenizer, rows, policy)
-        trainer.train(resume_from_checkpoint=last_checkpoint(config.folder))
+        trainer = make_trainer(config, model, tokenizer, rows, policy, record)
+        with stopping_at_a_step(trainer):
+            trainer.train(resume_from_checkpoint=last_checkpoint(config.folder))
         if is_first():
-            shutil.rmtree(result, ignore_errors=True)  # this run's own, after fewer steps
             made_by = {"sft": dataclasses.asdict(config), "data": _origin(rows), "ran_on": environment_record()}
-            save_adapter(model, result, {**record, "made_by": made_by, "curve": _curve(trainer.state.log_history)})
+            record |= {"made_by": made_by, "curve": _curve(trainer.state.log_history)}
+            save_adapter(model, result, record, replace=True)  # there may be this run's own, after fewer steps
             if config.merge_to:
                 merge_adapter(result, config.merge_to)
             if config.push_to:
@@ -175,33 +172,6 @@ def sft(config: SFTConfig, rows: Sequence[Row] | None = None) -> Path:
 def run(config: SFTConfig) -> str:
     """Train, and return a sentence that names the adapter's folder."""
     return f"The adapter: {sft(config)}; load_policy takes this folder as a model."
-
-
-def last_checkpoint(folder: str | Path) -> str | None:
-    """Return the newest whole checkpoint of a run, or None.
-
-    Raises:
-        UsageError: If one is damaged.
-    """
-    for path in sorted(Path(folder).glob("checkpoint-*"), key=lambda path: -int(path.name.partition("-")[2])):
-        if not (path / "trainer_state.json").exists():  # it is written last
-            _logger.warning("%s: passed over, as it was not written whole.", path)
-            continue
-        try:
-            json.loads((path / "trainer_state.json").read_text("utf-8"))
-            read_adapter(path)
-        except (UsageError, ValueError) as error:
-            raise UsageError(
-                f"{path}: expected a whole checkpoint; {error} Remove it, and the run goes on from the one before."
-            ) from None
-        return str(path)
-    return None
-
-
-def _steps_done(folder: str | Path) -> int:
-    """Return the steps of a run's newest checkpoint."""
-    checkpoint = last_checkpoint(folder)
-    return int(Path(checkpoint).name.partition("-")[2]) if checkpoint else 0
 
 
 def _load(config: SFTConfig) -> tuple[Any, Any]:
@@ -215,82 +185,6 @@ def _load(config: SFTConfig) -> tuple[Any, Any]:
     if config.gradient_checkpointing:
         checkpoint_layers(model)
     return model, tokenizer
-
-
-def _trainer(config: SFTConfig, model: Any, tokenizer: Any, rows: Sequence[Row], policy: PolicyConfig) -> Any:
-    """Return a `Trainer` of transformers that reads conversations, and plays the dev fold in place of an evaluation loss."""
-    torch, transformers = import_extra("torch", "train"), import_extra("transformers", "train")
-    from gym_text_policies.backends.local.exactness import window_of
-    from gym_text_policies.training.layouts import answer_losses
-    from gym_text_policies.training.sequences import Conversation
-
-    def collate(batch: list[Row]) -> dict[str, Any]:
-        conversations = [Conversation.of(tokenizer, row.examples()) for row in batch]
-        for conversation in conversations:
-            conversation.check_window(window_of(model.config))
-        count = sum(len(decision.answers[0]) for conversation in conversations for decision in conversation.decisions)
-        labels = torch.zeros(1, count, dtype=torch.long)  # `Trainer` counts them to take the mean over a whole step
-        return {"conversations": conversations, "labels": labels, "shift_labels": labels}
-
-    class ConversationTrainer(transformers.Trainer):  # type: ignore[misc, name-defined]
-        def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
-            losses = answer_losses(model, inputs["conversations"])  # (tokens,)
-            if num_items_in_batch is None:
-                return losses.mean()
-            return losses.sum() / num_items_in_batch * self.accelerator.num_processes  # gradients are averaged over processes
-
-        def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-            won = play_dev_fold(player_of(self.model, tokenizer), config.dev_environments, config.dev_episodes, policy)
-            metrics = {"eval_success": sum(won) / len(won), "eval_episodes": len(won)}
-            self.log(metrics)
-            control: Any = self.control  # type: ignore[has-type]
-            self.control = self.callback_handler.on_evaluate(self.args, self.state, control, metrics)
-            return metrics
-
-    data: Any = list(rows)
-    dev_data = data[:1] if config.dev_environments else None  # `evaluate` plays in place of reading it
-    return ConversationTrainer(
-        model=model, args=_arguments(config), train_dataset=data, eval_dataset=dev_data, data_collator=collate
-    )
-
-
-def _arguments(config: SFTConfig) -> Any:
-    """Return the settings as transformers' `TrainingArguments`."""
-    transformers = import_extra("transformers", "train")
-    processes = process_count()
-    if config.rows_per_step % (config.rows_per_pass * processes):
-        raise UsageError(
-            f"rows_per_step: expected a multiple of {processes} processes x rows_per_pass={config.rows_per_pass}; "
-            f"got {config.rows_per_step}."
-        )
-    plays_dev_fold = bool(config.dev_environments)
-    return transformers.TrainingArguments(
-        output_dir=config.folder,
-        per_device_train_batch_size=config.rows_per_pass,
-        gradient_accumulation_steps=config.rows_per_step // (config.rows_per_pass * processes),
-        learning_rate=config.learning_rate,
-        lr_scheduler_type=config.schedule if config.schedule != "constant" else "constant_with_warmup",
-        warmup_steps=config.warmup,
-        num_train_epochs=config.epochs,
-        max_steps=config.max_steps or -1,
-        weight_decay=config.weight_decay,
-        max_grad_norm=config.max_norm,
-        bf16=config.precision == "bfloat16",
-        logging_steps=config.log_steps,
-        save_steps=config.save_steps,
-        save_total_limit=2,
-        eval_strategy="steps" if plays_dev_fold else "no",
-        eval_steps=config.save_steps,
-        load_best_model_at_end=plays_dev_fold,
-        metric_for_best_model="success" if plays_dev_fold else None,
-        greater_is_better=True if plays_dev_fold else None,
-        report_to=config.report_to,
-        remove_unused_columns=False,
-        seed=config.seed,
-        data_seed=config.seed,
-        dataloader_pin_memory=False,
-        use_cpu=device_of(config.device) == "cpu",
-    )
 
 
 def _origin(rows: Sequence[Row]) -> dict[str, Any]:

@@ -19,6 +19,9 @@ ADAPTERS = Path(__file__).parents[2] / "training" / "adapters"
 """The adapters that ship."""
 CONFIG, WEIGHTS, RECORD = "adapter_config.json", "adapter_model.safetensors", "training.json"
 """Files of an adapter: peft's configuration, which names the base; the weights; our record of how it is asked and what made it."""
+_OF_RUNS = ("best", "checkpoint-*", "round-*/sft/adapter")
+"""Where runs of training keep adapters beside their last one."""
+_MOST_NAMED = 5
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 """Precision of weights and products. ``auto``: float32 on a CPU; elsewhere what the model's files say."""
 _SHOWN = 300
@@ -128,8 +131,11 @@ def device_of(device: str) -> str:
 def adapter_folder(name: str | Path) -> Path | None:
     """Return the folder of the adapter that a name stands for; None where it is no adapter's name.
 
+    The folder of a run of training stands for the adapter that it has made.
+
     Raises:
-        UsageError: If the name begins with ``adapters/``, and there is neither such a folder nor a shipped adapter of that name.
+        UsageError: If the name begins with ``adapters/``, and there is neither such a folder nor a shipped adapter of that name;
+            or it is the folder of a run without an adapter of its own.
     """
     name = str(name)
     shipped = ADAPTERS / name.removeprefix("adapters/")
@@ -137,7 +143,30 @@ def adapter_folder(name: str | Path) -> Path | None:
         if name.count("/") > 1 or not (shipped / CONFIG).is_file():
             raise unknown_choice("adapter", name, [f"adapters/{path.parent.name}" for path in sorted(ADAPTERS.glob(f"*/{CONFIG}"))])
         return shipped
-    return Path(name) if (Path(name) / CONFIG).is_file() else None
+    return Path(name) if (Path(name) / CONFIG).is_file() else _adapter_of_run(Path(name))
+
+
+def _adapter_of_run(folder: Path) -> Path | None:
+    """Return the adapter that a run of training has made in its folder; None where the folder is no such run's."""
+    if not folder.is_dir() or "model_type" in _read_json(folder / "config.json"):
+        return None
+    if (folder / "adapter" / CONFIG).is_file():
+        return folder / "adapter"
+    others = [path.parent for pattern in _OF_RUNS for path in sorted(folder.glob(f"{pattern}/{CONFIG}"))]
+    others = [path for path in others if not path.suffix]  # what is being written ends with .partial
+    if not others:
+        return None
+    named = ", ".join(map(str, others[-_MOST_NAMED:]))
+    raise UsageError(f"model: expected a model or an adapter; {folder} is the folder of a run. Name one of its adapters: {named}.")
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """Return the object in a JSON file; empty where there is none."""
+    try:
+        data = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return data if isinstance(data, dict) else {}
 
 
 def record_of(name: str) -> dict[str, Any]:

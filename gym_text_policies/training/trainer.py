@@ -1,0 +1,234 @@
+"""transformers' `Trainer` for conversations: its checkpoints, how it stops, and what it refuses.
+
+A checkpoint is an adapter that can be played, with the record of how it is asked, and what the run needs to go on. Optimiser,
+schedule and random states are torch's files, which are read as plain tensors alone (``weights_only``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import shutil
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gym_text.errors import StoreError, UsageError, import_extra
+from gym_text_policies.backends.local.models import device_of, read_adapter
+from gym_text_policies.policies.config import PolicyConfig
+from gym_text_policies.training.dev_fold import play_dev_fold
+from gym_text_policies.training.finite import check_finite
+from gym_text_policies.training.folders import writing_tensors
+from gym_text_policies.training.lora import adapter_of, player_of, write_files
+from gym_text_policies.training.processes import process_count
+from gym_text_policies.training.rows import Row
+
+if TYPE_CHECKING:
+    from gym_text_policies.training.sft import SFTConfig
+
+_logger = logging.getLogger(__name__)
+_STATE = "trainer_state.json"
+"""File of a checkpoint that is written last."""
+_PICKLES = ("*.pt", "*.pth")
+"""Its files of torch."""
+
+
+def last_checkpoint(folder: str | Path) -> str | None:
+    """Return the newest whole checkpoint of a run, or None.
+
+    Raises:
+        UsageError: If one is damaged.
+    """
+    for path in sorted(Path(folder).glob("checkpoint-*"), key=lambda path: -int(path.name.partition("-")[2])):
+        if not (path / _STATE).exists():  # it is written last
+            _logger.warning("%s: passed over, as it was not written whole.", path)
+            continue
+        try:
+            json.loads((path / _STATE).read_text("utf-8"))
+            read_adapter(path)
+            _read_pickles(path)
+        except (UsageError, ValueError) as error:
+            raise UsageError(
+                f"{path}: expected a whole checkpoint; {error} Remove it, and the run goes on from the one before."
+            ) from None
+        return str(path)
+    return None
+
+
+def _read_pickles(checkpoint: Path) -> None:
+    """Raise `UsageError` unless torch reads each of its files as plain tensors; anything else could run code."""
+    torch, tools = import_extra("torch", "train"), import_extra("transformers.trainer_pt_utils", "train")
+    for path in sorted(path for pattern in _PICKLES for path in checkpoint.glob(pattern)):
+        try:
+            with tools.safe_globals():  # NumPy's random state
+                torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as error:  # torch's own kinds are many
+            told = str(error).strip().splitlines() or [type(error).__name__]
+            raise UsageError(f"{path.name} is no file of plain tensors: {told[0][:200]}") from None
+
+
+def steps_done(folder: str | Path) -> int:
+    """Return the steps of a run's newest checkpoint."""
+    checkpoint = last_checkpoint(folder)
+    return int(Path(checkpoint).name.partition("-")[2]) if checkpoint else 0
+
+
+def make_trainer(
+    config: SFTConfig, model: Any, tokenizer: Any, rows: Sequence[Row], policy: PolicyConfig, record: Mapping[str, Any]
+) -> Any:
+    """Return a `Trainer` of transformers that reads conversations, and plays the dev fold in place of an evaluation loss.
+
+    Args:
+        config: Of the run.
+        model: The model, with its adapter.
+        tokenizer: Its tokenizer.
+        rows: What to learn from.
+        policy: How the model is asked.
+        record: The same, as each checkpoint keeps it.
+    """
+    transformers = import_extra("transformers", "train")
+    from gym_text_policies.training.layouts import answer_losses
+
+    class ConversationTrainer(transformers.Trainer):  # type: ignore[misc, name-defined]
+        @property
+        def place(self) -> str:
+            return f"step {self.state.global_step + 1}"
+
+        def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
+            losses = answer_losses(model, inputs["conversations"])  # (tokens,)
+            check_finite(self.place, loss=losses)
+            if num_items_in_batch is None:
+                return losses.mean()
+            return losses.sum() / num_items_in_batch * self.accelerator.num_processes  # gradients are averaged over processes
+
+        def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+            won = play_dev_fold(player_of(self.model, tokenizer), config.dev_environments, config.dev_episodes, policy)
+            metrics = {"eval_success": sum(won) / len(won), "eval_episodes": len(won)}
+            self.log(metrics)
+            control: Any = self.control  # type: ignore[has-type]
+            self.control = self.callback_handler.on_evaluate(self.args, self.state, control, metrics)
+            return metrics
+
+        def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+            if self.args.should_save:
+                folder = Path(output_dir or config.folder)
+                folder.mkdir(parents=True, exist_ok=True)
+                write_files(folder, *adapter_of(self.model), record)
+
+        def _save_checkpoint(self, model: Any, trial: Any) -> None:
+            folder = Path(config.folder) / f"checkpoint-{self.state.global_step}"
+            try:
+                with writing_tensors(folder):
+                    super()._save_checkpoint(model, trial)
+            except StoreError:
+                shutil.rmtree(folder, ignore_errors=True)  # the one before it counts
+                raise
+
+    class Watch(transformers.TrainerCallback):  # type: ignore[misc, name-defined]
+        def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+            gradients = [value.grad for value in model.parameters() if value.grad is not None]
+            check_finite(trainer.place, gradient=sum(gradient.detach().float().sum() for gradient in gradients))
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+            if trainer.asked_to_stop:
+                control.should_save = control.should_training_stop = True
+
+    data: Any = list(rows)
+    trainer = ConversationTrainer(
+        model=model,
+        args=_arguments(config),
+        train_dataset=data,
+        eval_dataset=data[:1] if config.dev_environments else None,  # `evaluate` plays in place of reading it
+        data_collator=_collator(model, tokenizer),
+        callbacks=[Watch()],
+    )
+    trainer.asked_to_stop = False
+    return trainer
+
+
+@contextlib.contextmanager
+def stopping_at_a_step(trainer: Any) -> Iterator[None]:
+    """Let Ctrl-C, while the block runs, end training after the present step, with a checkpoint; a second one ends it at once.
+
+    So in the main thread of a process alone. Several would stop at different steps, and wait for each other.
+
+    Raises:
+        KeyboardInterrupt: When training has ended so.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    alone = threading.current_thread() is threading.main_thread() and process_count() == 1
+    if not alone or before is not signal.default_int_handler:
+        yield
+        return
+
+    def ask(number: int, frame: Any) -> None:
+        signal.signal(signal.SIGINT, before)
+        trainer.asked_to_stop = True
+        _logger.info("Stopping after this step, with a checkpoint; Ctrl-C again stops at once, without.")
+
+    signal.signal(signal.SIGINT, ask)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if trainer.asked_to_stop:
+        raise KeyboardInterrupt
+
+
+def _collator(model: Any, tokenizer: Any) -> Any:
+    """Return a function that makes conversations of rows."""
+    torch = import_extra("torch", "train")
+    from gym_text_policies.backends.local.exactness import window_of
+    from gym_text_policies.training.sequences import Conversation
+
+    def collate(batch: list[Row]) -> dict[str, Any]:
+        conversations = [Conversation.of(tokenizer, row.examples()) for row in batch]
+        for conversation in conversations:
+            conversation.check_window(window_of(model.config))
+        count = sum(len(decision.answers[0]) for conversation in conversations for decision in conversation.decisions)
+        labels = torch.zeros(1, count, dtype=torch.long)  # `Trainer` counts them to take the mean over a whole step
+        return {"conversations": conversations, "labels": labels, "shift_labels": labels}
+
+    return collate
+
+
+def _arguments(config: SFTConfig) -> Any:
+    """Return the settings as transformers' `TrainingArguments`."""
+    transformers = import_extra("transformers", "train")
+    processes = process_count()
+    if config.rows_per_step % (config.rows_per_pass * processes):
+        raise UsageError(
+            f"rows_per_step: expected a multiple of {processes} processes x rows_per_pass={config.rows_per_pass}; "
+            f"got {config.rows_per_step}."
+        )
+    plays_dev_fold = bool(config.dev_environments)
+    return transformers.TrainingArguments(
+        output_dir=config.folder,
+        per_device_train_batch_size=config.rows_per_pass,
+        gradient_accumulation_steps=config.rows_per_step // (config.rows_per_pass * processes),
+        learning_rate=config.learning_rate,
+        lr_scheduler_type=config.schedule if config.schedule != "constant" else "constant_with_warmup",
+        warmup_steps=config.warmup,
+        num_train_epochs=config.epochs,
+        max_steps=config.max_steps or -1,
+        weight_decay=config.weight_decay,
+        max_grad_norm=config.max_norm,
+        bf16=config.precision == "bfloat16",
+        logging_steps=config.log_steps,
+        save_steps=config.save_steps,
+        save_total_limit=2,
+        eval_strategy="steps" if plays_dev_fold else "no",
+        eval_steps=config.save_steps,
+        load_best_model_at_end=plays_dev_fold,
+        metric_for_best_model="success" if plays_dev_fold else None,
+        greater_is_better=True if plays_dev_fold else None,
+        report_to=config.report_to,
+        remove_unused_columns=False,
+        seed=config.seed,
+        data_seed=config.seed,
+        dataloader_pin_memory=False,
+        use_cpu=device_of(config.device) == "cpu",
+    )
