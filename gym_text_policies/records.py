@@ -64,6 +64,8 @@ class Decision:
     """The prompt."""
     completion: str | None = None
     """The model's text, or None if it generated none."""
+    finish: str | None = None
+    """How the text ended, if not by itself: ``length``, it was cut at the most tokens; ``refusal`` or ``content_filter``."""
     reasoning: str | None = None
     """The part of the completion that is not the action, such as a reflection."""
     retries: int = 0

@@ -1,5 +1,6 @@
 """`LLMPolicy` on scripted answers: what it asks, what it counts, what it plays."""
 
+import dataclasses
 import itertools
 
 import gymnasium as gym
@@ -7,8 +8,11 @@ import numpy as np
 import pytest
 
 from gym_text import UsageError
-from gym_text_policies import LLMPolicy, PolicyError, ScriptedBackend, load_policy, rollout
+from gym_text_policies import Episode, LLMPolicy, PolicyError, ScriptedBackend, load_policy, rollout
+from gym_text_policies.backends.base import Answer, Backend
+from gym_text_policies.backends.local.smollm2 import smollm2_folder
 from gym_text_policies.policy import text_spec
+from gym_text_policies.records import Turn
 
 BABY = "BabyAIText-v0"
 
@@ -185,8 +189,6 @@ def test_one_possible_action_needs_no_question():
 def test_drawn_choices_follow_the_temperature():
     class Even(ScriptedBackend):
         def answer(self, requests):
-            from gym_text_policies.backends.base import Answer
-
             return [Answer(probabilities={c: 0.7 if c == "drop" else 0.06 for c in r.choices}) for r in requests]
 
     def counts(temperature):
@@ -205,3 +207,106 @@ def test_few_shot_shows_episodes_that_the_expert_won():
     play(load_policy(backend, env, strategy="few_shot", shots=2), "CookingWorldText-v0", 1)
     system = asked[0].messages[0]["content"]
     assert system.count("> eat meal") == 2 and "Example 2. Task:" in system
+
+
+# ---------------------------------------------------------------- answers that do not end by themselves
+
+
+class Ending(Backend):
+    """Says what it is given, cut where the request's most tokens end it, or with an end that is given."""
+
+    def __init__(self, said, finish=None, tokenizer=None):
+        self.said, self.finish, self.tokenizer = said, finish, tokenizer
+        self.most = []
+
+    @property
+    def config(self):
+        return {"backend": "ending"}
+
+    def count(self, text):
+        return len(self.tokenizer(text)["input_ids"]) if self.tokenizer else super().count(text)
+
+    def answer(self, requests):
+        return [self.one(request) for request in requests]
+
+    def one(self, request):
+        self.most.append(request.max_tokens)
+        tokens = self.tokenizer(self.said)["input_ids"] if self.tokenizer else list(self.said)
+        text = self.said
+        if len(tokens) >= request.max_tokens:  # the end of turn is a token, too
+            kept = tokens[: request.max_tokens]
+            text = self.tokenizer.decode(kept) if self.tokenizer else "".join(kept)
+        return Answer(text, finish=self.finish or ("stop" if len(tokens) < request.max_tokens else "length"))
+
+
+def decided(backend, env, obs, **options):
+    options = {"on_invalid": "raise"} | options
+    return LLMPolicy(backend, text_spec(env), **options).decide([Turn(obs, np.random.default_rng(0))])[0]
+
+
+def paints():
+    """Return ScienceWorld where cups of several colours stand, and what is observed there."""
+    env = gym.make("ScienceWorldText-v0", task="chemistry-mix-paint-secondary-color", fold="train")
+    obs, info = env.reset(seed=0)
+    for action in info["gold_path"][:4]:
+        obs, *_ = env.step(action)
+    assert "pour wood cup containing yellow paint into jug" in obs["valid_actions"]
+    return env, obs
+
+
+def test_a_long_name_that_is_cut_plays_no_other_action_and_is_not_cut_by_default():
+    tokenizer = pytest.importorskip("transformers").AutoTokenizer.from_pretrained(smollm2_folder())
+    env, obs = paints()
+    lost = 0
+    for name in obs["valid_actions"][::4]:
+        backend = Ending(name, tokenizer=tokenizer)
+        assert decided(backend, env, obs).action == name
+        assert backend.most[0] >= max(map(backend.count, obs["valid_actions"]))
+        for most in range(2, backend.count(name) + 1, 2):
+            decision = decided(backend, env, obs, max_tokens=most, on_invalid="look around")
+            assert decision.action == name or (not decision.valid and decision.finish == "length")
+            lost += not decision.valid
+    assert lost > 50
+
+
+@pytest.mark.parametrize("mode", ["text", "json"])
+def test_most_tokens_have_room_for_the_longest_name_unless_they_are_given(mode):
+    env = gym.make("CookingWorldText-v0")
+    name = "take " + "very " * 60 + "red apple"
+    obs = env.reset(seed=0)[0] | {"valid_actions": ("look around", name)}
+    said = name if mode == "text" else f'{{"action": "{name}"}}'
+    assert decided(Ending(said), env, obs, mode=mode).action == name
+    with pytest.raises(PolicyError, match=r"\(length\)"):
+        decided(Ending(said), env, obs, mode=mode, max_tokens=40)
+    assert LLMPolicy(Ending(said), text_spec(env), mode=mode).config["max_tokens"] == (16 if mode == "text" else 60)
+
+
+@pytest.mark.parametrize("finish", ["refusal", "content_filter"])
+@pytest.mark.parametrize("mode", ["text", "json"])
+def test_a_refusal_that_names_an_action_is_unusable(finish, mode):
+    env = gym.make(BABY)
+    backend = Ending('I cannot say {"action": "turn left"}', finish)
+    decision = decided(backend, env, env.reset(seed=0)[0], mode=mode, on_invalid="drop")
+    assert (decision.action, decision.valid, decision.finish) == ("drop", False, finish)
+
+
+def test_a_cut_answer_in_a_game_of_any_words_is_played_as_it_is_and_counted():
+    env = gym.make("CookingWorldText-v0")
+    spec = dataclasses.replace(
+        text_spec(env), fields={"text": text_spec(env).fields["text"], "goal": text_spec(env).fields["goal"]}
+    )
+    obs = {"text": "Say something.", "goal": "Talk."}
+    for on_invalid in ("random", "retry", "play"):
+        policy = LLMPolicy(Ending("I say hello. " * 20), spec, strategy="words", on_invalid=on_invalid)
+        (decision,) = policy.decide([Turn(obs, np.random.default_rng(0))])
+        assert not decision.valid and decision.finish == "length" and decision.action.startswith("I say hello.")
+    (decision,) = LLMPolicy(Ending("I say hello."), spec, strategy="words").decide([Turn(obs, np.random.default_rng(0))])
+    assert decision.valid and decision.finish is None
+
+
+def test_a_decision_that_was_cut_says_so_in_its_record():
+    backend = Ending("turn left and then turn right")
+    (episode,) = rollout(short_baby, LLMPolicy(backend, text_spec(gym.make(BABY)), max_tokens=9), [0])
+    assert [step.decision.finish for step in episode.steps] == ["length"] * 4
+    assert [step.decision.completion for step in episode.steps] == ["turn left"] * 4 and episode.invalid == 0
+    assert Episode.from_json(episode.to_json()) == episode

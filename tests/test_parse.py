@@ -55,3 +55,17 @@ def test_a_repeat_is_rejected_with_its_value_and_the_reason_is_kept():
         check_new([value + 1e-9 for value in found.evaluations[0].parameters], found.evaluations)
     assert reason_of('{"reason": " up ", "p1": 1}') == "up"
     assert reason_of("Higher. p1=1") == "Higher. p1=1" and reason_of(" ") is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "finish", "reason"),
+    [
+        ("w_x = 1.5, w_y = 2", "length", "found 1"),
+        ("w_x = 1.5, w_y = 2.25e", "length", "found 1"),
+        ("I cannot set w_x = 1 and w_y = 2.", "refusal", "no answer"),
+    ],
+)
+def test_a_number_that_was_cut_is_not_read_and_a_refusal_proposes_nothing(answer, finish, reason):
+    with pytest.raises(RejectedError, match=reason):
+        parse_parameters(answer, PAIR, finish=finish)
+    assert parse_parameters("w_x = 1.5, w_y = 2, which", PAIR, finish="length") == (1.5, 2)

@@ -12,7 +12,7 @@ from gym_text.textarena.games import ONE_PLAYER, TWO_PLAYERS
 from gym_text.textarena.moves import MOVES
 from gym_text.textworld_express.cooking_world import COOKING_WORLD_SPEC
 from gym_text_policies.environments import environment_maker, playable_ids
-from gym_text_policies.policies.parsing import parse_action, parse_fields
+from gym_text_policies.policies.parsing import parse_action, parse_fields, read_action
 
 PARTS, WORDS = re.compile(r"\w+|\W"), re.compile(r"\w+(?:['-]\w+)*|[^\w\s]")
 ARENA = [("TextArenaText-v0", name) for name in ONE_PLAYER] + [("TextArenaTwoPlayers-v0", name) for name in TWO_PLAYERS]
@@ -234,3 +234,47 @@ def test_a_name_with_one_mistake_never_plays_another_action(name, arguments):
         for said in names:
             assert parse_action(said, spec, {"valid_actions": names}) == said
             assert parse_action(f"I choose: **{said}**", spec, {"valid_actions": names}) == said
+
+
+# ---------------------------------------------------------------- answers that were cut
+
+
+@pytest.mark.parametrize(
+    ("answer", "action"),
+    [
+        ("take apple", None),  # from where?
+        ("take apple from shelf", "take apple from shelf"),
+        ("Take the apple from shelf", None),
+        ("take kn", None),
+        ("take knife", "take knife"),
+        ("I take knife", None),
+        ("take knife. Then I", None),
+        ("", None),
+    ],
+)
+def test_an_answer_that_was_cut_is_a_whole_name_with_which_no_longer_one_begins(answer, action):
+    assert parse_action(answer, COOKING_WORLD_SPEC, KITCHEN, finish="length") == action
+
+
+def test_a_number_that_was_cut_is_none_and_a_refusal_names_no_action():
+    assert parse_action("0.1", MOUNTAIN_CAR_SPEC, {}, finish="length") is None
+    for finish in ("refusal", "content_filter"):
+        assert parse_action("turn left", BABYAI_SPEC, {}, finish=finish) is None
+        assert parse_fields('{"action": "turn left"}', finish=finish) is None
+        assert read_action('{"action": "turn left"}', BABYAI_SPEC, {}, finish=finish) is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "action"),
+    [
+        ('{"action": "drop"}', "drop"),
+        (' {"action": "drop", "more": {"a": 1}} ', "drop"),
+        ('{"action": "drop", "why": "I', None),
+        ('{"action": "drop"} or {"action": "tog', None),
+        ('So: {"action": "drop"}', None),
+        ('{"action": "drop"}{"action": "drop"}', "drop"),
+        ('{"why": {"action": "drop"}', None),
+    ],
+)
+def test_a_json_object_that_was_cut_is_unusable(answer, action):
+    assert read_action(answer, BABYAI_SPEC, {}, finish="length") == action

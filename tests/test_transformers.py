@@ -118,6 +118,12 @@ def test_text_equals_plain_greedy_generation(model, backend):
     assert answers[0].tokens_out < 12, "the end of turn ends an answer"
 
 
+def test_an_answer_says_whether_it_was_cut(model, backend):
+    whole, cut = backend.answer([question("Say hi.", max_tokens=60), question("Say hi.", max_tokens=2)])
+    assert (whole.finish, cut.finish) == ("stop", "length") and whole.text.startswith(cut.text)
+    assert backend.count("take red apple") == len(model[1]("take red apple")["input_ids"])
+
+
 def test_length_normalised_scores_are_means_per_token(backend, brute_force):
     request = REQUESTS[2]
     plain, mean = backend.answer([request, dataclasses.replace(request, length_normalised=True)])

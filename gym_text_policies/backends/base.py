@@ -90,6 +90,10 @@ class Backend(ABC):
             PolicyError: If the model or its provider fails.
         """
 
+    def count(self, text: str) -> int:
+        """Return the tokens of a short text such as an action's name, or a number that they do not exceed."""
+        return len(text.encode("utf-8", "replace"))
+
     def check(self, request: Request) -> None:  # noqa: B027  most have no server that could be missing
         """See before a run whether a request such as this one is answered; a model in this process is not asked.
 

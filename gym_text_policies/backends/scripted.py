@@ -31,7 +31,7 @@ class ScriptedBackend(Backend):
         self._calls += 1
         words_in = sum(len(message["content"].split()) for message in request.messages)
         if request.choices is None:
-            return Answer(text, tokens_in=words_in, tokens_out=len(text.split()))
+            return Answer(text, finish="stop", tokens_in=words_in, tokens_out=len(text.split()))
         return Answer(probabilities={choice: float(choice == text) for choice in request.choices}, tokens_in=words_in)
 
     @property

@@ -88,7 +88,7 @@ def raw_answer(decision: Decision, action: Any) -> dict[str, Any]:
     These are the parts of an answer that is a JSON object, such as ``reflection``; ``action``, as the environment takes it, and
     ``action_name``; whether the answer was ``valid``; the ``answer`` as it came; and the ``probabilities``, where they are known.
     """
-    parts = parse_fields(decision.completion) if decision.completion else None
+    parts = parse_fields(decision.completion, finish=decision.finish) if decision.completion else None
     raw = {name: value for name, value in (parts or {}).items() if name != "action"}
     if decision.reasoning not in (None, decision.completion) and not raw:
         raw["reasoning"] = decision.reasoning

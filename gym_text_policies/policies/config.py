@@ -67,7 +67,8 @@ class PolicyConfig(PromptOptions):
     temperature: float | None = None
     """0 takes the most probable; else answers are drawn, from probabilities to the power of 1 / temperature."""
     max_tokens: int | None = None
-    """Most tokens of an answer in words; by default 16, 60 in json, 200 for a strategy that thinks."""
+    """Most tokens of an answer in words; by default 16, 60 in json, 200 for a strategy that thinks, and more where a valid action
+    needs more. An answer that is cut counts only if it is an action's whole name."""
     on_invalid: str | None = None
     """What is played when an answer cannot be used: random, retry, play, raise, or an action's name."""
     length_normalised: bool | None = None

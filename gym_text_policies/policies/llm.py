@@ -23,6 +23,8 @@ from gym_text_policies.records import Decision, Message, Tokens, Turn
 
 _MOST_ASKED_AGAIN = 3
 """Most repetitions of a question with ``on_invalid="retry"``."""
+_SHORT = 16
+"""Most tokens of an answer that is a short name alone."""
 _REPLY = "That cannot be used: it has to name exactly one of these actions: {}. Answer again."
 
 
@@ -84,7 +86,8 @@ class LLMPolicy(Policy):
         self._own_words: bool = given["own_words"] or self._tokens
         self._examples = examples if self._prompt.uses_examples else None
         self._on_invalid = on_invalid
-        self._max_tokens: int = given.get("max_tokens", _most_tokens(self._thinks, self._mode, spec))
+        self._least_tokens = _least_tokens(self._thinks, self._mode, spec)
+        self._max_tokens: int | None = given.get("max_tokens")
         self._temperature = float(given["temperature"])
         self._length_normalised: bool = given["length_normalised"]
 
@@ -105,7 +108,7 @@ class LLMPolicy(Policy):
             "history": self._history,
             "own_words": self._own_words,
             "on_invalid": self._on_invalid,
-            "max_tokens": self._max_tokens,
+            "max_tokens": self._max_tokens or self._least_tokens,
             "temperature": self._temperature,
             "length_normalised": self._length_normalised,
             **({"tokens": True} if self._tokens else {}),  # episodes that were stored before there were any are found as they are
@@ -168,12 +171,17 @@ class LLMPolicy(Policy):
             tuple(messages),
             choices=names if choose else None,
             schema=self._prompt.schema(self.spec, names) if self._mode == "json" else None,
-            max_tokens=self._max_tokens,
+            max_tokens=self._max_tokens or self._enough_tokens(names, choose=choose),
             temperature=self._temperature if drawn else 0.0,
             seed=seed if drawn else None,
             length_normalised=self._length_normalised,
             episode=episode,
         )
+
+    def _enough_tokens(self, names: Sequence[str], *, choose: bool) -> int:
+        """Return the most tokens of an answer where none are given: any name that is valid now has room in it."""
+        longest = 0 if choose else max(map(self._backend.count, names), default=0)
+        return self._least_tokens + max(0, longest + 1 - _SHORT)
 
     def _let_choose(self, questions: Sequence[_Question]) -> None:
         if self._thinks:
@@ -205,27 +213,29 @@ class LLMPolicy(Policy):
 
     def _read(self, question: _Question) -> tuple[str | None, str | None]:
         """Return the action and the reasoning of an answer in words; None for a part that is missing."""
-        fields = parse_fields(question.text) if self._thinks or self._mode == "json" else None
+        said, finish = question.text, question.finish
+        fields = parse_fields(said, finish=finish) if self._thinks or self._mode == "json" else None
         if fields is None:
-            return parse_action(question.text, self.spec, question.turn.obs), question.text if self._thinks else None
+            return parse_action(said, self.spec, question.turn.obs, finish=finish), said if self._thinks else None
         thoughts = [str(fields[name]) for name in self._prompt.answer if name != "action" and name in fields]
         return parse_action(fields["action"], self.spec, question.turn.obs), "\n".join(thoughts) or None
 
     def _instead(self, question: _Question) -> str:
         """Return the action that replaces an unusable answer."""
+        if self._on_invalid == "play" or not (question.names or self._on_invalid == "raise"):
+            return question.text  # where a game takes any words, nothing else can be played
         if self._on_invalid in ("random", "retry"):
             return question.names[question.turn.rng.integers(len(question.names))]
-        if self._on_invalid == "play":
-            return question.text
         if self._on_invalid == "raise":
             names = ", ".join(map(repr, question.names))
-            raise PolicyError(f"answer: expected one of {names}; got {question.text!r}. Set on_invalid to play on.")
+            ended = f" ({question.finish})" if question.finish not in (None, "stop") else ""
+            raise PolicyError(f"answer: expected one of {names}; got {question.text!r}{ended}. Set on_invalid to play on.")
         return self._on_invalid
 
 
-def _most_tokens(thinks: bool, mode: Mode, spec: TextSpec) -> int:
-    """Return the most tokens of an answer in words, where none are given."""
-    return 200 if thinks else 60 if mode == "json" or not spec.lists_actions else 16
+def _least_tokens(thinks: bool, mode: Mode, spec: TextSpec) -> int:
+    """Return the most tokens of an answer in words where none are given and the names of the actions are short."""
+    return 200 if thinks else 60 if mode == "json" or not spec.lists_actions else _SHORT
 
 
 def tempered(probabilities: Sequence[float], temperature: float) -> np.ndarray:
@@ -255,6 +265,11 @@ class _Question:
         return next((answer.text for answer in reversed(self.answers) if answer.text is not None), "")
 
     @property
+    def finish(self) -> str | None:
+        """How the last answer in words ended, see `Answer.finish`."""
+        return next((answer.finish for answer in reversed(self.answers) if answer.text is not None), None)
+
+    @property
     def probabilities(self) -> Mapping[str, float]:
         """The probability of each action; a single action needs no question."""
         last = self.answers[-1].probabilities if self.answers else None
@@ -276,6 +291,7 @@ class _Question:
             self.valid,
             messages=tuple(self.messages),
             completion=texts[-1] if texts else None,
+            finish=self.finish if self.finish != "stop" else None,
             reasoning=self.reasoning,
             retries=0 if chosen else len(texts) - 1,
             probabilities=self.probabilities if chosen else None,

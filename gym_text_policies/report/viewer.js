@@ -113,7 +113,7 @@
     if (step) {
       const { decision } = step;
       const expert = step.gold_action || episode.gold[position];
-      rows.push(["action", decision.action + (decision.valid === false ? " (the answer could not be used)" : "")]);
+      rows.push(["action", decision.action + (decision.valid === false ? ` (the answer could not be used${decision.finish ? `: ${decision.finish}` : ""})` : "")]);
       if (expert) rows.push(["expert", expert + (expert === decision.action ? " (the same)" : "")]);
       rows.push(["reward", number(step.reward)], ["return so far", number(total("reward", position + 1))]);
       rows.push(["score", number(step.score)]);

@@ -126,7 +126,7 @@ class ModelOptimiser(Optimiser):
         draft.answers.append(answer)
         text = answer.text or ""
         try:
-            values = parse_parameters(text, self._shown)
+            values = parse_parameters(text, self._shown, finish=answer.finish)
             check_new(values, history, others)
             draft.chosen = values
         except RejectedError as error:

@@ -18,7 +18,7 @@ class RejectedError(Exception):
     """An answer that cannot be used. The message tells the model why."""
 
 
-def parse_parameters(answer: str, parameters: Sequence[Parameter]) -> tuple[float, ...]:
+def parse_parameters(answer: str, parameters: Sequence[Parameter], *, finish: str | None = None) -> tuple[float, ...]:
     """Return the parameters that an answer proposes.
 
     These are tried in order: JSON; numbers behind the parameters' names; the last bracket with the right number of numbers; all
@@ -30,9 +30,18 @@ def parse_parameters(answer: str, parameters: Sequence[Parameter]) -> tuple[floa
     >>> parse_parameters("I try [3, 4].", pair)
     (3.0, 4.0)
 
+    Args:
+        answer: What the model said.
+        parameters: Names and bounds.
+        finish: How the answer ended, see `Answer.finish`. A number that one was cut in is not read.
+
     Raises:
-        RejectedError: If there are too few or too many numbers, or one is out of bounds.
+        RejectedError: If there are too few or too many numbers, or one is out of bounds; or if the model refused.
     """
+    if finish in ("refusal", "content_filter"):
+        raise RejectedError("That was no answer.")
+    if finish == "length":
+        answer = re.sub(r"[\w.+-]+$", "", answer)
     answer = answer.replace("\N{MINUS SIGN}", "-")
     names = [parameter.name for parameter in parameters]
     values = _of_json(answer, names) or _named(answer, names) or _bracketed(answer, len(names)) or _bare(answer, len(names))

@@ -122,6 +122,11 @@ class TransformersBackend(Backend):
                 self._answered.popitem(last=False)
         return answers
 
+    def count(self, text: str) -> int:
+        """Return the number of tokens of a text by itself."""
+        with self._lock:
+            return len(self._tokens(text))
+
     def tokens(self, text: str) -> list[int]:
         """Return the tokens of a text by itself."""
         return list(self._tokens(text))
@@ -131,7 +136,7 @@ class TransformersBackend(Backend):
         prompt, turns_dropped = fitting_tokens(
             self._tokenizer, request.messages, self._window - room, self._identity["model"], read=request.read
         )
-        schema = _bounded(request.schema, request.max_tokens) if request.schema else None
+        schema = self._bounded(request.schema, request.max_tokens) if request.schema else None
         seed = secrets.randbits(31) if request.temperature and request.seed is None else request.seed
         return _Question(
             tuple(prompt), turns_dropped, schema, replace(request, messages=(), schema=None, episode="", seed=seed, read=())
@@ -212,6 +217,7 @@ class TransformersBackend(Backend):
         return [
             Answer(
                 text,
+                finish="stop" if generation.ended else "length",
                 tokens_in=len(question.prompt),
                 tokens_cached=known,
                 tokens_out=len(generation.tokens),
@@ -224,6 +230,16 @@ class TransformersBackend(Backend):
     def _sampler(self, question: _Question) -> Sampler:
         grammar = self._grammar(question.schema) if question.schema else None
         return Sampler(question.request.temperature, question.request.seed or 0, grammar, keeps=question.request.tokens)
+
+    def _bounded(self, schema: Mapping[str, Any], max_tokens: int) -> str:
+        """Return a schema as text, its free strings bounded so that an object of them takes at most `max_tokens` tokens, about."""
+        properties = dict(schema["properties"])
+        free = [name for name, part in properties.items() if part.get("type") == "string" and "enum" not in part]
+        longest = max((len(self._tokens(name)) for part in properties.values() for name in part.get("enum", ())), default=0)
+        for name in free:
+            room = max_tokens - max(40, longest + 24)  # without what the keys and the action take
+            properties[name] = {"maxLength": max(1, 3 * room // len(free))} | properties[name]
+        return json.dumps(dict(schema) | {"properties": properties})
 
     def _grammar(self, schema: str) -> Any:
         """Return llguidance's matcher of a JSON schema, which says token by token what may come next."""
@@ -239,15 +255,6 @@ def _tokens_of(question: _Question, said: Mapping[str, tuple[Sequence[int], Sequ
     if not question.request.tokens:
         return None
     return {text: Tokens(question.prompt, tuple(tokens), tuple(log_probs)) for text, (tokens, log_probs) in said.items()}
-
-
-def _bounded(schema: Mapping[str, Any], max_tokens: int) -> str:
-    """Return a schema as text, its free strings bounded so that an object of them takes at most `max_tokens` tokens, about."""
-    properties = dict(schema["properties"])
-    free = [name for name, part in properties.items() if part.get("type") == "string" and "enum" not in part]
-    for name in free:
-        properties[name] = {"maxLength": max(1, 3 * (max_tokens - 40) // len(free))} | properties[name]
-    return json.dumps(dict(schema) | {"properties": properties})
 
 
 def load_transformers(
