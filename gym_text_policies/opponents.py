@@ -9,14 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 
 from gym_text.errors import UsageError
 from gym_text.spec import Observation, TextSpec
 from gym_text.textarena.opponents import Player
 from gym_text_policies.load import load_policy
 from gym_text_policies.policies.config import MODES
-from gym_text_policies.policy import Policy, by_content, text_spec
+from gym_text_policies.policy import Policy, by_content, text_spec, turn_rngs
 from gym_text_policies.records import Turn
 
 _WITH_MODE = re.compile(rf"(.+?)\s*,\s*({'|'.join(MODES)})")
@@ -105,13 +104,14 @@ class _Opponent:
         self._policy = policy
         self._side = _Side(side)
         self._env = policy.wrap(self._side)
-        self._turn = Turn({}, np.random.default_rng([policy.seed, seed]), f"opponent {id(self)}")
+        self._rngs = turn_rngs({"opponent": side.text_spec.to_json()}, policy.seed, seed)
+        self._turn = Turn({}, self._rngs(0), f"opponent {id(self)}")
 
     def __call__(self, obs: Observation) -> str:
         """Decide on what the opponent observes."""
         self._side.seen, last = obs, self._turn.last
         seen = self._env.reset()[0] if last is None else self._env.step(last.action)[0]
-        turn = dataclasses.replace(self._turn, obs=seen)
+        turn = dataclasses.replace(self._turn, obs=seen, rng=self._rngs(self._turn.step))
         if self._policy.remote:
             (decision,) = self._policy.decide([turn])
         else:

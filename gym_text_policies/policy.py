@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -16,6 +18,11 @@ from gym_text_policies.records import Decision, Turn
 
 _NAMES, _CONTENT = ("model", "base"), ("content", "commit")
 """Keys of a language model's configuration: what it is called, and what it is."""
+STEP = "step_number"
+"""Key of an observation that says how many steps its episode had before, where a wrapper puts it there."""
+
+_WITHOUT_EFFECT = ("HumanRendering", "StepNumber")
+"""Wrappers that change nothing of an episode, so that its key has been the same without them."""
 
 
 class Policy(ABC):
@@ -30,9 +37,8 @@ class Policy(ABC):
 
     def __init__(self, spec: TextSpec, *, seed: int = 0) -> None:
         self.spec = spec
-        self.seed = seed
-        self._own_rng = np.random.default_rng(seed)
-        self._own_step = 0
+        self.seed = operator.index(seed)
+        self._own_turns = itertools.count()  # outside `rollout`, where nothing else tells one turn's draws from another's
 
     @property
     def remote(self) -> bool:
@@ -65,9 +71,14 @@ class Policy(ABC):
 
     def __call__(self, obs: Mapping[str, Any]) -> Any:
         """Decide on one observation, outside `rollout`, and return the environment's action."""
-        turn = Turn(obs, self._own_rng, step=self._own_step)
-        self._own_step += 1
+        turn = self._own_turn(obs)
         return self.spec.encode(self.decide([turn])[0].action, dict(obs))
+
+    def _own_turn(self, obs: Mapping[str, Any], step: int | None = None) -> Turn:
+        """Return a turn outside `rollout`. Its step is what the observation says, else `step`, else the number of turns so far."""
+        number = next(self._own_turns)
+        step = int(obs.get(STEP, number if step is None else step))
+        return Turn(obs, np.random.default_rng([self.seed, number]), step=step)
 
     def predict(
         self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False
@@ -86,7 +97,7 @@ class Policy(ABC):
         batched = np.ndim(observation["text"]) > 0
         rows = _unstack(observation) if batched else [observation]
         steps = np.zeros(len(rows), dtype=int) if state is None else np.where(episode_start, 0, state)
-        turns = [Turn(obs, self._own_rng, step=int(steps[i])) for i, obs in enumerate(rows)]
+        turns = [self._own_turn(obs, int(steps[i])) for i, obs in enumerate(rows)]
         actions = [self.spec.encode(d.action, dict(t.obs)) for d, t in zip(self.decide(turns), turns, strict=True)]
         if not batched:
             return actions[0], steps + 1
@@ -181,7 +192,7 @@ def environment_config(env: gym.Env[Any, Any]) -> dict[str, Any]:
     if spec is None:
         raise UsageError(f"env: expected one made by gym.make, which can be named in records; got {env}.")
     kwargs = {key: value for key, value in spec.kwargs.items() if key != "render_mode"}
-    wrappers = [[wrapper.name, wrapper.kwargs] for wrapper in spec.additional_wrappers if wrapper.name != "HumanRendering"]
+    wrappers = [[wrapper.name, wrapper.kwargs] for wrapper in spec.additional_wrappers if wrapper.name not in _WITHOUT_EFFECT]
     entry = spec.entry_point
     module = entry.partition(":")[0] if isinstance(entry, str) else str(getattr(entry, "__module__", ""))
     others = {} if module.partition(".")[0] in ("", "gym_text", "gymnasium") else {"module": module}
@@ -227,7 +238,13 @@ def by_content(config: Mapping[str, Any]) -> dict[str, Any]:
     return {key: by_content(value) if isinstance(value, Mapping) else value for key, value in config.items() if key not in names}
 
 
-def episode_rng(environment: Mapping[str, Any], policy_seed: int, seed: int) -> np.random.Generator:
-    """Return the random generator of an episode. It depends on the arguments alone."""
-    words = hashlib.sha256(json.dumps(environment, sort_keys=True).encode()).digest()[:8]
-    return np.random.default_rng([policy_seed, int.from_bytes(words), seed])
+def turn_rngs(environment: Mapping[str, Any], policy_seed: int, seed: int) -> Callable[[int], np.random.Generator]:
+    """Return a function from a step to the random generator of its turn: each time the same, whatever was drawn elsewhere.
+
+    Args:
+        environment: What identifies the environment.
+        policy_seed: Seed of the policy.
+        seed: Seed of the episode.
+    """
+    words = int.from_bytes(hashlib.sha256(json.dumps(environment, sort_keys=True).encode()).digest()[:8])
+    return lambda step: np.random.default_rng([policy_seed, words, seed, step])

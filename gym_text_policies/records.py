@@ -7,17 +7,20 @@ stays the same (the goal, the beginning of a prompt) is stored once.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
+
+from gym_text_policies.json_data import begun, check_json, checked, checked_list, common, difference, is_finite, restored
 
 Message = dict[str, str]
 """A message of a chat: ``role`` and ``content``."""
 Outcome = Literal["won", "lost", "truncated", "error"]
-_Record = TypeVar("_Record", bound="Episode | Step | Decision")
+VERSION = 2
+"""Version of new records. In version 1, whose records have no number, a policy drew an episode's random numbers from one generator;
+since version 2 each step has its own. So the same key may stand for an episode that was drawn otherwise."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class Turn:
     obs: Mapping[str, Any]
     """The observation of the wrapped environment."""
     rng: np.random.Generator
-    """The episode's own generator, seeded by policy seed, environment and episode seed."""
+    """The turn's own generator. It comes from policy seed, environment, episode seed and step, and from nothing else."""
     episode: str = ""
     """Identifies the episode among those that run now."""
     step: int = 0
@@ -137,7 +140,11 @@ class Episode:
     level: int | None = field(default=None, kw_only=True)
     """Number of the level that the seed plays: seeds of one level play the same again. None where the environment does not tell."""
     error: str | None = None
-    """The error that ended the episode early, as a sentence; otherwise None."""
+    """The error that ended the episode early, with its environment, seed and step; otherwise None."""
+    traceback: str | None = None
+    """Where an error was raised that nobody raised on purpose: names of files, lines and functions, the last one last."""
+    version: int = VERSION
+    """Version of the record; see `VERSION`."""
 
     @property
     def outcome(self) -> Outcome:
@@ -184,8 +191,9 @@ class Episode:
         return sum(step.decision.cost for step in self.steps)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the episode as plain JSON data."""
-        data = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        """Return the episode as plain JSON data. The key comes first and the error last: so a store knows both at a glance."""
+        data: dict[str, Any] = {"key": self.key, "version": self.version}
+        data |= {name: getattr(self, name) for name in ("environment", "policy", "seed")}
         before: Mapping[str, Any] = {}
         prompt: tuple[Message, ...] = ()
         read: tuple[int, ...] = ()
@@ -193,21 +201,20 @@ class Episode:
         for step in self.steps:
             row = _without_defaults(step)
             decision = _without_defaults(step.decision)
-            row["observation"] = {k: v for k, v in step.observation.items() if k not in before or before[k] != v}
+            row |= difference("observation", before, step.observation)
             messages = decision.pop("messages", ())
-            kept = _common(prompt, messages)
+            kept = common(prompt, messages)
             if messages:
                 decision["messages"] = [kept, *messages[kept:]]
             if (tokens := decision.pop("tokens", None)) is not None:
-                same = _common(read, tokens.prompt)
+                same = common(read, tokens.prompt)
                 decision["tokens"] = [same, tokens.prompt[same:], tokens.said, tokens.log_probs]
                 read = tokens.prompt + tokens.said
             row["decision"] = decision
             rows.append(row)
             before, prompt = step.observation, tuple(messages)
-        data["steps"] = rows
-        data["last_observation"] = {k: v for k, v in self.last_observation.items() if k not in before or before[k] != v}
-        return data
+        data |= {"steps": rows, **difference("last_observation", before, self.last_observation), "level": self.level}
+        return data | ({"traceback": self.traceback} if self.traceback is not None else {}) | {"error": self.error}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Episode:
@@ -216,60 +223,40 @@ class Episode:
         Raises:
             KeyError, TypeError, ValueError: If the data is not an episode.
         """
+        check_json("record", data)
+        data = {"version": 1, **data}
         observation: dict[str, Any] = {}
         prompt: tuple[Message, ...] = ()
         read: tuple[int, ...] = ()
         steps = []
-        for row in data["steps"]:
-            observation = observation | row["observation"]
+        for row in checked_list("steps", data["steps"]):
+            row = dict(row)
+            observation = restored("observation", observation, row)
             decision = dict(row["decision"])
             if "messages" in decision:
-                kept, *new = decision["messages"]
-                prompt = decision["messages"] = (*prompt[:kept], *map(_checked_message, new))
+                kept, *new = checked_list("messages", decision["messages"])
+                prompt = decision["messages"] = (*begun(prompt, kept), *map(_checked_message, new))
             else:
                 prompt = ()
             if "tokens" in decision:
-                same, rest, said, log_probs = decision["tokens"]
-                decision["tokens"] = _checked_tokens(Tokens((*read[:same], *rest), tuple(said), tuple(log_probs)))
+                same, rest, said, log_probs = checked_list("tokens", decision["tokens"])
+                decision["tokens"] = checked_tokens(Tokens((*begun(read, same), *rest), tuple(said), tuple(log_probs)))
                 read = decision["tokens"].prompt + decision["tokens"].said
-            steps.append(_checked(Step(**{**row, "observation": observation, "decision": _checked(Decision(**decision))})))
-        last = observation | data["last_observation"] if data["last_observation"] or not data["error"] else {}
-        return _checked(cls(**{**data, "steps": tuple(steps), "last_observation": last}))
+            steps.append(checked(Step(**{**row, "observation": observation, "decision": checked_decision(Decision(**decision))})))
+        last = restored("last_observation", observation, data)
+        episode = checked(cls(**{**data, "steps": tuple(steps), "last_observation": last}))
+        _check_environment(episode.environment)
+        return episode
 
 
-_JSON_TYPES: dict[str, tuple[type, ...]] = {
-    "str": (str,),
-    "bool": (bool,),
-    "int": (int,),
-    "float": (int, float),
-    "tuple": (tuple,),
-    "Mapping": (dict,),
-    "None": (type(None),),
-}
-"""Declared type of a field -> what it may be after JSON. Other types are not checked."""
-
-
-@functools.cache
-def _json_types(record: Any) -> tuple[tuple[str, tuple[type, ...]], ...]:
-    """Return the fields of a record class, and the types that each may have."""
-    declared = {f.name: [part.partition("[")[0] for part in str(f.type).split(" | ")] for f in dataclasses.fields(record)}
-    return tuple(
-        (name, tuple(kind for part in parts for kind in _JSON_TYPES[part]))
-        for name, parts in declared.items()
-        if all(part in _JSON_TYPES for part in parts)
-    )
-
-
-def _checked(record: _Record) -> _Record:
-    """Return a record; raise TypeError if a field has the wrong type."""
-    kind: Any = type(record)
-    for name, types in _json_types(kind):
-        value = getattr(record, name)
-        if not isinstance(value, types):
-            raise TypeError(f"{name}: expected {' or '.join(t.__name__ for t in types)}; got {str(value)[:60]!r}")
-    if isinstance(record, Decision) and not all(isinstance(p, int | float) for p in (record.probabilities or {}).values()):
-        raise TypeError("probabilities: expected numbers")
-    return record
+def checked_decision(decision: Decision) -> Decision:
+    """Return a decision; raise TypeError or ValueError if it cannot be stored."""
+    checked(decision)
+    if not all(isinstance(name, str) and is_finite(value) for name, value in (decision.probabilities or {}).items()):
+        raise TypeError(f"probabilities: expected a finite number for each name; got {str(decision.probabilities)[:60]}")
+    for message in decision.messages:
+        _checked_message(message)
+    return decision
 
 
 def _checked_message(message: Any) -> Message:
@@ -278,33 +265,29 @@ def _checked_message(message: Any) -> Message:
     return message
 
 
-def _checked_tokens(tokens: Tokens) -> Tokens:
+def checked_tokens(tokens: Tokens) -> Tokens:
+    """Return the tokens of a decision; raise TypeError if they are none."""
     if not all(type(token) is int for token in (*tokens.prompt, *tokens.said)) or len(tokens.said) != len(tokens.log_probs):
         raise TypeError("tokens: expected whole numbers, and a log-probability for each that was said")
-    if not all(isinstance(value, int | float) for value in tokens.log_probs):
-        raise TypeError("tokens: expected log-probabilities that are numbers")
+    if not all(map(is_finite, tokens.log_probs)):
+        raise TypeError("tokens: expected log-probabilities that are finite numbers")
     return tokens
+
+
+def _check_environment(environment: Mapping[str, Any]) -> None:
+    """Raise TypeError unless what others rely on has its form; old records may lack all but the id."""
+    limit, wrappers = environment.get("max_episode_steps"), checked_list("wrappers", environment.get("wrappers", []))
+    if not isinstance(environment["id"], str) or not isinstance(environment.get("module", ""), str):
+        raise TypeError("environment: expected texts as id and module")
+    if not isinstance(environment.get("kwargs", {}), dict) or not (limit is None or type(limit) is int):
+        raise TypeError("environment: expected a dict as kwargs and a whole number as max_episode_steps")
+    for wrapper in wrappers:
+        name, kwargs = checked_list("wrappers", wrapper)
+        if not isinstance(name, str) or not isinstance(kwargs, dict | None):
+            raise TypeError(f"environment: expected names and arguments as wrappers; got {str(wrapper)[:60]!r}")
 
 
 def _without_defaults(record: Step | Decision) -> dict[str, Any]:
     """Return the fields of a record that differ from their defaults."""
     fields = dataclasses.fields(record)
     return {f.name: getattr(record, f.name) for f in fields if getattr(record, f.name) != f.default}
-
-
-def _common(first: tuple[Any, ...], second: tuple[Any, ...]) -> int:
-    """Return the number of messages, or of tokens, that two prompts share from the start."""
-    return next((i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second)))
-
-
-def plain(value: Any) -> Any:
-    """Return an observation, or a part of it, as plain JSON: arrays and tuples as lists, float32 in its shortest digits."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(part) for key, part in value.items()}
-    if isinstance(value, np.ndarray):
-        return [plain(part) for part in value] if value.ndim else plain(value[()])
-    if isinstance(value, (list, tuple)):
-        return [plain(part) for part in value]
-    if isinstance(value, np.floating):
-        return float(str(value))
-    return value.item() if isinstance(value, np.generic) else value

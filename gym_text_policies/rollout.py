@@ -7,18 +7,15 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import replace
 
-import gymnasium as gym
+from gym_text.errors import PolicyError, UsageError, check_int
+from gym_text.text_env import MAX_SEED
+from gym_text_policies.game import Game, MakeEnv, is_of_episode
+from gym_text_policies.policy import Policy
+from gym_text_policies.records import Decision, Episode, checked_decision
 
-from gym_text import EpisodeError, UsageError
-from gym_text.text_env import level_of
-from gym_text_policies.policy import Policy, environment_config, episode_key, episode_rng
-from gym_text_policies.records import Decision, Episode, Step, Turn, plain
-
-MakeEnv = Callable[[], gym.Env[Any, Any]]
 _TABLES = itertools.count()
 
 
@@ -39,10 +36,13 @@ def rollout(
     and a batch of 1 are: a slow answer then delays only its own episode. Episodes do not depend on either number, except for the
     last digits of probabilities.
 
+    What an environment or a policy raises in one episode ends that episode alone: its record has `error`, which names environment,
+    seed and step, and, if nobody raised it on purpose, `traceback`. An environment that raised is made anew for the next seed.
+
     Args:
         make_env: Makes an environment, without the policy's wrappers. It is called once for each episode that runs at once.
         policy: The policy that plays.
-        seeds: Seeds of the episodes.
+        seeds: Seeds of the episodes; NumPy's integers are integers.
         workers: Number of threads that decide. With 1 the caller's thread decides.
         batch: Most turns in a call of ``policy.decide``.
         watch: Called after each call of ``policy.decide``, with the number of its turns.
@@ -51,7 +51,8 @@ def rollout(
         The episodes, in the order in which they end. An episode that could not continue has `error` set.
 
     Raises:
-        UsageError: If `workers` or `batch` is below 1. Errors other than `EpisodeError` end the run; see `gym_text.errors`.
+        UsageError: If `workers` or `batch` is below 1, a seed is no whole number from 0 on, or the policy has a wrong setting.
+        BudgetError, StoreError, MissingDependencyError: As no other episode could be played; see `gym_text.errors`.
     """
     if not callable(make_env):
         raise UsageError(
@@ -61,31 +62,18 @@ def rollout(
     if workers < 1 or batch < 1:
         raise UsageError(f"rollout: expected workers and batch of at least 1; got workers={workers}, batch={batch}.")
     at_once = workers * batch * (1 if workers == 1 else 2)
-    table = _Table(make_env, policy, iter(seeds), at_once, watch or (lambda turns: None))
+    numbers: Iterable[int] = map(_seed, seeds)
+    numbers = list(numbers) if isinstance(seeds, Collection) else numbers  # a wrong one is refused before any is played
+    table = _Table(make_env, policy, iter(numbers), at_once, watch or (lambda turns: None))
     try:
         yield from _play(table, batch) if workers == 1 else _play_in_threads(table, workers, batch)
     finally:
         table.close()
 
 
-@dataclass
-class _Game:
-    """An environment, and the episode that is played in it."""
-
-    env: gym.Env[Any, Any]
-    environment: dict[str, Any]
-    keys: tuple[str, ...]
-    """The environment's own keys of the observation."""
-    seed: int = 0
-    turn: Turn | None = None
-    info: dict[str, Any] = field(default_factory=dict)
-    steps: list[Step] = field(default_factory=list)
-    level: int | None = None
-
-    @property
-    def over(self) -> bool:
-        """Whether the last step ended the episode."""
-        return bool(self.steps) and (self.steps[-1].terminated or self.steps[-1].truncated)
+def _seed(seed: int) -> int:
+    """Return a seed as Python's integer, which JSON and Gymnasium know."""
+    return check_int("seed", seed, 0, MAX_SEED)
 
 
 class _Table:
@@ -101,14 +89,14 @@ class _Table:
         self._make_env = make_env
         self._seeds = seeds
         self._size = size
-        self._waiting: deque[_Game] = deque()
-        self._games: list[_Game] = []
+        self._waiting: deque[Game] = deque()
+        self._games: list[Game] = []
         self._name = next(_TABLES)
         self._numbers = itertools.count()
         self._playing = 0
         self._changed = threading.Condition()
 
-    def take(self, most: int) -> list[_Game]:
+    def take(self, most: int) -> list[Game]:
         """Return up to `most` waiting games. New ones are made while there is room. An empty list means that all is played."""
         with self._changed:
             while not self.stopped:
@@ -128,7 +116,7 @@ class _Table:
                 self._changed.wait()
             return []
 
-    def put_back(self, game: _Game) -> None:
+    def put_back(self, game: Game) -> None:
         """Put a game back into the queue, after a step or an episode. After an episode it needs another seed."""
         with self._changed:
             self._playing -= 1
@@ -151,13 +139,10 @@ class _Table:
             self.stopped = True
             self._changed.notify_all()
         for game in self._games:
-            game.env.close()
+            game.close()
 
     def _open(self, seed: int) -> None:
-        env = self._make_env()
-        keys = tuple(env.observation_space.spaces) if isinstance(env.observation_space, gym.spaces.Dict) else ()
-        wrapped = self.policy.wrap(env)
-        game = _Game(wrapped, environment_config(wrapped), keys, seed)
+        game = Game(self._make_env, self.policy, seed)
         self._games.append(game)
         self._waiting.append(game)
 
@@ -167,7 +152,7 @@ def _play(table: _Table, batch: int) -> Iterator[Episode]:
     while games := table.take(batch):
         ready = []
         for game in games:
-            error = None if game.turn else _begin(game, table.policy, table.number())
+            error = None if game.turn else game.begin(table.number())
             if error:
                 yield _end(game, table, error)
             else:
@@ -175,7 +160,7 @@ def _play(table: _Table, batch: int) -> Iterator[Episode]:
         decisions = _decide(table.policy, ready)
         table.watch(len(decisions))
         for game, decision in zip(ready, decisions, strict=True):
-            error = decision if isinstance(decision, EpisodeError) else _step(game, decision)
+            error = decision if isinstance(decision, Exception) else game.step(decision)
             if error or game.over:
                 yield _end(game, table, error)
             else:
@@ -208,82 +193,34 @@ def _play_in_threads(table: _Table, workers: int, batch: int) -> Iterator[Episod
             yield message
 
 
-def _begin(game: _Game, policy: Policy, name: str) -> EpisodeError | None:
-    game.steps = []
-    rng = episode_rng(game.environment, policy.seed, game.seed)
-    try:
-        obs, game.info = game.env.reset(seed=game.seed)
-    except EpisodeError as error:
-        return error
-    game.turn, game.level = Turn(obs, rng, name), level_of(game.env, game.seed)
-    return None
-
-
-def _decide(policy: Policy, games: list[_Game]) -> list[Decision | EpisodeError]:
+def _decide(policy: Policy, games: list[Game]) -> list[Decision | Exception]:
     """Decide for all games in one call. If it fails, decide one by one, so that only the failing episodes end."""
-    turns = [game.turn for game in games if game.turn]
-    if not turns:
+    if not games:
         return []
     start = time.perf_counter()
     try:
-        decisions = policy.decide(turns)
-    except EpisodeError as error:
+        decisions = _checked(policy, policy.decide([game.asked() for game in games]), len(games))
+    except Exception as error:
+        if not is_of_episode(error, deciding=True):
+            raise
         return [error] if len(games) == 1 else [_decide(policy, [game])[0] for game in games]
-    if len(decisions) != len(turns) or not all(isinstance(decision, Decision) for decision in decisions):
-        raise UsageError(
-            f"{type(policy).__name__}.decide: expected a list with a Decision for each of {len(turns)} turns; got {decisions!r}."
-        )
-    share = (time.perf_counter() - start) / len(turns)
+    share = (time.perf_counter() - start) / len(games)
     return [replace(decision, seconds=share) for decision in decisions]
 
 
-def _step(game: _Game, decision: Decision) -> EpisodeError | None:
-    """Play the decision and record the step. Return the error that prevented it, if any."""
-    assert game.turn is not None
-    obs = game.turn.obs
+def _checked(policy: Policy, decisions: list[Decision], count: int) -> list[Decision]:
+    """Return what a policy decided; raise `PolicyError` if it is not a decision for each turn, or cannot be stored."""
+    name = type(policy).__name__
+    if len(decisions) != count or not all(isinstance(decision, Decision) for decision in decisions):
+        raise PolicyError(f"{name}.decide: expected a list with a Decision for each of {count} turns; got {str(decisions)[:200]}.")
     try:
-        spec = game.env.get_wrapper_attr("text_spec")
-        after, reward, terminated, truncated, info = game.env.step(spec.encode(decision.action, dict(obs)))
-    except EpisodeError as error:
-        return error
-    earlier = game.steps[-1].score if game.steps else 0.0
-    game.steps.append(
-        Step(
-            observation=_own(game, obs),
-            decision=decision,
-            reward=float(reward),
-            terminated=bool(terminated),
-            truncated=bool(truncated),
-            success=bool(info.get("success", False)),
-            failure=bool(info.get("failure", False)),
-            score=float(info.get("score", earlier + float(reward))),
-            action_was_valid=bool(info.get("action_was_valid", True)),
-            gold_action=game.info.get("gold_action"),
-        )
-    )
-    game.info = info
-    completions = (*game.turn.completions, decision.completion)
-    game.turn = replace(game.turn, obs=after, step=game.turn.step + 1, completions=completions, last=decision)
-    return None
+        return [checked_decision(decision) for decision in decisions]
+    except (TypeError, ValueError) as error:
+        raise PolicyError(f"{name}.decide: {error}.") from None
 
 
-def _end(game: _Game, table: _Table, error: EpisodeError | None) -> Episode:
+def _end(game: Game, table: _Table, error: Exception | None) -> Episode:
     """Return the record of an episode that has ended, and put the game back for the next episode."""
-    episode = Episode(
-        key=episode_key(game.environment, table.policy.config, game.seed),
-        environment=game.environment,
-        policy=table.policy.config,
-        seed=game.seed,
-        steps=tuple(game.steps),
-        last_observation=_own(game, game.turn.obs) if game.turn else {},
-        level=game.level if game.turn else None,
-        error=f"{type(error).__name__}: {error}" if error else None,
-    )
-    game.turn = None
+    episode = game.end(error)
     table.put_back(game)
     return episode
-
-
-def _own(game: _Game, obs: Any) -> dict[str, Any]:
-    """Return the environment's own keys of an observation, as plain JSON."""
-    return {key: plain(obs[key]) for key in game.keys} if game.keys else {"observation": plain(obs)}

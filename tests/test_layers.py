@@ -20,9 +20,10 @@ LAYERS = {
         ("",),
     ),
     "gym_text_policies": (
+        ("json_data",),
         ("records",),
         ("policy", "prompts", "environments", "store"),
-        ("rollout", "backends"),
+        ("rollout", "game", "backends"),
         ("policies",),
         ("load",),
         ("engines", "report", "opponents"),

@@ -1,13 +1,16 @@
 """One loop: every seed is played once, and an episode does not depend on what runs beside it."""
 
 import dataclasses
+import json
 import threading
 
 import gymnasium as gym
+import numpy as np
 import pytest
 
 from gym_text import EngineError, UsageError
-from gym_text_policies import Decision, Policy, PolicyError, load_policy, rollout
+from gym_text.errors import BudgetError, MissingDependencyError
+from gym_text_policies import Decision, Episode, Policy, PolicyError, ScriptedBackend, load_policy, rollout
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.policy import text_spec
 
@@ -82,7 +85,8 @@ def test_a_failing_decision_ends_its_own_episode_and_no_other(workers, batch):
     assert sorted(e.seed for e in episodes) == list(range(8))
     failed = [e for e in episodes if e.outcome == "error"]
     assert len(failed) == 4
-    assert all(e.error == "PolicyError: the provider answered 500" and e.length == 2 for e in failed)
+    expected = "PolicyError: the provider answered 500 (CookingWorldText-v0, seed {}, step 3)"
+    assert all(e.error == expected.format(e.seed) and e.length == 2 and e.traceback is None for e in failed)
     assert all(e.outcome == "truncated" and e.length == 12 for e in episodes if e not in failed)
 
 
@@ -102,18 +106,228 @@ class BrokenGame(gym.Wrapper, gym.utils.RecordConstructorArgs):
 def test_a_level_that_cannot_begin_is_an_error_episode_without_steps():
     policy = load_policy("random", make_cooking())
     episodes = {e.seed: e for e in rollout(lambda: BrokenGame(make_cooking()), policy, range(3))}
-    assert (episodes[1].outcome, episodes[1].length, episodes[1].error) == ("error", 0, "EngineError: no such level")
+    error = "EngineError: no such level (CookingWorldText-v0, seed 1, at reset)"
+    assert (episodes[1].outcome, episodes[1].length, episodes[1].error) == ("error", 0, error)
     assert episodes[0].length == episodes[2].length == 12
 
 
-@pytest.mark.parametrize("workers", [1, 3])
-def test_a_mistake_in_the_program_ends_the_run(workers):
-    class Wrong(Faulty):
-        def decide(self, turns):
-            raise KeyError("typo")
+class FailsInOne(gym.Wrapper, gym.utils.RecordConstructorArgs):
+    """A game of a user's that fails in the third step of seed 1, or at its start, in a given way. Then it is broken for good."""
 
-    with pytest.raises(KeyError, match="typo"):
-        list(rollout(make_cooking, Wrong(text_spec(make_cooking())), range(4), workers=workers, batch=1))
+    def __init__(self, env, fail, at_reset=False):
+        gym.utils.RecordConstructorArgs.__init__(self)
+        super().__init__(env)
+        self.fail, self.at_reset, self.broken = fail, at_reset, False
+
+    def reset(self, *, seed=None, options=None):
+        if self.broken:
+            raise OSError("broken for good")
+        self.seed, self.steps = seed, 0
+        return self._changed(super().reset(seed=seed, options=options), now=self.at_reset)
+
+    def step(self, action):
+        self.steps += 1
+        return self._changed(super().step(action), now=self.steps == 3 and not self.at_reset)
+
+    def _changed(self, result, now):
+        if not (now and self.seed == 1):
+            return result
+        self.broken = True
+        return self.fail(result)
+
+
+def raises(result):
+    raise ZeroDivisionError("of the user's\nin two lines")
+
+
+def refuses(result):
+    raise UsageError("level: expected another one")
+
+
+def with_obs(**changes):
+    return lambda result: (result[0] | changes, *result[1:])
+
+
+HOSTILE = {
+    "raises": (raises, "ZeroDivisionError: of the user's (CookingWorldText-v0, seed 1, {})\nin two lines"),
+    "refuses": (refuses, "UsageError: level: expected another one (CookingWorldText-v0, seed 1, {})"),
+    "reward NaN": (lambda r: (r[0], float("nan"), *r[2:]), "EngineError: reward: expected a finite number; got 'nan'"),
+    "reward inf": (lambda r: (r[0], float("inf"), *r[2:]), "EngineError: reward: expected a finite number; got 'inf'"),
+    "reward None": (lambda r: (r[0], None, *r[2:]), "TypeError: "),
+    "score NaN": (lambda r: (*r[:4], r[4] | {"score": float("nan")}), "EngineError: score: expected a finite number"),
+    "gold number": (lambda r: (*r[:4], None), "AttributeError: "),
+    "observation NaN": (
+        with_obs(look=np.array([1.0, np.nan])),
+        "EngineError: observation['look']: expected plain JSON with finite",
+    ),
+    "observation object": (with_obs(look=object()), "EngineError: observation['look']: expected plain JSON"),
+    "no actions": (with_obs(valid_actions=()), "EngineError: valid_actions: expected the name of an action"),
+    "key gone": (lambda r: ({k: v for k, v in r[0].items() if k != "look"}, *r[1:]), "KeyError: 'look' ("),
+    "nothing": (lambda r: None, "TypeError: "),
+}
+
+
+@pytest.mark.parametrize(("workers", "batch"), [(1, 8), (2, 1)])
+@pytest.mark.parametrize("name", HOSTILE)
+def test_whatever_an_environment_does_in_one_episode_ends_that_episode_alone(name, workers, batch):
+    fail, expected = HOSTILE[name]
+    policy = load_policy("random", make_cooking())
+    make = lambda: FailsInOne(make_cooking(), fail)  # noqa: E731
+    episodes = {e.seed: e for e in rollout(make, policy, range(4), workers=workers, batch=batch)}
+    assert sorted(episodes) == [0, 1, 2, 3] and [e.seed for e in episodes.values() if e.error] == [1]
+    assert episodes[1].error.startswith(expected.format("step 3")) and "(CookingWorldText-v0, seed 1, step 3)" in episodes[1].error
+    assert episodes[1].length == 2 and episodes[1].last_observation["text"]
+    json.dumps(episodes[1].to_json(), allow_nan=False)
+
+
+@pytest.mark.parametrize("name", ["raises", "observation NaN", "no actions", "key gone", "nothing"])
+def test_an_environment_that_broke_at_reset_is_made_anew(name):
+    fail, expected = HOSTILE[name]
+    make = lambda: FailsInOne(make_cooking(), fail, at_reset=True)  # noqa: E731
+    episodes = {e.seed: e for e in rollout(make, load_policy("random", make_cooking()), range(4), batch=1)}
+    assert [seed for seed, episode in sorted(episodes.items()) if not episode.error] == [0, 2, 3]
+    assert (
+        episodes[1].error.startswith(expected.format("at reset")) and "(CookingWorldText-v0, seed 1, at reset)" in episodes[1].error
+    )
+
+
+def test_an_error_that_nobody_foresaw_has_its_traceback_without_folders():
+    make = lambda: FailsInOne(make_cooking(), raises)  # noqa: E731
+    (episode,) = rollout(make, load_policy("random", make_cooking()), [1])
+    lines = episode.traceback.splitlines()
+    assert lines[-1].startswith("test_rollout.py:") and lines[-1].endswith(" in raises") and "/" not in episode.traceback
+    assert Episode.from_json(json.loads(json.dumps(episode.to_json()))) == episode
+
+
+class Wrong(Policy):
+    """Does something that no policy may, at the second step of the game that has the goal of seed 1."""
+
+    config = {"kind": "wrong"}  # noqa: RUF012
+
+    def __init__(self, answer):
+        super().__init__(text_spec(make_cooking()))
+        self.answer, self.look = answer, make_cooking().reset(seed=1)[0]["look"]
+
+    def decide(self, turns):
+        first = [Decision(self.spec.names(turn.obs)[0]) for turn in turns]
+        bad = [turn.step == 1 and turn.episode.endswith("-1") for turn in turns]
+        return [self.answer(decision) if wrong else decision for decision, wrong in zip(first, bad, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (lambda decision: {}["typo"], "KeyError: 'typo' ("),
+        (lambda decision: None, "PolicyError: Wrong.decide: expected a list with a Decision for each of 1 turns; got [None]. ("),
+        (
+            lambda decision: dataclasses.replace(decision, action=3),
+            "PolicyError: Wrong.decide: action: expected a text",
+        ),
+        (lambda decision: dataclasses.replace(decision, cost=float("nan")), "PolicyError: Wrong.decide: cost: expected a finite"),
+        (
+            lambda decision: dataclasses.replace(decision, tokens_in=-1),
+            "PolicyError: Wrong.decide: tokens_in: expected a whole",
+        ),
+        (lambda decision: dataclasses.replace(decision, probabilities={"a": np.nan}), "PolicyError: Wrong.decide: probabilities: "),
+        (lambda decision: 1 / 0, "ZeroDivisionError: division by zero ("),
+    ],
+)
+@pytest.mark.parametrize(("workers", "batch"), [(1, 8), (3, 1)])
+def test_whatever_a_policy_does_in_one_episode_ends_that_episode_alone(answer, expected, workers, batch):
+    episodes = list(rollout(make_cooking, Wrong(answer), range(4), workers=workers, batch=batch))
+    assert sorted(e.seed for e in episodes) == [0, 1, 2, 3]
+    (failed,) = [e for e in episodes if e.error]
+    assert failed.error.startswith(expected) and f"(CookingWorldText-v0, seed {failed.seed}, step 2)" in failed.error
+    assert failed.length == 1
+
+
+@pytest.mark.parametrize(
+    "error", [UsageError("a setting"), BudgetError("spent"), MissingDependencyError("no package"), KeyboardInterrupt()]
+)
+@pytest.mark.parametrize("workers", [1, 3])
+def test_what_no_other_episode_would_escape_ends_the_run(error, workers):
+    def refuse(decision):
+        raise error
+
+    with pytest.raises(type(error)):
+        list(rollout(make_cooking, Wrong(refuse), range(4), workers=workers, batch=1))
+
+
+def test_a_name_that_is_no_action_ends_its_episode_and_not_the_run():
+    make = lambda: gym.make("CookingWorldText-v0", actions="index", max_episode_steps=6)  # noqa: E731
+    policy = load_policy("scripted:nonsense", make(), on_invalid="open fridge")
+    episodes = list(rollout(make, policy, range(6)))
+    assert len(episodes) == 6 and all(e.error is None or e.error.startswith("InvalidActionError: ") for e in episodes)
+    assert any(e.error for e in episodes)
+
+
+class FailsOften(Policy):
+    """Draws an action, and fails at the fourth step of two episodes."""
+
+    config = {"kind": "fails often"}  # noqa: RUF012
+
+    def decide(self, turns):
+        decisions = []
+        for turn in turns:
+            names = self.spec.names(turn.obs)
+            decisions.append(Decision(names[turn.rng.integers(len(names))]))
+            if turn.step == 3 and turn.episode.endswith(("-1", "-2")):
+                raise PolicyError("refused")
+        return decisions
+
+
+@pytest.mark.parametrize("batch", [2, 4, 8])
+def test_a_failing_sibling_changes_no_draw_of_its_neighbours(batch):
+    policy = FailsOften(text_spec(make_cooking()))
+    alone, together = (without_seconds(rollout(make_cooking, policy, range(6), batch=size)) for size in (1, batch))
+    assert together == alone and [bool(e.error) for e in alone] == [False, True, True, False, False, False]
+
+
+@pytest.mark.parametrize("on_invalid", ["raise", "random", "retry"])
+def test_a_model_that_is_drawn_and_fails_gives_equal_episodes_in_batches_and_alone(on_invalid):
+    def answer(request):
+        return "nonsense" if request.seed % 3 == 0 else "look around" if request.seed % 3 == 1 else "inventory"
+
+    def play(batch):
+        policy = load_policy(ScriptedBackend(answer), make_cooking(), temperature=1.0, on_invalid=on_invalid, noise=0.3)
+        return without_seconds(rollout(make_cooking, policy, range(5), batch=batch))
+
+    alone = play(1)
+    assert play(4) == alone and (any(e.error for e in alone) == (on_invalid == "raise"))
+
+
+def test_a_turn_draws_the_same_whatever_the_steps_before_have_drawn():
+    class Draws(Faulty):
+        def __init__(self, spec, more):
+            super().__init__(spec)
+            self.more, self.drawn = more, []
+
+        def decide(self, turns):
+            self.drawn += [turn.rng.random(1 + self.more * turn.step)[0] for turn in turns]
+            return [Decision(self.spec.names(turn.obs)[0]) for turn in turns]
+
+    few, many = (Draws(text_spec(make_cooking()), more) for more in (0, 5))
+    for policy in (few, many):
+        list(rollout(make_cooking, policy, [3]))
+    assert few.drawn == many.drawn and len(set(few.drawn)) == 12
+
+
+@pytest.mark.parametrize(
+    "seeds", [np.arange(2), np.arange(2, dtype=np.uint8), [np.int64(0), True + np.int32(0)], iter(np.arange(2))]
+)
+def test_numpys_integers_are_seeds(seeds):
+    episodes = without_seconds(rollout(make_cooking, load_policy("random", make_cooking(), seed=np.int64(0)), seeds))
+    assert episodes == without_seconds(rollout(make_cooking, load_policy("random", make_cooking()), range(2)))
+    json.dumps([e.to_json() for e in episodes])
+
+
+@pytest.mark.parametrize("seed", [1.0, -1, "1", None, True])
+def test_what_is_no_seed_is_refused_before_anything_is_played(seed):
+    played = []
+    with pytest.raises(UsageError, match="seed: expected an integer from 0"):
+        for episode in rollout(make_cooking, load_policy("random", make_cooking()), [0, seed]):
+            played.append(episode)
+    assert not played
 
 
 def test_a_slow_answer_holds_up_only_its_own_episode():

@@ -94,7 +94,7 @@ class _Apart(Policy):
         super().__init__(policy.spec)
         self._policy = policy
         self._entropy = seed
-        self._generators: dict[str, np.random.Generator] = {}
+        self._numbers: dict[str, int] = {}  # of episodes, as they begin
 
     @property
     def config(self) -> dict[str, Any]:
@@ -104,10 +104,12 @@ class _Apart(Policy):
         return self._policy.wrap(env)
 
     def decide(self, turns: Sequence[Turn]) -> list[Decision]:
-        for turn in turns:
-            if turn.episode not in self._generators:
-                self._generators[turn.episode] = np.random.default_rng([*self._entropy, len(self._generators)])
-        return self._policy.decide([replace(turn, rng=self._generators[turn.episode]) for turn in turns])
+        return self._policy.decide([replace(turn, rng=self._rng(turn)) for turn in turns])
+
+    def _rng(self, turn: Turn) -> np.random.Generator:
+        """Return the generator of a turn: of the seed, the episode's number and the step."""
+        number = self._numbers.setdefault(turn.episode, len(self._numbers))
+        return np.random.default_rng([*self._entropy, number, turn.step])
 
 
 def _player(trainer: Any) -> TransformersBackend:

@@ -13,11 +13,12 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 import gymnasium as gym
 
 from gym_text_policies.environments import environment_maker
+from gym_text_policies.game import MakeEnv
 from gym_text_policies.load import load_policy
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.policy import Policy, by_names, environment_config, episode_key
 from gym_text_policies.records import Episode
-from gym_text_policies.rollout import MakeEnv, rollout
+from gym_text_policies.rollout import rollout
 
 Watch = Callable[[int], None]
 """Called with the number of turns that have been decided."""

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 
-from gym_text.errors import UsageError
+from gym_text.errors import UsageError, check_int
+from gym_text.text_env import MAX_SEED
 from gym_text_policies.experiments.config import AgentConfig
+from gym_text_policies.json_data import plain
 from gym_text_policies.load import load_policy
 from gym_text_policies.policies.config import Depth
 from gym_text_policies.policies.parsing import parse_fields
-from gym_text_policies.records import Decision, Turn, plain
+from gym_text_policies.policy import environment_config, turn_rngs
+from gym_text_policies.records import Decision, Turn
 
 
 class Agent:
@@ -46,6 +49,8 @@ class Agent:
             raise UsageError(f"agent: expected the keys {names}; {error}.") from error
         player = self.config.player()
         self.policy = load_policy(player, env)
+        self._environment = environment_config(self.policy.wrap(env)) if env.spec else {"text_spec": self.policy.spec.to_json()}
+        self._episodes = itertools.count()
         self._depth: Depth = player.settings["history"] if player.asks_model else 0
         self.reset()
 
@@ -53,9 +58,11 @@ class Agent:
         """Begin an episode and forget the last one.
 
         Args:
-            seed: Seed of the policy's random draws in this episode.
+            seed: Seed of the episode. What the policy draws at random comes from it, as in `rollout`. None takes the number of
+                episodes that began without one.
         """
-        self._rng = np.random.default_rng(seed)
+        number = next(self._episodes) if seed is None else check_int("seed", seed, 0, MAX_SEED)
+        self._rngs = turn_rngs(self._environment, self.policy.seed, number)
         self._pairs: list[tuple[str, str]] = []
         self._completions: tuple[str | None, ...] = ()
         self._last_action = ""
@@ -72,7 +79,8 @@ class Agent:
         obs.setdefault("last_action", self._last_action)
         if self._depth:
             obs.setdefault("history", tuple(self._pairs if self._depth == "all" else self._pairs[-self._depth :]))
-        turn = Turn(obs, self._rng, step=len(self._completions), completions=self._completions)
+        step = len(self._completions)
+        turn = Turn(obs, self._rngs(step), step=step, completions=self._completions)
         self.decision = self.policy.decide([turn])[0]
         action = self.policy.spec.encode(self.decision.action, obs)
         self._completions += (self.decision.completion,)

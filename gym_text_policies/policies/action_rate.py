@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 
 from gym_text.errors import InvalidActionError, UsageError, check_int, unknown_choice
 from gym_text.spaces import FreeText
 from gym_text.spec import TextSpec
-from gym_text_policies.policy import Policy
+from gym_text_policies.policy import STEP, Policy
 from gym_text_policies.records import Decision, Turn
 
 NO_OPS = ("do nothing", "no-op", "noop", "wait", "coast", "stay", "stand still")
@@ -61,8 +62,42 @@ class LastAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         return obs | {"last_action": name}, reward, terminated, truncated, info
 
 
+class StepNumber(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """Put the number of steps before into ``obs["step_number"]``, for policies that are asked outside `rollout`.
+
+    Args:
+        env: An environment with Dict observations.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        RecordConstructorArgs.__init__(self)
+        super().__init__(env)
+        space = env.observation_space
+        if not isinstance(space, spaces.Dict) or STEP in space.spaces:
+            raise UsageError(f"StepNumber: expected an environment with Dict observations without the key {STEP!r}; got {env}.")
+        self.observation_space = spaces.Dict({**space.spaces, STEP: spaces.Box(0, np.inf, (), np.int64)})
+        self._number = 0
+
+    def reset(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Begin an episode."""
+        obs, info = self.env.reset(**kwargs)
+        self._number = 0
+        return self._numbered(obs), info
+
+    def step(self, action: Any) -> tuple[dict[str, Any], Any, bool, bool, dict[str, Any]]:
+        """Play an action."""
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        self._number += 1
+        return self._numbered(obs), reward, terminated, truncated, info
+
+    def _numbered(self, obs: dict[str, Any]) -> dict[str, Any]:
+        return obs | {STEP: np.array(self._number, dtype=np.int64)}
+
+
 class ActionRate(Policy):
     """Asks a policy at steps 0, k, 2k …, and plays other actions in between.
+
+    Outside `rollout` and `Agent` the wrapper `StepNumber` tells the step, so that each episode begins with a question.
 
     Args:
         policy: The policy that is asked.
@@ -96,15 +131,18 @@ class ActionRate(Policy):
         self._policy.check()
 
     def wrap(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
-        """Put on the policy's wrappers, and `LastAction` if actions are repeated."""
+        """Put on the policy's wrappers, `StepNumber`, and `LastAction` if actions are repeated."""
         env = self._policy.wrap(env)
-        return LastAction(env) if self._filler is None and self._k > 1 else env
+        if self._k == 1:
+            return env
+        return StepNumber(LastAction(env) if self._filler is None else env)
 
     def decide(self, turns: Sequence[Turn]) -> list[Decision]:
         """Ask the policy about all turns that are due, in one batch."""
         played = [self._unasked(turn) for turn in turns]
-        asked = iter(self._policy.decide([turn for turn, name in zip(turns, played, strict=True) if name is None]))
-        return [next(asked) if name is None else Decision(name) for name in played]
+        due = [turn for turn, name in zip(turns, played, strict=True) if name is None]
+        decisions = iter(self._policy.decide(due) if due else ())
+        return [next(decisions) if name is None else Decision(name) for name in played]
 
     def _unasked(self, turn: Turn) -> str | None:
         """Return the action that is played without asking, or None if the policy is to be asked."""

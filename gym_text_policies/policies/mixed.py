@@ -51,14 +51,16 @@ class MixedPolicy(Policy):
         return self._player.wrap(GoldPolicy(self.spec).wrap(env))
 
     def decide(self, turns: Sequence[Turn]) -> list[Decision]:
-        """Let the other policy decide, then replace some of its decisions."""
-        return [self._mixed(turn, decision) for turn, decision in zip(turns, self._player.decide(turns), strict=True)]
+        """Draw what is replaced, then let the other policy decide the rest: it is not asked, nor paid, for what is not played."""
+        replaced = [self._replacement(turn) for turn in turns]
+        asked = [turn for turn, name in zip(turns, replaced, strict=True) if name is None]
+        decisions = iter(self._player.decide(asked) if asked else ())
+        return [next(decisions) if name is None else Decision(name) for name in replaced]
 
-    def _mixed(self, turn: Turn, decision: Decision) -> Decision:
+    def _replacement(self, turn: Turn) -> str | None:
+        """Return the action that is played in place of the other policy's, or None if that one decides."""
         noisy, expert = turn.rng.random(2)
-        names = self.spec.names(dict(turn.obs))
         if noisy < self._noise:
-            return Decision(names[turn.rng.integers(len(names))])
-        if expert < self._expert_share and turn.obs["gold_action"]:
-            return Decision(turn.obs["gold_action"])
-        return decision
+            names = self.spec.names(dict(turn.obs))
+            return names[turn.rng.integers(len(names))]
+        return turn.obs["gold_action"] or None if expert < self._expert_share else None

@@ -19,7 +19,8 @@ import numpy as np
 
 from gym_text.errors import UsageError, import_extra
 from gym_text_policies.files import is_regular
-from gym_text_policies.records import Episode, plain
+from gym_text_policies.json_data import plain
+from gym_text_policies.records import Episode
 from gym_text_policies.remake import owner_of, remake_environment
 from gym_text_policies.report.replay import replay
 from gym_text_policies.store import write_atomically

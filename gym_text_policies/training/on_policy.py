@@ -21,9 +21,9 @@ from gym_text.errors import UsageError, check_choice, check_int, import_extra
 from gym_text.text_env import Expert
 from gym_text.wrappers.exchange_names import ExchangeNames, Names
 from gym_text_policies.environments import check_no_fold, environment_maker
+from gym_text_policies.game import MakeEnv
 from gym_text_policies.policies.config import PolicyConfig, PromptOptions
 from gym_text_policies.records import Episode
-from gym_text_policies.rollout import MakeEnv
 from gym_text_policies.training import checkpoints
 from gym_text_policies.training.checkpoints import State
 from gym_text_policies.training.dev_fold import play_dev_fold

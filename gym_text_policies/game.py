@@ -1,0 +1,210 @@
+"""`Game`: an environment and the episode that is played in it. An error of one episode ends that episode, and no other."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+
+from gym_text.errors import (
+    BudgetError,
+    ClusterError,
+    EngineError,
+    EpisodeError,
+    GymTextError,
+    InvalidActionError,
+    MissingDependencyError,
+    RunError,
+    StoreError,
+    UsageError,
+)
+from gym_text.spec import TextSpec
+from gym_text.text_env import level_of
+from gym_text_policies.json_data import check_json, checked, plain
+from gym_text_policies.policy import Policy, environment_config, episode_key, turn_rngs
+from gym_text_policies.records import Decision, Episode, Step, Turn
+
+MakeEnv = Callable[[], gym.Env[Any, Any]]
+_logger = logging.getLogger(__name__)
+_OF_RUN = (BudgetError, StoreError, ClusterError, RunError, MissingDependencyError)
+_MOST_FRAMES = 20
+_MOST_CHARACTERS = 4000
+"""Of an error's text."""
+
+
+def is_of_episode(error: Exception, *, deciding: bool = False) -> bool:
+    """Return whether an error is of one episode, and not of the whole run.
+
+    Of the run is what no other episode escapes: a spent budget, a folder that cannot be written, a missing package; and, while a
+    policy decides, a wrong setting of it. Whatever else an environment or a policy raises is of the episode.
+
+    Args:
+        error: What was raised.
+        deciding: Whether the policy raised it, or the environment.
+    """
+    if isinstance(error, EpisodeError | InvalidActionError):
+        return True
+    return not (isinstance(error, _OF_RUN) or (deciding and isinstance(error, UsageError)))
+
+
+class Game:
+    """An environment, and the episode that is played in it.
+
+    `begin` and `step` return the error that ends the episode, if there is one; what is of the whole run they raise.
+
+    Args:
+        make_env: Makes the environment, without the policy's wrappers.
+        policy: Who plays.
+        seed: Of the first episode.
+    """
+
+    def __init__(self, make_env: MakeEnv, policy: Policy, seed: int) -> None:
+        self.seed = seed
+        self.turn: Turn | None = None
+        """The turn that waits for a decision; None before the start and after the end."""
+        self._make_env = make_env
+        self._policy = policy
+        self._open()
+        self._environment = environment_config(self._env)
+        self._level: int | None = None
+        self._steps: list[Step] = []
+
+    def _open(self) -> None:
+        env = self._make_env()
+        self._keys = tuple(env.observation_space.spaces) if isinstance(env.observation_space, gym.spaces.Dict) else ()
+        self._env = self._policy.wrap(env)
+        self._spec: TextSpec = self._env.get_wrapper_attr("text_spec")
+        self._broken = False
+
+    def close(self) -> None:
+        """Release the environment."""
+        with contextlib.suppress(Exception):  # what was played is played
+            self._env.close()
+
+    @property
+    def over(self) -> bool:
+        """Whether the last step ended the episode."""
+        return bool(self._steps) and (self._steps[-1].terminated or self._steps[-1].truncated)
+
+    def begin(self, name: str) -> Exception | None:
+        """Begin the episode of the present seed; an environment that broke in the last one is made anew.
+
+        Args:
+            name: Of the episode; unique in this process.
+        """
+        self._steps, self.turn, self._level = [], None, None
+        self._seen: dict[str, Any] = {}
+        try:
+            if self._broken:
+                self.close()
+                self._open()
+            obs, self._info = self._env.reset(seed=self.seed)
+            self._seen, self._level = self._observed(obs, over=False), level_of(self._env, self.seed)
+        except Exception as error:
+            return self._failed(error)
+        self._rngs = turn_rngs(self._environment, self._policy.seed, self.seed)
+        self.turn = Turn(obs, self._rngs(0), name)
+        return None
+
+    def asked(self) -> Turn:
+        """Return the turn that waits for a decision, its generator as if nobody had drawn from it."""
+        assert self.turn is not None
+        return replace(self.turn, rng=self._rngs(self.turn.step))
+
+    def step(self, decision: Decision) -> Exception | None:
+        """Play a decision and record the step."""
+        assert self.turn is not None
+        try:
+            action = self._spec.encode(decision.action, dict(self.turn.obs))
+            obs, reward, terminated, truncated, info = self._env.step(action)
+            step = self._recorded(decision, float(reward), bool(terminated), bool(truncated), info)
+            seen = self._observed(obs, over=step.terminated or step.truncated)
+        except Exception as error:
+            return self._failed(error)
+        self._steps.append(step)
+        self._seen, self._info = seen, info
+        said, number = (*self.turn.completions, decision.completion), self.turn.step + 1
+        self.turn = replace(self.turn, obs=obs, step=number, completions=said, last=decision)
+        return None
+
+    def end(self, error: Exception | None) -> Episode:
+        """Return the record of the episode, which has ended."""
+        config = self._policy.config
+        where = f"step {len(self._steps) + 1}" if self.turn else "at reset"
+        place = f"{self._environment['id']}, seed {self.seed}, {where}"
+        self.turn = None
+        return Episode(
+            key=episode_key(self._environment, config, self.seed),
+            environment=self._environment,
+            policy=config,
+            seed=self.seed,
+            steps=tuple(self._steps),
+            last_observation=self._seen,
+            level=self._level,
+            error=_sentence(error, place) if error else None,
+            traceback=None if error is None or isinstance(error, GymTextError) else _traceback(error),
+        )
+
+    def _recorded(self, decision: Decision, reward: float, terminated: bool, truncated: bool, info: dict[str, Any]) -> Step:
+        """Return a step; raise `EngineError` if it cannot be stored, as with a reward that is no number."""
+        earlier = self._steps[-1].score if self._steps else 0.0
+        step = Step(
+            observation=self._seen,
+            decision=decision,
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+            success=bool(info.get("success", False)),
+            failure=bool(info.get("failure", False)),
+            score=float(info.get("score", earlier + reward)),
+            action_was_valid=bool(info.get("action_was_valid", True)),
+            gold_action=self._info.get("gold_action"),
+        )
+        try:
+            return checked(step)
+        except (TypeError, ValueError) as error:
+            raise EngineError(f"{error}. The environment has to give it.") from None
+
+    def _observed(self, obs: Any, *, over: bool) -> dict[str, Any]:
+        """Return the environment's own keys of an observation, as plain JSON.
+
+        Raises:
+            EngineError: If they are none, or no action is possible though the episode goes on.
+        """
+        seen = {key: plain(obs[key]) for key in self._keys} if self._keys else {"observation": plain(obs)}
+        try:
+            check_json("observation", seen)
+        except (TypeError, ValueError) as error:
+            raise EngineError(str(error)) from None
+        if not over and self._spec.lists_actions and self._keys and not self._spec.names(dict(obs)):
+            raise EngineError("valid_actions: expected the name of an action, as the episode is not over; got none.")
+        return seen
+
+    def _failed(self, error: Exception) -> Exception:
+        """Return an error of this episode, after which the environment may be broken; raise one of the run."""
+        if not is_of_episode(error):
+            raise error
+        self._broken = True
+        return error
+
+
+def _sentence(error: Exception, place: str) -> str:
+    """Return an error's kind and text, and in its first line where it happened."""
+    try:
+        text = str(error)
+    except Exception:  # also its text may be a user's
+        text = ""
+    first, newline, rest = text[:_MOST_CHARACTERS].partition("\n")
+    return f"{type(error).__name__}{': ' if first else ''}{first} ({place}){newline}{rest}"
+
+
+def _traceback(error: Exception) -> str:
+    """Return where an error was raised: neither code nor values nor folders, which may be private."""
+    frames = traceback.extract_tb(error.__traceback__)[-_MOST_FRAMES:]
+    return "\n".join(f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}" for frame in frames)

@@ -1,0 +1,124 @@
+"""What a record holds is plain JSON: how values become it, and how each field of a record is checked."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+
+_LARGEST = 1e300
+"""Greatest number of a record, so that sums of many stay finite."""
+_LONGEST_INT = 2**63
+_Record = TypeVar("_Record")
+
+
+def plain(value: Any) -> Any:
+    """Return an observation, or a part of it, as plain JSON: arrays and tuples as lists, float32 in its shortest digits."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(part) for key, part in value.items()}
+    if isinstance(value, np.ndarray):
+        return [plain(part) for part in value] if value.ndim else plain(value[()])
+    if isinstance(value, (list, tuple)):
+        return [plain(part) for part in value]
+    if isinstance(value, np.floating):
+        return float(str(value))
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def check_json(what: str, data: Any) -> None:
+    """Raise TypeError or ValueError unless data is JSON, with finite numbers only.
+
+    Args:
+        what: Names the data. Of a dict, the error names the key that is wrong.
+        data: What is to be checked.
+    """
+    try:
+        json.dumps(data, allow_nan=False)  # many times as fast as a walk
+    except (TypeError, ValueError) as error:
+        if isinstance(data, Mapping):
+            for key, value in data.items():
+                check_json(f"{what}[{key!r}]", value)
+        raise type(error)(f"{what}: expected plain JSON with finite numbers; got {str(data)[:60]} ({error})") from None
+
+
+def checked(record: _Record) -> _Record:
+    """Return a record, a dataclass of this package; raise TypeError or ValueError if one of its fields cannot be stored."""
+    kind: Any = type(record)
+    for name, types in _types(kind):
+        value = getattr(record, name)
+        if not any(_fits(value, kind) for kind in types):
+            expected = " or ".join(_EXPECTED[kind] for kind in types)
+            raise TypeError(f"{name}: expected {expected}; got {str(value)[:60]!r} ({type(value).__name__})")
+    return record
+
+
+_EXPECTED = {
+    "str": "a text",
+    "bool": "true or false",
+    "int": "a whole number from 0 on",
+    "float": "a finite number",
+    "tuple": "a tuple",
+    "Mapping": "a dict",
+    "None": "nothing",
+}
+"""Declared type of a field -> what the field is expected to be. Fields of other types are not checked here."""
+
+
+def _fits(value: Any, declared: str) -> bool:
+    """Return whether a value may stand in a field of a declared type."""
+    if declared == "int":
+        return type(value) is int and 0 <= value < _LONGEST_INT
+    if declared == "float":
+        return is_finite(value)
+    plain_types = {"str": str, "bool": bool, "tuple": tuple, "Mapping": dict, "None": type(None)}
+    return isinstance(value, plain_types[declared])
+
+
+def is_finite(value: Any) -> bool:
+    """Return whether a value is a number that a record can hold: neither NaN nor infinite nor beyond 1e300."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LARGEST  # NaN compares as false
+
+
+@functools.cache
+def _types(record: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return the fields of a record class, and the declared types that each may have."""
+    declared = {f.name: tuple(part.partition("[")[0] for part in str(f.type).split(" | ")) for f in dataclasses.fields(record)}
+    return tuple((name, parts) for name, parts in declared.items() if all(part in _EXPECTED for part in parts))
+
+
+def checked_list(name: str, value: Any) -> list[Any]:
+    """Return a list; raise TypeError if a value is none."""
+    if not isinstance(value, list | tuple):
+        raise TypeError(f"{name}: expected a list; got {str(value)[:60]!r}")
+    return list(value)
+
+
+def difference(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is stored of an observation: what differs from the one before, and, if there are any, the keys that went."""
+    gone = [key for key in before if key not in after]
+    changed = {key: value for key, value in after.items() if key not in before or before[key] != value}
+    return {name: changed, **({f"{name}_without": gone} if gone else {})}
+
+
+def restored(name: str, before: Mapping[str, Any], data: dict[str, Any]) -> dict[str, Any]:
+    """Return an observation of what `_difference` stored; the keys that went are taken out of the data."""
+    gone = checked_list(name, data.pop(f"{name}_without", []))
+    if not isinstance(data[name], dict):
+        raise TypeError(f"{name}: expected a dict; got {str(data[name])[:60]!r}")
+    return {key: value for key, value in {**before, **data[name]}.items() if key not in gone}
+
+
+def common(first: tuple[Any, ...], second: tuple[Any, ...]) -> int:
+    """Return the number of messages, or of tokens, that two prompts share from the start."""
+    return next((i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second)))
+
+
+def begun(before: tuple[Any, ...], count: Any) -> tuple[Any, ...]:
+    """Return the first messages, or tokens, of the prompt before."""
+    if type(count) is not int or not 0 <= count <= len(before):
+        raise ValueError(f"expected a number from 0 to {len(before)} of what the prompt before has; got {str(count)[:60]!r}")
+    return before[:count]
