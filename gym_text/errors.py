@@ -15,8 +15,9 @@
         ├── EngineError                            the game engine failed
         └── PolicyError                            the policy or its model provider failed
 
-An ``EpisodeError`` ends one episode as ``error`` and is recorded; every other error ends the run: a mistake in the program,
-a spent budget, or a folder that cannot be written.
+What an environment or a policy raises in an episode ends that episode as ``error`` and is recorded, whatever it is. A run ends by
+what no other episode would escape: a policy's wrong setting (``UsageError``), a missing package, a spent budget, or a folder that
+cannot be written.
 """
 
 from __future__ import annotations
