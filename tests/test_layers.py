@@ -20,9 +20,9 @@ LAYERS = {
         ("",),
     ),
     "gym_text_policies": (
-        ("json_data",),
+        ("json_data", "files", "user_cache", "digests"),
         ("records",),
-        ("policy", "prompts", "environments", "store"),
+        ("policy", "prompts", "environments", "remake", "store"),
         ("rollout", "game", "backends"),
         ("policies",),
         ("load",),
