@@ -6,6 +6,7 @@ import ast
 import functools
 import importlib
 import inspect
+import re
 from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
@@ -21,6 +22,8 @@ from gym_text.lunar_lander import import_box2d
 from gym_text.text_env import Expert
 from gym_text.wrappers import DescribeObservation
 
+_ID = re.compile(r"[\w-][\w.-]*(/[\w.-]+)*")
+"""What an id looks like, unlike the rest of an address or of a path."""
 _OF_MAKE = ("max_episode_steps", "disable_env_checker", "render_mode")
 """Keyword arguments that `gym.make` itself takes."""
 
@@ -55,8 +58,14 @@ def parse_environment(name: str) -> tuple[str, dict[str, Any]]:
 
 def module_and_id(name: str) -> tuple[str, str]:
     """Return the module that an environment's name says is to be imported, or an empty text, and the id that it registers."""
-    module, _, env_id = name.partition("?")[0].rpartition(":")
-    return module, env_id
+    whole = name.partition("?")[0]
+    module, _, env_id = whole.rpartition(":")
+    return (module, env_id) if _ID.fullmatch(env_id) else ("", whole)
+
+
+def is_module(name: str) -> bool:
+    """Return whether a text can be a module's name."""
+    return all(part.isidentifier() for part in name.split("."))
 
 
 def import_module(module: str, what: str) -> ModuleType:
@@ -70,7 +79,7 @@ def import_module(module: str, what: str) -> ModuleType:
         UsageError: If it cannot be imported.
     """
     try:
-        if not all(part.isidentifier() for part in module.split(".")):
+        if not is_module(module):
             raise ImportError(f"{module!r} is no module's name")
         return importlib.import_module(module)
     except ImportError as error:

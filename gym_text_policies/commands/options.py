@@ -97,4 +97,4 @@ class _AsMapping(argparse.Action):
                 pairs[key] = json.loads(value)
             except ValueError:
                 pairs[key] = value
-        setattr(namespace, self.dest, pairs)
+        setattr(namespace, self.dest, {**getattr(namespace, self.dest, {}), **pairs})

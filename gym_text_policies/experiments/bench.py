@@ -17,6 +17,7 @@ from gym_text_policies.engines.base import Engine, EpisodeJob
 from gym_text_policies.engines.options import PlayOptions
 from gym_text_policies.environments import environment_maker, parse_environment
 from gym_text_policies.experiments.play_missing import ProgressBar, Series, check_some_played, play_missing, stored
+from gym_text_policies.experiments.trust import Trust
 from gym_text_policies.experiments.variants import Variant, read_variants
 from gym_text_policies.policies.config import MODES, WITHOUT_MODEL, Mode, PolicyConfig, PromptOptions
 from gym_text_policies.policy import text_spec
@@ -33,7 +34,7 @@ _PACKAGES = (
 
 
 @dataclass(frozen=True)
-class BenchConfig(PlayOptions, PromptOptions):
+class BenchConfig(PlayOptions, PromptOptions, Trust):
     """Play policies in environments, and make one table of the results; a second run goes on from the first."""
 
     folder: str = "runs/policies"
@@ -87,7 +88,7 @@ class BenchConfig(PlayOptions, PromptOptions):
                 raise UsageError(
                     "options: expected none beside variants; give each entry of the file its own, as in {device: cpu}."
                 )
-            return read_variants(self.variants)
+            return read_variants(self.variants, self.trust)
         asking = [model for model in self.models if PolicyConfig(model).asks_model]
         found = {_label(model): Variant(PolicyConfig(model)) for model in self.models if model not in asking}
         return found | {

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import gymnasium as gym
@@ -18,6 +19,7 @@ from gym_text_policies.engines.options import PlayOptions
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.experiments.redaction import without_secrets
 from gym_text_policies.experiments.settings import build, field_docs
+from gym_text_policies.experiments.trust import Trust
 from gym_text_policies.experiments.yaml_files import Node, from_plain, read_yaml, variants
 from gym_text_policies.load import resolved
 from gym_text_policies.policies.config import DEFAULTS, SETTINGS, PolicyConfig
@@ -157,30 +159,44 @@ class ExperimentConfig:
     def to_dict(self) -> dict[str, Any]:
         """Return the three sections as plain data, the agent with every setting given."""
         agent = self.player.to_json()
+        if options := agent.get("options"):
+            agent["options"] = {name: value for name, value in options.items() if name != "key_variable" or value is not None}
         if self.agent.seed is None:
             del agent["seed"]  # which follows the experiment's
         return {"agent": agent, **{name: dataclasses.asdict(getattr(self, name)) for name in ("environment", "experiment")}}
 
 
-def parse_config(path: str | Path, changes: Mapping[str, Any] | None = None) -> ExperimentConfig:
+def parse_config(
+    path: str | Path,
+    changes: Mapping[str, Any] | None = None,
+    *,
+    imports: Iterable[str] = (),
+    key_hosts: Mapping[str, str] = MappingProxyType({}),
+) -> ExperimentConfig:
     """Read the YAML file of an experiment, or of a batch of them.
 
     Args:
         path: The file, or a run folder.
         changes: Values in place of the file's, by their path: ``{"agent.model": "smollm2"}``.
+        imports: Code that the file may name: modules, and files that hold code; see `Trust`.
+        key_hosts: Servers that the file may name as receivers of a key: ``{"OPENAI_API_KEY": "llm.example.org"}``.
 
     Raises:
-        UsageError: With file and line of each mistake.
+        UsageError: With file and line of each mistake, or of what the file may not name.
     """
     path = Path(path)
-    return _config(read_yaml(path / FILE if path.is_dir() else path), changes or {})
+    node = read_yaml(path / FILE if path.is_dir() else path)
+    return _config(node, changes or {}, Trust(imports=tuple(imports), key_hosts=key_hosts))
 
 
-def as_config(config: ExperimentConfig | Mapping[str, Any] | str | Path) -> ExperimentConfig:
-    """Return a configuration that is given as a config, nested mappings, or a file."""
+def as_config(config: ExperimentConfig | Mapping[str, Any] | str | Path, trust: Trust | None = None) -> ExperimentConfig:
+    """Return a configuration that is given as a config, nested mappings, or a file, which `trust` is for."""
     if isinstance(config, ExperimentConfig):
         return config
-    return parse_config(config) if isinstance(config, (str, Path)) else _config(from_plain(config), {})
+    trust = trust or Trust()
+    if isinstance(config, (str, Path)):
+        return parse_config(config, imports=trust.imports, key_hosts=trust.key_hosts)
+    return _config(from_plain(config), {}, trust)
 
 
 def explain_keys() -> str:
@@ -196,13 +212,13 @@ def explain_keys() -> str:
     return "\n".join(lines)
 
 
-def _config(node: Node, changes: Mapping[str, Any]) -> ExperimentConfig:
+def _config(node: Node, changes: Mapping[str, Any], trust: Trust) -> ExperimentConfig:
     for path, value in changes.items():
         node = _changed(node, path.split("."), from_plain(value))
     configs = []
     for part, chosen in variants(node):
         label = ",".join(f"{path.rpartition('.')[2]}={value}" for path, value in chosen.items())
-        configs.append(dataclasses.replace(build(ExperimentConfig, part), label=_as_name(label)))
+        configs.append(dataclasses.replace(build(ExperimentConfig, trust.checked(part)), label=_as_name(label)))
     if len({config.label for config in configs}) < len(configs):  # long or odd values can give the same name
         configs = [dataclasses.replace(config, label=f"{number:03}-{config.label}") for number, config in enumerate(configs)]
     return dataclasses.replace(configs[0], others=tuple(configs[1:]), source=node.plain())

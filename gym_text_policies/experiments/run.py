@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from gym_text import TextSpec
@@ -19,6 +21,7 @@ from gym_text_policies.experiments.bench import versions
 from gym_text_policies.experiments.config import FILE, ExperimentConfig, as_config, explain_keys, parse_config
 from gym_text_policies.experiments.play_missing import ProgressBar, Series, check_missing, check_some_played, play_missing, stored
 from gym_text_policies.experiments.redaction import without_secrets
+from gym_text_policies.experiments.trust import Trust, imports_of
 from gym_text_policies.experiments.yaml_files import parse_yaml
 from gym_text_policies.policies.config import SETTINGS
 from gym_text_policies.policy import text_spec
@@ -30,12 +33,12 @@ from gym_text_policies.report.table import NOTES, Summary, how_asked, markdown, 
 from gym_text_policies.store import EpisodeStore, write_atomically
 
 _logger = logging.getLogger(__name__)
-_FREE_OPTIONS = ("timeout", "retries", "cache", "prices", "max_cost", "max_total_tokens")
+_FREE_OPTIONS = ("timeout", "retries", "cache", "prices", "max_cost", "max_total_tokens", "key_variable")
 """Options of backends that change no answer; they may differ when a run goes on."""
 
 
 @dataclass(frozen=True)
-class RunConfig:
+class RunConfig(Trust):
     """Run the experiment of a YAML file, or go on with the one of a run folder, and keep all of it in one folder."""
 
     config: str
@@ -72,13 +75,19 @@ def run(config: RunConfig) -> str:
     folder = config.folder or (given if given.is_dir() else None)
     if given.is_dir() and not (given / FILE).is_file():
         raise UsageError(f"config: expected a YAML file or a run folder with {FILE}; {given} has none.")
-    done = run_experiment(parse_config(given, changes), folder)
+    done = run_experiment(parse_config(given, changes, imports=config.imports, key_hosts=config.key_hosts), folder)
     metrics = json.loads((done / "metrics.json").read_text("utf-8"))
     check_some_played(done, metrics.get("rows", [metrics]))
     return f"{(done / 'table.md').read_text('utf-8')}\nAll is kept in {done}"
 
 
-def run_experiment(config: ExperimentConfig | Mapping[str, Any] | str | Path, folder: str | Path | None = None) -> Path:
+def run_experiment(
+    config: ExperimentConfig | Mapping[str, Any] | str | Path,
+    folder: str | Path | None = None,
+    *,
+    imports: Iterable[str] = (),
+    key_hosts: Mapping[str, str] = MappingProxyType({}),
+) -> Path:
     """Play the episodes of an experiment, or of a batch, and keep everything in a folder.
 
     Stored episodes are not played again: an interrupted run goes on.
@@ -86,6 +95,8 @@ def run_experiment(config: ExperimentConfig | Mapping[str, Any] | str | Path, fo
     Args:
         config: What `parse_config` returns, nested mappings, or the path of a YAML file or run folder.
         folder: The run folder, in place of the configuration's. Each experiment of a batch has its own folder in it.
+        imports: Code that a file may name; see `parse_config`. What you give as a config or as mappings needs no permission.
+        key_hosts: Servers that a file may name as receivers of a key.
 
     Returns:
         The folder.
@@ -94,7 +105,7 @@ def run_experiment(config: ExperimentConfig | Mapping[str, Any] | str | Path, fo
         UsageError: If the configuration is impossible, or the folder belongs to another.
         MissingDependencyError: If a package is not installed.
     """
-    config = as_config(config)
+    config = as_config(config, Trust(imports=tuple(imports), key_hosts=key_hosts))
     folder = Path(folder) if folder is not None else config.folder
     if config.experiment.verbose:
         _logger.info("Run folder: %s", folder)
@@ -107,7 +118,8 @@ def run_experiment(config: ExperimentConfig | Mapping[str, Any] | str | Path, fo
             rows = [_run(part, folder / part.label) for part in config.experiments]
             _write_json(folder / "metrics.json", {"rows": rows})
     except KeyboardInterrupt:
-        _logger.info("\ngym-text run %s goes on from here.", folder)
+        words = [str(folder), *(["--import", *names] if (names := imports_of(config.to_dict())) else [])]
+        _logger.info("\ngym-text run %s goes on from here.", shlex.join(words))
         raise
     write_atomically(folder / "table.md", f"{markdown(rows)}\n{NOTES}")
     modules = {owner_of(parse_environment(part.environment.full_name)[0]) for part in config.experiments}

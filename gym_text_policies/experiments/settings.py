@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from gym_text.errors import UsageError
+from gym_text_policies.experiments.trust import TRUST_OPTIONS, Trust
 from gym_text_policies.experiments.yaml_files import Node, from_plain, read_yaml
 
 T = TypeVar("T")
@@ -127,15 +128,18 @@ def read_settings(kind: type[T], path: str | Path, changes: Mapping[str, Any] | 
     Args:
         kind: The dataclass.
         path: The file; its keys are the names of fields.
-        changes: Values in place of the file's, by the name of the field.
+        changes: Values in place of the file's, by the name of the field; among them what the file may do, if `kind` is a `Trust`.
 
     Raises:
         UsageError: With file and line of each mistake.
     """
-    root = read_yaml(path)
+    given, root = dict(changes or {}), read_yaml(path)
+    allowed = {name: given.pop(name) for name in TRUST_OPTIONS if name in given}
     if root.value is None or isinstance(root.value, dict):
-        root = Node({**(root.value or {}), **from_plain(changes or {}).value}, root.place)
-    return build(kind, root)
+        root = Node({**(root.value or {}), **from_plain(given).value}, root.place)
+    config: Any = build(kind, Trust(**allowed).checked(root))
+    made: T = dataclasses.replace(config, **allowed)
+    return made
 
 
 def build(kind: type[T], node: Node) -> T:

@@ -8,6 +8,7 @@ from typing import get_type_hints
 
 from gym_text.errors import UsageError, check_int
 from gym_text_policies.experiments.settings import read_value
+from gym_text_policies.experiments.trust import Trust
 from gym_text_policies.experiments.yaml_files import Node, read_yaml
 from gym_text_policies.policies.config import SETTINGS, PolicyConfig, mixture
 
@@ -21,7 +22,7 @@ class Variant:
     """Number of episodes; None is the table's own number."""
 
 
-def read_variants(path: str | Path) -> dict[str, Variant]:
+def read_variants(path: str | Path, trust: Trust | None = None) -> dict[str, Variant]:
     """Read a file of variants.
 
     Two rows::
@@ -32,6 +33,10 @@ def read_variants(path: str | Path) -> dict[str, Variant]:
     The name of a row says so where the expert or chance acts, too. Keys are the fields of `PolicyConfig`, ``seeds``, and options of
     the model's backend.
 
+    Args:
+        path: The file.
+        trust: What the file may name beside data.
+
     Raises:
         UsageError: If the file cannot be read, names a key twice, or is no such mapping. Options of backends are checked when a
             policy is made of them.
@@ -40,7 +45,8 @@ def read_variants(path: str | Path) -> dict[str, Variant]:
     root = read_yaml(path)
     if not isinstance(root.value, dict) or not root.value:
         raise UsageError(f"{path}: expected a mapping such as 'baseline: {{model: smollm2, mode: text}}'; got {root.plain()!r}.")
-    found = {name: _variant(name, node) for name, node in root.value.items()}
+    checked = (trust or Trust()).checked(root)
+    found = {name: _variant(name, node) for name, node in checked.value.items()}
     return {f"{name}{mixture(variant.policy.given)}": variant for name, variant in found.items()}
 
 

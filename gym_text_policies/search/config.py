@@ -11,15 +11,16 @@ from gym_text.errors import UsageError, check_choice, check_int
 from gym_text.text_env import fold_seed
 from gym_text_policies.engines.options import ENGINE_OPTIONS, EngineOptions
 from gym_text_policies.environments import parse_environment
+from gym_text_policies.experiments.trust import TRUST_OPTIONS, Trust
 from gym_text_policies.search.evaluate import Task
 from gym_text_policies.search.model import Asking
 
 OPTIMISERS = ("model", "random", "zero", "cma", "gp", "scripted")
-_FREE = ("folder", "evaluations", "workers", "pictures", "trajectories", "options", *ENGINE_OPTIONS)
+_FREE = ("folder", "evaluations", "workers", "pictures", "trajectories", "options", *ENGINE_OPTIONS, *TRUST_OPTIONS)
 
 
 @dataclass(frozen=True)
-class SearchConfig(Asking, EngineOptions):
+class SearchConfig(Trust, Asking, EngineOptions):
     """Search for the parameters of a policy: a language model proposes them, or CMA-ES, a Gaussian process, chance.
 
     The policy is linear in the observed numbers, or a table where these are whole numbers. The value of a proposal is the mean

@@ -7,6 +7,7 @@ from typing import Any
 from gym_text.errors import import_extra
 from gym_text_policies.backends.base import Answer, Request
 from gym_text_policies.backends.providers.errors import CallError
+from gym_text_policies.backends.providers.keys import USUAL, client_key
 from gym_text_policies.backends.providers.openai import INSTRUCTIONS
 from gym_text_policies.backends.providers.remote import RemoteBackend, RemoteOptions, as_state, check_url, normalised
 
@@ -21,17 +22,27 @@ class OllamaBackend(RemoteBackend):
         model: The model's name, such as ``llama3.2:3b``.
         options: Timeout, retries, cache, prices, limits.
         base_url: Address of the server; by default OLLAMA_HOST of the environment, else this machine.
+        key_variable: Name of the environment variable that holds the key, if the server wants one; None sends none.
     """
 
     provider = "ollama"
     most_choices = 255
 
-    def __init__(self, model: str, options: RemoteOptions | None = None, *, base_url: str | None = None) -> None:
+    def __init__(
+        self,
+        model: str,
+        options: RemoteOptions | None = None,
+        *,
+        base_url: str | None = None,
+        key_variable: str | None = USUAL["ollama"],
+    ) -> None:
         super().__init__(model, options)
         self._base_url = check_url(base_url)
         self._ollama: Any = import_extra("ollama", "ollama")
         self._httpx: Any = import_extra("httpx", "ollama")  # Ollama's client uses it, and lets its errors through
-        self._client = self._ollama.Client(base_url, timeout=self._options.timeout, event_hooks={"response": [_check_status]})
+        key = client_key(self.provider, key_variable)
+        settings = {"timeout": self._options.timeout, "event_hooks": {"response": [_check_status]}}
+        self._client = self._ollama.Client(base_url, headers={"Authorization": f"Bearer {key}"} if key else None, **settings)
 
     @property
     def config(self) -> dict[str, Any]:

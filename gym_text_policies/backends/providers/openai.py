@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,6 +11,7 @@ from typing import Any, Literal, get_args
 from gym_text.errors import UsageError, check_choice, import_extra
 from gym_text_policies.backends.base import Answer, Request
 from gym_text_policies.backends.providers.errors import CallError
+from gym_text_policies.backends.providers.keys import NO_KEY, USUAL, key_of
 from gym_text_policies.backends.providers.letters import MOST_LETTERS, lettered, of_letters
 from gym_text_policies.backends.providers.logprobs import LogProbs
 from gym_text_policies.backends.providers.remote import RemoteBackend, RemoteOptions, as_state, check_url, normalised
@@ -52,7 +52,7 @@ class OpenAIBackend(RemoteBackend):
         options: Timeout, retries, cache, prices, limits.
         base_url: Address of another server, with its ``/v1``; by default OPENAI_BASE_URL of the environment, else OpenAI. Or
             the addresses of several servers of the same model, which share the load: see `Servers`.
-        key_variable: Name of the environment variable that holds the key. Another server may do without one.
+        key_variable: Name of the environment variable that holds the key; None sends none. Another server may do without one.
         decide: How choices are asked for.
         tokenizer: The served model's tokenizer, ``hf:OWNER/NAME`` or a folder, for ``logprobs`` of vLLM or SGLang; by default by
             the server's own name for it. No answer depends on it: another one than the server's is refused.
@@ -68,24 +68,20 @@ class OpenAIBackend(RemoteBackend):
         options: RemoteOptions | None = None,
         *,
         base_url: str | Sequence[str] | None = None,
-        key_variable: str = "OPENAI_API_KEY",
+        key_variable: str | None = USUAL["openai"],
         decide: Decide = "auto",
         tokenizer: str | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(model, options)
         check_choice("decide", decide, get_args(Decide))
-        if not re.fullmatch(r"[A-Z][A-Z0-9_]*", key_variable):
-            raise UsageError(
-                "key_variable: expected the name of an environment variable, such as OPENAI_API_KEY; got another text."
-            )
+        key = key_of(key_variable)
         base_url = base_url or os.environ.get("OPENAI_BASE_URL") or ()
         self._urls = [check_url(url) for url in ([base_url] if isinstance(base_url, str) else base_url)]
-        key = os.environ.get(key_variable)
         if not key and not self._urls:
             raise UsageError(f"openai:{model}: expected a key in the environment variable {key_variable}; it is not set.")
         self._openai: Any = import_extra("openai", "openai")
-        settings = {"api_key": key or "none", "timeout": self._options.timeout, "max_retries": 0}
+        settings = {"api_key": key or NO_KEY, "timeout": self._options.timeout, "max_retries": 0}
         self._client = Servers([self._openai.OpenAI(base_url=url, **settings) for url in (self._urls or (None,))])
         self._decide: Decide = "decisions" if decide == "auto" and not self._urls else decide
         self._tokenizer = tokenizer

@@ -12,6 +12,7 @@ from typing import Any
 from gym_text.errors import UsageError, import_extra
 from gym_text_policies.backends.base import Answer, Request
 from gym_text_policies.backends.providers.errors import CallError
+from gym_text_policies.backends.providers.keys import USUAL, client_key
 from gym_text_policies.backends.providers.remote import RemoteBackend, RemoteOptions, check_url
 from gym_text_policies.records import Episode
 
@@ -32,12 +33,19 @@ class TensorZeroBackend(RemoteBackend):
             see answers from the cache.
         config_file: Configuration of a gateway in this process.
         base_url: Or the address of a running gateway.
+        key_variable: Name of the environment variable that holds the running gateway's key, if it wants one; None sends none.
     """
 
     provider = "tensorzero"
 
     def __init__(
-        self, model: str, options: RemoteOptions | None = None, *, config_file: str | None = None, base_url: str | None = None
+        self,
+        model: str,
+        options: RemoteOptions | None = None,
+        *,
+        config_file: str | None = None,
+        base_url: str | None = None,
+        key_variable: str | None = USUAL["tensorzero"],
     ) -> None:
         super().__init__(model, options)
         if (config_file is None) == (base_url is None):
@@ -49,7 +57,8 @@ class TensorZeroBackend(RemoteBackend):
         self._tensorzero: Any = import_extra("tensorzero", "tensorzero")
         if config_file is None:
             self._config_hash = None
-            self._client = self._tensorzero.TensorZeroGateway.build_http(gateway_url=base_url, timeout=self._options.timeout)
+            settings = {"timeout": self._options.timeout, "api_key": client_key(self.provider, key_variable)}
+            self._client = self._tensorzero.TensorZeroGateway.build_http(gateway_url=base_url, **settings)
         else:
             self._config_hash, self._client = self._embed(Path(config_file))
         self._episodes: OrderedDict[str, str] = OrderedDict()

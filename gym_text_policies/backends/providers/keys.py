@@ -1,0 +1,71 @@
+"""Keys of providers: the environment variable that holds one, and the hosts that it belongs to."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+
+from gym_text.errors import UsageError
+
+USUAL = {"openai": "OPENAI_API_KEY", "ollama": "OLLAMA_API_KEY", "tensorzero": "TENSORZERO_API_KEY"}
+"""The variable of each provider's key, unless another one is named."""
+NO_KEY = "none"
+"""What a client is given in place of a key."""
+_HOSTS = {
+    "ANTHROPIC_API_KEY": "api.anthropic.com",
+    "DEEPSEEK_API_KEY": "api.deepseek.com",
+    "GEMINI_API_KEY": "generativelanguage.googleapis.com",
+    "GROQ_API_KEY": "api.groq.com",
+    "MISTRAL_API_KEY": "api.mistral.ai",
+    "OLLAMA_API_KEY": "ollama.com",
+    "OPENAI_API_KEY": "api.openai.com",
+    "OPENROUTER_API_KEY": "openrouter.ai",
+    "TOGETHER_API_KEY": "api.together.xyz",
+    "XAI_API_KEY": "api.x.ai",
+}
+"""The host of the provider that gives out the key."""
+_ADDRESS = re.compile(r"(https?)://([A-Za-z0-9.-]+)(:\d+)?(/[\w.~/-]*)?")
+"""An address that every client reads alike."""
+
+
+def key_of(variable: str | None) -> str | None:
+    """Return the key in an environment variable; None if it is not set, or no variable is named.
+
+    Raises:
+        UsageError: If it is no name of a variable; it may be a key, so it is not shown.
+    """
+    if variable is None:
+        return None
+    if not isinstance(variable, str) or not re.fullmatch(r"[A-Z][A-Z0-9_]*", variable):
+        raise UsageError("key_variable: expected the name of an environment variable, such as OPENAI_API_KEY; got another text.")
+    return os.environ.get(variable) or None
+
+
+def client_key(provider: str, variable: str | None) -> str | None:
+    """Return what a provider's client is given as its key.
+
+    That is `NO_KEY` where there is none and the client would take another one from the environment.
+    """
+    return key_of(variable) or (NO_KEY if os.environ.get(USUAL[provider]) else None)
+
+
+def belongs(variable: str, address: object, also: Mapping[str, str]) -> bool:
+    """Return whether the key in a variable may go to an address.
+
+    Args:
+        variable: The variable.
+        address: The server's.
+        also: Variable -> hosts, with commas between them, that the user lets have its key. They may have a port.
+    """
+    found = _ADDRESS.fullmatch(address) if isinstance(address, str) else None
+    if found is None:
+        return False
+    host, port = found[2].lower(), found[3] or ""
+    own = also.get(variable, "").lower().split(",")
+    return host in own or f"{host}{port}" in own or (found[1] == "https" and host == _HOSTS.get(variable))
+
+
+def host_of(variable: str) -> str:
+    """Return the host that a key belongs to, or an empty text if that is not known."""
+    return _HOSTS.get(variable, "")

@@ -1,0 +1,173 @@
+"""`Trust`: what a configuration file may do beyond naming data. It may come from anywhere; a command line is its user's own.
+
+A file names no code, be it a module of an environment, a policy or an opponent, or a file that contains code, and no receiver of
+a key, unless the command line allows it. This is seen here, before anything is made of a file's values, and so before any thread
+or process gets to know them. What stands on the command line, or in a Python caller's own mappings, has no place in a file and
+is not looked at.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import logging
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gym_text.errors import UsageError
+from gym_text_policies.backends.providers.keys import USUAL, belongs, host_of
+from gym_text_policies.environments import is_module, module_and_id
+from gym_text_policies.experiments.yaml_files import Node, from_plain
+from gym_text_policies.policies.config import MODES, PROVIDERS
+from gym_text_policies.policies.own import is_own
+
+_logger = logging.getLogger(__name__)
+_MODE = re.compile(rf"\s*,\s*({'|'.join(MODES)})$")
+"""What may follow an opponent's name."""
+_PLACES = (("experiment", "name"), ("experiment", "parent"))
+"""Section and key of texts that are folders, whatever they look like."""
+_OPENAI = "https://api.openai.com/v1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trust:
+    """What files are trusted with, beside data."""
+
+    imports: tuple[str, ...] = field(default=(), metadata={"option": "import", "internal": True})
+    """Code that a file may name: modules (my_games), and files that hold code or say where keys go (sb3:ppo.zip, a TensorZero
+    configuration), as they stand there. What the command line names needs no permission."""
+    key_hosts: Mapping[str, str] = field(default_factory=dict, metadata={"internal": True})
+    """Servers that a file may name as receivers of a key, as in OPENAI_API_KEY=llm.example.org; without, a key goes only to the
+    provider that gave it out, and no key to another server."""
+
+    @property
+    def trust(self) -> Trust:
+        """This alone, without what a subclass adds."""
+        return Trust(imports=self.imports, key_hosts=self.key_hosts)
+
+    def checked(self, node: Node) -> Node:
+        """Return the values of a file, in which no server gets a key that is not its own.
+
+        Args:
+            node: Without lists that stand for several configurations; what is in no file has no place.
+
+        Raises:
+            UsageError: If the file names code, or a receiver of a key, that is not allowed.
+        """
+        for key, leaf, name in _named(node):
+            if leaf.place:
+                self._check_code(name, leaf, key)
+        return self._without_keys(node, "")
+
+    def _check_code(self, name: str, leaf: Node, key: str) -> None:
+        if not any(name == own or name.startswith(f"{own}.") for own in self.imports):
+            raise UsageError(
+                f"{leaf.place}{key}: {leaf.value!r} lets {name} run, which a file alone may not; --import {name} allows it."
+            )
+
+    def _without_keys(self, node: Node, provider: str) -> Node:
+        if isinstance(node.value, list):
+            return Node([self._without_keys(part, provider) for part in node.value], node.place)
+        if not isinstance(node.value, dict):
+            return node
+        parts: Mapping[str, Node] = node.value
+        provider = next((found for key in ("backend", "model") if (found := _provider(parts.get(key)))), provider)
+        if parts.keys() & {"base_url", "key_variable"}:
+            parts = self._with_own_key(parts, provider)
+        return Node({key: self._without_keys(part, provider) for key, part in parts.items()}, node.place)
+
+    def _with_own_key(self, parts: Mapping[str, Node], provider: str) -> Mapping[str, Node]:
+        """Return a backend's options that let no server have a key that is not its own."""
+        address, named = parts.get("base_url"), parts.get("key_variable")
+        in_file = next((part for part in (address, named) if part is not None and part.place), None)
+        if in_file is None or (named is not None and named.value is None):
+            return parts
+        variable = str(named.value) if named is not None else USUAL.get(provider, "")
+        usual = os.environ.get("OPENAI_BASE_URL") or _OPENAI if provider == "openai" else ""
+        given = (address.plain() if address is not None else None) or usual
+        addresses = given if isinstance(given, list) else [given]
+        if variable == USUAL.get(provider) and given == usual:
+            return parts
+        others = [one for one in addresses if not belongs(variable, one, self.key_hosts)]
+        if not others:
+            return parts
+        host = re.sub(r"^\w+://|[/?#].*$", "", str(others[0])) or "HOST"
+        allow = f"--key-hosts {variable}={host}"
+        if named is not None:
+            owner = f"belongs to {host_of(variable)}" if host_of(variable) else "belongs to no provider that is known"
+            raise UsageError(f"{in_file.place}key_variable: {variable} {owner} and does not go to {host}; {allow} allows it.")
+        if os.environ.get(variable):
+            _logger.warning("%sno key goes to %s, which a file names; %s sends it.", in_file.place, host, allow)
+        return {**parts, "key_variable": Node(None)}
+
+
+TRUST_OPTIONS = tuple(one.name for one in dataclasses.fields(Trust))
+"""Names of both."""
+
+
+def imports_of(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what a configuration needs as `Trust.imports` where it stands in a file."""
+    return tuple(sorted({name for _, _, name in _named(from_plain(config))}))
+
+
+def code_in(text: str, key: str = "") -> Iterator[str]:
+    """Yield what a text lets run where it is the name of an environment, a policy or an opponent: modules, or ``sb3:FILE``.
+
+    >>> list(code_in("my_games:Maze-v0?opponent=my_policies:Mine,choose")), list(code_in("openai:gpt-6-luna"))
+    (['my_games', 'my_policies'], [])
+
+    Args:
+        text: A value of a file.
+        key: Its key.
+    """
+    if key == "config_file" or text.startswith("sb3:"):
+        yield text
+        return
+    name, _, query = text.partition("?")
+    for policy in (text, _MODE.sub("", text)):
+        if is_own(policy) and policy.partition(":")[0] not in PROVIDERS:
+            yield policy.partition(":")[0]
+            break
+    else:
+        module, _ = module_and_id(name)
+        if module and is_module(module) and (key in ("name", "environment") or name.partition(":")[0] not in PROVIDERS):
+            yield module
+    for pair in query.split("&") if query else ():
+        yield from code_in(_literal(pair.partition("=")[2]))
+
+
+def _named(node: Node) -> Iterator[tuple[str, Node, str]]:
+    """Yield each value that lets something run, with its key and what that is."""
+    for section, key, leaf in _leaves(node):
+        if isinstance(leaf.value, str) and (section, key) not in _PLACES:
+            for name in code_in(leaf.value, key):
+                yield key, leaf, name
+
+
+def _leaves(node: Node, section: str = "", key: str = "") -> Iterator[tuple[str, str, Node]]:
+    """Yield each scalar with its section and its key."""
+    if isinstance(node.value, dict):
+        for name, part in node.value.items():
+            yield from _leaves(part, key, name)
+    elif isinstance(node.value, list):
+        for part in node.value:
+            yield from _leaves(part, section, key)
+    else:
+        yield section, key, node
+
+
+def _provider(node: Node | None) -> str:
+    name = node.value.partition(":")[0] if node is not None and isinstance(node.value, str) else ""
+    return name if name in USUAL else ""
+
+
+def _literal(text: str) -> str:
+    """Return the text that an argument in an environment's name stands for."""
+    try:
+        value: Any = ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return text
+    return value if isinstance(value, str) else ""
