@@ -236,7 +236,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if result is not None and is_first():
             print(result, flush=True)
     except KeyboardInterrupt as stop:
-        print(f"\nStopped. {stop or _kept(config)}".rstrip(), file=sys.stderr)
+        print(f"\nStopped. {str(stop) or _kept(config)}".rstrip(), file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader, such as head, has read enough
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  the interpreter flushes it at exit

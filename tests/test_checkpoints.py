@@ -7,8 +7,7 @@ import torch
 
 from gym_text import UsageError
 from gym_text.errors import RunError, StoreError
-from gym_text_policies.backends.local.models import settings_of
-from gym_text_policies.policies.config import TRAINED
+from gym_text_policies.policies.config import TRAINED, settings_of
 from gym_text_policies.training.actor_critic import Actor, ActorCritic
 from gym_text_policies.training.checkpoints import State, load_checkpoint, save_checkpoint, save_metrics
 from gym_text_policies.training.rows import prompt_record

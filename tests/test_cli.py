@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from importlib.metadata import version
@@ -14,6 +15,7 @@ from training_data import examples
 
 from gym_text_policies import cli
 from gym_text_policies.store import RunFolder
+from gym_text_policies.training import collect
 from gym_text_policies.training.rows import write_rows
 
 
@@ -58,10 +60,30 @@ def test_shells_can_complete(capsys):
 def test_ctrl_c_is_130_and_a_closed_pipe_is_no_error(monkeypatch, capsys):
     monkeypatch.setattr(cli, "complete", lambda config: (_ for _ in ()).throw(KeyboardInterrupt))
     assert cli.main(["completion", "bash"]) == 130
-    assert "What is done is kept" in capsys.readouterr().err
+    assert capsys.readouterr().err == "\nStopped.\n"
     monkeypatch.setattr(cli, "complete", lambda config: (_ for _ in ()).throw(PermissionError(13, "Permission denied", "runs")))
     assert cli.main(["completion", "bash"]) == 1
     assert "Permission denied: 'runs'" in capsys.readouterr().err
+
+
+def test_ctrl_c_says_what_is_kept(monkeypatch, tmp_path, capsys):
+    def stopped(kept=None):
+        def play(config):
+            if kept:
+                (tmp_path / "run").mkdir()
+                (tmp_path / "run" / kept).touch()
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(collect, "run", play)
+        assert cli.main(["collect", "--folder", str(tmp_path / "run")]) == 130
+        return capsys.readouterr().err.strip()
+
+    assert stopped() == f"Stopped. Nothing is kept in {tmp_path}/run: nothing had ended yet."
+    assert stopped(".lock") == f"Stopped. Nothing is kept in {tmp_path}/run: nothing had ended yet."
+    shutil.rmtree(tmp_path / "run")
+    assert stopped("episodes.jsonl") == (
+        f"Stopped. What had ended is kept in {tmp_path}/run, what was under way is not; the same command goes on from there."
+    )
 
 
 def test_options_are_not_abbreviated(capsys):

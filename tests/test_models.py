@@ -20,7 +20,7 @@ from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.load import load_backend
 from gym_text_policies.backends.local import models, smollm2, transformers
 from gym_text_policies.backends.local.tokens import prompt_tokens, text_tokens
-from gym_text_policies.policies.config import PolicyConfig
+from gym_text_policies.policies.config import PolicyConfig, settings_of
 from gym_text_policies.policy import environment_config, episode_key
 from gym_text_policies.training.lora import add_lora, load_base, save_adapter
 from gym_text_policies.training.rows import trained_as, training_prompt
@@ -362,5 +362,5 @@ def test_a_runs_folder_stands_for_its_adapter_or_names_those_it_has(tiny_model, 
     assert f"is the folder of a run. Name one of its adapters: {run}/checkpoint-20, {run}/checkpoint-4." in str(refused.value)
     save_adapter(model, run / "adapter", {"asked": {"strategy": "chat", "mode": "choose"}})
     assert models.Source.of(str(run)).adapter == str(run / "adapter")
-    assert models.settings_of(str(run)) == {"strategy": "chat", "mode": "choose"}
+    assert settings_of(str(run)) == {"strategy": "chat", "mode": "choose"}
     assert models.Source.of(tiny_model).adapter == "", "a model's folder is a model's"

@@ -10,16 +10,19 @@ A model whose chat template has no tools plays by `gym_text_policies.bridges.trl
 from __future__ import annotations
 
 import json
+import logging
+import math
 from collections.abc import Iterable
 from typing import Any
 
 import gymnasium as gym
 
-from gym_text.errors import EpisodeError, InvalidActionError, UsageError, check_choice, check_int, import_extra
+from gym_text.errors import EngineError, EpisodeError, InvalidActionError, UsageError, check_choice, check_int, import_extra
 from gym_text.spec import Observation, TextSpec
 from gym_text.text_env import FOLDS, MAX_SEED, Fold
 from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
 
+_logger = logging.getLogger(__name__)
 _MOST_CHOICES = 50
 """Most action names that the tool's schema lists."""
 
@@ -94,8 +97,8 @@ class TRLEnvironment:
         """Whether the episode has ended."""
         self.success = False
         """Whether the task is done."""
-        self.reward = 0.0
-        """Sum of the episode's rewards so far."""
+        self.reward: float | None = 0.0
+        """Sum of the episode's rewards so far; None once the game has failed."""
         self.steps = 0
         """Number of steps that were played."""
         self.impossible = 0
@@ -118,12 +121,15 @@ class TRLEnvironment:
         if fold not in self._envs:
             self._envs[fold] = _make(self._id, fold, self._arguments)
         self._env = self._envs[fold]
-        self._obs, _ = self._env.reset(seed=int(seed))
         self.over, self.success, self.reward, self.steps, self.impossible = False, False, 0.0, 0, 0
+        try:
+            self._obs, _ = self._env.reset(seed=int(seed))
+        except EpisodeError as error:
+            return self._failed(error)
         return self._told()
 
-    def get_reward(self) -> float:
-        """Return the sum of the episode's rewards."""
+    def get_reward(self) -> float | None:
+        """Return the sum of the episode's rewards; None where the game has failed, and TRL then learns nothing from it."""
         return self.reward
 
     @property
@@ -134,7 +140,7 @@ class TRLEnvironment:
 
     def _act(self, action: Any) -> str:
         """Play an action by its name, and return what the player is told."""
-        if self.over or self._env is None:
+        if self.over or self._env is None or self.reward is None:
             return "The game is over. Do not act any more."
         name = self._named(str(action))
         if name is None:
@@ -142,13 +148,20 @@ class TRLEnvironment:
             return f"Impossible: {action!r} is no action now, and nothing happened.\n\n{self._actions()}"
         try:
             self._obs, reward, terminated, truncated, info = self._env.step(self._spec.encode(name, self._obs))
+            if not math.isfinite(reward):
+                raise EngineError(f"expected a finite reward; got {reward}.")
         except EpisodeError as error:  # the game's engine has failed: this episode alone ends
-            self.over = True
-            return f"The game is over: {error}"
+            return self._failed(error)
         self.steps += 1
         self.reward += float(reward)
         self.over, self.success = bool(terminated or truncated), bool(info.get("success", False))
         return self._told()
+
+    def _failed(self, error: EpisodeError) -> str:
+        """End the episode without a reward, and return what the player is told."""
+        _logger.warning("%s: an episode has failed and is not learnt from: %s", self._id, error)
+        self.over, self.reward = True, None
+        return f"The game is over: {error}"
 
     def _named(self, action: str) -> str | None:
         """Return the name of the possible action that a text names, whatever its case; None if there is none."""

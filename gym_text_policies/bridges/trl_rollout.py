@@ -16,14 +16,15 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from gym_text.errors import RunError, UsageError
+from gym_text.errors import UsageError
 from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
 from gym_text_policies.load import load_policy
 from gym_text_policies.policy import Policy
 from gym_text_policies.records import Decision, Episode, Turn
 from gym_text_policies.rollout import rollout
-from gym_text_policies.training.token_rows import token_rows
+from gym_text_policies.training.dev_fold import tell_failures
+from gym_text_policies.training.token_rows import TokenRow, token_rows
 
 RolloutFunc = Callable[[Sequence[Any], Any], dict[str, list[Any]]]
 _FREE = {"top_p": (1.0, None), "top_k": (0, None), "min_p": (0.0, None), "repetition_penalty": (1.0, None)}
@@ -36,7 +37,8 @@ def trl_rollout(environment: str, *, batch: int = 16, **settings: Any) -> Rollou
     Prompts of one level are episodes of their own: the level is equal, what the model draws is not. The trainer's temperature
     holds; answers are words, drawn token by token, as the trainer computes their probabilities. Beside TRL's ``prompt_ids``,
     ``completion_ids``, ``logprobs`` and ``env_mask`` it returns ``reward`` (the return), ``success``, ``steps`` and ``invalid``
-    (steps with an unusable answer), which TRL hands to its reward functions: see `episode_reward`.
+    (steps with an unusable answer), which TRL hands to its reward functions: see `episode_reward`. Of an episode that ended in an
+    error the reward is None, and the log says why.
 
     Args:
         environment: Its name, with arguments as in ``BabyAIText-v0?task=goto&max_episode_steps=24``; the fold is the rows'. TRL's
@@ -70,16 +72,22 @@ def trl_rollout(environment: str, *, batch: int = 16, **settings: Any) -> Rollou
             for episode in rollout(make_env, policy, [levels[place][1] for place in places], batch=batch):
                 place = next(place for place in places if levels[place][1] == episode.seed and place not in played)
                 played[place] = episode
-        return _fields([played[place] for place in range(len(prompts))])
+        return _fields([played[place] for place in range(len(prompts))], trainer.processing_class.eos_token_id)
 
     return play
 
 
-def episode_reward(reward: Sequence[float], success: Sequence[bool], log_metric: Any = None, **others: Any) -> list[float]:
-    """Return each episode's return, as a reward function of TRL; the share of episodes that were won is logged as ``success``."""
-    if log_metric is not None:
-        log_metric("success", float(np.mean(success)))
-    return [float(value) for value in reward]
+def episode_reward(
+    reward: Sequence[float | None], success: Sequence[bool], log_metric: Any = None, **others: Any
+) -> list[float | None]:
+    """Return each episode's return, as a reward function of TRL; the share of episodes that were won is logged as ``success``.
+
+    An episode that ended in an error has none: it counts in no mean of a group, and nothing is learnt from it.
+    """
+    whole = [won for won, value in zip(success, reward, strict=True) if value is not None]
+    if log_metric is not None and whole:
+        log_metric("success", float(np.mean(whole)))
+    return [None if value is None else float(value) for value in reward]
 
 
 class _Apart(Policy):
@@ -140,22 +148,29 @@ def _level(prompt: Any) -> tuple[str, int]:
         ) from error
 
 
-def _fields(episodes: Sequence[Episode]) -> dict[str, list[Any]]:
-    """Return what TRL takes of episodes, one entry for each."""
-    rows = token_rows(episodes)
-    if failed := next((episode.error for episode in episodes if not episode.steps), None):
-        raise RunError(f"trl_rollout: expected an episode for each prompt; one has no step: {failed}")
-    if len(rows) > len(episodes):
-        raise UsageError(
-            "trl_rollout: expected episodes within the model's window, each of them one growing conversation; one is longer. "
-            "Lower the environment's max_episode_steps."
-        )
+def _fields(episodes: Sequence[Episode], end: int) -> dict[str, list[Any]]:
+    """Return what TRL takes of episodes, one entry for each.
+
+    Args:
+        episodes: The episodes.
+        end: Token that stands, out of the mask, where nobody was asked: an episode failed before, or had no choice to make.
+    """
+    tell_failures("trl_rollout", episodes)
+    rows: list[TokenRow | None] = []
+    for episode in episodes:
+        own = token_rows([episode])
+        if len(own) > 1:
+            raise UsageError(
+                "trl_rollout: expected episodes within the model's window, each of them one growing conversation; one is longer. "
+                "Lower the environment's max_episode_steps."
+            )
+        rows.append(own[0] if own else None)
     return {
-        "prompt_ids": [list(row.prompt) for row in rows],
-        "completion_ids": [list(row.completion) for row in rows],
-        "logprobs": [list(row.log_probs) for row in rows],
-        "env_mask": [list(row.mask) for row in rows],
-        "reward": [episode.total_reward for episode in episodes],
+        "prompt_ids": [list(row.prompt) if row else [end] for row in rows],
+        "completion_ids": [list(row.completion) if row else [end] for row in rows],
+        "logprobs": [list(row.log_probs) if row else [0.0] for row in rows],
+        "env_mask": [list(row.mask) if row else [0] for row in rows],
+        "reward": [None if episode.error is not None else episode.total_reward for episode in episodes],
         "success": [episode.outcome == "won" for episode in episodes],
         "steps": [episode.length for episode in episodes],
         "invalid": [episode.invalid for episode in episodes],

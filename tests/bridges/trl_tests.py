@@ -1,10 +1,12 @@
 """TRL itself: a step of GRPO in each of its two ways, and its collators on exported episodes. Run by ``tests/test_trl.py``."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -18,6 +20,8 @@ from trl.experimental.async_grpo.packing import TreeRow
 from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
 
 from gym_text import TextSpec, UsageError
+from gym_text.babyai.env import BabyAITextEnv
+from gym_text.errors import EngineError
 from gym_text_policies import cli
 from gym_text_policies.backends.local.smollm2 import smollm2_folder
 from gym_text_policies.bridges.trl import trl_dataset, trl_environment
@@ -239,6 +243,67 @@ def test_names_that_differ_in_case_are_told_apart(monkeypatch):
     assert [environment._named(word) for word in ("[E]", "[e]", "[F]", "E")] == ["[E]", "[e]", "[f]", None]
 
 
+class Failing(BabyAITextEnv):
+    """BabyAI whose engine fails at the start or the second step of some levels, or gives no number as a reward."""
+
+    def __init__(self, *, failing=(), reward=None, at_start=False, **arguments):
+        super().__init__(**arguments)
+        self.failing, self.worth, self.at_start, self.broken = tuple(failing), reward, at_start, False
+
+    def _start(self, seed):
+        self.broken, self.played = seed % 1_000_000 in self.failing, 0
+        if self.broken and self.at_start:
+            raise EngineError("the engine has died")
+        return super()._start(seed)
+
+    def _play(self, action):
+        self.played += 1
+        if self.broken and self.played == 2:
+            if self.worth is None:
+                raise EngineError("the engine has died")
+            return super()._play(action)._replace(reward=float(self.worth))
+        return super()._play(action)
+
+
+@pytest.fixture
+def failing():
+    """Register an environment of which some levels fail."""
+    gym.register("Failing-v0", entry_point=Failing, max_episode_steps=4, disable_env_checker=True)
+    yield "Failing-v0"
+    del gym.registry["Failing-v0"]
+
+
+@pytest.mark.parametrize("reward", [None, "nan", "inf"])
+def test_a_game_that_fails_has_no_reward_and_the_others_have(failing, reward):
+    environment = trl_environment(failing, task="goto", failing=(1,), reward=reward)()
+    for seed, expected in ((0, 0.0), (1, None), (0, 0.0)):
+        environment.reset(seed=seed)
+        told = [environment.act("turn left") for _ in range(4)]
+        assert environment.get_reward() == expected and environment.over
+    environment.reset(seed=1)
+    environment.act("turn left")
+    assert re.match(
+        r"The game is over: (the engine has died|expected a finite reward; got (nan|inf))", environment.act("turn left")
+    )
+    assert told[1].startswith("Goal")
+
+
+@pytest.mark.parametrize("at_start", [False, True])
+def test_nothing_is_learnt_from_episodes_that_fail(failing, rollout_trainer, caplog, at_start):
+    trainer = rollout_trainer
+    trainer.rollout_func = trl_rollout(f"{failing}?task=goto&failing=[1]&at_start={at_start}", max_tokens=4)
+    trainer.reward_funcs[1] = lambda reward, steps, **_: [None if value is None else 1.0 for value in reward]
+    trainer.model.train()
+    trainer.current_gradient_accumulation_steps = 1
+    rows = [trainer.train_dataset[place] for place in (0, 0, 1, 1)]
+    with caplog.at_level("WARNING"):
+        batch = trainer._generate_and_score_completions(rows)
+    assert "trl_rollout: 2 of 4 episodes ended in an error; of Failing-v0, seed 1: EngineError: the engine has died" in caplog.text
+    assert not batch["advantages"].any() and batch["advantages"].isfinite().all()
+    assert trainer._metrics["train"]["rewards/episode_reward/mean"] == [0.0], "of those that did not fail"
+    assert trainer.compute_loss(trainer.model, {**batch, "num_items_in_batch": batch["completion_mask"].sum()}).isfinite()
+
+
 def test_equal_rows_are_equal_levels_and_folds_are_apart():
     environment = trl_environment("BabyAIText-v0", task="goto")
     one, other = environment(), environment()
@@ -247,8 +312,6 @@ def test_equal_rows_are_equal_levels_and_folds_are_apart():
 
 
 def test_an_expert_wins_by_the_tool():
-    import gymnasium as gym
-
     with gym.make("BabyAIText-v0", task="goto", fold="train") as env:
         _, info = env.reset(seed=1)
     environment = trl_environment("BabyAIText-v0", task="goto")()
