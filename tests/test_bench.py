@@ -1,6 +1,7 @@
 """The benchmark, as a user runs it."""
 
 import json
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -137,3 +138,21 @@ def test_every_option_is_explained(capsys):
     printed = " ".join(capsys.readouterr().out.split())
     assert all(doc.split(".")[0] in printed for doc in options.field_docs(bench.BenchConfig).values())
     assert set(options.field_docs(bench.BenchConfig)) == {field.name for field in bench.dataclasses.fields(bench.BenchConfig)}
+
+
+def test_an_adapter_is_asked_as_it_was_trained_and_any_other_model_in_two_ways():
+    models = ("adapters/babyai-sft", "smollm2")
+    rows = bench.BenchConfig(models=models).rows()
+    assert list(rows) == ["adapters/babyai-sft, choose", "smollm2, text", "smollm2, choose"]
+    assert list(bench.BenchConfig(models=models[:1], modes=("text",)).rows()) == ["adapters/babyai-sft, text"]
+
+
+def test_a_bench_that_finds_everything_says_so_and_fresh_plays_anew(tmp_path, capsys, caplog):
+    caplog.set_level(logging.INFO)
+    words = arguments(tmp_path, llm_seeds=0, baselines="random")
+    assert cli.main(words) == 0 and "were found" not in capsys.readouterr().out
+    assert cli.main(words) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "3 of 3 episodes were found there; --fresh plays all anew."
+    assert "BabyAIText-v0 random: 3 of 3 episodes found" in caplog.text
+    assert cli.main([*words, "--fresh"]) == 0 and "were found" not in capsys.readouterr().out
+    assert len((tmp_path / "episodes.jsonl").read_text().splitlines()) == 6 and len(EpisodeStore(tmp_path)) == 3

@@ -17,14 +17,13 @@ from gym_text_policies import EpisodeStore
 from gym_text_policies.engines.base import EpisodeJob
 from gym_text_policies.engines.local import LocalEngine
 from gym_text_policies.experiments.play_missing import (
-    Progress,
-    ProgressBar,
-    Series,
     check_some_played,
     kinds_of_errors,
     play_missing,
     stored,
 )
+from gym_text_policies.experiments.progress import Progress, ProgressBar
+from gym_text_policies.experiments.series import Series
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.report.table import row
 
@@ -97,7 +96,7 @@ def test_a_bar_counts_episodes_and_writes_a_line_of_each(tmp_path):
     with redirect_stderr(io.StringIO()) as shown, LocalEngine() as engine, EpisodeStore(tmp_path, {}) as store:
         play_missing(store, series(engine, "gold"), engine, ProgressBar(lines=True))
     text = shown.getvalue()
-    assert "gold: 3.0/3 episodes, success" in text
+    assert "gold: 3/3 episodes, success" in text
     assert all(f"seed {seed}: " in text for seed in range(3)) and text.count("won, return 0.") >= 1
 
 
@@ -246,3 +245,44 @@ def test_seeds_beyond_a_folds_levels_are_said_before_they_are_played_and_count_o
         figures = row("cooking", "random", stored(store, again))
         assert (figures["episodes"], figures["levels"]) == (4, 2)
         assert figures["success_interval"] == row("cooking", "random", stored(store, once))["success_interval"]
+
+
+def test_all_is_played_anew_if_asked_and_the_last_record_counts(tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    with LocalEngine() as engine, EpisodeStore(tmp_path, {}) as store:
+        rows = series(engine, "random", "gold")
+        assert play_missing(store, rows, engine) == 0 and "found" not in caplog.text
+        assert play_missing(store, rows, engine) == 6
+        assert "random: 3 of 3 episodes found" in caplog.text and "gold: 3 of 3 episodes found" in caplog.text
+        watch = Noted()
+        assert play_missing(store, rows, engine, watch, fresh=True) == 0
+        assert sorted(watch.seeds) == [0, 0, 1, 1, 2, 2] and len(store) == 6
+        assert len(store.path.read_text("utf-8").splitlines()) == 12
+        assert play_missing(store, series(engine, "random", seeds=range(5)), engine) == 3
+        assert "random: 3 of 5 episodes found" in caplog.text
+
+
+def test_two_rows_of_one_policy_are_played_once(tmp_path):
+    with LocalEngine() as engine, EpisodeStore(tmp_path, {}) as store:
+        watch = Noted()
+        play_missing(store, series(engine, "random", "random"), engine, watch)
+        assert sorted(watch.seeds) == [0, 1, 2]
+
+
+def test_the_rows_of_a_model_are_played_together(tmp_path):
+    with LocalEngine() as engine, EpisodeStore(tmp_path, {}) as store:
+        watch = Noted()
+        there = [(policy, env) for env in (GOTO, f"{GOTO}&num_dists=1") for policy in ("random", "gold")]
+        rows = [Series.of(f"{policy} {env}", EpisodeJob(env, {}, PolicyConfig(policy)), engine, [0]) for policy, env in there]
+        play_missing(store, rows, engine, watch)
+        assert [label.split()[0] for (label,), _ in watch.begun] == ["random", "random", "gold", "gold"]
+
+
+def test_an_error_of_the_users_own_code_names_its_row(tmp_path, monkeypatch):
+    (tmp_path / "own_broken.py").write_text("from gym_text_policies import Policy\n1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with LocalEngine() as engine, pytest.raises(ZeroDivisionError) as caught:
+        series(engine, "random", "own_broken:Mine")
+    assert caught.value.__notes__ == ["This was in the row 'own_broken:Mine'."]
+    with LocalEngine() as engine, pytest.raises(UsageError, match=r"^nowhere:Mine: policy 'nowhere:Mine': expected"):
+        series(engine, "nowhere:Mine")

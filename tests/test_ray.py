@@ -23,7 +23,8 @@ from gym_text_policies.engines import ray as cluster
 from gym_text_policies.engines.base import EpisodeJob
 from gym_text_policies.engines.local import LocalEngine
 from gym_text_policies.engines.options import EngineOptions
-from gym_text_policies.experiments.play_missing import Series, play_missing
+from gym_text_policies.experiments.play_missing import play_missing
+from gym_text_policies.experiments.series import Series
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.search import SearchConfig, search
 from gym_text_policies.search.evaluate import Evaluator

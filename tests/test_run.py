@@ -209,3 +209,15 @@ def test_an_episode_that_is_played_again_has_no_files_of_its_first_attempt(tmp_p
         path.write_text("of the first attempt")
     run_experiment(config, folder)
     assert [path.read_bytes() for path in files] == before
+
+
+def test_a_run_that_plays_anew_once_goes_on_by_itself_the_next_time(tmp_path):
+    config = {"agent": {"model": "random"}, "environment": {"name": "BabyAIText-v0"}, "experiment": {"verbose": False}}
+    lines = []
+    for fresh in (False, True):
+        config["experiment"]["fresh"] = fresh
+        folder = run_experiment(config, tmp_path / "run")
+        lines.append(len((folder / "episodes.jsonl").read_text().splitlines()))
+    run_experiment(folder)
+    lines.append(len((folder / "episodes.jsonl").read_text().splitlines()))
+    assert lines == [1, 2, 2] and "fresh" not in (folder / "experiment.yaml").read_text()

@@ -47,7 +47,7 @@ def test_each_variant_is_a_row_beside_random_and_expert(tmp_path, capsys):
         ("a: {model: random, env: x}", "got 'env'"),
         ("b: {model: random}\na: smollm2", "line 2: a: expected options"),
         ("a: !!python/object/apply:os.getcwd []", "expected YAML"),
-        ("a: {model: 'scripted:x', histroy: 3}", "variant 'a': .*Did you mean 'history'"),
+        ("a: {model: 'scripted:x', histroy: 3}", "BabyAIText-v0 a: .*Did you mean 'history'"),
         ("a: {model: 'scripted:x', seeds: many}", "a: seeds: expected an integer"),
         ("a: {model: 'scripted:x', with_reward: maybe}", "line 1: a: with_reward: expected true or false or null; got 'maybe'"),
     ],

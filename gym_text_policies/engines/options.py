@@ -53,6 +53,8 @@ class PlayOptions(EngineOptions):
     """Requests to a provider that wait at once."""
     retry_errors: bool = False
     """Play episodes again that ended in an error."""
+    fresh: bool = False
+    """Play all episodes again, also those that are stored; the last record of an episode counts."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -16,10 +16,12 @@ from gym_text.text_env import has_expert
 from gym_text_policies.engines.base import Engine, EpisodeJob
 from gym_text_policies.engines.options import PlayOptions
 from gym_text_policies.environments import environment_maker, parse_environment
-from gym_text_policies.experiments.play_missing import ProgressBar, Series, check_some_played, play_missing, stored
+from gym_text_policies.experiments.play_missing import check_some_played, play_missing, stored
+from gym_text_policies.experiments.progress import ProgressBar
+from gym_text_policies.experiments.series import Series, naming
 from gym_text_policies.experiments.trust import Trust
 from gym_text_policies.experiments.variants import Variant, read_variants
-from gym_text_policies.policies.config import MODES, WITHOUT_MODEL, Mode, PolicyConfig, PromptOptions
+from gym_text_policies.policies.config import MODES, WITHOUT_MODEL, Mode, PolicyConfig, PromptOptions, settings_of
 from gym_text_policies.policy import text_spec
 from gym_text_policies.report.table import NOTES, how_asked, labels, markdown, row
 from gym_text_policies.store import EpisodeStore, write_atomically
@@ -44,8 +46,9 @@ class BenchConfig(PlayOptions, PromptOptions, Trust):
     models: tuple[str, ...] = ("smollm2",)
     """Who plays: smollm2, hf:OWNER/NAME, a folder, openai:MODEL, ollama:MODEL, tensorzero:FUNCTION; module:Name (a policy of your
     own), sb3:FILE (of stable-baselines3), a policy.json, random, gold, controller."""
-    modes: tuple[Mode, ...] = ("text", "choose")
-    """How a language model answers, text, json or choose: each is a row."""
+    modes: tuple[Mode, ...] = ()
+    """How a language model answers, text, json or choose: each is a row. By default as an adapter was trained, and any other model
+    in text and in choose."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of the language models' backend: dtype, device, base_url, timeout, cache, prices, max_cost …"""
     variants: str = ""
@@ -94,7 +97,7 @@ class BenchConfig(PlayOptions, PromptOptions, Trust):
         return found | {
             f"{model}, {mode}": Variant(self.asking(model, mode=mode, options=self.options))
             for model in asking
-            for mode in self.modes
+            for mode in self.modes or _usual_modes(model)
         }
 
 
@@ -104,11 +107,18 @@ def run(config: BenchConfig) -> tuple[str, EpisodeStore]:
     Returns:
         The table in Markdown, and the store of the episodes. An interrupted run keeps every finished episode.
     """
+    table, store, _ = _run(config)
+    return table, store
+
+
+def _run(config: BenchConfig) -> tuple[str, EpisodeStore, int]:
+    """Do what `run` does; return also how many episodes were found."""
     import_extra("scipy", "bench")
     with EpisodeStore(config.folder, config.identity()) as store, config.make_engine() as engine:
         rows = [row for environment in config.environments for row in _rows(config, environment, engine)]
-        play_missing(store, [row.series for row in rows], engine, ProgressBar(), retry_errors=config.retry_errors)
-        return tabulate(config, rows, store), store
+        series, again = [row.series for row in rows], config.retry_errors
+        found = play_missing(store, series, engine, ProgressBar(), retry_errors=again, fresh=config.fresh)
+        return tabulate(config, rows, store), store, found
 
 
 def command(config: BenchConfig) -> str:
@@ -117,9 +127,11 @@ def command(config: BenchConfig) -> str:
     Raises:
         RunError: If all episodes of the table ended in an error; the files are written.
     """
-    table, store = run(config)
-    check_some_played(store.folder, json.loads((store.folder / "table.json").read_text("utf-8"))["rows"])
-    return f"\n{table}\n\nEpisodes, tables (table.md, table.json) and configuration: {store.folder}"
+    table, store, found = _run(config)
+    rows = json.loads((store.folder / "table.json").read_text("utf-8"))["rows"]
+    check_some_played(store.folder, rows)
+    kept = f"{found} of {sum(row['episodes'] for row in rows)} episodes were found there; --fresh plays all anew." if found else ""
+    return f"\n{table}\n\nEpisodes, tables (table.md, table.json) and configuration: {store.folder}\n{kept}".rstrip()
 
 
 @dataclass(frozen=True)
@@ -163,7 +175,8 @@ def tabulate(config: BenchConfig, rows: Sequence[Row], store: EpisodeStore) -> s
 def _rows(config: BenchConfig, environment: str, engine: Engine) -> list[Row]:
     """Return the rows of one environment: the baselines first, but the expert last, and between them what was asked for."""
     arguments = {} if config.fold == "none" else {"fold": config.fold}
-    env, env_id = environment_maker(environment, **arguments)(), parse_environment(environment)[0]
+    with naming(environment):
+        env, env_id = environment_maker(environment, **arguments)(), parse_environment(environment)[0]
     there = {
         "random": text_spec(env).lists_actions,
         "controller": env_id in CONTROL,
@@ -181,13 +194,15 @@ def _rows(config: BenchConfig, environment: str, engine: Engine) -> list[Row]:
         if variant.policy.asks_model and not count:
             continue  # its model need not be loaded
         job = EpisodeJob(environment, arguments, variant.policy, batch=config.batch, max_concurrency=config.max_concurrency)
-        try:
-            seeds = range(config.first_seed, config.first_seed + count)
-            series = Series.of(f"{environment} {label}", job, engine, seeds)
-        except UsageError as error:
-            raise (UsageError(f"variant {label!r}: {error}") if label in wanted else error) from error
-        found.append(Row(environment, label, series))
+        seeds = range(config.first_seed, config.first_seed + count)
+        found.append(Row(environment, label, Series.of(f"{environment} {label}", job, engine, seeds)))
     return found
+
+
+def _usual_modes(model: str) -> tuple[Mode, ...]:
+    """Return how a language model is asked by default: as its own record says, else in text and in choose."""
+    trained: Mode | None = settings_of(model).get("mode")
+    return (trained,) if trained else ("text", "choose")
 
 
 def _label(model: str) -> str:

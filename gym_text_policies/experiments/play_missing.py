@@ -8,22 +8,20 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Self
 
-from gym_text.errors import RunError, import_extra
+from gym_text.errors import RunError
 from gym_text.text_env import level_of
-from gym_text_policies.engines.base import Engine, EpisodeJob, Identity
+from gym_text_policies.engines.base import Engine
 from gym_text_policies.environments import environment_maker
+from gym_text_policies.experiments.progress import Progress
+from gym_text_policies.experiments.series import Series, naming
 from gym_text_policies.records import Episode
 from gym_text_policies.store import EpisodeStore
 
+Work = tuple[Series, Sequence[int]]
+"""A series, and its seeds that are missing."""
 _logger = logging.getLogger(__name__)
-_UNKNOWN_LIMIT = 100
-"""Steps to expect of an episode whose environment names no limit."""
 _KINDS = 5
 """Most kinds of errors of a series that are shown."""
 _SHOWN = 300
@@ -32,85 +30,98 @@ _VARIES = re.compile(r"""(?:'[^']*'|"[^"]*")(?:, (?:'[^']*'|"[^"]*"))*|(?<!HTTP 
 """What may differ between errors of one kind: quoted texts and lists of them, and numbers that are no HTTP status."""
 
 
-@dataclass(frozen=True)
-class Series:
-    """The episodes of a job that belong to a run."""
-
-    label: str
-    """What progress shows."""
-    job: EpisodeJob
-    identity: Identity
-    seeds: Sequence[int]
-
-    @classmethod
-    def of(cls, label: str, job: EpisodeJob, engine: Engine, seeds: Sequence[int]) -> Self:
-        """Return the episodes of a job, identified by the engine that is to play them.
-
-        Raises:
-            UsageError: If the job names an environment, a model or settings that do not exist.
-        """
-        return cls(label, job, engine.identify(job), seeds)
-
-    @cached_property
-    def keys(self) -> dict[int, str]:
-        """Key of the episode of each seed."""
-        return {seed: self.identity.key(seed) for seed in self.seeds}
-
-    @property
-    def limit(self) -> int:
-        """Most steps of an episode, as far as that is known before one is played."""
-        return self.identity.environment["max_episode_steps"] or _UNKNOWN_LIMIT
-
-
 def play_missing(
-    store: EpisodeStore, series: Sequence[Series], engine: Engine, watch: Progress | None = None, *, retry_errors: bool = False
-) -> None:
+    store: EpisodeStore,
+    series: Sequence[Series],
+    engine: Engine,
+    watch: Progress | None = None,
+    *,
+    missing: Sequence[Sequence[int]] | None = None,
+    retry_errors: bool = False,
+    fresh: bool = False,
+) -> int:
     """Play the episodes that are not stored, and store each as it ends. Then say the first error of each kind.
 
-    Before anything is played, each model's server is asked once whether it can do what is missing.
+    Before anything is played, each model's server is asked once whether it can do what is missing, and each model in this process
+    is loaded once. An engine that plays one series after the other plays all of a model together.
 
     Args:
         store: Of the run folder.
         series: What belongs to the run.
         engine: Where it is played: one series after the other, or all at the same time where the engine spreads its work.
         watch: Shows progress.
+        missing: What `check_missing` has returned, if it was called before.
         retry_errors: Whether episodes that ended in an error are played again.
+        fresh: Whether all episodes are played again. The last record of an episode counts.
+
+    Returns:
+        How many episodes were found, and not played.
 
     Raises:
         UsageError: If a model's server does not answer, or not in the way that is needed. Nothing has been played then.
     """
     watch = watch or Progress()
-    found = list(zip(series, check_missing(store, series, engine, retry_errors=retry_errors), strict=True))
-    for together in [found] if engine.spreads else [[one] for one in found]:
-        missing = sum(len(seeds) for _, seeds in together)
-        if missing:
-            with watch.showing([one for one, _ in together], store, missing):
-                for episode in engine.play([(one.job, seeds) for one, seeds in together], watch=watch.turns):
-                    store.append(episode)
-                    watch.ended(episode)
+    if missing is None:
+        missing = check_missing(store, series, engine, retry_errors=retry_errors, fresh=fresh)
+    work = list(zip(series, missing, strict=True))
+    for one, seeds in work:
+        if len(seeds) < len(one.seeds):
+            _logger.info("%s: %d of %d episodes found", one.label, len(one.seeds) - len(seeds), len(one.seeds))
+    for together in [work] if engine.spreads else [[one] for one in _by_model(work)]:
+        _play(store, together, engine, watch)
         for one, _ in together:
             _tell_older(store, one)
             _tell_errors(store, one)
+    return sum(len(one.seeds) - len(seeds) for one, seeds in work)
 
 
-def check_missing(store: EpisodeStore, series: Sequence[Series], engine: Engine, *, retry_errors: bool = False) -> list[list[int]]:
+def check_missing(
+    store: EpisodeStore, series: Sequence[Series], engine: Engine, *, retry_errors: bool = False, fresh: bool = False
+) -> list[list[int]]:
     """Return for each series the seeds whose episodes are missing, after the engine has checked that they can be played.
+
+    What an earlier series is to play is not missing in a later one.
 
     Args:
         store: Of the run folder.
         series: What belongs to the run.
         engine: Where it is to be played.
         retry_errors: Whether episodes that ended in an error are missing.
+        fresh: Whether all are.
 
     Raises:
         UsageError: If a model's server does not answer, or not in the way that is needed.
     """
-    missing = [[seed for seed, key in one.keys.items() if not store.has(key, retry_errors=retry_errors)] for one in series]
-    for one, seeds in zip(series, missing, strict=True):
+    planned: set[str] = set()
+    missing = []
+    for one in series:
+        new = {key: seed for seed, key in one.keys.items() if fresh or not store.has(key, retry_errors=retry_errors)}
+        missing.append([seed for key, seed in new.items() if key not in planned])
+        planned |= new.keys()
+    for one, seeds in reversed(_by_model(list(zip(series, missing, strict=True)))):  # the model that plays first is loaded last
         if seeds:
-            engine.check(one.job)
+            with naming(one.label):
+                engine.check(one.job)
             _tell_repeated_levels(one)
     return missing
+
+
+def _by_model(work: Sequence[Work]) -> list[Work]:
+    """Return the series in such an order that those of one model stay together."""
+    models = list(dict.fromkeys(one.model for one, _ in work))
+    return sorted(work, key=lambda item: models.index(item[0].model))
+
+
+def _play(store: EpisodeStore, work: Sequence[Work], engine: Engine, watch: Progress) -> None:
+    """Play some series, and store each episode as it ends."""
+    missing = sum(len(seeds) for _, seeds in work)
+    if not missing:
+        return
+    label = work[0][0].label if len(work) == 1 else ""
+    with watch.showing([one for one, _ in work], store, missing), naming(label) if label else contextlib.nullcontext():
+        for episode in engine.play([(one.job, seeds) for one, seeds in work], watch=watch.turns):
+            store.append(episode)
+            watch.ended(episode)
 
 
 def stored(store: EpisodeStore, series: Series) -> Iterator[Episode]:
@@ -181,78 +192,3 @@ def _tell_errors(store: EpisodeStore, series: Series) -> None:
         "%s: %d of %d episodes ended in an error. The first of each kind:\n%s\nAll are in %s; retry_errors plays them again.",
         *(series.label, len(keys), len(series.keys), "\n".join(lines), store.path),
     )
-
-
-class Progress:
-    """Hears how a run goes on; this one shows nothing."""
-
-    def showing(self, series: Sequence[Series], store: EpisodeStore, missing: int) -> Progress:
-        """Begin with some series, of which this many episodes are missing. A ``with`` block ends it."""
-        return self
-
-    def turns(self, count: int) -> None:
-        """Note that so many turns were decided."""
-
-    def ended(self, episode: Episode) -> None:
-        """Note that an episode has ended and is stored."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """End."""
-
-
-class ProgressBar(Progress):
-    """A bar on stderr that counts episodes; one that runs counts by its steps.
-
-    Args:
-        lines: Whether to write a line about each episode that ends.
-    """
-
-    def __init__(self, *, lines: bool = False) -> None:
-        self._lines = lines
-        self._tqdm = import_extra("tqdm", "bench").tqdm
-        self._bar: Any = None
-        self._logs = contextlib.ExitStack()
-
-    def showing(self, series: Sequence[Series], store: EpisodeStore, missing: int) -> Progress:
-        """Draw an empty bar."""
-        keys = [key for one in series for key in one.keys.values()]
-        self._played = len(keys) - missing
-        self._won = sum(episode.outcome == "won" for episode in store.episodes(keys))
-        self._done, self._steps, self._running = 0, 0, 0.0  # the last: episodes' worth of steps of those that run
-        self._length = float(max(one.limit for one in series))  # steps that an episode is expected to take
-        layout = "{desc}: {n:.1f}/{total_fmt} episodes{postfix} [{elapsed} so far, {remaining} left]"
-        interval = 0.2 if sys.stderr.isatty() else 15.0
-        self._bar = self._tqdm(total=missing, desc=_title(series), mininterval=interval, bar_format=layout)
-        above_the_bar = import_extra("tqdm.contrib.logging", "bench").logging_redirect_tqdm
-        self._logs.enter_context(above_the_bar())
-        return self
-
-    def turns(self, count: int) -> None:
-        """Move the bar by some steps; only ended episodes fill it."""
-        self._running += count / self._length
-        self._bar.update(min(self._done + self._running, self._bar.total - 0.1) - self._bar.n)
-
-    def ended(self, episode: Episode) -> None:
-        """Move the bar by an episode, and write its line."""
-        self._done, self._won = self._done + 1, self._won + (episode.outcome == "won")
-        self._running = max(0.0, self._running - episode.length / self._length)
-        self._steps += episode.length
-        self._length = max(1.0, self._steps / self._done)
-        self._bar.set_postfix_str(f"success {self._won / (self._played + self._done):.0%}", refresh=False)
-        self._bar.update(min(self._done + self._running, self._bar.total) - self._bar.n)
-        if self._lines:
-            reason = f" ({episode.error})" if episode.error else ""
-            line = f"seed {episode.seed}: {episode.outcome}{reason}, return {episode.total_reward:.4g}, {episode.length} steps"
-            self._bar.write(line, file=sys.stderr, nolock=True)  # Ctrl-C in tqdm's lock ends in an error of its own
-
-    def __exit__(self, *error: object) -> None:
-        """Leave the bar as it is."""
-        self._logs.close()
-        self._bar.close()
-
-
-def _title(series: Sequence[Series]) -> str:
-    return series[0].label if len(series) == 1 else f"{len(series)} rows"

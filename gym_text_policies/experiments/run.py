@@ -19,8 +19,10 @@ from gym_text_policies.environments import parse_environment
 from gym_text_policies.experiments.agent import raw_answer
 from gym_text_policies.experiments.bench import versions
 from gym_text_policies.experiments.config import FILE, ExperimentConfig, as_config, explain_keys, parse_config
-from gym_text_policies.experiments.play_missing import ProgressBar, Series, check_missing, check_some_played, play_missing, stored
+from gym_text_policies.experiments.play_missing import check_missing, check_some_played, play_missing, stored
+from gym_text_policies.experiments.progress import ProgressBar
 from gym_text_policies.experiments.redaction import without_secrets
+from gym_text_policies.experiments.series import Series
 from gym_text_policies.experiments.trust import Trust, imports_of
 from gym_text_policies.experiments.yaml_files import parse_yaml
 from gym_text_policies.policies.config import SETTINGS
@@ -145,13 +147,13 @@ def _run(config: ExperimentConfig, folder: Path) -> dict[str, Any]:
         series = Series.of(f"{config.environment.name}, {player.label}", job, engine, seeds)
         watch = ProgressBar(lines=True) if options.verbose else None
         with EpisodeStore(folder, _identity(config)) as store:
-            check_missing(store, [series], engine, retry_errors=options.retry_errors)  # else nothing is written
+            again = {"retry_errors": options.retry_errors, "fresh": options.fresh}
+            missing = check_missing(store, [series], engine, **again)  # if they cannot be played, nothing is written
             _write_yaml(folder / FILE, config.to_dict())
             _write_json(folder / "versions.json", versions())
-            if options.retry_errors:
-                _forget_failures(folder, stored(store, series))
+            _forget_files(folder, missing[0])
             try:
-                play_missing(store, [series], engine, watch, retry_errors=options.retry_errors)
+                play_missing(store, [series], engine, watch, missing=missing)
             finally:  # what is done has its figures, whatever ends the run
                 asked = how_asked(series.identity.policy, player.label)
                 figures = _write_results(config, folder, stored(store, series), asked)
@@ -166,7 +168,7 @@ def _write_results(config: ExperimentConfig, folder: Path, episodes: Iterable[Ep
         spec = text_spec(env)
     summaries = []
     for episode in episodes:
-        _write_answers(folder / _of_episode(episode)[0], episode, spec)
+        _write_answers(folder / _of_episode(episode.seed)[0], episode, spec)
         summaries.append(Summary.of(episode))
     figures = row(config.environment.name, config.player.label, summaries, asked=asked)
     played = [summary for summary in summaries if summary.error is None]
@@ -185,22 +187,22 @@ def _write_results(config: ExperimentConfig, folder: Path, episodes: Iterable[Ep
     return figures
 
 
-def _forget_failures(folder: Path, episodes: Iterable[Episode]) -> None:
-    """Remove the files of episodes that ended in an error, which are played again."""
-    for episode in episodes:
-        for name in _of_episode(episode) if episode.error else ():
+def _forget_files(folder: Path, seeds: Iterable[int]) -> None:
+    """Remove the files of episodes that are played again."""
+    for seed in seeds:
+        for name in _of_episode(seed):
             (folder / name).unlink(missing_ok=True)
 
 
-def _of_episode(episode: Episode) -> tuple[str, str]:
+def _of_episode(seed: int) -> tuple[str, str]:
     """Return the names of an episode's own files: its answers and its GIF."""
-    seed = check_int("seed", episode.seed, 0, 2**63)  # a record from elsewhere could lead out of the folder
+    seed = check_int("seed", seed, 0, 2**63)  # a record from elsewhere could lead out of the folder
     return f"answers/seed-{seed}.json", f"gifs/seed-{seed}.gif"
 
 
 def _write_gifs(config: ExperimentConfig, folder: Path, episodes: Iterable[Episode]) -> None:
     for episode in episodes:
-        path = folder / _of_episode(episode)[1]
+        path = folder / _of_episode(episode.seed)[1]
         if episode.steps and not path.exists():
             path.parent.mkdir(exist_ok=True)
             write_gif(path, episode, config.environment.maker(render_mode="rgb_array"), config.experiment.gif_fps)
@@ -242,6 +244,9 @@ def _identity(config: ExperimentConfig) -> dict[str, Any]:
 
 
 def _write_yaml(path: Path, data: Mapping[str, Any]) -> None:
+    """Write a configuration for the next run, which is to go on, not to play anew again."""
+    if "experiment" in data:
+        data = {**data, "experiment": {name: value for name, value in data["experiment"].items() if name != "fresh"}}
     yaml = import_extra("yaml", "experiments")
     write_atomically(path, yaml.safe_dump(without_secrets(data), sort_keys=False, allow_unicode=True))
 

@@ -26,7 +26,9 @@ from gym_text.text_env import Expert, check_expert
 from gym_text_policies.engines.base import Engine, EpisodeJob
 from gym_text_policies.engines.options import PlayOptions
 from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
-from gym_text_policies.experiments.play_missing import ProgressBar, Series, check_some_played, play_missing, stored
+from gym_text_policies.experiments.play_missing import check_some_played, play_missing, stored
+from gym_text_policies.experiments.progress import ProgressBar
+from gym_text_policies.experiments.series import Series
 from gym_text_policies.policies.config import Mode, PolicyConfig, PromptOptions
 from gym_text_policies.policy import text_spec
 from gym_text_policies.records import Episode
@@ -141,7 +143,7 @@ def collect(config: CollectConfig) -> list[Row]:
     fates: Counter[str] = Counter()
     with EpisodeStore(config.folder, config.identity()) as store, config.make_engine() as engine:
         series = [_series(config, *one, engine) for one in zip(config.environments, config.counts(), strict=True)]
-        play_missing(store, series, engine, ProgressBar(), retry_errors=config.retry_errors)
+        play_missing(store, series, engine, ProgressBar(), retry_errors=config.retry_errors, fresh=config.fresh)
         for one in series:
             fates += _add_rows(found, config, one, store)
     told = ", ".join(f"{number} {fate}" for fate, number in fates.items())

@@ -1,0 +1,162 @@
+"""`Progress` hears how a run goes on; `ProgressBar` shows it on stderr."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Self
+
+from gym_text.errors import import_extra
+from gym_text_policies.experiments.series import Series
+from gym_text_policies.records import Episode
+from gym_text_policies.store import EpisodeStore
+
+_USUAL_LIMIT = 100
+"""Steps to expect of an episode whose environment names no limit."""
+
+
+class Progress:
+    """Hears how a run goes on; this one shows nothing."""
+
+    def showing(self, series: Sequence[Series], store: EpisodeStore, missing: int) -> Progress:
+        """Begin with some series, of which this many episodes are missing. A ``with`` block ends it."""
+        return self
+
+    def turns(self, count: int) -> None:
+        """Note that so many turns were decided."""
+
+    def ended(self, episode: Episode) -> None:
+        """Note that an episode has ended and is stored."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End."""
+
+
+class Pace:
+    """How many steps are left, by those that were played.
+
+    Args:
+        missing: Number of episodes that are to be played.
+        limit: Most steps of an episode; None if that is not known.
+    """
+
+    def __init__(self, missing: int, limit: int | None) -> None:
+        self.missing, self._limit = missing, limit
+        self.ended, self._steps, self._turns = 0, 0, 0
+
+    def turns(self, count: int) -> None:
+        """Note turns of episodes that run."""
+        self._turns += count
+
+    def end(self, length: int) -> None:
+        """Note an episode that has ended after so many steps."""
+        self.ended += 1
+        self._steps += length
+        self._turns = max(self._turns, self._steps)  # an engine may tell of turns only with the episodes
+
+    @property
+    def played(self) -> int:
+        """Steps that were played, of ended episodes and of those that run."""
+        return self._turns
+
+    @property
+    def left(self) -> float:
+        """Steps that are left, about; at least one for each episode that has not ended.
+
+        Short episodes end first, so their mean is no estimate of the rest. The estimate takes all steps, also those of episodes
+        that run, by the number of ended ones, and begins with one episode at the limit.
+        """
+        remaining = self.missing - self.ended
+        mean = (self._turns + (self._limit or _USUAL_LIMIT)) / (self.ended + 1)
+        left = remaining * mean
+        if self._limit is not None:
+            left = min(left, remaining * self._limit - (self._turns - self._steps))
+        return max(left, remaining)
+
+
+class ProgressBar(Progress):
+    """A line on stderr that counts episodes, those of earlier runs among them, and tells the time that is left.
+
+    It tells how many were won, but no rate before all have ended: those that end first are not like the others.
+
+    Args:
+        lines: Whether to write a line about each episode that ends.
+    """
+
+    def __init__(self, *, lines: bool = False) -> None:
+        self._lines = lines
+        self._tqdm = import_extra("tqdm", "bench").tqdm
+        self._bar: Any = None
+        self._closed = sys.stderr is None
+        self._logs = contextlib.ExitStack()
+
+    def showing(self, series: Sequence[Series], store: EpisodeStore, missing: int) -> Progress:
+        """Draw the line."""
+        keys = [key for one in series for key in one.keys.values()]
+        limits = [one.limit for one in series]
+        self._won = 0
+        self._pace = Pace(missing, None if None in limits else max(limit or 0 for limit in limits))
+        self._total, self._begun = len(keys), time.monotonic()
+        if missing < self._total:
+            self._won = sum(episode.outcome == "won" for episode in store.episodes(keys))
+        options = {
+            "initial": self._total - missing,
+            "total": self._total,
+            "desc": series[0].label if len(series) == 1 else f"{len(series)} rows",
+            "miniters": 0,  # it is drawn by the clock: steps move it as well
+            "bar_format": "{desc}: {n_fmt}/{total_fmt} episodes{postfix}",
+        }
+        self._bar = self._tqdm(disable=True)
+        with self._while_it_can_be_written():
+            if self._closed:
+                return self
+            self._bar = self._tqdm(**options, mininterval=0.2 if sys.stderr.isatty() else 15.0)
+        above_the_bar = import_extra("tqdm.contrib.logging", "bench").logging_redirect_tqdm
+        self._logs.enter_context(above_the_bar())
+        return self
+
+    def turns(self, count: int) -> None:
+        """Note turns: they move the time that is left."""
+        self._pace.turns(count)
+        self._show(0)
+
+    def ended(self, episode: Episode) -> None:
+        """Count an episode, and write its line."""
+        self._pace.end(episode.length)
+        self._won += episode.outcome == "won"
+        self._show(1)
+        if self._lines and not self._closed:
+            reason = f" ({episode.error})" if episode.error else ""
+            line = f"seed {episode.seed}: {episode.outcome}{reason}, return {episode.total_reward:.4g}, {episode.length} steps"
+            with self._while_it_can_be_written():
+                self._bar.write(line, file=sys.stderr, nolock=True)  # Ctrl-C in tqdm's lock ends in an error of its own
+
+    def _show(self, episodes: int) -> None:
+        pace, tqdm = self._pace, self._tqdm
+        seconds = time.monotonic() - self._begun
+        over = pace.ended >= pace.missing
+        left = tqdm.format_interval(max(1.0, seconds * pace.left / pace.played)) if pace.played and not over else "?"
+        told = f"success {self._won / self._total:.0%}" if over else f"{self._won} won"
+        clock = f"{tqdm.format_interval(seconds)} so far" + ("" if over else f", {left} left")
+        with self._while_it_can_be_written():
+            self._bar.set_postfix_str(f"{told} [{clock}]", refresh=False)
+            self._bar.update(episodes)
+
+    @contextlib.contextmanager
+    def _while_it_can_be_written(self) -> Iterator[None]:
+        """Show nothing more once stderr is closed: what is played counts, not what is seen."""
+        try:
+            yield
+        except (OSError, ValueError):
+            self._bar.disable = self._closed = True
+
+    def __exit__(self, *error: object) -> None:
+        """Leave the line as it is."""
+        self._logs.close()
+        with self._while_it_can_be_written():
+            self._bar.close()

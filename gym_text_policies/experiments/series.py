@@ -1,0 +1,66 @@
+"""`Series`: the episodes of a job that belong to a run; and the errors that name whose they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
+
+from gym_text.errors import GymTextError, UsageError
+from gym_text_policies.engines.base import Engine, EpisodeJob, Identity
+
+UNKNOWN_LIMIT = 100
+"""Steps to expect of an episode whose environment names no limit."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """The episodes of a job that belong to a run."""
+
+    label: str
+    """What progress shows."""
+    job: EpisodeJob
+    identity: Identity
+    seeds: Sequence[int]
+
+    @classmethod
+    def of(cls, label: str, job: EpisodeJob, engine: Engine, seeds: Sequence[int]) -> Self:
+        """Return the episodes of a job, identified by the engine that is to play them.
+
+        Raises:
+            UsageError: If the job names an environment, a model or settings that do not exist.
+        """
+        with naming(label):
+            return cls(label, job, engine.identify(job), seeds)
+
+    @cached_property
+    def keys(self) -> dict[int, str]:
+        """Key of the episode of each seed."""
+        return {seed: self.identity.key(seed) for seed in self.seeds}
+
+    @property
+    def limit(self) -> int | None:
+        """Most steps of an episode; None if that is not known before one is played."""
+        limit: int | None = self.identity.environment["max_episode_steps"]
+        return limit
+
+    @property
+    def model(self) -> str:
+        """What says whether two series ask the same model."""
+        return repr((self.job.policy.model, sorted(self.job.policy.options.items(), key=str)))
+
+
+@contextmanager
+def naming(label: str) -> Iterator[None]:
+    """Let errors of what the user names, and of the user's own code, say in which row they came up."""
+    try:
+        yield
+    except UsageError as error:
+        raise type(error)(f"{label}: {error}") from error
+    except GymTextError:
+        raise
+    except Exception as error:
+        error.add_note(f"This was in the row {label!r}.")
+        raise
