@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import bisect
+import json
 import re
 from collections.abc import Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from gym_text.errors import PolicyError
 from gym_text_policies.records import Message
@@ -17,14 +19,16 @@ _DROPPED_TOGETHER = 8
 def prompt_tokens(tokenizer: Any, messages: Sequence[Message]) -> list[int]:
     """Return the tokens of a chat, up to where the model's answer begins.
 
-    The tokenizer's special tokens mark the roles. A message that spells one (a game says ``<|im_start|>``) is encoded as plain
-    characters: what a game says cannot begin or end a turn.
+    The tokenizer's special tokens mark the roles, and the template may write others, such as ``</think>``, that are tokens of their
+    own without being flagged as special. A message that spells one (a game says ``<|im_start|>``) is encoded as plain characters:
+    what a game says cannot begin or end a turn or a thought. (Marks that are no tokens of their own, such as Llama 2's ``[INST]``,
+    are plain characters in the template as well, and cannot be told from a game's.)
 
     Args:
         tokenizer: One of transformers with a chat template.
         messages: The chat.
     """
-    special = sorted(_special_tokens(tokenizer), key=len, reverse=True)
+    special = sorted({*_special_tokens(tokenizer), *_written_tokens(tokenizer)}, key=len, reverse=True)
     pattern = re.compile("|".join(map(re.escape, special)) or r"(?!)")
     if not any(pattern.search(message["content"]) for message in messages):
         tokens: list[int] = tokenizer(_rendered(tokenizer, messages), add_special_tokens=False)["input_ids"]
@@ -46,8 +50,12 @@ def prompt_tokens(tokenizer: Any, messages: Sequence[Message]) -> list[int]:
 
 
 def text_tokens(tokenizer: Any, text: str) -> list[int]:
-    """Return the tokens of a text by itself, such as an action's name. None of them is special."""
-    tokens: list[int] = tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+    """Return the tokens of a text by itself, such as an action's name. None of them is one that marks something in a chat."""
+    # tokens that are not flagged as special are read even where special ones are not, but not across two texts
+    within = "|".join(f"(?<={re.escape(token[0])})(?={re.escape(token[1:])})" for token in _written_tokens(tokenizer))
+    tokens: list[int] = []
+    for part in re.split(within, text) if within else [text]:
+        tokens += tokenizer(part, add_special_tokens=False, split_special_tokens=True)["input_ids"]
     return tokens
 
 
@@ -114,6 +122,20 @@ def _special_tokens(tokenizer: Any) -> set[str]:
     """Return the special tokens as texts."""
     added = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
     return {*added, *map(str, tokenizer.all_special_tokens)}
+
+
+def _written_tokens(tokenizer: Any) -> tuple[str, ...]:
+    """Return the tokens that the chat template spells and that are tokens of their own, but not flagged as special."""
+    template = json.dumps(tokenizer.chat_template or "", ensure_ascii=False)  # several named templates are a dictionary
+    known = _written.get(tokenizer)
+    if known is None or known[0] != template:
+        added = [str(token) for token in tokenizer.added_tokens_decoder.values() if not token.special]
+        known = template, tuple(token for token in added if len(token.strip()) > 1 and token in template)
+        _written[tokenizer] = known
+    return known[1]
+
+
+_written: WeakKeyDictionary[Any, tuple[str, tuple[str, ...]]] = WeakKeyDictionary()
 
 
 def _rendered(tokenizer: Any, messages: Sequence[Message]) -> str:

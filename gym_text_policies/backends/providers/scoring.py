@@ -145,7 +145,8 @@ class LlamaCpp(ScoringServer):
     def tokenizer(self, server: Connection) -> Any:
         """Return the server itself."""
         properties = server.get("/props")
-        return LlamaCppTokenizer(server.post, properties["bos_token"] or "", properties["eos_token"])
+        template = properties.get("chat_template") or ""
+        return LlamaCppTokenizer(server.post, properties["bos_token"] or "", properties["eos_token"], template)
 
     def read(self, server: Connection, prompt: Sequence[int], paths: Paths) -> Reading:
         """Ask for the tokens behind each beginning, one after the other."""

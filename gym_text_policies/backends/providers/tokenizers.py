@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,6 +19,8 @@ from gym_text_policies.records import Message
 
 _REMEMBERED = 4096
 """Texts whose tokens, or special tokens, are kept."""
+_MARK = re.compile(r"<[^<>\s]{2,}>|\[/?[A-Z][A-Z_]+\]")
+"""The form of marks in chat templates: ``</think>``, ``[TOOL_CALLS]``."""
 Post = Callable[[str, dict[str, Any]], Any]
 """Posts JSON to a path of the server, and returns its answer."""
 
@@ -91,6 +94,12 @@ def load_tokenizer(name: str, *, why: str) -> Any:
     return tokenizer
 
 
+class _Mark(str):
+    """A token that a chat template spells, and that is one even where special tokens are read as text."""
+
+    special = False
+
+
 class LlamaCppTokenizer:
     """The tokenizer of a llama.cpp server, with what `prompt_tokens` and `text_tokens` use of one of transformers.
 
@@ -101,13 +110,17 @@ class LlamaCppTokenizer:
         post: Asks the server.
         begin: The beginning of a text, as text.
         end: The end of turn, as text.
+        chat_template: The model's chat template. Marks in it that are tokens also where special tokens are read as text are kept
+            out of what a game says, too.
     """
 
-    def __init__(self, post: Post, begin: str, end: str) -> None:
+    def __init__(self, post: Post, begin: str, end: str, chat_template: str = "") -> None:
         self._post = post
         self._special: dict[str, int] = {}  # special tokens met so far
         self._learn = functools.lru_cache(_REMEMBERED)(self._learn_anew)
-        self.added_tokens_decoder: dict[int, Any] = {}
+        self.chat_template = chat_template
+        marks = {row["id"]: row["piece"] for row in self._rows(chat_template)} if chat_template else {}
+        self.added_tokens_decoder = {token: _Mark(piece) for token, piece in marks.items() if _MARK.fullmatch(str(piece))}
         self.eos_token_id = self._ids(end, parse_special=True)[0]
         # /apply-template leaves out what /tokenize would add; a template of transformers writes it
         self._begin = begin if self._ids("", add_special=True)[:1] == self._ids(begin, parse_special=True) else ""
@@ -122,8 +135,9 @@ class LlamaCppTokenizer:
         return {"input_ids": self._ids(text, parse_special=not split_special_tokens)}
 
     def convert_tokens_to_ids(self, token: str) -> int:
-        """Return a special token's number."""
-        return self._special[token]
+        """Return the number of a special token, or of another that the template spells."""
+        marks = {str(mark): number for number, mark in self.added_tokens_decoder.items()}
+        return self._special[token] if token in self._special else marks[token]
 
     def apply_chat_template(
         self, messages: Sequence[Message], *, tokenize: bool = False, add_generation_prompt: bool = True
@@ -135,7 +149,8 @@ class LlamaCppTokenizer:
         """Learn the special tokens that a chat spells, and if there is one those of the template."""
         for message in messages:
             self._learn(message["content"])
-        if any(token in message["content"] for message in messages for token in self._special):
+        marks = (*self._special, *map(str, self.added_tokens_decoder.values()))
+        if any(token in message["content"] for message in messages for token in marks):
             self._learn(self.apply_chat_template(messages))
 
     def _learn_anew(self, text: str) -> None:
