@@ -20,6 +20,7 @@ from gym_text import UsageError
 from gym_text.errors import StoreError
 from gym_text_policies.files import check_regular, replacing
 from gym_text_policies.records import Episode
+from gym_text_policies.redaction import without_keys
 
 if sys.platform != "win32":
     import fcntl
@@ -179,12 +180,12 @@ class RecordStore(Generic[R]):
         return self.run.path
 
     def append(self, record: R) -> None:
-        """Write a record to disk.
+        """Write a record to disk, without the keys of the environment.
 
         Raises:
             StoreError: If another process writes into the folder, or the disk is full; what was stored before stays whole.
         """
-        line = json.dumps(record.to_json(), ensure_ascii=False, allow_nan=False) + "\n"
+        line = json.dumps(without_keys(record.to_json()), ensure_ascii=False, allow_nan=False) + "\n"
         data = line.encode("utf-8", errors="backslashreplace")
         if not self.run.is_locked:
             self.run.lock()

@@ -287,8 +287,8 @@ def test_answers_that_are_cached_need_no_server(sglang, tmp_path, backend_of):
 
 
 def test_numbers_that_are_no_log_probabilities_are_refused(sglang, backend_of, monkeypatch):
-    monkeypatch.setattr("gym_text_policies.backends.providers.logprobs._ROUNDING", -100.0)
-    with pytest.raises(PolicyError, match="expected log-probabilities, none above 0; got -"):
+    monkeypatch.setattr("gym_text_policies.backends.providers.checks._ROUNDING", -100.0)
+    with pytest.raises(PolicyError, match="expected log-probabilities, finite and none above 0; got -"):
         backend_of(sglang.url).answer([Request(chat(), CHOICES[:2])])
 
 

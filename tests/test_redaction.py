@@ -1,6 +1,6 @@
 """Keys and passwords are kept out of all that is written."""
 
-from gym_text_policies.experiments.redaction import without_secrets
+from gym_text_policies.redaction import without_secrets
 
 PLANTED = "sk-planted-0123456789"
 

@@ -18,7 +18,6 @@ from gym_text.errors import BudgetError
 from gym_text_policies import EpisodeStore, LLMPolicy, PolicyError, load_policy, rollout
 from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.load import load_backend
-from gym_text_policies.backends.providers.errors import hide_keys
 from gym_text_policies.policy import text_spec
 
 KEY = "sk-1234567890-very-secret"
@@ -77,7 +76,7 @@ def test_openai_counts_cached_tokens_apart_and_prices_them(server):
 
 def test_openai_itself_is_asked_with_the_name_that_its_newer_models_know(server):
     backend = server.stack.enter_context(contextlib.closing(load_backend("openai:m")))
-    backend._client.clients[0] = backend._client.clients[0].with_options(base_url=f"{server.url}/v1")
+    backend._client.clients[0]._client.base_url = f"{server.url}/v1"
     assert ask(backend, max_tokens=7).text == "go forward"
     assert server.requests[0][2]["max_completion_tokens"] == 7 and "base_url" not in backend.config
 
@@ -339,18 +338,12 @@ def test_a_key_appears_in_no_record_log_error_configuration_or_cache(server, pro
     for episode in rollout(make_babyai, policy, range(3), batch=1):
         store.append(episode)
     errors = [episode.error for episode in store.episodes() if episode.error]
-    assert len(errors) == 1 and "***" in errors[0]
+    assert len(errors) == 1 and "(not kept)" in errors[0]
     headers = {name.lower(): value for name, value in server.requests[0][1].items()}
     assert headers["authorization"] == f"Bearer {KEY}", "the key was in use"
     written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
     assert len(written) >= 3 and not any(KEY.encode() in data for data in written)
     assert KEY not in caplog.text and KEY not in repr(backend) + repr(vars(backend)) + json.dumps(policy.config)
-
-
-def test_hiding_replaces_the_values_of_secret_variables_alone(monkeypatch):
-    monkeypatch.setenv("SOME_API_KEY", "abcdefgh")
-    monkeypatch.setenv("SOME_PLACE", "ijklmnop")
-    assert hide_keys("abcdefgh ijklmnop") == "*** ijklmnop"
 
 
 @pytest.mark.parametrize(
@@ -363,7 +356,7 @@ def test_hiding_replaces_the_values_of_secret_variables_alone(monkeypatch):
         ({"base_url": "host"}, "such as http://"),
         ({"key_variable": KEY}, "name of an environment variable"),
         ({"retries": -1}, "from 0 to 100; got -1"),
-        ({"timeout": 0}, "above 0; got 0"),
+        ({"timeout": 0}, "above 0.*; got 0"),
         ({"max_cost": 1}, "expected prices"),
         ({"prices": {"other": {"input": 1, "output": 1}}}, "prices: expected"),
         ({"prices": {"m": {"input": 1}}}, "prices: expected"),

@@ -23,6 +23,7 @@ from gym_text_policies.experiments.trust import Trust
 from gym_text_policies.experiments.variants import Variant, read_variants
 from gym_text_policies.policies.config import MODES, WITHOUT_MODEL, Mode, PolicyConfig, PromptOptions, settings_of
 from gym_text_policies.policy import text_spec
+from gym_text_policies.redaction import without_secrets
 from gym_text_policies.report.table import NOTES, how_asked, labels, markdown, row
 from gym_text_policies.store import EpisodeStore, write_atomically
 
@@ -167,7 +168,7 @@ def tabulate(config: BenchConfig, rows: Sequence[Row], store: EpisodeStore) -> s
         "rows": figures,
         "labels": labels(store.folder) | {row["key"]: row["policy"] for row in figures},
     }
-    write_atomically(store.folder / "table.json", json.dumps(record, indent=2) + "\n")
+    write_atomically(store.folder / "table.json", json.dumps(without_secrets(record), indent=2) + "\n")
     write_atomically(store.folder / "table.md", f"{table}\n{NOTES}")
     return table
 

@@ -17,12 +17,12 @@ import gymnasium as gym
 from gym_text.errors import UsageError, check_int
 from gym_text_policies.engines.options import PlayOptions
 from gym_text_policies.environments import environment_maker
-from gym_text_policies.experiments.redaction import without_secrets
 from gym_text_policies.experiments.settings import build, field_docs
 from gym_text_policies.experiments.trust import Trust
 from gym_text_policies.experiments.yaml_files import Node, from_plain, read_yaml, variants
 from gym_text_policies.load import resolved
 from gym_text_policies.policies.config import DEFAULTS, SETTINGS, PolicyConfig
+from gym_text_policies.redaction import without_secrets
 
 Backend = Literal["local", "transformers", "hf", "openai", "ollama", "tensorzero", "scripted"]
 _OF_GYMNASIUM = {"TaxiLLM-v3": "Taxi", "BlackjackLLM-v1": "Blackjack"}

@@ -21,13 +21,13 @@ from gym_text_policies.experiments.bench import versions
 from gym_text_policies.experiments.config import FILE, ExperimentConfig, as_config, explain_keys, parse_config
 from gym_text_policies.experiments.play_missing import check_missing, check_some_played, play_missing, stored
 from gym_text_policies.experiments.progress import ProgressBar
-from gym_text_policies.experiments.redaction import without_secrets
 from gym_text_policies.experiments.series import Series
 from gym_text_policies.experiments.trust import Trust, imports_of
 from gym_text_policies.experiments.yaml_files import parse_yaml
 from gym_text_policies.policies.config import SETTINGS
 from gym_text_policies.policy import text_spec
 from gym_text_policies.records import Episode
+from gym_text_policies.redaction import without_secrets
 from gym_text_policies.remake import owner_of
 from gym_text_policies.report import write_report
 from gym_text_policies.report.gif import write_gif

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Any
 
 from gym_text.errors import BudgetError, UsageError
-from gym_text_policies.backends.base import Answer, Request
+from gym_text_policies.backends.base import Answer
 
 _PER_MESSAGE = 16
 """Tokens that a chat template puts around a message, at most."""
@@ -43,7 +46,7 @@ class Prices:
         if (
             not isinstance(row, Mapping)
             or not {"input", "output"} <= row.keys() <= {"input", "cached", "output"}
-            or not all(isinstance(price, int | float) and price >= 0 for price in row.values())
+            or not all(type(price) in (int, float) and 0 <= price < 1e9 for price in row.values())
         ):
             raise UsageError(
                 f"prices: expected {{{model!r}: {{'input': …, 'cached': … (if it differs), 'output': …}}}} in US dollars "
@@ -69,8 +72,31 @@ class Spending:
         return Spending(self.tokens + sign * other.tokens, self.cost + sign * other.cost)
 
 
+class Purse:
+    """What a run has spent, and what is reserved for the calls under way, of all its models together."""
+
+    def __init__(self) -> None:
+        self.spent = Spending()
+        self.reserved = Spending()
+        self.calls = 0
+        self.changed = threading.Condition()
+
+
+_PURSE: ContextVar[Purse | None] = ContextVar("purse", default=None)
+
+
+@contextmanager
+def one_purse(purse: Purse) -> Iterator[None]:
+    """Let the backends that are made in a block spend from one purse; others have each one of their own."""
+    token = _PURSE.set(purse)
+    try:
+        yield
+    finally:
+        _PURSE.reset(token)
+
+
 class Budget:
-    """Limits on what all calls of one backend spend.
+    """One backend's limits on what all calls of a run spend.
 
     Before a call its upper bound is reserved, so that calls in flight cannot pass a limit together. A call that could pass a limit
     waits while others are in flight, as they may spend less than they reserved. The bound counts each byte of a prompt as a token.
@@ -85,53 +111,66 @@ class Budget:
         if max_cost is not None and prices is None:
             raise UsageError("max_cost: expected prices beside it, without which nothing is known to cost anything.")
         self.spent = Spending()
+        self.is_limited = max_cost is not None or max_tokens is not None
         self._prices = prices
         self._max = (max_tokens, max_cost)
-        self._reserved = Spending()
-        self._calls = 0
-        self._changed = threading.Condition()
+        self._purse = _PURSE.get() or Purse()
+        self._beyond = Spending()  # the most that a call has spent above its bound
 
-    def bound(self, request: Request) -> Spending:
-        """Return the most that a call may spend."""
-        parts = [*request.messages, *(request.choices or ()), dict(request.schema or {})]
-        around = _PER_REQUEST + _PER_MESSAGE * len(request.messages) + _PER_CHOICE * len(request.choices or ())
-        tokens_in = len(json.dumps(parts, ensure_ascii=False).encode()) + around
-        most = Answer(tokens_in=tokens_in, tokens_out=request.max_tokens)
-        return Spending(tokens_in + request.max_tokens, self._prices.cost(most) if self._prices else 0.0)
+    def bound(self, sent: Any, messages: int, choices: int, most: int) -> Spending:
+        """Return the most that a call may spend.
 
-    def reserve(self, bound: Spending) -> None:
-        """Reserve what a call may spend; wait for calls in flight where that could pass a limit.
+        Args:
+            sent: What is sent, as JSON data.
+            messages: Number of messages in it.
+            choices: Number of choices in it.
+            most: Most tokens that may be generated.
+        """
+        around = _PER_REQUEST + _PER_MESSAGE * messages + _PER_CHOICE * choices
+        tokens_in = len(json.dumps(sent, ensure_ascii=False, default=str).encode(errors="replace")) + around
+        answer = Answer(tokens_in=tokens_in, tokens_out=most)
+        return Spending(tokens_in + most, self._prices.cost(answer) if self._prices else 0.0)
+
+    def reserve(self, bound: Spending) -> Spending:
+        """Reserve what a call may spend, and return it; wait for calls in flight where that could pass a limit.
 
         Raises:
             BudgetError: If it could pass a limit and no call is in flight.
         """
-        with self._changed:
-            while passed := self._passed(bound):
-                if not self._calls:
+        purse = self._purse
+        with purse.changed:
+            while passed := self._passed(bound.plus(self._beyond)):
+                if not purse.calls:
                     raise BudgetError(passed)
-                self._changed.wait()
-            self._reserved = self._reserved.plus(bound)
-            self._calls += 1
+                purse.changed.wait()
+            reserved = bound.plus(self._beyond)
+            purse.reserved = purse.reserved.plus(reserved)
+            purse.calls += 1
+            return reserved
 
-    def settle(self, bound: Spending, spent: Spending) -> None:
-        """Replace a call's reservation by what it spent."""
-        with self._changed:
-            self._calls -= 1
-            self._reserved = self._reserved.plus(bound, -1) if self._calls else Spending()
+    def settle(self, bound: Spending, reserved: Spending, spent: Spending) -> None:
+        """Replace a call's reservation by what it spent. A provider that counts more than the bound will do so again."""
+        purse, more = self._purse, spent.plus(bound, -1)
+        with purse.changed:
+            purse.calls -= 1
+            purse.reserved = purse.reserved.plus(reserved, -1) if purse.calls else Spending()
+            purse.spent = purse.spent.plus(spent)
             self.spent = self.spent.plus(spent)
-            self._changed.notify_all()
+            self._beyond = Spending(max(self._beyond.tokens, more.tokens), max(self._beyond.cost, more.cost))
+            purse.changed.notify_all()
 
     def _passed(self, bound: Spending) -> str:
         """Return an error message if `bound` could pass a limit, else an empty string."""
-        most = self.spent.plus(self._reserved).plus(bound)
+        spent = self._purse.spent
+        most = spent.plus(self._purse.reserved).plus(bound)
         rows = [
-            ("max_total_tokens", self._max[0], most.tokens, self.spent.tokens, bound.tokens, "d", "tokens"),
-            ("max_cost", self._max[1], most.cost, self.spent.cost, bound.cost, ".6g", "US dollars"),
+            ("max_total_tokens", self._max[0], most.tokens, spent.tokens, bound.tokens, "d", "tokens"),
+            ("max_cost", self._max[1], most.cost, spent.cost, bound.cost, ".6g", "US dollars"),
         ]
-        for name, limit, total, spent, next_call, form, unit in rows:
+        for name, limit, total, used, next_call, form, unit in rows:
             if limit is not None and total > limit:
                 return (
-                    f"{name}={limit}: {spent:{form}} {unit} are spent and the next call may take up to {next_call:{form}}, so the "
+                    f"{name}={limit}: {used:{form}} {unit} are spent and the next call may take up to {next_call:{form}}, so the "
                     "run stops here. Its finished episodes are kept; run it again with a higher limit to go on."
                 )
         return ""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from os import PathLike
 from typing import Any
 
+from gym_text.errors import UsageError
 from gym_text_policies.backends.base import Answer
 
 MOST_TOKENS = 10**9
@@ -32,6 +35,19 @@ def count(value: Any) -> int:
 def is_log_prob(value: Any) -> bool:
     """Return whether a value is a log-probability: finite, and none above 0 but for rounding."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value <= _ROUNDING
+
+
+def normalised(choices: Sequence[str], found: Mapping[str, float]) -> dict[str, float]:
+    """Return a provider's probabilities of the choices, rescaled to sum to 1.
+
+    Raises:
+        KeyError, TypeError, ValueError: If one is missing, or they are not probabilities.
+    """
+    values = [float(found[choice]) for choice in choices]
+    total = sum(values)
+    if min(values) < 0 or not 0.9 < total < 1.1:  # nothing holds of a sum that is not a number
+        raise ValueError(f"probabilities that sum to {total}")
+    return {choice: value / total for choice, value in zip(choices, values, strict=True)}
 
 
 def check_answer(answer: Answer, choices: Sequence[str] | None = None) -> Answer:
@@ -78,4 +94,33 @@ def _check_probabilities(answer: Answer, choices: Sequence[str] | None) -> None:
 
 
 def _is_finite(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
+
+
+def check_name(what: str, value: Any) -> str | None:
+    """Return an option that is a text or a path; raise `UsageError` if it is neither, or empty. None is not given."""
+    if value is None:
+        return None
+    if not isinstance(value, str | PathLike) or not str(value):
+        raise UsageError(f"{what}: expected a text; got {value!r}.")
+    return str(value)
+
+
+def check_amount(what: str, value: Any, most: float = math.inf) -> None:
+    """Raise `UsageError` unless a value is a number above 0, and finite."""
+    if not _is_finite(value) or not 0 < value <= most:
+        bound = "" if most == math.inf else f" and at most {most:g}"
+        raise UsageError(f"{what}: expected a number above 0{bound}; got {value!r}.")
+
+
+def check_fields(what: str, value: Any) -> dict[str, Any]:
+    """Return an option that is names and values of JSON; raise `UsageError` if it is not. None is not given."""
+    try:
+        if not isinstance(value, Mapping | None) or not all(isinstance(name, str) for name in value or ()):
+            raise TypeError
+        json.dumps(dict(value or {}), allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        raise UsageError(
+            f"{what}: expected names and values of JSON, as in {{reasoning_effort: low}}; got another value."
+        ) from None
+    return dict(value or {})

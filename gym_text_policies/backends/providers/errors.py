@@ -1,24 +1,20 @@
-"""`CallError`: a call to a provider that failed, whichever client it went through; and errors that show no key."""
+"""`CallError`: a call to a provider that failed, whichever client it went through."""
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 _LONGEST_WAIT = 120.0
 """Seconds; a provider that asks to come back later than this is not waited for."""
-_SHOWN = 500
-"""Most characters of a provider's message in an error of ours."""
 
 
 class CallError(Exception):
     """A call to a provider that failed.
 
     Args:
-        message: What happened.
+        message: What happened, in the provider's own words. It is whole, so that a key in it can be found and hidden.
         retry: Whether the same call may succeed later.
         after: Seconds after which the provider asks to come back.
         billed: Whether the call may have cost money.
@@ -28,7 +24,7 @@ class CallError(Exception):
     """Whether the provider rejected the request itself."""
 
     def __init__(self, message: str, *, retry: bool = False, after: float | None = None, billed: bool = False) -> None:
-        super().__init__(message if len(message) <= _SHOWN else message[:_SHOWN] + " …")
+        super().__init__(message)
         self.elsewhere = retry  # another server may answer, even where this one asks to come back too late
         self.retry = retry and (after is None or after <= _LONGEST_WAIT)
         self.after = after
@@ -56,14 +52,6 @@ class CallError(Exception):
     def malformed(cls, error: Exception) -> CallError:
         """Return the error for an answer that cannot be read."""
         return cls(f"expected an answer of the documented form; {type(error).__name__}: {error}", retry=True, billed=True)
-
-
-def hide_keys(text: str) -> str:
-    """Return a text with stars in place of the value of every environment variable that is named like a secret."""
-    for name, value in os.environ.items():
-        if re.search(r"KEY|TOKEN|SECRET|PASSWORD", name.upper()) and len(value) >= 8:
-            text = text.replace(value, "***")
-    return text
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:

@@ -33,13 +33,16 @@ def key_of(variable: str | None) -> str | None:
     """Return the key in an environment variable; None if it is not set, or no variable is named.
 
     Raises:
-        UsageError: If it is no name of a variable; it may be a key, so it is not shown.
+        UsageError: If it is no name of a variable; it may be a key, so it is not shown. If what it holds can be no key.
     """
     if variable is None:
         return None
     if not isinstance(variable, str) or not re.fullmatch(r"[A-Z][A-Z0-9_]*", variable):
         raise UsageError("key_variable: expected the name of an environment variable, such as OPENAI_API_KEY; got another text.")
-    return os.environ.get(variable) or None
+    key = os.environ.get(variable, "").strip()
+    if not (key.isascii() and key.isprintable()):
+        raise UsageError(f"{variable}: expected a key of plain characters in this environment variable; got others.")
+    return key or None
 
 
 def client_key(provider: str, variable: str | None) -> str | None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import string
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from gym_text_policies.backends.providers.checks import is_log_prob
 from gym_text_policies.backends.providers.errors import CallError
 from gym_text_policies.records import Message
 
@@ -22,22 +23,25 @@ def lettered(messages: Sequence[Message], choices: Sequence[str]) -> list[Messag
     return [*before, {"role": last["role"], "content": f"{last['content']}\n\n{_QUESTION.format(rows)}"}]
 
 
-def of_letters(choices: Sequence[str], tokens: Iterable[Any]) -> dict[str, float]:
+def of_letters(choices: Sequence[str], tokens: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     """Return the probabilities of choices by the tokens that may come first, relative to each other.
 
     Args:
         choices: The choices, in the order of their letters. One whose letter is not listed has probability 0.
-        tokens: The most probable tokens, each with its `token` and `logprob`. Those that differ in spaces are one letter.
+        tokens: The most probable tokens, each with its ``token`` and ``logprob``. Those that differ in spaces are one letter.
 
     Raises:
         CallError: If none of them is one of the letters.
+        ValueError: If what is given with them are no log-probabilities.
     """
     tokens = list(tokens)
+    if not all(is_log_prob(row["logprob"]) for row in tokens):
+        raise ValueError(f"log-probabilities, none above 0, expected; got {[row['logprob'] for row in tokens]}")
     weights = dict.fromkeys(choices, 0.0)
     for letter, choice in zip(string.ascii_uppercase, choices, strict=False):
-        weights[choice] = sum(math.exp(row.logprob) for row in tokens if row.token.strip() == letter)
+        weights[choice] = sum(math.exp(row["logprob"]) for row in tokens if row["token"].strip() == letter)
     total = sum(weights.values())
     if not total:
-        shown = ", ".join(repr(row.token) for row in tokens[:5]) or "none"
+        shown = ", ".join(repr(row["token"]) for row in tokens[:5]) or "none"
         raise CallError(f"expected a letter among the most probable tokens; got {shown}. Mode 'json' needs none.", billed=True)
     return {choice: weight / total for choice, weight in weights.items()}

@@ -6,16 +6,15 @@ from typing import Any
 
 from gym_text.errors import UsageError
 from gym_text_policies.backends.base import Answer, Request, softmax
+from gym_text_policies.backends.providers.checks import is_log_prob
+from gym_text_policies.backends.providers.connection import Connection
 from gym_text_policies.backends.providers.errors import CallError
-from gym_text_policies.backends.providers.scoring import FORMS, Connection, ScoringServer
+from gym_text_policies.backends.providers.scoring import FORMS, ScoringServer
 from gym_text_policies.backends.providers.tokenizers import ChatTokenizer
 from gym_text_policies.records import Tokens
 
 _UNKNOWN = (404, 405, 501)
 """HTTP statuses of a server that does not know what it is asked for."""
-
-_ROUNDING = 0.01
-"""Nats above 0 that are put down to rounding."""
 
 
 class LogProbs:
@@ -32,21 +31,19 @@ class LogProbs:
         self._tokens = ChatTokenizer(form.tokenizer(server), form.window(server), server.model)
 
     @classmethod
-    def of(cls, client: Any, model: str, tokenizer: str | None, *, only: bool) -> LogProbs | None:
+    def of(cls, server: Connection, tokenizer: str | None, *, only: bool) -> LogProbs | None:
         """Ask a server what it is, by its list of models; return None where its typed decisions are to be asked for.
 
         Args:
-            client: The OpenAI client of the server.
-            model: The model's name.
+            server: The server.
             tokenizer: Name of the model's tokenizer, if the user gave one.
             only: Whether typed decisions are not wanted, even where there are some.
 
         Raises:
             UsageError: If the model's tokenizer is needed and cannot be had; with `only` if the server gives no log-probabilities.
         """
-        server = Connection(client, model)
-        rows = _models(client)
-        row = next((row for row in rows if row.get("id") == model), rows[0] if rows else {})
+        rows = _models(server)
+        row = next((row for row in rows if row.get("id") == server.model), rows[0] if rows else {})
         # an adapter has the tokenizer of its base
         row = next((other for other in rows if other.get("id") == row.get("parent")), row)
         form = next((form for form in FORMS if form.owner == row.get("owned_by")), None)
@@ -57,7 +54,7 @@ class LogProbs:
                 f"its /v1/models names; got {row.get('owned_by')!r}. Take decide='systemone' for transformers serve, "
                 "decide='letter' for a chat with top_logprobs, or mode 'json' for any."
             )
-        if form is None or (not only and _has_decisions(client)):
+        if form is None or (not only and _has_decisions(server)):
             return None
         return cls(form(row, tokenizer), server)
 
@@ -66,10 +63,10 @@ class LogProbs:
         choices = request.choices or ()
         prompt, paths, dropped = self._tokens.of(request.messages, choices, read=request.read)
         reading = self._form.read(self._server, prompt, paths)
-        if (highest := max(map(max, reading.log_probs))) > _ROUNDING:
+        if others := [value for row in reading.log_probs for value in row if not is_log_prob(value)]:
             raise CallError(
-                f"expected log-probabilities, none above 0; got {highest:g}. Start {self._form.name} without an option for "
-                "other numbers, such as vLLM's --logprobs-mode raw_logits."
+                f"expected log-probabilities, finite and none above 0; got {others[0]:g}. Start {self._form.name} without an "
+                "option for other numbers, such as vLLM's --logprobs-mode raw_logits."
             )
         scores = [sum(row) / (len(row) if request.length_normalised else 1) for row in reading.log_probs]
         tokens_in = len(prompt) + sum(map(len, paths))
@@ -92,6 +89,7 @@ class LogProbs:
             return None
         return Answer(
             writing.text,
+            finish=writing.finish,
             tokens_in=len(prompt),
             tokens_cached=0 if writing.computed is None else max(0, len(prompt) - writing.computed),
             tokens_out=len(writing.tokens),
@@ -105,10 +103,10 @@ def _status(error: Exception) -> int | None:
     return getattr(error, "status_code", None)
 
 
-def _has_decisions(client: Any) -> bool:
+def _has_decisions(server: Connection) -> bool:
     """Return whether a server knows typed decisions, by what it says to an empty one."""
     try:
-        client.post("/decisions", cast_to=object, body={})
+        server.post("/v1/decisions", {})
     except Exception as error:
         if _status(error) is None:
             raise
@@ -116,10 +114,10 @@ def _has_decisions(client: Any) -> bool:
     return True
 
 
-def _models(client: Any) -> list[dict[str, Any]]:
+def _models(server: Connection) -> list[dict[str, Any]]:
     """Return what a server says of its models; nothing where it does not know the question."""
     try:
-        answer = client.get("/models", cast_to=object)
+        answer = server.get("/v1/models")
     except Exception as error:
         if _status(error) in (*_UNKNOWN, 500):  # `transformers serve` without a network answers 500
             return []

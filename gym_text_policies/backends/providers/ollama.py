@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import logging
+import threading
+from collections import OrderedDict
 from typing import Any
 
-from gym_text.errors import import_extra
+from gym_text.errors import check_int, import_extra
 from gym_text_policies.backends.base import Answer, Request
+from gym_text_policies.backends.providers.chats import finish_of
+from gym_text_policies.backends.providers.checks import count, normalised
+from gym_text_policies.backends.providers.connection import UNPACKED, bounded, check_no_error, check_url, in_time
 from gym_text_policies.backends.providers.errors import CallError
-from gym_text_policies.backends.providers.keys import USUAL, client_key
+from gym_text_policies.backends.providers.keys import USUAL, client_key, key_of
 from gym_text_policies.backends.providers.openai import INSTRUCTIONS
-from gym_text_policies.backends.providers.remote import RemoteBackend, RemoteOptions, as_state, check_url, normalised
+from gym_text_policies.backends.providers.remote import RemoteBackend, RemoteOptions, as_state
+from gym_text_policies.records import Message
+
+_logger = logging.getLogger(__name__)
+_REMEMBERED = 4096
+"""Most episodes whose last chat is remembered."""
 
 
 class OllamaBackend(RemoteBackend):
@@ -23,6 +34,9 @@ class OllamaBackend(RemoteBackend):
         options: Timeout, retries, cache, prices, limits.
         base_url: Address of the server; by default OLLAMA_HOST of the environment, else this machine.
         key_variable: Name of the environment variable that holds the key, if the server wants one; None sends none.
+        num_ctx: Tokens that the model reads and writes at most; by default as the server is set, often 4096. Ollama leaves the
+            oldest turns of a longer chat out and does not say so; where fewer tokens are read of a chat that has grown, that counts
+            in `Answer.turns_dropped`, and a warning is given once.
     """
 
     provider = "ollama"
@@ -35,44 +49,87 @@ class OllamaBackend(RemoteBackend):
         *,
         base_url: str | None = None,
         key_variable: str | None = USUAL["ollama"],
+        num_ctx: int | None = None,
     ) -> None:
         super().__init__(model, options)
         self._base_url = check_url(base_url)
+        self._num_ctx = num_ctx if num_ctx is None else check_int("num_ctx", num_ctx, 1, 100_000_000)
         self._ollama: Any = import_extra("ollama", "ollama")
         self._httpx: Any = import_extra("httpx", "ollama")  # Ollama's client uses it, and lets its errors through
         key = client_key(self.provider, key_variable)
-        settings = {"timeout": self._options.timeout, "event_hooks": {"response": [_check_status]}}
-        self._client = self._ollama.Client(base_url, headers={"Authorization": f"Bearer {key}"} if key else None, **settings)
+        self._keep_secret(key_of(key_variable))
+        headers = UNPACKED | ({"Authorization": f"Bearer {key}"} if key else {})
+        timeout = self._options.timeout
+        hooks = {"response": [bounded(self._httpx.SyncByteStream, timeout), _check_response]}
+        self._client = self._ollama.Client(base_url, timeout=timeout, headers=headers, event_hooks=hooks)
+        self._chats: OrderedDict[str, tuple[tuple[Message, ...], int]] = OrderedDict()  # episode -> its last chat, tokens read
+        self._lock = threading.Lock()
+        self._warned = False
 
     @property
     def config(self) -> dict[str, Any]:
         """Model and server."""
-        return super().config | ({"base_url": self._base_url} if self._base_url else {})
+        window = {"num_ctx": self._num_ctx} if self._num_ctx else {}
+        return super().config | self._address(self._base_url) | window
 
     def _ask(self, request: Request) -> Answer:
         with self._failures():
             return self._chat(request) if request.choices is None else self._systemone(request)
 
     def _chat(self, request: Request) -> Answer:
-        options = {"num_predict": request.max_tokens, "temperature": request.temperature, "seed": request.seed}
-        response = self._client.chat(
-            self.model,
-            list(request.messages),
-            format=None if request.schema is None else dict(request.schema),
-            options={name: value for name, value in options.items() if value is not None},
+        options = {
+            "num_predict": request.max_tokens,
+            "temperature": request.temperature,
+            "seed": request.seed,
+            "num_ctx": self._num_ctx,
+        }
+        response = in_time(
+            self._options.timeout,
+            lambda: self._client.chat(
+                self.model,
+                list(request.messages),
+                format=None if request.schema is None else dict(request.schema),
+                options={name: value for name, value in options.items() if value is not None},
+            ),
         )
+        tokens_in = count(response.prompt_eval_count)
         return Answer(
-            response.message.content or "", tokens_in=response.prompt_eval_count or 0, tokens_out=response.eval_count or 0
+            response.message.content or "",
+            finish=finish_of(response.done_reason),
+            tokens_in=tokens_in,
+            tokens_out=count(response.eval_count),
+            turns_dropped=int(self._is_cut(request, tokens_in)),
         )
+
+    def _is_cut(self, request: Request, tokens_in: int) -> bool:
+        """Return whether fewer tokens were read than of the chat that this one goes on from; warn once."""
+        if not request.episode or not tokens_in:
+            return False
+        with self._lock:
+            before, read = self._chats.pop(request.episode, ((), 0))
+            grown = len(before) < len(request.messages) and before == request.messages[: len(before)]
+            cut = grown and tokens_in < read
+            self._chats[request.episode] = request.messages, max(tokens_in, read) if grown else tokens_in
+            while len(self._chats) > _REMEMBERED:
+                self._chats.popitem(last=False)
+            warn, self._warned = cut and not self._warned, self._warned or cut
+        if warn:
+            _logger.warning(
+                "ollama:%s: %d tokens were read of a chat of which %d were read before it grew: its oldest turns are left out. Set "
+                "num_ctx, or show less history.",
+                *(self.model, tokens_in, read),
+            )
+        return cut
 
     def _systemone(self, request: Request) -> Answer:
         question = {"type": "choice", "instructions": INSTRUCTIONS, "criteria": dict.fromkeys(request.choices or ())}
-        response = self._client.systemone(self.model, as_state(request.messages), {"action": question})
+        state = as_state(request.messages)
+        response = in_time(self._options.timeout, lambda: self._client.systemone(self.model, state, {"action": question}))
         return Answer(
             probabilities=normalised(request.choices or (), response.answers["action"].probabilities),
             probability_kind=self.probability_kind,
-            tokens_in=response.usage.input_tokens,
-            tokens_out=response.usage.output_tokens,
+            tokens_in=count(response.usage.input_tokens),
+            tokens_out=count(response.usage.output_tokens),
         )
 
     def _call_error(self, error: Exception) -> CallError | None:
@@ -83,7 +140,10 @@ class OllamaBackend(RemoteBackend):
         return None
 
 
-def _check_status(response: Any) -> None:
-    """Raise before the client does: its own error has no headers."""
+def _check_response(response: Any) -> None:
+    """Raise before the client does: its own errors have no headers, and no words of an error that comes with HTTP 200."""
+    body = response.read()
     if response.is_error:
-        raise CallError.of_status(response.status_code, response.read().decode(errors="replace"), response.headers)
+        raise CallError.of_status(response.status_code, body.decode(errors="replace"), response.headers)
+    if b'"error"' in body:
+        check_no_error(response.json())

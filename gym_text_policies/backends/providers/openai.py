@@ -10,11 +10,14 @@ from typing import Any, Literal, get_args
 
 from gym_text.errors import UsageError, check_choice, import_extra
 from gym_text_policies.backends.base import Answer, Request
+from gym_text_policies.backends.providers.chats import first_choice, read_chat, tokens_of
+from gym_text_policies.backends.providers.checks import check_fields, check_name, count, normalised
+from gym_text_policies.backends.providers.connection import UNPACKED, Connection, bounded, check_url
 from gym_text_policies.backends.providers.errors import CallError
 from gym_text_policies.backends.providers.keys import NO_KEY, USUAL, key_of
 from gym_text_policies.backends.providers.letters import MOST_LETTERS, lettered, of_letters
 from gym_text_policies.backends.providers.logprobs import LogProbs
-from gym_text_policies.backends.providers.remote import RemoteBackend, RemoteOptions, as_state, check_url, normalised
+from gym_text_policies.backends.providers.remote import RemoteBackend, RemoteOptions, as_state
 from gym_text_policies.backends.providers.servers import Servers
 
 Decide = Literal["auto", "decisions", "systemone", "logprobs", "letter"]
@@ -75,121 +78,138 @@ class OpenAIBackend(RemoteBackend):
     ) -> None:
         super().__init__(model, options)
         check_choice("decide", decide, get_args(Decide))
+        base_url = base_url if base_url is not None else os.environ.get("OPENAI_BASE_URL") or ()
+        self._urls = [check_url(url) for url in (base_url if isinstance(base_url, list | tuple) else [base_url])]
         key = key_of(key_variable)
-        base_url = base_url or os.environ.get("OPENAI_BASE_URL") or ()
-        self._urls = [check_url(url) for url in ([base_url] if isinstance(base_url, str) else base_url)]
         if not key and not self._urls:
             raise UsageError(f"openai:{model}: expected a key in the environment variable {key_variable}; it is not set.")
+        self._keep_secret(key)
         self._openai: Any = import_extra("openai", "openai")
-        settings = {"api_key": key or NO_KEY, "timeout": self._options.timeout, "max_retries": 0}
-        self._client = Servers([self._openai.OpenAI(base_url=url, **settings) for url in (self._urls or (None,))])
+        self._client = Servers([self._connect(url, key or NO_KEY) for url in (self._urls or (None,))])
         self._decide: Decide = "decisions" if decide == "auto" and not self._urls else decide
-        self._tokenizer = tokenizer
-        self._extra = dict(extra or {})
-        self._found: dict[Any, LogProbs | Literal["decisions"]] = {}  # client -> what its server has, once it was asked
+        self._tokenizer = check_name("tokenizer", tokenizer)
+        self._extra = check_fields("extra", extra)
+        self._found: dict[Connection, LogProbs | Literal["decisions"]] = {}  # what each server has, once it was asked
         self._lock = threading.Lock()
         self.most_choices = _LIMITS.get(self._decide, _LIMITS["decisions"])[0]
         self.probability_kind = _LIMITS.get(self._decide, (0, "likelihood"))[1]
+
+    def _connect(self, url: str | None, key: str) -> Connection:
+        timeout = self._options.timeout
+        hooks = {"response": [bounded(import_extra("httpx2", "openai").SyncByteStream, timeout)]}
+        http = self._openai.DefaultHttpxClient(event_hooks=hooks)  # with the proxies of the environment
+        settings = {"timeout": timeout, "max_retries": 0, "default_headers": UNPACKED, "http_client": http}
+        return Connection(self._openai.OpenAI(base_url=url, api_key=key, **settings), self.model, timeout)
 
     @property
     def config(self) -> dict[str, Any]:
         """Model, server, and what else its answers depend on."""
         url = self._urls[0] if len(self._urls) == 1 else self._urls
         decide = None if self._decide in ("auto", "decisions") else self._decide
-        own = {"base_url": url, "decide": decide, "extra": self._extra}
-        return super().config | {name: value for name, value in own.items() if value}
+        own = {"decide": decide, "extra": self._extra}
+        return super().config | self._address(url) | {name: value for name, value in own.items() if value}
 
     def _check_choices(self, request: Request) -> None:
         if self._decide in _LIMITS:  # else the server is asked first what it has
             super()._check_choices(request)
 
+    def _sent(self, request: Request) -> tuple[Any, int]:
+        """Return the body of a chat, with `extra`, which may be longer and let more be generated; else what all send."""
+        if request.choices is not None and self._decide != "letter":
+            return super()._sent(request)
+        body = self._body(request) if request.choices is None else self._letters(request)
+        limits = [body[name] for name in ("max_tokens", "max_completion_tokens") if name in body]
+        answers = [body[name] for name in ("n", "best_of") if name in body]
+        if self._budget.is_limited and not (limits and all(type(number) is int and number > 0 for number in (*limits, *answers))):
+            raise UsageError(
+                "extra: expected max_tokens, or max_completion_tokens, to be a number with max_cost and max_total_tokens; without "
+                "it an answer's cost has no bound."
+            )
+        return body, max(limits, default=request.max_tokens) * max(answers, default=1)
+
     def _ask(self, request: Request) -> Answer:
-        with self._client.turn() as client, self._failures():
+        with self._client.turn() as server, self._failures():
             if request.choices is None:
-                return self._write(client, request) or self._chat(client, request)
-            way = self._decide if self._decide in _LIMITS else self._ask_for_way(client)
+                return self._write(server, request) or read_chat(server.post("/v1/chat/completions", self._body(request)))
+            way = self._decide if self._decide in _LIMITS else self._ask_for_way(server)
             if isinstance(way, LogProbs):
                 return way.ask(request)
             super()._check_choices(request)
             ways = {"decisions": self._decision, "systemone": self._systemone, "letter": self._letter}
-            return ways[way](client, request)
+            return ways[way](server, request)
 
-    def _ask_for_way(self, client: Any) -> LogProbs | Literal["decisions"]:
+    def _ask_for_way(self, server: Connection) -> LogProbs | Literal["decisions"]:
         """Return what a server has for choices; each is asked once."""
         with self._lock:
-            if client not in self._found:
+            if server not in self._found:
                 only = self._decide == "logprobs"
-                self._found[client] = LogProbs.of(client, self.model, self._tokenizer, only=only) or "decisions"
-            return self._found[client]
+                self._found[server] = LogProbs.of(server, self._tokenizer, only=only) or "decisions"
+            return self._found[server]
 
     def _hint(self) -> str:
         if any(isinstance(found, LogProbs) for found in self._found.values()):
             return " Mode 'json' needs no log-probabilities."
         return _OTHER_WAYS
 
-    def _write(self, client: Any, request: Request) -> Answer | None:
+    def _write(self, server: Connection, request: Request) -> Answer | None:
         """Return a text with its tokens, if they are asked for and the server says them."""
         if not request.tokens or request.schema is not None or not self._urls:
             return None
-        way = self._ask_for_way(client)
+        way = self._ask_for_way(server)
         return way.write(request) if isinstance(way, LogProbs) else None
 
-    def _chat(self, client: Any, request: Request) -> Answer:
-        fields: dict[str, Any] = {}
+    def _body(self, request: Request, **own: Any) -> dict[str, Any]:
+        """Return what is sent for a chat; `own` are fields of its kind."""
         if request.schema is not None:
             schema = {"name": "answer", "schema": dict(request.schema), "strict": True}
-            fields["response_format"] = {"type": "json_schema", "json_schema": schema}
-        completion = self._complete(client, request, fields)
-        message = completion.choices[0].message
-        return replace(_usage(completion.usage), text=message.content or message.refusal or "")
-
-    def _complete(self, client: Any, request: Request, own: Mapping[str, Any]) -> Any:
-        """Return a chat's completion; `own` are fields of its kind."""
+            own["response_format"] = {"type": "json_schema", "json_schema": schema}
         fields: dict[str, Any] = {
+            "model": self.model,
+            "messages": list(request.messages),
             # OpenAI's newer models take only the longer name; not every compatible server knows that one
             "max_tokens" if self._urls else "max_completion_tokens": request.max_tokens,
             "temperature": request.temperature,
             "seed": request.seed,
         }
-        fields = {name: value for name, value in (fields | dict(own) | self._extra).items() if value is not None}
-        return client.chat.completions.create(model=self.model, messages=list(request.messages), extra_body=fields)
+        return {name: value for name, value in (fields | own | self._extra).items() if value is not None}
 
-    def _letter(self, client: Any, request: Request) -> Answer:
-        choices = request.choices or ()
-        asked = replace(request, messages=tuple(lettered(request.messages, choices)), max_tokens=1)
-        completion = self._complete(client, asked, {"logprobs": True, "top_logprobs": MOST_LETTERS})
-        log_probs = completion.choices[0].logprobs
-        tokens = log_probs.content[0].top_logprobs if log_probs and log_probs.content else ()
-        return replace(_usage(completion.usage), probabilities=of_letters(choices, tokens), probability_kind=self.probability_kind)
+    def _letters(self, request: Request) -> dict[str, Any]:
+        """Return what is sent for a choice by letters."""
+        asked = replace(request, messages=tuple(lettered(request.messages, request.choices or ())), max_tokens=1)
+        return self._body(asked, logprobs=True, top_logprobs=MOST_LETTERS)
 
-    def _decision(self, client: Any, request: Request) -> Answer:
+    def _letter(self, server: Connection, request: Request) -> Answer:
+        completion = server.post("/v1/chat/completions", self._letters(request))
+        rows = (first_choice(completion).get("logprobs") or {}).get("content")
+        tokens = rows[0]["top_logprobs"] if rows else ()
+        return self._of_choices(of_letters(request.choices or (), tokens), *tokens_of(completion))
+
+    def _decision(self, server: Connection, request: Request) -> Answer:
         choices = [{"value": choice} for choice in request.choices or ()]
-        decision = client.decisions.create(
-            model=self.model,
-            input=list(request.messages),
-            questions=[{"type": "choice", "instructions": INSTRUCTIONS, "choices": choices}],
-        )
-        answer, usage = decision.answers[0], decision.usage
-        if answer.type == "refusal":
+        question = {"type": "choice", "instructions": INSTRUCTIONS, "choices": choices}
+        decision = server.post("/v1/decisions", {"model": self.model, "input": list(request.messages), "questions": [question]})
+        answer, usage = decision["answers"][0], decision["usage"]
+        if answer["type"] == "refusal":
             raise CallError("the model refused to decide", billed=True)
-        return Answer(
-            probabilities=normalised(request.choices or (), {row.value: row.probability for row in answer.probabilities}),
-            probability_kind="decision",
-            tokens_in=usage.input_tokens,
-            tokens_cached=usage.input_tokens_details.cached_tokens,
-            tokens_out=usage.output_tokens,
-        )
+        found = {row["value"]: row["probability"] for row in answer["probabilities"]}
+        cached = (usage.get("input_tokens_details") or {}).get("cached_tokens")
+        return self._of_choices(normalised(request.choices or (), found), usage["input_tokens"], cached, usage["output_tokens"])
 
-    def _systemone(self, client: Any, request: Request) -> Answer:
+    def _systemone(self, server: Connection, request: Request) -> Answer:
         criteria = dict.fromkeys(request.choices or ())
         question = {"type": "choice", "instructions": INSTRUCTIONS, "criteria": criteria}
         body = {"model": self.model, "state": as_state(request.messages), "questions": {"action": question}}
-        data = client.post("/systemone", cast_to=object, body=body)
+        data = server.post("/v1/systemone", body)
+        found, usage = data["answers"]["action"]["probabilities"], data["usage"]
+        return self._of_choices(normalised(request.choices or (), found), usage["input_tokens"], 0, usage["output_tokens"])
+
+    def _of_choices(self, probabilities: Mapping[str, float], tokens_in: Any, cached: Any, tokens_out: Any) -> Answer:
         return Answer(
-            probabilities=normalised(request.choices or (), data["answers"]["action"]["probabilities"]),
-            probability_kind=self.probability_kind,
-            tokens_in=data["usage"]["input_tokens"],
-            tokens_out=data["usage"]["output_tokens"],
+            probabilities=probabilities,
+            probability_kind="decision" if self._decide not in _LIMITS else self.probability_kind,
+            tokens_in=count(tokens_in),
+            tokens_cached=count(cached),
+            tokens_out=count(tokens_out),
         )
 
     def _call_error(self, error: Exception) -> CallError | None:
@@ -200,13 +220,3 @@ class OpenAIBackend(RemoteBackend):
         if isinstance(error, self._openai.APIStatusError):
             return CallError.of_status(error.status_code, error.response.text, error.response.headers)
         return CallError.malformed(error) if isinstance(error, self._openai.APIError) else None
-
-
-def _usage(usage: Any) -> Answer:
-    """Return an answer that has nothing but the tokens of a chat completion."""
-    details = usage and usage.prompt_tokens_details
-    return Answer(
-        tokens_in=usage.prompt_tokens if usage else 0,
-        tokens_cached=(details and details.cached_tokens) or 0,
-        tokens_out=usage.completion_tokens if usage else 0,
-    )

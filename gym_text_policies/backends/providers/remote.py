@@ -8,26 +8,30 @@ import json
 import logging
 import random
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
-from urllib.parse import urlsplit
 
 from gym_text.errors import GymTextError, PolicyError, UsageError, check_int, import_extra
 from gym_text_policies.backends.base import Answer, Backend, Request
 from gym_text_policies.backends.providers.budget import Budget, Prices, Spending
 from gym_text_policies.backends.providers.cache import AnswerCache
-from gym_text_policies.backends.providers.checks import check_answer
-from gym_text_policies.backends.providers.errors import CallError, hide_keys
+from gym_text_policies.backends.providers.checks import check_amount, check_answer, check_name
+from gym_text_policies.backends.providers.errors import CallError
 from gym_text_policies.records import Message
+from gym_text_policies.redaction import hide_keys
 
 _logger = logging.getLogger(__name__)
 _MISREAD = (AttributeError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError)
 """What reading an answer of another form ends in."""
 _BACKOFF = 0.5
 """Seconds before the second try, and up to as many more at random; doubled before each further try, at most 30."""
+_SHOWN = 500
+"""Most characters of a provider's message in an error of ours."""
+_LONGEST = 1e6
+"""Most seconds of a timeout."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class RemoteOptions:
     """How a provider is called. No answer depends on these."""
 
     timeout: float = 60.0
-    """Seconds to wait for an answer, each time."""
+    """Seconds within which an answer has come whole, each time."""
     retries: int = 5
     """Most further tries after a timeout, a lost connection, HTTP 408, 409, 425, 429 or 5xx, or an answer that cannot be read."""
     cache: str | None = None
@@ -43,16 +47,21 @@ class RemoteOptions:
     prices: Mapping[str, Mapping[str, float]] | None = None
     """US dollars per million tokens: model -> ``input``, ``output``, and ``cached`` if that differs from ``input``."""
     max_cost: float | None = None
-    """Most US dollars that this backend may spend; the run stops before it spends more. Needs `prices`."""
+    """Most US dollars that the run may spend, with all its models together; it stops before it spends more. Needs `prices`."""
     max_total_tokens: int | None = None
-    """Most tokens, in and out together, that this backend may spend; the run stops before it spends more."""
+    """Most tokens, in and out, that the run may spend, with all its models together; it stops before it spends more."""
+    server: str | None = None
+    """A name for the server, which identifies stored episodes and answers in place of its address: they are found again when it is
+    at another one."""
 
     def __post_init__(self) -> None:
         check_int("retries", self.retries, 0, 100)
-        for name in ("timeout", "max_cost", "max_total_tokens"):
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value > 0):
-                raise UsageError(f"{name}: expected a number above 0; got {value!r}.")
+        check_amount("timeout", self.timeout, _LONGEST)
+        for name in ("max_cost", "max_total_tokens"):
+            if (value := getattr(self, name)) is not None:
+                check_amount(name, value)
+        for name in ("cache", "server"):
+            check_name(name, getattr(self, name))
 
 
 SHARED_OPTIONS = tuple(field.name for field in dataclasses.fields(RemoteOptions))
@@ -76,6 +85,7 @@ class RemoteBackend(Backend):
     probability_kind: str = "decision"
 
     def __init__(self, model: str, options: RemoteOptions | None = None) -> None:
+        self._hide: Callable[[str], str] = hide_keys
         if not model:
             raise UsageError(f"model: expected {self.provider}:NAME; got {self.provider + ':'!r}.")
         self.model = model
@@ -96,6 +106,22 @@ class RemoteBackend(Backend):
     def config(self) -> dict[str, Any]:
         """The provider and the model."""
         return {"backend": self.provider, "model": self.model}
+
+    def _keep_secret(self, key: str | None) -> None:
+        """Hide the key that is in use, whatever its variable is called, in answers and errors."""
+        self._hide = lambda text: hide_keys(text, key)
+
+    def _address(self, url: Any) -> dict[str, Any]:
+        """Return what stands for the server in what identifies an answer: its address, or the name that the user gave it.
+
+        Raises:
+            UsageError: If there is a name and no address.
+        """
+        if self._options.server is None:
+            return {"base_url": url} if url else {}
+        if not url:
+            raise UsageError("server: expected none without a base_url; it is a name in place of that address.")
+        return {"server": self._options.server}
 
     @property
     def spent(self) -> Spending:
@@ -123,19 +149,29 @@ class RemoteBackend(Backend):
             BudgetError: If the call could pass a limit.
         """
         try:
-            self._answer(request)
+            answer = self._answer(request)
         except PolicyError as error:
             mode = "choose" if request.choices else "json" if request.schema else "text"
             raise UsageError(
                 f"model: expected a server that answers in mode {mode!r}; asked before the run, it failed: {error} "
                 "See that the server runs, that its address, the model's name and the key are right, and that it knows this mode."
             ) from None
+        if request.choices is None and answer.finish == "length" and not (answer.text or "").strip():
+            raise UsageError(
+                f"max_tokens: expected room for an answer; asked before the run, {self.provider}:{self.model} was cut after "
+                f"{request.max_tokens} tokens, none of which are words of its answer. A model that thinks needs more: set "
+                "max_tokens, or ask it to think less (extra: {reasoning_effort: low}), where it knows that."
+            )
 
     def close(self) -> None:
         """Close the connections. No request is answered after this."""
         self._client.close()
         if self._cache:
             self._cache.close()
+
+    def _sent(self, request: Request) -> tuple[Any, int]:
+        """Return what is sent for a request, as JSON data, and the most tokens that it may generate."""
+        return [*request.messages, *(request.choices or ()), dict(request.schema or {})], request.max_tokens
 
     @abstractmethod
     def _ask(self, request: Request) -> Answer:
@@ -189,19 +225,22 @@ class RemoteBackend(Backend):
 
     def _pay(self, request: Request) -> Answer:
         """Ask, with retries, within the budget."""
-        bound = self._budget.bound(request)
+        sent, most = self._sent(request)
+        bound = self._budget.bound(sent, len(request.messages), len(request.choices or ()), most)
         try:
             answer: Answer = self.retrying()(self._ask_within_budget, request, bound)
         except CallError as error:
             raise self.failure(error, self._hint() if request.choices is not None and error.refused else "") from None
+        except UsageError as error:  # may have a server's words
+            raise UsageError(self._shown(error, _SHOWN * 4)) from None
         return answer
 
     def _ask_within_budget(self, request: Request, bound: Spending) -> Answer:
-        self._budget.reserve(bound)
+        reserved = self._budget.reserve(bound)
         spent = Spending()
         try:
             with self._failures():
-                answer = check_answer(self._ask(request), request.choices)
+                answer = self._without_keys(check_answer(self._ask(request), request.choices))
             if self._prices:
                 answer = replace(answer, cost=self._prices.cost(answer))
             spent = Spending(answer.tokens_in + answer.tokens_out, answer.cost) if answer.tokens_in else bound
@@ -209,7 +248,7 @@ class RemoteBackend(Backend):
             spent = bound if error.billed else spent
             raise
         finally:
-            self._budget.settle(bound, spent)
+            self._budget.settle(bound, reserved, spent)
         return answer
 
     def retrying(self) -> Any:
@@ -223,9 +262,8 @@ class RemoteBackend(Backend):
 
         def log(state: Any) -> None:
             seconds = state.next_action.sleep
-            _logger.info(
-                "%s:%s: %s; again in %.1f s", self.provider, self.model, hide_keys(str(state.outcome.exception())), seconds
-            )
+            error = self._shown(state.outcome.exception())
+            _logger.info("%s:%s: %s; again in %.1f s", self.provider, self.model, error, seconds)
 
         backoff = self._tenacity.wait_exponential_jitter(multiplier=_BACKOFF, max=30.0, jitter=_BACKOFF)
         return self._tenacity.Retrying(
@@ -239,35 +277,23 @@ class RemoteBackend(Backend):
     def failure(self, error: CallError, hint: str = "") -> PolicyError:
         """Return the error that ends an episode. It shows no key."""
         tries = f" ({self._options.retries + 1} tries)" if error.retry and self._options.retries else ""
-        return PolicyError(hide_keys(f"{self.provider}:{self.model}: {error}{tries}{hint}"))
+        return PolicyError(f"{self.provider}:{self.model}: {self._shown(error)}{tries}{hint}")
 
+    def _shown(self, error: BaseException, most: int = _SHOWN) -> str:
+        """Return what an error says, without keys and then cut: of a key that is cut first, the rest would be shown."""
+        text = self._hide(str(error))
+        return text if len(text) <= most else f"{text[:most]} …"
 
-def normalised(choices: Sequence[str], found: Mapping[str, float]) -> dict[str, float]:
-    """Return a provider's probabilities of the choices, rescaled to sum to 1.
-
-    Raises:
-        KeyError, ValueError: If one is missing, or they are not probabilities.
-    """
-    values = [float(found[choice]) for choice in choices]
-    total = sum(values)
-    if min(values) < 0 or not 0.9 < total < 1.1:
-        raise ValueError(f"probabilities that sum to {total}")
-    return {choice: value / total for choice, value in zip(choices, values, strict=True)}
+    def _without_keys(self, answer: Answer) -> Answer:
+        """Return an answer as it may be stored: a server knows the key that it is asked with."""
+        text, reference = (value and self._hide(value) for value in (answer.text, answer.reference))
+        if (text, reference) == (answer.text, answer.reference):
+            return answer
+        tokens = answer.tokens and {self._hide(said): numbers for said, numbers in answer.tokens.items()}
+        return replace(answer, text=text, reference=reference, tokens=tokens)
 
 
 def as_state(messages: Sequence[Message]) -> str:
     """Return a chat as one text, for typed decisions that take no chat."""
     chat = any(message["role"] == "assistant" for message in messages)
     return "\n\n".join(f"{message['role']}: {message['content']}" if chat else message["content"] for message in messages)
-
-
-def check_url(url: str | None) -> str | None:
-    """Return the address of a server; raise `UsageError` if it is not an address, or could hold a key."""
-    if url is None:
-        return None
-    parts = urlsplit(url)
-    if parts.username or parts.password or parts.query:
-        raise UsageError("base_url: expected an address without user, password and query; keys come from the environment alone.")
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise UsageError(f"base_url: expected an address such as http://127.0.0.1:8000/v1; got {url!r}.")
-    return url

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from gym_text.errors import UsageError
+from gym_text_policies.backends.providers.chats import finish_of
+from gym_text_policies.backends.providers.checks import count
+from gym_text_policies.backends.providers.connection import Connection
 from gym_text_policies.backends.providers.errors import CallError
 from gym_text_policies.backends.providers.tokenizers import LlamaCppTokenizer, load_tokenizer
 
@@ -53,28 +56,8 @@ class Writing:
     """Of each token, in nats: of the draw, at the temperature; greedily at temperature 1."""
     computed: int | None
     """Tokens of the prompt that the server computed; None where it does not say."""
-
-
-class Connection:
-    """A server, by its OpenAI client.
-
-    Args:
-        client: Of the server.
-        model: The model's name.
-    """
-
-    def __init__(self, client: Any, model: str) -> None:
-        self._client = client
-        self._root = str(client.base_url).rstrip("/").removesuffix("/v1")
-        self.model = model
-
-    def get(self, path: str) -> Any:
-        """Return the answer to a GET of a path such as ``/v1/models``."""
-        return self._client.get(self._root + path, cast_to=object)
-
-    def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Return the answer to a POST of JSON."""
-        return self._client.post(self._root + path, cast_to=object, body=body)
+    finish: str | None = None
+    """How it ended, as `Answer.finish` says it."""
 
 
 class ScoringServer(ABC):
@@ -174,7 +157,8 @@ class LlamaCpp(ScoringServer):
         if [row["id"] for row in rows] != tokens:
             raise CallError(f"expected probabilities of the tokens {tokens}; got those of {[row['id'] for row in rows]}")
         log_probs = [math.log(row["prob"]) if drawn else float(row["logprob"]) for row in rows]
-        return Writing(str(answer["content"]), tokens, log_probs, int(answer["timings"]["prompt_n"]))
+        computed, finish = count(answer["timings"]["prompt_n"]), finish_of(answer.get("stop_type"))
+        return Writing(answer["content"], tokens, log_probs, computed, finish)
 
 
 class _Questions:
@@ -220,7 +204,7 @@ class _Questions:
             "response_fields": ["completion_probabilities", "timings"],
         }
         answer = self._server.post("/completion", body | fields)
-        self.computed += answer["timings"]["prompt_n"]
+        self.computed += count(answer["timings"]["prompt_n"])
         return answer["completion_probabilities"][0]
 
 
@@ -285,9 +269,10 @@ class VLLM(ScoringServer):
         choice = answer["choices"][0]
         tokens = [int(token) for token in choice["token_ids"]]
         log_probs = [float(value) for value in choice["logprobs"]["token_logprobs"]]
+        finish = finish_of(choice.get("finish_reason"))
         if list(choice.get("prompt_token_ids") or prompt) != list(prompt) or len(tokens) != len(log_probs):
             raise CallError("expected the tokens that were sent, and a log-probability for each that was drawn; got others")
-        return Writing(str(choice["text"]), tokens, log_probs, None)
+        return Writing(choice["text"], tokens, log_probs, None, finish)
 
 
 class SGLang(ScoringServer):
@@ -316,7 +301,7 @@ class SGLang(ScoringServer):
                 raise CallError("expected log-probabilities of the tokens that were sent; got those of others")
             log_probs.append([float(value) for value, *_ in rows])
         infos = [answer["meta_info"] for answer in answers]
-        return Reading(log_probs, sum(info["prompt_tokens"] - info["cached_tokens"] for info in infos))
+        return Reading(log_probs, sum(count(info["prompt_tokens"]) - count(info["cached_tokens"]) for info in infos))
 
     def _model_path(self, server: Connection) -> str:
         return str(server.get("/model_info")["tokenizer_path"])

@@ -11,9 +11,12 @@ from typing import Any
 
 from gym_text.errors import UsageError, import_extra
 from gym_text_policies.backends.base import Answer, Request
+from gym_text_policies.backends.providers.chats import finish_of
+from gym_text_policies.backends.providers.checks import check_name, count
+from gym_text_policies.backends.providers.connection import check_url
 from gym_text_policies.backends.providers.errors import CallError
-from gym_text_policies.backends.providers.keys import USUAL, client_key
-from gym_text_policies.backends.providers.remote import RemoteBackend, RemoteOptions, check_url
+from gym_text_policies.backends.providers.keys import USUAL, client_key, key_of
+from gym_text_policies.backends.providers.remote import RemoteBackend, RemoteOptions
 from gym_text_policies.records import Episode
 
 _REMEMBERED = 4096
@@ -48,9 +51,11 @@ class TensorZeroBackend(RemoteBackend):
         key_variable: str | None = USUAL["tensorzero"],
     ) -> None:
         super().__init__(model, options)
+        config_file = check_name("config_file", config_file)
         if (config_file is None) == (base_url is None):
             raise UsageError("tensorzero: expected config_file, or base_url of a running gateway; got both or neither.")
         self._base_url = check_url(base_url)
+        self._keep_secret(key_of(key_variable))
         self._function, _, variant = model.partition("::")
         self._variant = variant or None
         os.environ.setdefault("RUST_LOG", "off")  # read at import; else the client writes to standard output
@@ -76,7 +81,7 @@ class TensorZeroBackend(RemoteBackend):
     @property
     def config(self) -> dict[str, Any]:
         """Function, variant, and the gateway's address or a hash of its configuration."""
-        gateway = {"base_url": self._base_url} if self._base_url else {"config": self._config_hash}
+        gateway = self._address(self._base_url) or {"config": self._config_hash}
         return super().config | gateway
 
     def feedback(self, episode: Episode) -> None:
@@ -126,9 +131,10 @@ class TensorZeroBackend(RemoteBackend):
             usage = response.usage
             return Answer(
                 text or "",
-                tokens_in=usage.input_tokens or 0,
-                tokens_cached=usage.provider_cache_read_input_tokens or 0,
-                tokens_out=usage.output_tokens or 0,
+                finish=finish_of(response.finish_reason and response.finish_reason.value),
+                tokens_in=count(usage.input_tokens),
+                tokens_cached=count(usage.provider_cache_read_input_tokens),
+                tokens_out=count(usage.output_tokens),
                 cost=usage.cost or 0.0,
                 reference=reference,
             )

@@ -1,0 +1,147 @@
+"""`Connection`: a server that speaks OpenAI's protocol. Each request has a bound of bytes and of time, whatever the server does."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from gym_text.errors import UsageError
+from gym_text_policies.backends.providers.errors import CallError
+
+MOST_BYTES = 2**24
+"""Most bytes of an answer: a long prompt's tokens with their texts are a few million."""
+UNPACKED = {"Accept-Encoding": "identity"}
+"""Headers that ask for answers as they are: how large a packed one becomes is known only once it is."""
+T = TypeVar("T")
+
+
+class Connection:
+    """A server, by its OpenAI client.
+
+    Args:
+        client: Of the server, with `bounded` among the hooks of its responses.
+        model: The model's name.
+        timeout: Seconds within which an answer has come whole.
+    """
+
+    def __init__(self, client: Any, model: str, timeout: float) -> None:
+        self._client = client
+        self._root = str(client.base_url).rstrip("/").removesuffix("/v1")
+        self._timeout = timeout
+        self.model = model
+        weakref.finalize(self, client.close)  # a client that is given its http client leaves that open
+
+    def get(self, path: str) -> Any:
+        """Return the answer to a GET of a path such as ``/v1/models``."""
+        return self._called(lambda: self._client.get(self._url(path), cast_to=object))
+
+    def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Return the answer to a POST of JSON."""
+        return self._called(lambda: self._client.post(self._url(path), cast_to=object, body=body))
+
+    def close(self) -> None:
+        """Close the client."""
+        self._client.close()
+
+    def _url(self, path: str) -> str:
+        """Return where a path leads: one of the protocol, ``/v1/…``, is below the client's address, which may end otherwise."""
+        return path.removeprefix("/v1") if path.startswith("/v1/") else self._root + path
+
+    def _called(self, call: Callable[[], Any]) -> Any:
+        answer = in_time(self._timeout, call)
+        check_no_error(answer)
+        return answer
+
+
+def in_time(seconds: float, call: Callable[[], T]) -> T:
+    """Return what a call returns, if it does within a time.
+
+    A client's own limit is on each wait, so that a byte now and then puts it off for ever. The call goes on in a thread until its
+    connection ends.
+
+    Raises:
+        CallError: If the time is over.
+    """
+    result: Future[T] = Future()
+
+    def work() -> None:
+        try:
+            result.set_result(call())
+        except BaseException as error:
+            result.set_exception(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    try:
+        return result.result(seconds)
+    except TimeoutError:
+        if result.done():
+            raise
+        raise CallError.timeout(seconds) from None
+
+
+def bounded(base: type[Any], seconds: float) -> Callable[[Any], None]:
+    """Return a hook that bounds the bytes of a response, and the time that they take.
+
+    Args:
+        base: The `SyncByteStream` of the client's library.
+        seconds: Most time, from the headers to the last byte.
+    """
+
+    class Bounded(base):  # type: ignore[misc]  # the library takes no stream that is not of its class
+        def __init__(self, stream: Any) -> None:
+            self._stream = stream
+
+        def __iter__(self) -> Iterator[bytes]:
+            size, end = 0, time.monotonic() + seconds
+            for part in self._stream:
+                size += len(part)
+                if size > MOST_BYTES:
+                    raise CallError(f"expected an answer of at most {MOST_BYTES:,} bytes; the server sends more", billed=True)
+                if time.monotonic() > end:
+                    raise CallError.timeout(seconds)
+                yield part
+
+        def close(self) -> None:
+            self._stream.close()
+
+    def hook(response: Any) -> None:
+        if (packed := response.headers.get("content-encoding", "identity").lower()) != "identity":
+            raise CallError(f"expected an answer as it is, which was asked for; got one that is packed ({packed})", billed=True)
+        response.stream = Bounded(response.stream)
+
+    return hook
+
+
+def check_no_error(answer: Any) -> None:
+    """Raise `CallError` if an answer that came with HTTP 200 is a server's error, in the server's words."""
+    if not isinstance(answer, dict) or not answer.get("error"):
+        return
+    error = answer["error"]
+    status = error.get("code") if isinstance(error, dict) else None
+    words = error if isinstance(error, str) else json.dumps(error, ensure_ascii=False)
+    if type(status) is int and 400 <= status < 600:
+        raise CallError.of_status(status, words)
+    raise CallError(f"the server answers with an error: {words}", retry=True, billed=True)
+
+
+def check_url(url: Any) -> str | None:
+    """Return the address of a server; raise `UsageError` if it is not an address, or could hold a key."""
+    if url is None:
+        return None
+    example = "such as http://127.0.0.1:8000/v1"
+    try:
+        parts = urlsplit(url if isinstance(url, str) else "")
+        known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # brackets, or a port that is no number; what else it holds is not shown
+        raise UsageError(f"base_url: expected an address {example}; got one whose host or port is none.") from None
+    if parts.username or parts.password or parts.query:
+        raise UsageError("base_url: expected an address without user, password and query; keys come from the environment alone.")
+    if not known:
+        raise UsageError(f"base_url: expected an address {example}; got {url!r}.")
+    return str(url)
