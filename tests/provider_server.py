@@ -39,6 +39,8 @@ class Fault:
     torn: bool = False
     """Whether the connection is closed after half of the body."""
     content_type: str = "application/json"
+    drip: str = ""
+    """Text that is sent again and again, in place of an end: of the headers if it is a header, else of the body."""
 
 
 class ProviderServer(ThreadingHTTPServer):
@@ -216,12 +218,25 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _fail(self, fault: Fault) -> None:
         time.sleep(fault.late)
+        if fault.drip:
+            self._drip(fault.drip)
+            return
         if fault.drop:
             self.close_connection = True
             self.connection.close()
             return
         with contextlib.suppress(ConnectionError):  # the client may have left
             self._send(fault.status, fault.body, fault.headers, fault.content_type, torn=fault.torn)
+
+    def _drip(self, text: str) -> None:
+        """Say for a minute that something comes, unless the client leaves."""
+        self.close_connection = True
+        with contextlib.suppress(ConnectionError):
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n" + (b"" if ":" in text else b"\r\n"))
+            for _ in range(600):
+                self.wfile.write(text.encode())
+                self.wfile.flush()
+                time.sleep(0.1)
 
     def _send(
         self,

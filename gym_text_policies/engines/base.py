@@ -12,6 +12,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 import gymnasium as gym
 
+from gym_text_policies.backends.providers.budget import Purse, one_purse
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.game import MakeEnv
 from gym_text_policies.load import load_policy
@@ -101,7 +102,8 @@ class EpisodeJob(Job[Episode]):
         if name not in held:
             make_env = environment_maker(self.environment, **self.arguments)
             env = make_env()
-            policy = self.make_policy(env)
+            with one_purse(held.setdefault("purse", Purse())):  # the limits on spending are the run's
+                policy = self.make_policy(env)
             held[name] = make_env, policy, Identity(environment_config(policy.wrap(env)), policy.config)
             env.close()
         player: tuple[MakeEnv, Policy, Identity] = held[name]
