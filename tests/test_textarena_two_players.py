@@ -95,7 +95,7 @@ def test_an_error_of_the_opponent_ends_the_episode_alone(make):
 
     env = make(TWO, opponent=fails, player=0)
     (episode,) = rollout(lambda: env, load_policy("random", env), [0])
-    assert episode.error == "PolicyError: no answer"
+    assert episode.error == "PolicyError: no answer (TextArenaTwoPlayers-v0, seed 0, step 1)"
 
 
 # ---------------------------------------------------------------- opponents by name
