@@ -14,6 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from gymnasium.utils import seeding
 
+from gym_text.errors import check_int
+from gym_text.text_env import MAX_SEED
+
 LIMIT = 999
 """Steps of an episode, as registered."""
 _POWER, _GRAVITY = np.float32(0.0015), 0.0025
@@ -47,6 +50,7 @@ def drive(act: Act, seeds: Sequence[int], *, limit: int = LIMIT, keep: bool = Tr
         limit: Most steps.
         keep: Whether to keep observations and forces.
     """
+    seeds = [check_int("seed", seed, 0, MAX_SEED) for seed in seeds]
     starts = {seed: float(seeding.np_random(seed)[0].uniform(low=-0.6, high=-0.4)) for seed in dict.fromkeys(seeds)}
     position = np.array([starts[seed] for seed in seeds])  # float64, as Gymnasium's state is until the first step
     velocity = np.zeros(len(seeds))

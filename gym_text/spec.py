@@ -92,7 +92,14 @@ class TextSpec:
         return self.encoding != "text" or "valid_actions" in self.fields
 
     def names(self, obs: Observation) -> tuple[str, ...]:
-        """Return the names of the actions that can be chosen now, sorted if the game lists them; none if it takes any words."""
+        """Return the names of the actions that can be chosen now, each once and sorted if the game lists them.
+
+        There are none if it takes any words.
+        """
+        return tuple(dict.fromkeys(self._places(obs)))
+
+    def _places(self, obs: Observation) -> tuple[str, ...]:
+        """Return the name at each index; a game may list a name twice."""
         if "valid_actions" in obs:
             return tuple(obs["valid_actions"])
         if not self.lists_actions:
@@ -114,7 +121,7 @@ class TextSpec:
             return name
         if self.encoding == "box":
             return np.array(self._numbers(name), dtype=np.float32)
-        names = self.names(obs) if self.encoding == "index" else tuple(action.name for action in self.actions)
+        names = self._places(obs) if self.encoding == "index" else tuple(action.name for action in self.actions)
         if name not in names:
             raise InvalidActionError(f"action: expected one of {', '.join(map(repr, names))}; got {name!r}.")
         return names.index(name)
@@ -137,7 +144,7 @@ class TextSpec:
             if not self._are_action(numbers):
                 raise InvalidActionError(f"action: expected {self._range()}; got {action!r}.")
             return next((a.name for a in self.actions if _values(a) == numbers), ", ".join(map(repr, numbers)))
-        names = self.names(obs) if self.encoding == "index" else tuple(action.name for action in self.actions)
+        names = self._places(obs) if self.encoding == "index" else tuple(action.name for action in self.actions)
         try:
             index = operator.index(action)
         except TypeError:

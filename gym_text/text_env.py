@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import logger, spaces
 
-from gym_text.errors import EpisodeError, InvalidActionError, StepOrderError, UsageError, check_choice, check_int
+from gym_text.errors import InvalidActionError, StepOrderError, UsageError, check_choice, check_int
 from gym_text.pictures import Window, draw_page
 from gym_text.spec import Observation, TextSpec
 
@@ -203,31 +203,34 @@ class TextEnv(gym.Env[Observation, Any]):
             StepOrderError: Before `reset`, or after the episode's end.
             InvalidActionError: If the action is not of the action space's type or range.
         """
-        action = self._begin_step(action)
+        action = self._accepted(action)
         try:
-            outcome = self._play(action)
-        except EpisodeError:
+            answer = self._step(action)
+        except BaseException:  # Ctrl-C too: the game may have taken the step, or not
             self.__obs = None
             raise
-        answer = self._end_step(outcome)
         if self.render_mode == "human":
             self.render()
         return answer
 
-    def _begin_step(self, action: Any) -> Any:
-        """Return the checked action of the running episode; the first half of `step`."""
+    def _accepted(self, action: Any) -> Any:
+        """Return the checked action of the running episode. Nothing has changed if it is refused."""
+        self._running_episode("step")
+        return self._checked_action(action)
+
+    def _step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Play an accepted action, and return what `step` returns."""
         obs = self._running_episode("step")
-        action = self._checked_action(action)
         if self.__on_path:
             assert self.__path is not None
             self.__on_path = self.__path[self.__turn] == self.__name(action, obs)
         if self.render_mode in ("rgb_array", "human"):
             self.__taken = self.__name(action, obs) or ""
         self.__actions.append(action)
-        return action
+        return self.__answer(self._play(action))
 
-    def _end_step(self, outcome: Outcome) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Return what `step` returns after the game has answered; its second half."""
+    def __answer(self, outcome: Outcome) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Return what `step` returns after the game has answered."""
         self.__obs = copied(outcome.observation)
         self.__over = outcome.terminated or outcome.truncated
         self.__score += outcome.reward
@@ -308,7 +311,7 @@ class TextEnv(gym.Env[Observation, Any]):
             self.__begin(state["level"], self._start(state["level"]))
             self.__add_gold_action({})
             for action in state["actions"]:
-                self._end_step(self._play(self._begin_step(action)))
+                self._step(action)
         self._np_random, self._np_random_seed = state["random"]
 
     # ---------------------------------------------------------------- details

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from typing import ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -11,6 +12,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 import gym_text_policies
 from gym_text import UsageError
 from gym_text_policies import as_policy, load_policy, rollout
+from gym_text_policies.backends.base import Answer, Backend
 from gym_text_policies.policy import environment_config, episode_key, text_spec
 
 
@@ -141,3 +143,69 @@ def test_public_names_of_the_policies_are_few_sorted_and_there():
 def test_a_spec_reaches_the_policy_through_wrappers():
     env = gym.wrappers.RecordEpisodeStatistics(gym.make("BabyAIText-v0"))
     assert text_spec(env).names({})[0] == "turn left"
+
+
+def test_a_policy_outside_rollout_draws_each_turn_apart_and_again_the_same():
+    env = gym.make("BabyAIText-v0", expert="off")
+    obs, _ = env.reset(seed=0)
+    rows = {key: np.array([value] * 3, dtype=object if isinstance(value, str) else None) for key, value in obs.items()}
+
+    def drawn():
+        policy = load_policy("random", env, seed=1)
+        return [int(policy(obs)) for _ in range(20)] + policy.predict(rows)[0].tolist() + [int(policy.predict(obs)[0])]
+
+    assert drawn() == drawn() and len(set(drawn())) == 6
+
+
+class Counted(Backend):
+    """Counts what it is asked, each question for a dollar."""
+
+    config: ClassVar = {"backend": "counted"}
+
+    def __init__(self):
+        self.asked = 0
+
+    def answer(self, requests):
+        self.asked += len(requests)
+        return [Answer("turn left", tokens_in=1, cost=1.0) for _ in requests]
+
+
+@pytest.mark.parametrize("share", [{"noise": 0.5}, {"expert_share": 0.5}, {"noise": 0.3, "expert_share": 0.3}, {"noise": 1.0}])
+def test_what_is_not_played_is_neither_asked_for_nor_paid(share):
+    backend = Counted()
+    make = lambda: gym.make("BabyAIText-v0", expert="replan", max_episode_steps=10)  # noqa: E731
+    episodes = list(rollout(make, load_policy(backend, make(), **share), range(6)))
+    assert sum(episode.cost for episode in episodes) == backend.asked == sum(episode.tokens_in for episode in episodes)
+    steps = sum(episode.length for episode in episodes)
+    assert backend.asked < steps * 0.8 and (share == {"noise": 1.0}) == (backend.asked == 0)
+
+
+class Twice(gym.Wrapper, gym.utils.RecordConstructorArgs):
+    """A game that lists each of its actions twice."""
+
+    def __init__(self, env):
+        gym.utils.RecordConstructorArgs.__init__(self)
+        super().__init__(env)
+
+    def reset(self, **kwargs):
+        obs, info = self.env.reset(**kwargs)
+        return obs | {"valid_actions": obs["valid_actions"] * 2}, info
+
+    def step(self, action):
+        obs, *rest = self.env.step(action)
+        return obs | {"valid_actions": obs["valid_actions"] * 2}, *rest
+
+
+class Even(Counted):
+    """Shares the probability among the candidates that it is given."""
+
+    def answer(self, requests):
+        return [Answer(probabilities={name: 1 / len(request.choices) for name in request.choices}) for request in requests]
+
+
+def test_an_action_that_is_listed_twice_is_one_candidate():
+    make = lambda: Twice(gym.make("CookingWorldText-v0", max_episode_steps=2))  # noqa: E731
+    (episode,) = rollout(make, load_policy(Even(), make(), mode="choose", temperature=1.0), [0])
+    for step in episode.steps:
+        assert sum(step.decision.probabilities.values()) == pytest.approx(1)
+        assert len(step.decision.probabilities) == len(set(step.observation["valid_actions"]))

@@ -211,3 +211,10 @@ def test_samples_lie_in_their_space_and_repeat_with_the_seed(space):
 def test_spaces_of_different_bounds_differ():
     assert FreeText(5) == FreeText(5) != FreeText(6)
     assert ActionNames(5) == ActionNames(5) != ActionNames(6)
+
+
+def test_a_name_that_is_listed_twice_is_said_once_and_keeps_its_places():
+    obs = {"valid_actions": ("a", "b", "a", "c")}
+    assert INDEX_SPEC.names(obs) == ("a", "b", "c")
+    assert [INDEX_SPEC.encode(name, obs) for name in INDEX_SPEC.names(obs)] == [0, 1, 3]
+    assert [INDEX_SPEC.decode(place, obs) for place in range(4)] == ["a", "b", "a", "c"]

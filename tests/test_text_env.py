@@ -547,7 +547,7 @@ def test_a_subclass_may_use_any_name_that_is_not_described():
     assert env.render().ndim == 3 and env.step(1)[0]["text"] == "Place 1."
     own = {name for name in (*vars(TextEnv), *vars(env)) if name.startswith("_") and not name.startswith(("__", "_TextEnv__"))}
     described = {"_start", "_play", "_plan", "_hint", "_more_info", "_frame", "_frame_titles", "_frame_keys", "_caption"}
-    described |= {"_level_seed", "_steps_left", "_begin_step", "_end_step", "_running_episode", "_checked_action"}
+    described |= {"_level_seed", "_steps_left", "_accepted", "_step", "_running_episode", "_checked_action"}
     assert own - {"_abc_impl", "_np_random", "_np_random_seed"} <= described
 
 
@@ -572,3 +572,17 @@ def test_a_copy_goes_on_where_the_original_is(env_id, expert, duplicate, make):
     twin.close()
     encoded = EncodeText(History(make(env_id), 2))
     assert data_equivalence(duplicate(encoded).reset(seed=5), encoded.reset(seed=5))
+
+
+def test_after_an_error_that_nobody_foresaw_the_episode_is_over(make, monkeypatch):
+    env = make("CookingWorldText-v0", expert="off")
+    env.reset(seed=0)
+
+    def fail(action):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(env.unwrapped, "_play", fail)
+        env.step("inventory")
+    with pytest.raises(ResetNeeded, match="expected a running episode"):
+        env.step("inventory")

@@ -1,5 +1,6 @@
 """The vector environment plays exactly what single environments play."""
 
+import pickle
 import random
 import warnings
 
@@ -125,6 +126,33 @@ def test_after_an_error_in_the_middle_of_a_step_every_game_begins_anew(monkeypat
     with pytest.raises(StepOrderError, match="expected every game to be reset first"):
         vector.reset(options={"reset_mask": np.array([True, False, True])})
     assert same(vector.reset(seed=0)[0], first)
+
+
+def test_a_refused_action_changes_no_game():
+    vector, other = (gym.make_vec(ID, num_envs=3, expert="path") for _ in range(2))
+    (_, infos), _ = vector.reset(seed=0), other.reset(seed=0)
+    gold = infos["gold_action"]
+    for wrong in (1, None, ["look around"], b"look around"):
+        with pytest.raises(UsageError, match="action: expected a string"):
+            vector.step([gold[0], "look around", wrong])
+        with pytest.raises(UsageError, match="action: expected a string"):
+            vector.step([wrong, *gold[1:]])
+    assert same(vector.step(list(gold)), other.step(list(gold)))
+    copies = [pickle.loads(pickle.dumps(env)) for env in vector.unwrapped.envs]
+    results = zip(copies, vector.unwrapped.envs, strict=True)
+    assert all(same(copied.step("inventory"), env.step("inventory")) for copied, env in results)
+
+
+def test_refused_seeds_change_no_game_and_numpys_integers_are_seeds():
+    vector, other = (gym.make_vec(ID, num_envs=2, expert="off") for _ in range(2))
+    first, _ = other.reset(seed=[5, 6])
+    for seeds in (np.array([5, 6]), np.int64(5), [np.uint8(5), 6]):
+        assert same(vector.reset(seed=seeds)[0], first)
+    with pytest.raises(UsageError, match="seed: expected an integer"):
+        vector.reset(seed=[7, -1])
+    assert same(vector.step(["inventory"] * 2), other.step(["inventory"] * 2))
+    with pytest.raises(UsageError, match="seed: expected an integer"):
+        vector.reset(seed=1.0)
 
 
 def test_it_warns_of_a_limit_below_the_experts_path():

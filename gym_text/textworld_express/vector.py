@@ -13,6 +13,7 @@ from gymnasium.vector.utils import batch_space, iterate
 
 from gym_text.errors import StepOrderError, UsageError, check_int
 from gym_text.spec import TextSpec
+from gym_text.text_env import MAX_SEED
 from gym_text.textworld_express.arithmetic import ArithmeticEnv
 from gym_text.textworld_express.coin_collector import CoinCollectorEnv
 from gym_text.textworld_express.commonsense import CommonsenseEnv
@@ -80,13 +81,7 @@ class TextWorldExpressVectorEnv(VectorEnv[dict[str, Any], Any, np.ndarray]):
             seed: None; an int s, for s, s + 1, …; or one for each game.
             options: ``reset_mask``, or None.
         """
-        seeds = (
-            [None if seed is None else seed + i for i in range(self.num_envs)]
-            if seed is None or isinstance(seed, int)
-            else list(seed)
-        )
-        if len(seeds) != self.num_envs:
-            raise UsageError(f"seed: expected {self.num_envs} seeds, one for each game; got {len(seeds)}.")
+        seeds = self._seeds(seed)
         options = dict(options or {})
         mask = np.asarray(options.pop("reset_mask", np.ones(self.num_envs, dtype=np.bool_)))
         if mask.shape != (self.num_envs,) or mask.dtype != np.bool_ or not mask.any():
@@ -95,9 +90,24 @@ class TextWorldExpressVectorEnv(VectorEnv[dict[str, Any], Any, np.ndarray]):
             raise StepOrderError("reset: expected every game to be reset first; got a reset_mask. Call reset() without it once.")
         self._observations = self._observations or [{} for _ in self.envs]
         infos: list[dict[str, Any]] = [{} for _ in self.envs]
-        for i in map(int, np.flatnonzero(mask)):
-            infos[i] = self._reset_one(i, seeds[i], options)
+        try:
+            for i in map(int, np.flatnonzero(mask)):
+                infos[i] = self._reset_one(i, seeds[i], options)
+        except BaseException:  # Ctrl-C too: some games have begun anew, others have not
+            self._observations = []
+            raise
         return self._stacked(), self._infos(infos)
+
+    def _seeds(self, seed: Any) -> list[int | None]:
+        """Return the seed of each game, all of them checked before any game begins."""
+        if seed is None:
+            return [None] * self.num_envs
+        if np.ndim(seed) == 0:
+            first = check_int("seed", seed, 0, MAX_SEED + 1 - self.num_envs)
+            return [first + i for i in range(self.num_envs)]
+        if len(seed) != self.num_envs:
+            raise UsageError(f"seed: expected {self.num_envs} seeds, one for each game; got {len(seed)}.")
+        return [None if one is None else check_int("seed", one, 0, MAX_SEED) for one in seed]
 
     def step(self, actions: Any) -> tuple[dict[str, Any], np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Play one action in every game.
@@ -114,7 +124,7 @@ class TextWorldExpressVectorEnv(VectorEnv[dict[str, Any], Any, np.ndarray]):
         if len(rows) != self.num_envs:
             raise UsageError(f"actions: expected {self.num_envs}, one for each game; got {len(rows)}.")
         resting = self._ended if self.autoreset_mode == AutoresetMode.NEXT_STEP else np.zeros(self.num_envs, dtype=np.bool_)
-        accepted = [None if rest else env._begin_step(row) for env, row, rest in zip(self.envs, rows, resting, strict=True)]
+        accepted = [None if rest else env._accepted(row) for env, row, rest in zip(self.envs, rows, resting, strict=True)]
         rewards = np.zeros(self.num_envs)
         terminations, truncations = np.zeros((2, self.num_envs), dtype=np.bool_)
         infos: list[dict[str, Any]] = []
@@ -134,7 +144,7 @@ class TextWorldExpressVectorEnv(VectorEnv[dict[str, Any], Any, np.ndarray]):
     def _step_one(self, i: int, action: Any) -> tuple[float, bool, bool, dict[str, Any]]:
         """Play an accepted action in game `i`; return its reward, whether it terminated, whether it was truncated, and its info."""
         env = self.envs[i]
-        obs, reward, terminated, _, info = env._end_step(env._play(action))
+        obs, reward, terminated, _, info = env._step(action)
         self._elapsed[i] += 1
         truncated = self._limit is not None and bool(self._elapsed[i] >= self._limit)
         if self.autoreset_mode == AutoresetMode.SAME_STEP and (terminated or truncated):

@@ -12,10 +12,10 @@ from gymnasium.utils import RecordConstructorArgs
 
 from gym_text.descriptions import Description, Ending, description_of, words_of_numbers
 from gym_text.descriptions.base import OBSERVATION, never
-from gym_text.errors import UsageError, check_choice
+from gym_text.errors import UsageError, check_choice, check_int
 from gym_text.spaces import FreeText
 from gym_text.spec import TextSpec
-from gym_text.text_env import FOLDS, Fold, fold_seed
+from gym_text.text_env import FOLDS, MAX_SEED, Fold, fold_seed
 
 _MAX_TEXT = 8192
 
@@ -71,6 +71,7 @@ class DescribeObservation(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
         """Begin an episode."""
+        seed = None if seed is None else check_int("seed", seed, 0, MAX_SEED)
         if self.fold is not None:
             if seed is not None:
                 self._rng = np.random.default_rng(seed)
