@@ -149,6 +149,18 @@ def test_a_lost_task_is_a_failure_with_score_0_and_has_no_expert_s_step(make):
     assert "gold_action" not in info
 
 
+def test_the_list_is_the_same_whatever_the_expert_and_an_index_has_no_path_beyond_it(make):
+    envs = [make(ID, task="grow-fruit", expert=expert) for expert in ("path", "off", "replan")]
+    (obs, info), *others = [env.reset(seed=0) for env in envs]
+    beyond = 0
+    for action in info["gold_path"]:
+        assert [other[0] for other in others] == [obs, obs]
+        beyond += action not in obs["valid_actions"]
+        (obs, *_, info), *others = [env.step(action) for env in envs]
+    assert info["success"] and beyond
+    assert "gold_path" not in make(ID, task="grow-fruit", actions="index").reset(seed=0)[1]
+
+
 # ---------------------------------------------------------------- what can be said
 
 

@@ -374,6 +374,20 @@ def test_rendering_and_experts_do_not_change_the_episode(env_id):
     assert data_equivalence(strip(play(env_id, seed=5, steps=40, render=True, render_mode="rgb_array")), plain, exact=True)
 
 
+@with_expert
+def test_the_observation_does_not_tell_what_the_expert_would_do(env_id, make):
+    envs = [make(env_id, expert=expert) for expert in ("path", "off", "replan")]
+    (obs, info), *others = [env.reset(seed=1) for env in envs]
+    spec, rng = envs[0].get_wrapper_attr("text_spec"), np.random.default_rng(1)
+    for number, name in enumerate(info["gold_path"][:30]):
+        assert all(data_equivalence(other[0], obs, exact=True) for other in others)
+        action = spec.encode(name if number < 20 else str(rng.choice(spec.names(obs))), obs)
+        (obs, _, terminated, *_), *others = [env.step(action) for env in envs]
+        if terminated:
+            break
+    assert all(data_equivalence(other[0], obs, exact=True) for other in others)
+
+
 def test_sync_vector_plays_the_same_episodes(env_id):
     seeds = [5, 6]
     alone = [play(env_id, seed) for seed in seeds]

@@ -144,20 +144,21 @@ def _connections(engine: Any, ends: Mapping[int, Any], names: Mapping[int, str])
             yield PAIRS["connect electrically"][0].format(wire, end)
 
 
-def considered_actions(engine: Any, agent: Any, *, also: str | None, electrical: bool) -> tuple[str, ...]:
+def considered_actions(engine: Any, agent: Any, *, electrical: bool) -> tuple[str, ...]:
     """Return the actions, sorted, at most `MOST`; while the game asks which of several was meant, the numbers that answer.
+
+    They follow from the state of the game alone: an expert's step is among them by the same rule as any other, or is not.
 
     Args:
         engine: The engine, which plays this game now.
         agent: The engine's interface of the game.
-        also: An action that must be among them: the expert's.
         electrical: Whether the task is about electricity.
     """
     parser = agent.inputParser()
     if parser.isInAmbiguousState():
         return tuple(sorted(str(number) for number in range(parser.getNumAmbiguousMatches())))
     things = things_in_reach(engine, agent, electrical=electrical)
-    actions = dict.fromkeys(ALWAYS if also is None else (*ALWAYS, also))
+    actions = dict.fromkeys(ALWAYS)
     for action in _by_importance(engine, agent, things, electrical=electrical):
         if len(actions) == MOST:
             break

@@ -278,10 +278,10 @@ class Game:
             self._engine.choose_anew()
             return tuple(sorted(set(strings(self._java.getValidActionObjectCombinations()))))
 
-    def considered_actions(self, also: str | None = None) -> tuple[str, ...]:
-        """Return what a player would consider, sorted, and `also` among them."""
+    def considered_actions(self) -> tuple[str, ...]:
+        """Return what a player would consider, sorted."""
         with self._playing():
-            return considered_actions(self._engine, self._agent, also=also, electrical=is_electrical(self.task))
+            return considered_actions(self._engine, self._agent, electrical=is_electrical(self.task))
 
     def place(self) -> str:
         """Return where the agent is."""

@@ -8,7 +8,7 @@ from gym_text.errors import UsageError, check_choice
 from gym_text.index_actions import Actions, IndexActionsEnv, game_space
 from gym_text.science_world.actions import MOST
 from gym_text.science_world.engine import Game, State, check_installed
-from gym_text.science_world.expert import gold_path, plan_from
+from gym_text.science_world.expert import plan_from, solution
 from gym_text.science_world.tasks import SIMPLIFICATIONS, is_electrical, simplifications_of, task_name
 from gym_text.spec import Action, Field, Observation, TextSpec
 from gym_text.text_env import FOLDS, Expert, Fold, Outcome
@@ -119,8 +119,10 @@ class ScienceWorldEnv(IndexActionsEnv):
     ## Info
 
     `gold_path` is the engine's own solution in the names of ``obs["valid_actions"]``, played to check that it wins; left out where
-    it does not. Its next step is always among them. With ``expert="replan"`` the plan off the path is the way back and the rest of
-    the path, where that wins on a twin of the game; `gold_steps` is its length.
+    it does not. The list does not depend on it: a step may be beyond the list, above all where more than 300 actions are possible.
+    Such a step can be said all the same, but not by an index: with ``actions="index"`` such a path is left out. With
+    ``expert="replan"`` the plan off the path is the way back and the rest of the path, where that wins on a twin of the game;
+    `gold_steps` is its length.
 
     ## Version History
 
@@ -185,7 +187,7 @@ class ScienceWorldEnv(IndexActionsEnv):
     def _start(self, seed: int) -> Observation:
         game = self._present_game()
         self._variation, self._score, self._played, self._left = seed, 0.0, (), None
-        self._rest = (gold_path(self._task, self._simplifications, seed) or ()) if self.expert != "off" else ()
+        self._rest = (self._plan(seed) or ()) if self.expert != "off" else ()
         state = game.start(seed)
         self._goal = game.goal()
         return self._observation(state)
@@ -219,7 +221,7 @@ class ScienceWorldEnv(IndexActionsEnv):
 
     def _observation(self, state: State) -> Observation:
         game = self._present_game()
-        self._valid = game.all_actions() if self._lists_all else game.considered_actions(self._rest[0] if self._rest else None)
+        self._valid = game.all_actions() if self._lists_all else game.considered_actions()
         return {
             "text": state.observation,
             "goal": self._goal,
@@ -242,13 +244,18 @@ class ScienceWorldEnv(IndexActionsEnv):
     # ---------------------------------------------------------------- the expert
 
     def _plan(self, seed: int) -> tuple[str, ...] | None:
-        return gold_path(self._task, self._simplifications, seed)
+        found = solution(self._task, self._simplifications, seed)
+        if found is None or (self._by_index and not found.is_listed):
+            return None  # an index can say what is listed, and nothing else
+        return found.path
 
     def _hint(self) -> str | None:
         if not self._rest and self._left is not None and self._left[0]:
             self._twin = self._twin or Game(self._task, self._simplifications)
             self._rest = plan_from(self._twin, self._variation, self._played, *self._left) or ()
-        return self._rest[0] if self._rest else None
+        if not self._rest or (self._by_index and self._rest[0] not in self._valid):
+            return None
+        return self._rest[0]
 
     def _steps_left(self) -> int | None:
         return len(self._rest) if self.expert == "replan" else super()._steps_left()

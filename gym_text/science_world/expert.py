@@ -8,15 +8,25 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from gym_text.science_world.engine import Game
 
 Path = tuple[str, ...]
 
 
+class Solution(NamedTuple):
+    """The expert's way to win a variation."""
+
+    path: Path
+    """The names of the environment's actions."""
+    is_listed: bool
+    """Whether each step is among the valid actions when its turn comes; the list does not depend on the expert."""
+
+
 @functools.lru_cache(maxsize=2048)
-def gold_path(task: str, simplifications: str, variation: int) -> Path | None:
-    """Return the solution of a variation as the names of the environment's actions, or None if none that was tried wins.
+def solution(task: str, simplifications: str, variation: int) -> Solution | None:
+    """Return the engine's solution of a variation as the environment says it, or None if none that was tried wins.
 
     First without what the engine's solution does in vain, such as opening an open door; then with it; then word for word.
     """
@@ -24,16 +34,18 @@ def gold_path(task: str, simplifications: str, variation: int) -> Path | None:
     game.start(variation, with_gold=True)
     gold = game.gold()
     for lean in (True, False):
-        path = _as_said(game, variation, gold, lean=lean)
-        if path:
-            return path
-    return _up_to_the_win(game, variation, gold)
+        found = _as_said(game, variation, gold, lean=lean)
+        if found:
+            return found
+    path = _up_to_the_win(game, variation, gold)
+    return Solution(path, False) if path else None
 
 
-def _as_said(game: Game, variation: int, gold: Path, *, lean: bool) -> Path | None:
+def _as_said(game: Game, variation: int, gold: Path, *, lean: bool) -> Solution | None:
     """Play a solution by the names of `considered_actions`; return the names if that wins."""
     game.start(variation)
     played: list[str] = []
+    is_listed = True
     for action in gold:
         valid = game.considered_actions()
         asked = valid[0].isdigit()
@@ -44,8 +56,9 @@ def _as_said(game: Game, variation: int, gold: Path, *, lean: bool) -> Path | No
             continue
         state = game.step(name)
         played.append(name)
+        is_listed = is_listed and name in valid
         if state.is_over:
-            return tuple(played) if state.score >= 1 else None
+            return Solution(tuple(played), is_listed) if state.score >= 1 else None
     return None
 
 
