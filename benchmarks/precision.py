@@ -17,8 +17,8 @@ from tqdm import tqdm
 
 from gym_text.babyai.levels import TASKS
 from gym_text_policies.backends.base import Request
+from gym_text_policies.backends.local.loading import load_transformers
 from gym_text_policies.backends.local.models import Dtype
-from gym_text_policies.backends.local.transformers import load_transformers
 from gym_text_policies.commands.options import add_fields
 
 RESULTS = Path(__file__).parent / "results"

@@ -55,9 +55,22 @@ def load_policy(model: str | PolicyConfig | Backend, env: gym.Env[Any, Any], **s
         config = PolicyConfig.of(model.model, **{**model.given, **model.options, **settings})
     else:
         config = PolicyConfig.of(model if isinstance(model, str) else "backend", **settings)
+    return _made(_complete(config, env), env, backend)
+
+
+def load_when_asked(config: PolicyConfig, env: gym.Env[Any, Any]) -> Policy:
+    """Return a policy as `load_policy` does, but read a model in this process when it is first asked: for runs of many models."""
+    return _made(_complete(config, env), env, None, when_asked=True)
+
+
+def _complete(config: PolicyConfig, env: gym.Env[Any, Any]) -> PolicyConfig:
+    """Return a checked description in which all is given that matters in an environment."""
     config.check_used()
-    config = resolved(config, {} if text_spec(env).lists_actions else {"strategy": "words"})
-    policy = _language_model(config, env, backend) if config.asks_model else _without_model(config, env)
+    return resolved(config, {} if text_spec(env).lists_actions else {"strategy": "words"})
+
+
+def _made(config: PolicyConfig, env: gym.Env[Any, Any], backend: Backend | None, *, when_asked: bool = False) -> Policy:
+    policy = _language_model(config, env, backend, when_asked) if config.asks_model else _without_model(config, env)
     given = config.settings
     if given["expert_share"]:
         check_expert(env, "expert_share")
@@ -93,8 +106,8 @@ def _without_model(config: PolicyConfig, env: gym.Env[Any, Any]) -> Policy:
     return load_searched(config.model, env) if config.model.endswith(".json") else load_own(config.model, env, seed)
 
 
-def _language_model(config: PolicyConfig, env: gym.Env[Any, Any], backend: Backend | None) -> Policy:
-    backend = load_backend(backend or config.model, others=FIELDS, **config.options)
+def _language_model(config: PolicyConfig, env: gym.Env[Any, Any], backend: Backend | None, when_asked: bool) -> Policy:
+    backend = load_backend(backend or config.model, others=FIELDS, when_asked=when_asked, **config.options)
     given = config.settings
     if not Prompt(given["strategy"]).uses_examples:
         return LLMPolicy(backend, text_spec(env), config)

@@ -1,10 +1,22 @@
 """Jobs and engines: what is divided among processes, and mistakes in the options."""
 
+import gc
+import json
+import shutil
+from pathlib import Path
+
 import pytest
 
 from gym_text import UsageError
+from gym_text_policies import EpisodeStore
+from gym_text_policies.backends.local import loading
 from gym_text_policies.engines.base import EpisodeJob
+from gym_text_policies.engines.local import LocalEngine
 from gym_text_policies.engines.options import EngineOptions
+from gym_text_policies.environments import environment_maker
+from gym_text_policies.experiments.play_missing import play_missing
+from gym_text_policies.experiments.series import Series
+from gym_text_policies.load import load_policy, load_when_asked
 from gym_text_policies.policies.config import PolicyConfig
 
 GOTO = "BabyAIText-v0?task=goto"
@@ -21,3 +33,61 @@ def test_each_process_gets_its_share_of_requests_and_limits():
 def test_a_mistake_in_the_options_of_the_engine_is_named(options):
     with pytest.raises(UsageError, match=next(iter(options))):
         EngineOptions(**options)
+
+
+@pytest.fixture
+def loads(monkeypatch):
+    """Note at each reading of weights how many models are in memory beside them."""
+    beside = []
+    load_model = loading.load_model
+
+    def noted(source):
+        gc.collect()
+        beside.append(len(loading._in_use))
+        return load_model(source)
+
+    monkeypatch.setattr(loading, "load_model", noted)
+    loading._kept.clear(), loading._in_use.clear()
+    yield beside
+    loading._kept.clear(), loading._in_use.clear()
+
+
+def test_a_run_of_many_models_holds_two_at_most_and_reads_none_if_all_is_found(tmp_path, tiny_model, loads):
+    models = [str(shutil.copytree(tiny_model, tmp_path / name)) for name in "abc"]
+    for number, model in enumerate(models):  # three different ones
+        config = Path(model, "config.json")
+        config.write_text(json.dumps(json.loads(config.read_text()) | {"rms_norm_eps": 1e-6 * (number + 1)}))
+    environments = (f"{GOTO}&max_episode_steps=2", "BabyAIText-v0?task=pickup&max_episode_steps=2")
+    for reads in (5, 0):
+        del loads[:]
+        with LocalEngine() as engine, EpisodeStore(tmp_path / "run", {}) as store:
+            policies = [PolicyConfig.of(model, mode="choose", device="cpu") for model in models]
+            jobs = [EpisodeJob(name, {}, policy) for name in environments for policy in policies]
+            rows = [Series.of(job.policy.model, job, engine, range(2)) for job in jobs]
+            assert not loads, "identity needs no weights"
+            play_missing(store, rows, engine)
+            assert len(store) == 12
+        assert len(loads) <= reads and max(loads, default=0) <= 1
+    told = {episode.policy["model"] for episode in EpisodeStore(tmp_path / "run").episodes()}
+    assert told == set(models)
+
+
+def test_a_model_that_is_read_when_it_is_asked_is_known_by_the_same_fields(tiny_model, loads):
+    env = environment_maker(GOTO)()
+    for options in ({"device": "cpu"}, {"device": "cpu", "dtype": "bfloat16"}):
+        config = PolicyConfig.of(tiny_model, mode="choose", **options)
+        assert load_when_asked(config, env).config == load_policy(config, env).config
+    (tmp := load_when_asked(config, env)).check()
+    obs, _ = env.reset(seed=0)
+    assert tmp(obs) in env.action_space and len(loads) == 2
+
+
+def test_a_model_that_cannot_be_read_is_said_before_anything_is_played(tmp_path, tiny_model):
+    broken = shutil.copytree(tiny_model, tmp_path / "broken")
+    (broken / "model.safetensors").write_bytes(b"no weights")
+    with LocalEngine() as engine, EpisodeStore(tmp_path / "run", {}) as store:
+        job = EpisodeJob(GOTO, {}, PolicyConfig.of(str(broken), mode="choose", device="cpu"))
+        rows = [Series.of("first", EpisodeJob(GOTO, {}, PolicyConfig("random")), engine, [0]), Series.of("bad", job, engine, [0])]
+        with pytest.raises(UsageError, match=r"^bad: model .*broken': expected one that can be loaded"):
+            play_missing(store, rows, engine)
+        assert len(store) == 0

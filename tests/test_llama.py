@@ -8,7 +8,7 @@ import transformers
 from torch import nn
 
 from gym_text_policies.backends.local import attention, llama
-from gym_text_policies.backends.local import transformers as local
+from gym_text_policies.backends.local import loading as local
 from gym_text_policies.backends.local.attention import Mask
 from gym_text_policies.backends.local.exactness import exact_prefixes
 from gym_text_policies.backends.local.linear import FusedLinear, fast_types

@@ -18,7 +18,7 @@ from gym_text import UsageError
 from gym_text_policies import load_policy
 from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.load import load_backend
-from gym_text_policies.backends.local import models, smollm2, transformers
+from gym_text_policies.backends.local import loading, models, smollm2
 from gym_text_policies.backends.local.tokens import prompt_tokens, text_tokens
 from gym_text_policies.policies.config import PolicyConfig, settings_of
 from gym_text_policies.policy import environment_config, episode_key
@@ -41,9 +41,9 @@ def base(tmp_path_factory, small_model):
 def embedded(base, monkeypatch):
     """Let the small model be the embedded one."""
     monkeypatch.setattr(smollm2, "smollm2_folder", lambda: base)
-    transformers._kept.cache_clear(), transformers._in_use.clear()
+    loading._kept.clear(), loading._in_use.clear()
     yield
-    transformers._kept.cache_clear(), transformers._in_use.clear()
+    loading._kept.clear(), loading._in_use.clear()
 
 
 @pytest.fixture(scope="module")

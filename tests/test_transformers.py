@@ -13,10 +13,11 @@ from gym_text import UsageError
 from gym_text.babyai.env import BABYAI_SPEC
 from gym_text_policies import LLMPolicy, PolicyError, load_policy, rollout
 from gym_text_policies.backends.base import Request
+from gym_text_policies.backends.local.loading import load_transformers
 from gym_text_policies.backends.local.packed import PackedPrefixes
 from gym_text_policies.backends.local.prefixes import Branch
 from gym_text_policies.backends.local.smollm2 import smollm2_folder
-from gym_text_policies.backends.local.transformers import TransformersBackend, load_transformers
+from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.policy import text_spec
 from gym_text_policies.prompts import Prompt
 

@@ -12,7 +12,7 @@ from gym_text_policies.backends.base import Backend
 from gym_text_policies.backends.scripted import ScriptedBackend
 
 
-def load_backend(model: str | Backend, *, others: Collection[str] = (), **options: Any) -> Backend:
+def load_backend(model: str | Backend, *, others: Collection[str] = (), when_asked: bool = False, **options: Any) -> Backend:
     """Return a language model by its name.
 
     Args:
@@ -21,6 +21,7 @@ def load_backend(model: str | Backend, *, others: Collection[str] = (), **option
             ``tensorzero:FUNCTION`` or ``tensorzero:FUNCTION::VARIANT``. For tests: ``scripted:go left|go right``, which gives these
             answers in turn. A `Backend` is returned as it is.
         others: Names of options that the caller takes itself; an error for an unknown option lists them too.
+        when_asked: Whether the weights of a model in this process are read when it is first asked, not now.
         options: Of the backend's class; for a provider also those of `RemoteOptions`.
 
     Raises:
@@ -39,10 +40,10 @@ def load_backend(model: str | Backend, *, others: Collection[str] = (), **option
     if model == "smollm2" or provider == "hf" or model.startswith("adapters/") or Path(model).is_dir():
         for module in ("torch", "transformers"):
             import_extra(module, "local")
-        from gym_text_policies.backends.local.transformers import load_transformers
+        from gym_text_policies.backends.local.loading import load_transformers, load_when_asked
 
         check_options(model, options, [*others, *list(inspect.signature(load_transformers).parameters)[1:]])
-        return load_transformers(model, **options)
+        return load_when_asked(model, **options) if when_asked else load_transformers(model, **options)
     known = ["random", "gold", "controller", "smollm2", "hf:OWNER/NAME", "adapters/NAME", "a folder", "module:Name", "sb3:FILE"]
     raise unknown_choice("model", model, [*known, "openai:MODEL", "ollama:MODEL", "tensorzero:FUNCTION", "scripted:A|B"])
 

