@@ -18,6 +18,7 @@ from gym_text.errors import BudgetError
 from gym_text_policies import EpisodeStore, LLMPolicy, PolicyError, load_policy, rollout
 from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.load import load_backend
+from gym_text_policies.experiments.run import run_experiment
 from gym_text_policies.policy import text_spec
 
 KEY = "sk-1234567890-very-secret"
@@ -44,7 +45,7 @@ def server(monkeypatch):
         yield server
 
 
-def backend_of(server, provider="openai", **options):
+def backend_of(server, provider="openai", /, **options):
     url = {"openai": f"{server.url}/v1"}.get(provider, server.url)
     return server.stack.enter_context(contextlib.closing(load_backend(f"{provider}:m", base_url=url, **options)))
 
@@ -217,6 +218,49 @@ def test_the_same_request_is_not_paid_twice(server, tmp_path):
     assert backend.spent.cost == pytest.approx(first.cost + 3 * first.cost, rel=2)
 
 
+@pytest.mark.parametrize("provider", ["openai", "ollama", "tensorzero"])
+def test_a_named_server_is_known_at_another_address(server, provider, tmp_path):
+    with running(ProviderServer()) as moved:
+        moved.stack = server.stack
+        named = {"cache": str(tmp_path), "server": "lab"}
+        first = backend_of(server, provider, **named)
+        again = backend_of(moved, provider, **named)
+        assert (first.config, first.config["server"]) == (again.config, "lab") and "base_url" not in first.config
+        assert ask(first).text == ask(again).text
+        assert (len(server.requests), len(moved.requests)) == (1, 0), "its answers are found again"
+        assert ask(backend_of(moved, provider, cache=str(tmp_path))).text and len(moved.requests) == 1
+    assert "base_url" in backend_of(server, provider).config, "without a name the address counts, as ever"
+
+
+def test_a_run_goes_on_at_another_address_of_a_named_server(server, tmp_path):
+    def run(at, **options):
+        agent = {"model": "openai:m", "mode": "choose", "options": {"base_url": f"{at.url}/v1", **options}}
+        name = options.get("server", "unnamed")
+        run_experiment(
+            {
+                "agent": agent,
+                "environment": {"name": "BabyAIText-v0", "kwargs": {"max_episode_steps": 2, "expert": "off"}},
+                "experiment": {"parent": str(tmp_path), "name": name, "num_runs": 2, "verbose": False},
+            }
+        )
+
+    with running(ProviderServer()) as moved:
+        run(server, server="lab")
+        asked = len(server.requests)
+        run(moved, server="lab")
+        assert asked > 0 == len(moved.requests), "all is found"
+        run(server)
+        with pytest.raises(UsageError, match=r"these keys differ: agent.options"):
+            run(moved)
+
+
+def test_a_servers_name_without_an_address_is_refused(monkeypatch):
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with pytest.raises(UsageError, match="server: expected none without a base_url"):
+        load_backend("openai:m", server="lab")
+
+
 def test_sampling_is_cached_with_a_seed_alone(server, tmp_path):
     backend = backend_of(server, cache=str(tmp_path))
     for _ in range(2):
@@ -361,6 +405,32 @@ def test_a_key_appears_in_no_record_log_error_configuration_or_cache(server, pro
         ({"prices": {"other": {"input": 1, "output": 1}}}, "prices: expected"),
         ({"prices": {"m": {"input": 1}}}, "prices: expected"),
         ({"decide": "coin"}, "'systemone', 'logprobs', 'letter'; got 'coin'"),
+        ({"base_url": 5}, "base_url: expected an address"),
+        ({"base_url": ["http://a/v1", 5]}, "base_url: expected an address"),
+        ({"base_url": {"a": 1}}, "base_url: expected an address"),
+        ({"base_url": f"http://me:{KEY}@[host/v1"}, "base_url: expected an address"),
+        ({"key_variable": 5}, "name of an environment variable"),
+        ({"retries": "many"}, "retries: expected an integer"),
+        ({"timeout": "long"}, "timeout: expected a number"),
+        ({"timeout": None}, "timeout: expected a number"),
+        ({"timeout": float("nan")}, "timeout: expected a number"),
+        ({"timeout": float("inf")}, "timeout: expected a number"),
+        ({"timeout": 10**400}, "timeout: expected a number"),
+        ({"max_cost": "1", "prices": PRICES}, "max_cost: expected a number"),
+        ({"max_total_tokens": float("nan")}, "max_total_tokens: expected a number"),
+        ({"prices": 5}, "prices: expected"),
+        ({"prices": {"m": {"input": "1", "output": 1}}}, "prices: expected"),
+        ({"prices": {"m": [1, 2]}}, "prices: expected"),
+        ({"cache": 5}, "cache: expected a text"),
+        ({"cache": ""}, "cache: expected a text"),
+        ({"server": ["lab"]}, "server: expected a text"),
+        ({"decide": ["letter"]}, "decide: expected one of"),
+        ({"tokenizer": 5}, "tokenizer: expected a text"),
+        ({"extra": 5}, "extra: expected names and values"),
+        ({"extra": ["reasoning_effort"]}, "extra: expected names and values"),
+        ({"extra": {5: "x"}}, "extra: expected names and values"),
+        ({"extra": {"a": float("nan")}}, "extra: expected names and values"),
+        ({"extra": {"a": object()}}, "extra: expected names and values"),
     ],
 )
 def test_wrong_options_are_refused_and_no_key_is_shown(monkeypatch, options, message):
@@ -368,6 +438,21 @@ def test_wrong_options_are_refused_and_no_key_is_shown(monkeypatch, options, mes
     with pytest.raises(UsageError, match=message) as caught:
         load_backend("openai:m", **options)
     assert KEY not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "message"),
+    [
+        ("ollama:m", {"num_ctx": "large"}, "num_ctx: expected an integer"),
+        ("ollama:m", {"num_ctx": 0}, "num_ctx: expected an integer"),
+        ("ollama:m", {"base_url": 5}, "base_url: expected an address"),
+        ("tensorzero:f", {"base_url": 5}, "base_url: expected an address"),
+        ("tensorzero:f", {"config_file": 5}, "config_file: expected a text"),
+    ],
+)
+def test_wrong_options_of_other_providers_are_refused(model, options, message):
+    with pytest.raises(UsageError, match=message):
+        load_backend(model, **options)
 
 
 def test_a_missing_key_and_a_missing_name_are_said(monkeypatch):

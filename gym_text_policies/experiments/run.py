@@ -230,7 +230,8 @@ def _with_tuples(observation: Mapping[str, Any]) -> dict[str, Any]:
 def _identity(config: ExperimentConfig) -> dict[str, Any]:
     """Return what all runs into a folder must share: all that the episodes depend on."""
     player = config.player
-    options = {name: value for name, value in player.options.items() if name not in _FREE_OPTIONS}
+    free = (*_FREE_OPTIONS, *(["base_url"] if player.options.get("server") else []))  # the server's name stands for its address
+    options = {name: value for name, value in player.options.items() if name not in free}
     agent = {"model": player.model, **dict.fromkeys(SETTINGS), **player.given, "options": options}
     data = {
         "experiment": "run",

@@ -52,7 +52,7 @@ class OllamaBackend(RemoteBackend):
         num_ctx: int | None = None,
     ) -> None:
         super().__init__(model, options)
-        self._base_url = check_url(base_url)
+        self._name_server(check_url(base_url))
         self._num_ctx = num_ctx if num_ctx is None else check_int("num_ctx", num_ctx, 1, 100_000_000)
         self._ollama: Any = import_extra("ollama", "ollama")
         self._httpx: Any = import_extra("httpx", "ollama")  # Ollama's client uses it, and lets its errors through
@@ -68,9 +68,8 @@ class OllamaBackend(RemoteBackend):
 
     @property
     def config(self) -> dict[str, Any]:
-        """Model and server."""
-        window = {"num_ctx": self._num_ctx} if self._num_ctx else {}
-        return super().config | self._address(self._base_url) | window
+        """Model, server and context."""
+        return super().config | ({"num_ctx": self._num_ctx} if self._num_ctx else {})
 
     def _ask(self, request: Request) -> Answer:
         with self._failures():

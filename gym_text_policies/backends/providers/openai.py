@@ -81,6 +81,7 @@ class OpenAIBackend(RemoteBackend):
         base_url = base_url if base_url is not None else os.environ.get("OPENAI_BASE_URL") or ()
         self._urls = [check_url(url) for url in (base_url if isinstance(base_url, list | tuple) else [base_url])]
         key = key_of(key_variable)
+        self._name_server(self._urls[0] if len(self._urls) == 1 else self._urls)
         if not key and not self._urls:
             raise UsageError(f"openai:{model}: expected a key in the environment variable {key_variable}; it is not set.")
         self._keep_secret(key)
@@ -104,10 +105,9 @@ class OpenAIBackend(RemoteBackend):
     @property
     def config(self) -> dict[str, Any]:
         """Model, server, and what else its answers depend on."""
-        url = self._urls[0] if len(self._urls) == 1 else self._urls
         decide = None if self._decide in ("auto", "decisions") else self._decide
         own = {"decide": decide, "extra": self._extra}
-        return super().config | self._address(url) | {name: value for name, value in own.items() if value}
+        return super().config | {name: value for name, value in own.items() if value}
 
     def _check_choices(self, request: Request) -> None:
         if self._decide in _LIMITS:  # else the server is asked first what it has

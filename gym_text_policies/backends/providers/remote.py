@@ -85,6 +85,7 @@ class RemoteBackend(Backend):
     probability_kind: str = "decision"
 
     def __init__(self, model: str, options: RemoteOptions | None = None) -> None:
+        self._server: dict[str, Any] = {}
         self._hide: Callable[[str], str] = hide_keys
         if not model:
             raise UsageError(f"model: expected {self.provider}:NAME; got {self.provider + ':'!r}.")
@@ -104,24 +105,23 @@ class RemoteBackend(Backend):
 
     @property
     def config(self) -> dict[str, Any]:
-        """The provider and the model."""
-        return {"backend": self.provider, "model": self.model}
+        """The provider, the model, and the server."""
+        return {"backend": self.provider, "model": self.model, **self._server}
 
     def _keep_secret(self, key: str | None) -> None:
         """Hide the key that is in use, whatever its variable is called, in answers and errors."""
         self._hide = lambda text: hide_keys(text, key)
 
-    def _address(self, url: Any) -> dict[str, Any]:
-        """Return what stands for the server in what identifies an answer: its address, or the name that the user gave it.
+    def _name_server(self, url: Any) -> None:
+        """Note what stands for the server in what identifies an answer: its address, or the name that the user gave it.
 
         Raises:
             UsageError: If there is a name and no address.
         """
-        if self._options.server is None:
-            return {"base_url": url} if url else {}
-        if not url:
+        name = self._options.server
+        if name and not url:
             raise UsageError("server: expected none without a base_url; it is a name in place of that address.")
-        return {"server": self._options.server}
+        self._server = {"server": name} if name else {"base_url": url} if url else {}
 
     @property
     def spent(self) -> Spending:

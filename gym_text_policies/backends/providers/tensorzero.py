@@ -54,7 +54,7 @@ class TensorZeroBackend(RemoteBackend):
         config_file = check_name("config_file", config_file)
         if (config_file is None) == (base_url is None):
             raise UsageError("tensorzero: expected config_file, or base_url of a running gateway; got both or neither.")
-        self._base_url = check_url(base_url)
+        self._name_server(check_url(base_url))
         self._keep_secret(key_of(key_variable))
         self._function, _, variant = model.partition("::")
         self._variant = variant or None
@@ -81,8 +81,7 @@ class TensorZeroBackend(RemoteBackend):
     @property
     def config(self) -> dict[str, Any]:
         """Function, variant, and the gateway's address or a hash of its configuration."""
-        gateway = self._address(self._base_url) or {"config": self._config_hash}
-        return super().config | gateway
+        return super().config | ({"config": self._config_hash} if self._config_hash else {})
 
     def feedback(self, episode: Episode) -> None:
         """Report the return and the last score of a finished episode.
