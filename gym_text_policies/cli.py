@@ -16,10 +16,14 @@ from typing import Any, Literal, NoReturn
 from gym_text.errors import GymTextError, check_choice, import_extra, unknown_choice
 from gym_text_policies.commands.options import add_fields
 from gym_text_policies.experiments.settings import read_settings
+from gym_text_policies.threads import settle_threads
 from gym_text_policies.training.processes import is_first
 
 _FILE = "file of settings"
 """Name of the parsed argument that is no field."""
+_THREADS = "threads of torch"
+"""The same of an option of all commands that may run a model."""
+_WITHOUT_MODEL = ("envs", "make-games", "report", "average", "export", "completion")
 
 
 @dataclass(frozen=True)
@@ -208,6 +212,9 @@ def make_parser(loaded: Sequence[str] | dict[str, Command] = ()) -> argparse.Arg
         if command.file:
             own.add_argument(_FILE, nargs="?", default=argparse.SUPPRESS, metavar="CONFIG", help=command.file)
         add_fields(own, config)
+        if name not in _WITHOUT_MODEL:
+            text = "Threads of a model in this process. Default: as many as OMP_NUM_THREADS says, else as there are cores."
+            own.add_argument("--threads", type=int, default=0, metavar="N", dest=_THREADS, help=text)
         parser.options += tuple(own._option_string_actions)
     return parser
 
@@ -227,9 +234,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.path.append(os.getcwd())
     config: Any = None
     try:
+        settle_threads()  # before anything imports torch
         chosen = next((word for word in arguments if not word.startswith("-")), "")
         given = vars(make_parser([chosen]).parse_args(arguments))  # what was given, and no defaults
         kind, function = COMMANDS[given.pop("command")].load()
+        if threads := given.pop(_THREADS, 0):
+            settle_threads(threads)
         file = given.pop(_FILE, None)
         config = read_settings(kind, file, given) if file is not None else kind(**given)
         result = function(config)

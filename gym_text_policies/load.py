@@ -22,6 +22,7 @@ from gym_text_policies.policies.searched import load_searched
 from gym_text_policies.policies.stable_baselines import StableBaselinesPolicy
 from gym_text_policies.policy import Policy, text_spec
 from gym_text_policies.prompts import Prompt
+from gym_text_policies.threads import settle_threads
 
 
 def load_policy(model: str | PolicyConfig | Backend, env: gym.Env[Any, Any], **settings: Any) -> Policy:
@@ -45,6 +46,7 @@ def load_policy(model: str | PolicyConfig | Backend, env: gym.Env[Any, Any], **s
         UsageError: If there is no such model, or it does not take the settings.
         MissingDependencyError: If the model's package is not installed.
     """
+    settle_threads()
     if not isinstance(model, str | PolicyConfig | Backend):
         raise UsageError(
             f"model: expected a name, a PolicyConfig or a Backend; got {model!r}. "
