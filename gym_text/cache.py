@@ -1,0 +1,65 @@
+"""The folder in which what takes long to make is kept for its user; without a home, a temporary one."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import logging
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from gym_text.errors import import_extra
+
+_logger = logging.getLogger(__name__)
+
+
+def user_folder(extra: str) -> Path | None:
+    """Return ``gym-text`` in the user's cache folder, which may not exist yet; None if the user has no home.
+
+    Args:
+        extra: The extra to name if platformdirs is not installed.
+    """
+    import_extra("platformdirs", extra)
+    from platformdirs import user_cache_path
+
+    try:
+        folder: Path = user_cache_path("gym-text")
+    except RuntimeError:
+        return None
+    return folder if folder.is_absolute() else None  # older versions give "~/.cache" where nobody knows what ~ is
+
+
+def cache_folder(name: str, extra: str) -> Path:
+    """Return a folder in the user's cache folder.
+
+    If it is not there, and the user has no home that can be written, it lies in a temporary folder, which goes with the process.
+
+    Args:
+        name: Its name.
+        extra: The extra to name if platformdirs is not installed.
+    """
+    user = user_folder(extra)
+    if user is not None and ((user / name).is_dir() or _can_be_written(user)):
+        return user / name
+    return _temporary(str(user or "the user's cache folder")) / name
+
+
+def _can_be_written(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return os.access(folder, os.W_OK)
+
+
+@functools.cache
+def _temporary(wanted: str) -> Path:
+    folder = tempfile.mkdtemp(prefix="gym-text-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    _logger.warning(
+        "%s cannot be written, so what is made lies in %s and goes with the process. XDG_CACHE_HOME can name another place.",
+        *(wanted, folder),
+    )
+    return Path(folder)
