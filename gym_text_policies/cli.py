@@ -16,6 +16,8 @@ from typing import Any, Literal, NoReturn
 from gym_text.errors import GymTextError, check_choice, import_extra, unknown_choice
 from gym_text_policies.commands.options import add_fields
 from gym_text_policies.experiments.settings import read_settings
+from gym_text_policies.files import check_characters
+from gym_text_policies.streams import prepare_streams
 from gym_text_policies.threads import settle_threads
 from gym_text_policies.training.processes import is_first
 
@@ -226,6 +228,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit status: 0, 1 for a run that could not go on or had nothing but errors, 2 for a mistake of the user, 130 after
         Ctrl-C.
     """
+    prepare_streams()
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     for package in ("gym_text", "gym_text_policies"):  # others, such as httpx, tell at INFO of each request
         logging.getLogger(package).setLevel(logging.INFO)
@@ -235,6 +238,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     config: Any = None
     try:
         settle_threads()  # before anything imports torch
+        for word in arguments:
+            check_characters("word", word)
         chosen = next((word for word in arguments if not word.startswith("-")), "")
         given = vars(make_parser([chosen]).parse_args(arguments))  # what was given, and no defaults
         kind, function = COMMANDS[given.pop("command")].load()

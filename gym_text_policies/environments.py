@@ -17,13 +17,15 @@ from gymnasium.wrappers import HumanRendering, TimeLimit
 
 import gym_text  # noqa: F401  registers the environments
 from gym_text.descriptions import DESCRIBED, description_of
-from gym_text.errors import MissingDependencyError, UsageError, check_options, unknown_choice
+from gym_text.errors import GymTextError, MissingDependencyError, UsageError, check_int, check_options, unknown_choice
 from gym_text.lunar_lander import import_box2d
 from gym_text.text_env import Expert
 from gym_text.wrappers import DescribeObservation
 
 _ID = re.compile(r"[\w-][\w.-]*(/[\w.-]+)*")
 """What an id looks like, unlike the rest of an address or of a path."""
+MOST_STEPS = 1_000_000_000
+"""Greatest limit of an episode."""
 _OF_MAKE = ("max_episode_steps", "disable_env_checker", "render_mode")
 """Keyword arguments that `gym.make` itself takes."""
 
@@ -125,16 +127,26 @@ def make_environment(env_id: str, **arguments: Any) -> gym.Env[Any, Any]:
     Raises:
         UsageError: If it has no description, or does not take the arguments.
     """
+    if (most := arguments.get("max_episode_steps")) is not None and most != -1:  # which is Gymnasium's word for no limit
+        check_int("max_episode_steps", most, 1, MOST_STEPS)
     fold = None if takes(env_id, "fold") else arguments.pop("fold", None)
-    if str(gym.registry[env_id].entry_point).startswith("gymnasium.envs.box2d."):
+    entry = str(gym.registry[env_id].entry_point)
+    if entry.startswith("gymnasium.envs.box2d."):
         import_box2d()
     shown = arguments.get("render_mode") == "human" and not _has_window(env_id)
     try:
         env = gym.make(env_id, **arguments | ({"render_mode": "rgb_array"} if shown else {}))
-    except (TypeError, gym.error.UnregisteredEnv) as error:
-        raise UsageError(f"environment {env_id}: expected arguments and a version that it has; {error}.") from error
+    except GymTextError:
+        raise
     except gym.error.DependencyNotInstalled as error:
         raise MissingDependencyError(f"environment {env_id}: {error}") from error
+    except Exception as error:
+        foreign = not entry.startswith(("gymnasium.", "gym_text."))  # a mistake in code of the user's own is shown whole
+        if foreign and not isinstance(error, TypeError | gym.error.UnregisteredEnv):
+            raise
+        raise UsageError(
+            f"environment {env_id}: expected arguments and a version that it has; {type(error).__name__}: {error}."
+        ) from error
     env = HumanRendering(env) if shown else env
     if not env.has_wrapper_attr("text_spec"):
         limit = description_of(env).limit

@@ -3,13 +3,34 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from gym_text.errors import UsageError
+
+_UNUSABLE = re.compile("[\x00\ud800-\udfff]")
+"""NUL, and halves of characters: what is left of a word that is no UTF-8."""
+
+
+def check_characters(what: str, value: Any) -> None:
+    """Raise `UsageError` if a text, or one in plain data, has characters that no name of a file can have, or no file can hold.
+
+    Args:
+        what: What it is, for the error.
+        value: Plain data.
+    """
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            check_characters(what, [str(key), part])
+    elif isinstance(value, list | tuple):
+        for part in value:
+            check_characters(what, part)
+    elif isinstance(value, str) and _UNUSABLE.search(value):
+        raise UsageError(f"{what}: expected a text in Unicode, without the character NUL; got {value[:100]!a}.")
 
 
 def check_regular(path: Path, root: Path | None = None) -> Path:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from gym_text import UsageError
 from gym_text.errors import StoreError
-from gym_text_policies.files import check_regular, replacing
+from gym_text_policies.files import check_characters, check_regular, replacing
 from gym_text_policies.records import Episode
 from gym_text_policies.redaction import without_keys
 
@@ -52,6 +52,7 @@ class RunFolder:
     """
 
     def __init__(self, folder: str | Path, config: Mapping[str, Any] | None = None) -> None:
+        check_characters("folder", str(folder))
         self.path = Path(folder)
         self._lock: weakref.finalize[Any, Any] | None = None
         self._is_new = False

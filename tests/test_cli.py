@@ -105,6 +105,10 @@ def test_modules_of_the_current_folder_are_found_and_a_report_imports_them_if_th
         script = [sys.executable, "-P", "-m", "gym_text_policies.cli", *words]  # -P: the folder is not on the path, as in gym-text
         return subprocess.run(script, cwd=tmp_path, capture_output=True, text=True, timeout=300, **settings)
 
+    for part in ("my_games:GuessNumber-v0", "my_games:", "my_games:guess"):
+        done = command("envs", part)
+        assert [line.split()[0] for line in done.stdout.splitlines()[:2]] == ["id", "my_games:GuessNumber-v0"], done.stderr
+    assert "no environment of my_games contains 'x'" in command("envs", "my_games:x").stderr
     done = command("play", "my_games:GuessNumber-v0", "--folder", "kept", input="1\n0\n")
     assert "You won: return 1 in 2 steps." in done.stdout
     done = command("report", "kept")

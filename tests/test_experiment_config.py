@@ -73,6 +73,12 @@ def test_a_mistake_names_line_expectation_and_remedy(write, old, new, message):
     assert "sk-planted" not in str(error.value)
 
 
+@pytest.mark.parametrize("name", ["..", ".", "a/b", "/a", "../a", "a/.."])
+def test_no_name_leaves_the_parent(write, name):
+    with pytest.raises(UsageError, match=r"line 10: experiment\.name: expected a folder's name without slashes"):
+        parse_config(write(FILE.replace("name: tried", f"name: {name}")))
+
+
 def test_all_mistakes_are_named_at_once(write):
     with pytest.raises(UsageError) as error:
         parse_config(write(FILE.replace("model", "modl").replace("num_runs: 3", "num_runs: many")))

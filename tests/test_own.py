@@ -158,3 +158,17 @@ def test_they_are_collected_from(module):
         [sys.executable, "-m", "gym_text_policies.cli", *words], cwd=module.parent, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0 and "rows with" in done.stdout, done.stderr
+
+
+def test_a_misspelt_name_is_told_of_what_may_play_and_not_of_what_the_module_imports(module):
+    module.write_text("import numpy as np\nfrom os.path import join\n" + MODULE)
+    with pytest.raises(UsageError) as error:
+        load_policy("own_policies:n", make())
+    told = str(error.value)
+    assert (
+        "expected one of 'Four', 'Unfinished', 'Demanding', 'forward', 'words', 'Trained', 'trained', 'Strings'; got 'n'." in told
+    )
+    module.write_text("import numpy as np\n")
+    sys.modules.pop("own_policies")
+    with pytest.raises(UsageError, match="expected a policy or a function of the module own_policies; it has none; got 'n'"):
+        load_policy("own_policies:n", make())

@@ -1,6 +1,7 @@
 """A search: its run folder, its configuration and its command."""
 
 import json
+import math
 import shlex
 import signal
 import subprocess
@@ -112,6 +113,38 @@ def test_a_policy_of_another_environment_is_refused(tmp_path):
     search(config(folder=str(tmp_path), evaluations=1))
     with pytest.raises(UsageError, match=f"expected a policy for CartPole-v1.*found on '{CAR}'"):
         load_policy(str(tmp_path / "policy.json"), make_environment("CartPole-v1"))
-    (tmp_path / "broken.json").write_text("{")
-    with pytest.raises(UsageError, match=r"expected the policy\.json of a search"):
-        load_policy(str(tmp_path / "broken.json"), make_environment(CAR))
+    whole = json.loads((tmp_path / "policy.json").read_text())
+    broken = [
+        json.dumps(whole | {"parameters": dict.fromkeys(whole["parameters"], odd)}) for odd in (10**400, math.nan, math.inf, "x")
+    ]
+    for text in ("{", "[" * 100_000, *broken):
+        (tmp_path / "broken.json").write_text(text)
+        with pytest.raises(UsageError, match=r"expected the policy\.json of a search"):
+            load_policy(str(tmp_path / "broken.json"), make_environment(CAR))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"returns": [', '"returns": [NaN, '),
+        ('"index": 0', '"index": "x"'),
+        ('"successes": 0', '"successes": []'),
+        ('"lengths": [', '"lengths": [{}, '),
+    ],
+)
+def test_a_stored_evaluation_of_other_values_is_named(tmp_path, old, new):
+    search(config(folder=str(tmp_path), evaluations=1))
+    path = tmp_path / "evaluations.jsonl"
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(UsageError, match=r"evaluations\.jsonl, .*expected"):
+        search(config(folder=str(tmp_path), evaluations=2))
+
+
+@pytest.mark.parametrize(
+    "words", ["max_episode_steps: 0", "bounds: [.nan, 1]", "bounds: [-.inf, .inf]", "sigma: .nan", "ray_gpus: .inf"]
+)
+def test_odd_numbers_are_one_sentence(tmp_path, words):
+    (tmp_path / "s.yaml").write_text(words)
+    with pytest.raises(UsageError, match=f"{words.partition(':')[0]}: expected"):
+        read_settings(SearchConfig, tmp_path / "s.yaml")

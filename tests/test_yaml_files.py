@@ -37,6 +37,12 @@ def test_what_is_no_plain_value_is_refused(read, text, message):
         read(text)
 
 
+@pytest.mark.parametrize("text", [r'a: "b\0"', r'a: ["\ud800"]', r'"a\0": b', r'a: {b: "\udfff\ud800"}'])
+def test_characters_that_no_file_can_hold_are_refused_with_their_line(read, text):
+    with pytest.raises(UsageError, match=r"config\.yaml, line 1: expected a text in Unicode, without the character NUL"):
+        read(text)
+
+
 def test_dates_and_words_for_truth_stay_words(read):
     assert read("{a: 2020-01-01, b: off, c: true}").plain() == {"a": "2020-01-01", "b": "off", "c": True}
 

@@ -11,9 +11,10 @@ from gymnasium import spaces
 
 from gym_text.errors import GymTextError, MissingDependencyError, UsageError
 from gym_text.text_env import FOLD_SIZE, experts_of, has_expert
-from gym_text_policies.environments import make_environment, playable_ids
+from gym_text_policies.environments import import_module, make_environment, playable_ids
 from gym_text_policies.policies.baselines import RandomPolicy
 from gym_text_policies.policy import text_spec
+from gym_text_policies.remake import owner_of
 
 _HEADER = ("id", "observation", "actions", "limit", "expert")
 _MORE = ("expert", "levels a fold", "valid actions", "steps/s")
@@ -27,7 +28,8 @@ class EnvsConfig:
     """List the environments that a language model can play: id, observation, actions, step limit, and whether it has an expert."""
 
     part: str = field(default="", metadata={"positional": True})
-    """Only ids that contain this text; upper and lower case are the same."""
+    """Only ids that contain this text; upper and lower case are the same. With a module before a colon, as in my_games: or
+    my_games:Maze, the environments of that module."""
     all: bool = False
     """Also Gymnasium's own environments, which DescribeObservation describes in words; and of each environment what its expert
     does, the levels of each fold, how many actions are valid at the start of level 0, and random actions' steps a second, here and
@@ -41,14 +43,25 @@ def run(config: EnvsConfig) -> str:
     Raises:
         UsageError: If no id contains the text.
     """
-    wanted = [name for name in playable_ids(gymnasium=config.all or bool(config.part)) if config.part.lower() in name.lower()]
+    module, _, part = config.part.rpartition(":")
+    known = _ids_of(module) if module else playable_ids(gymnasium=config.all or bool(part))
+    wanted = [name for name in known if part.lower() in name.rpartition(":")[2].lower()]
     if not wanted:
-        raise UsageError(f"envs: expected a part of an id; no id contains {config.part!r}. gym-text envs --all lists all ids.")
+        where = f"no environment of {module}" if module else "no id"
+        raise UsageError(f"envs: expected a part of an id; {where} contains {part!r}. gym-text envs --all lists all that ship.")
     header = (*_HEADER[:-1], *_MORE) if config.all else _HEADER
     rows = [header, *((*row, *[""] * (len(header) - len(row))) for row in (_row(name, more=config.all) for name in wanted))]
     widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return "\n".join(lines) + "\n\ngym-text play ID lets you play; arguments go into the name: BabyAIText-v0?task=goto"
+
+
+def _ids_of(module: str) -> list[str]:
+    """Return the names by which a module's environments are played, once it is imported."""
+    before = set(gym.registry)
+    import_module(module, f"envs {module!r}: expected a module that registers environments before the colon")
+    own = [name for name in gym.registry if name not in before or f"{owner_of(name)}.".startswith(f"{module}.")]
+    return [f"{module}:{name}" for name in own]
 
 
 def describe_space(space: gym.Space[Any]) -> str:
@@ -63,7 +76,7 @@ def describe_space(space: gym.Space[Any]) -> str:
 def _row(name: str, *, more: bool) -> tuple[str, ...]:
     """Return the cells of an environment; of one that cannot be made only its id, and why."""
     try:
-        with make_environment(name) as env:
+        with make_environment(name.rpartition(":")[2]) as env:
             limit = env.spec.max_episode_steps if env.spec else None
             keys = ", ".join(env.observation_space) if isinstance(env.observation_space, spaces.Dict) else ""
             others = _more(env) if more else ("yes" if has_expert(env) else "no",)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from gym_text_policies.experiments.settings import Word, field_docs, members_of, read_value
+from gym_text_policies.files import check_characters
 
 
 def add_fields(parser: argparse.ArgumentParser, config: type[Any]) -> None:
@@ -95,6 +96,7 @@ class _AsMapping(argparse.Action):
                 raise argparse.ArgumentError(self, f"expected key=value; got {word!r}")
             try:
                 pairs[key] = json.loads(value)
-            except ValueError:
+            except (ValueError, RecursionError):
                 pairs[key] = value
+            check_characters(self.dest, pairs)
         setattr(namespace, self.dest, {**getattr(namespace, self.dest, {}), **pairs})

@@ -29,8 +29,8 @@ class EngineOptions:
         check_choice("engine", self.engine, ("local", "ray"))
         check_int("ray_workers", self.ray_workers, 0, 1_000_000)
         check_int("ray_cpus", self.ray_cpus, 1, 10_000)
-        if not self.ray_gpus >= 0:
-            raise UsageError(f"ray_gpus: expected a number of at least 0; got {self.ray_gpus!r}.")
+        if not 0 <= self.ray_gpus <= 10_000:
+            raise UsageError(f"ray_gpus: expected a number from 0 to 10,000; got {self.ray_gpus!r}.")
 
     def make_engine(self) -> Engine:
         """Return the engine; close it in the end.

@@ -119,7 +119,7 @@ class RunsConfig(PlayOptions):
         check_int("seed", self.seed, 0, 2**31 - 1)
         check_int("gif_fps", self.gif_fps, 1, 50)
         check_int("num_runs", self.num_runs, 1, 1_000_000)
-        if Path(self.name).name != self.name:
+        if Path(self.name).name != self.name or self.name == "..":
             raise UsageError(f"name: expected a folder's name without slashes (its place is `parent`); got {self.name!r}.")
 
 

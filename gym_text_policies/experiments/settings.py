@@ -95,7 +95,8 @@ def _as_number(value: Any, kind: type[Any]) -> Any:
     if not isinstance(value, int | float) and not (isinstance(value, str) and any(c.isdigit() for c in value)):
         return _NOT_THIS
     try:
-        return kind(value)
+        number = kind(value)
+        return number if number == number else _NOT_THIS  # NaN is no setting
     except (ValueError, OverflowError):  # the latter from an integer of 400 digits
         return _NOT_THIS
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gym_text.errors import UsageError, import_extra
+from gym_text_policies.files import check_characters
 
 MOST_CONFIGURATIONS = 1000
 """More configurations than this are taken for a mistake."""
@@ -167,11 +168,14 @@ def _from_yaml(loader: Any, node: Any, path: str) -> Node:
     if node.id == "sequence":
         return Node([_from_yaml(loader, part, path) for part in node.value], place)
     if node.id == "scalar":
-        return Node(loader.construct_object(node), place)
+        value = loader.construct_object(node)
+        check_characters(place.removesuffix(": "), value)
+        return Node(value, place)
     loader.flatten_mapping(node)
     parts: dict[str, Node] = {}
     for key_node, value_node in node.value:
         key = str(loader.construct_object(key_node, deep=True))
+        check_characters(place.removesuffix(": "), key)
         part = _from_yaml(loader, value_node, path)
         parts[key] = Node(part.value, f"{path}, line {key_node.start_mark.line + 1}: ")
     return Node(parts, place)

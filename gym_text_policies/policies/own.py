@@ -6,6 +6,7 @@ import inspect
 import operator
 import re
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
 import gymnasium as gym
@@ -46,12 +47,30 @@ def load_own(name: str, env: gym.Env[Any, Any], seed: int = 0) -> Policy:
     try:
         found = operator.attrgetter(path)(module)
     except AttributeError:
-        raise unknown_choice(f"policy {name!r}", path, [known for known in vars(module) if not known.startswith("_")]) from None
+        raise _unknown(name, path, module) from None
     if isinstance(found, type):
         found = _made(found, name, env, seed)
     player = as_policy(found, env, name=name, seed=seed)
     file = getattr(module, "__file__", None)
     return OwnPolicy(player, name, file_digest(file) if file else "")
+
+
+def _unknown(name: str, path: str, module: ModuleType) -> UsageError:
+    """Return the error for a name that a module does not have; it names what the module has that may be a policy."""
+    known = [one for one, value in vars(module).items() if not one.startswith("_") and _may_play(value, module.__name__)]
+    if known:
+        return unknown_choice(f"policy {name!r}", path, known)
+    return UsageError(
+        f"policy {name!r}: expected a policy or a function of the module {module.__name__}; it has none; got {path!r}."
+    )
+
+
+def _may_play(value: object, module: str) -> bool:
+    """Whether an object may be meant as a policy: not what the module has imported to write one."""
+    if isinstance(value, type):
+        return issubclass(value, Policy) and value.__module__ == module
+    here = getattr(value, "__module__", module) == module
+    return isinstance(value, Policy) or hasattr(value, "predict") or (here and callable(value))
 
 
 class OwnPolicy(Policy):

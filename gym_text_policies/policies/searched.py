@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import gymnasium as gym
 import numpy as np
 
 from gym_text.errors import UsageError
+from gym_text_policies.files import check_regular
 from gym_text_policies.policies.forms import Form, form_of
 from gym_text_policies.policy import Policy, text_spec
 from gym_text_policies.records import Decision, Turn
@@ -64,9 +66,11 @@ def load_searched(path: str | Path, env: gym.Env[Any, Any]) -> SearchedPolicy:
         UsageError: If the file cannot be read, or its parameters do not fit the environment.
     """
     try:
-        record = json.loads(Path(path).read_text("utf-8"))
+        record = json.loads(check_regular(Path(path)).read_text("utf-8"))
         kind, found = record["policy"], {str(name): float(value) for name, value in record["parameters"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        if not all(map(math.isfinite, found.values())):
+            raise ValueError("a parameter is no finite number")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise UsageError(f"{path}: expected the policy.json of a search; {type(error).__name__}: {error}.") from error
     for bias in (True, False):
         form = form_of(env, bias=bias)

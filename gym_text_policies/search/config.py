@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from gym_text.errors import UsageError, check_choice, check_int
 from gym_text.text_env import fold_seed
 from gym_text_policies.engines.options import ENGINE_OPTIONS, EngineOptions
-from gym_text_policies.environments import parse_environment
+from gym_text_policies.environments import MOST_STEPS, parse_environment
 from gym_text_policies.experiments.trust import TRUST_OPTIONS, Trust
 from gym_text_policies.search.evaluate import Task
 from gym_text_policies.search.model import Asking
@@ -72,11 +73,13 @@ class SearchConfig(Trust, Asking, EngineOptions):
             check_choice("optimiser", name, OPTIMISERS)
         if not 1 <= len(self.stages) <= 2:
             raise UsageError(f"optimiser: expected one, or two as in 'model then cma'; got {self.optimiser!r}.")
-        if len(self.bounds) != 2 or not self.bounds[0] < self.bounds[1]:
+        if len(self.bounds) != 2 or not -math.inf < self.bounds[0] < self.bounds[1] < math.inf:
             raise UsageError(f"bounds: expected the least and the greatest value, as in -6 6; got {self.bounds}.")
         Asking.__post_init__(self)
         EngineOptions.__post_init__(self)
         limits = {"evaluations": (1, 1_000_000), "num_rollouts": (1, 100_000), "workers": (1, 1000), "seed": (0, 2**31 - 1)}
+        if self.max_episode_steps is not None:
+            limits["max_episode_steps"] = (1, MOST_STEPS)
         limits |= {"warmup_episodes": (0, 1_000_000), "refine_at": (0, 1_000_000)}
         for name, (low, high) in limits.items():
             check_int(name, getattr(self, name), low, high)

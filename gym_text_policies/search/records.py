@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gym_text.errors import UsageError
+from gym_text_policies.json_data import check_json
 from gym_text_policies.search.evaluate import Rollout
 from gym_text_policies.store import RecordStore, RunFolder
 
@@ -88,11 +89,19 @@ class Evaluation:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Evaluation:
-        """Return the evaluation that `to_json` made this data of."""
+        """Return the evaluation that `to_json` made this data of.
+
+        Raises:
+            KeyError, TypeError, ValueError: If the data is no evaluation.
+        """
+        check_json("evaluation", data)
         proposal: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in data["proposal"].items()
         }
         rows: dict[str, Any] = {name: tuple(data[name]) for name in ("returns", "lengths")}
+        numbers = (data["index"], data["successes"], *rows["returns"], *rows["lengths"], *proposal["parameters"])
+        if not rows["returns"] or not all(isinstance(number, int | float) for number in numbers):
+            raise ValueError("expected numbers as index, successes, returns, lengths and parameters, and one return or more")
         return cls(data["index"], Proposal(**proposal), **rows, successes=data["successes"], summary=data["summary"])
 
 

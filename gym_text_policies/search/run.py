@@ -138,7 +138,7 @@ def _script(path: str, names: Sequence[str]) -> list[list[float]]:
         return [list(evaluation.parameters) for evaluation in load_evaluations(path, names)]
     try:
         return [[float(value) for value in row] for row in json.loads(Path(path).read_text("utf-8"))]
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, OverflowError, RecursionError) as error:
         raise UsageError(f"proposals: expected a JSON file with a list of lists of numbers; {path}: {error}.") from error
 
 

@@ -1,0 +1,28 @@
+"""Standard streams of a command: one that is closed, or that cannot show a letter, ends nothing."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import sys
+
+
+def prepare_streams() -> None:
+    """Let a closed stream be an empty one, and show a question mark in place of a letter that a stream's encoding lacks."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        _keep_open(number)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None and codecs.lookup(stream.encoding or "utf-8").name != "utf-8":
+            reconfigure(errors="replace")
+
+
+def _keep_open(number: int) -> None:
+    """Open a standard stream that is closed: else the next file to be opened would be what libraries write their messages into."""
+    try:
+        os.fstat(number)
+    except OSError:
+        opened = os.open(os.devnull, os.O_RDWR)  # the lowest number that is free, which is this one
+        os.set_inheritable(opened, True)

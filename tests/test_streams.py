@@ -1,0 +1,45 @@
+"""Standard streams of a command: one that is closed, or that cannot show a letter, ends nothing."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+BENCH = ("bench", "--models", "random", "--environments", "BabyAIText-v0?max_episode_steps=2", "--baselines", "none")
+BENCH += ("--seeds", "1", "--fold", "none")
+
+
+def command(folder, *words, closed="", **environment):
+    """Run a command in a shell that closes streams; return its exit status and what it wrote as bytes."""
+    path = os.pathsep.join(sys.path)
+    script = f'exec "$@" {closed}'
+    whole = ["sh", "-c", script, "sh", sys.executable, "-m", "gym_text_policies.cli", *words]
+    settings = dict(os.environ, PYTHONPATH=path, PYTHONUTF8="0", PYTHONCOERCECLOCALE="0") | environment
+    done = subprocess.run(whole, cwd=folder, env=settings, capture_output=True, timeout=300, stdin=subprocess.DEVNULL)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "<&- >&- 2>&-"])
+def test_a_run_without_streams_is_kept_whole(tmp_path, closed):
+    status, out, _ = command(tmp_path, *BENCH, "--folder", "run", closed=closed)
+    assert status == 0 and (b"All" in out or b"Episodes" in out or closed != "2>&-")
+    lines = (tmp_path / "run" / "episodes.jsonl").read_text("utf-8").splitlines()
+    assert len(lines) == 1 and lines[0].startswith('{"') and (tmp_path / "run" / "table.md").exists()
+    assert not (tmp_path / "run" / ".lock").read_bytes().count(b"episodes")  # no stream's text went into a file of the run
+
+
+@pytest.mark.parametrize("settings", [{"PYTHONIOENCODING": "ascii"}, {"PYTHONIOENCODING": "cp1252"}, {"LC_ALL": "C"}])
+def test_help_and_tables_are_shown_in_any_encoding(tmp_path, settings):
+    status, out, error = command(tmp_path, "bench", "--help", **settings)
+    assert (status, error) == (0, b"") and b"max_cost" in out
+    status, out, error = command(tmp_path, "play", "--help", **settings)
+    assert (status, error) == (0, b"")
+    status, out, error = command(tmp_path, "bench", "--models", "n\u00e9ant\u2026", "--environments", "BabyAIText-v0", **settings)
+    assert status == 2 and b"Traceback" not in error and b"gym-text: " in error
+
+
+def test_a_word_that_is_no_text_is_refused(tmp_path):
+    status, _, error = command(tmp_path, "bench", "--folder", b"a\xff", *BENCH[1:])
+    assert status == 2 and error.count(b"\n") == 1 and b"expected a text in Unicode" in error
+    assert list(tmp_path.iterdir()) == []
