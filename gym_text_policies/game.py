@@ -29,10 +29,12 @@ from gym_text.text_env import level_of
 from gym_text_policies.json_data import check_json, checked, plain
 from gym_text_policies.policy import Policy, environment_config, episode_key, turn_rngs
 from gym_text_policies.records import Decision, Episode, Step, Turn
+from gym_text_policies.redaction import hide_keys
 
 MakeEnv = Callable[[], gym.Env[Any, Any]]
 _logger = logging.getLogger(__name__)
-_OF_RUN = (BudgetError, StoreError, ClusterError, RunError, MissingDependencyError)
+_OF_RUN = (BudgetError, StoreError, ClusterError, RunError, MissingDependencyError, Warning)
+"""A warning is raised only where somebody asked for that, as tests do."""
 _MOST_FRAMES = 20
 _MOST_CHARACTERS = 4000
 """Of an error's text."""
@@ -200,7 +202,7 @@ def _sentence(error: Exception, place: str) -> str:
         text = str(error)
     except Exception:  # also its text may be a user's
         text = ""
-    first, newline, rest = text[:_MOST_CHARACTERS].partition("\n")
+    first, newline, rest = hide_keys(text)[:_MOST_CHARACTERS].partition("\n")
     return f"{type(error).__name__}{': ' if first else ''}{first} ({place}){newline}{rest}"
 
 

@@ -92,3 +92,78 @@ def test_whatever_characters_an_error_has_are_stored_as_they_are(tmp_path):
         for episode in rollout(make_goto, policy, range(3)):
             store.append(dataclasses.replace(episode, error=error))
     assert [episode.error for episode in EpisodeStore(tmp_path).episodes()] == [error] * 3
+
+
+FAILING = """
+import gymnasium as gym
+from gym_text.babyai.env import BabyAITextEnv
+
+class Failing(BabyAITextEnv):
+    def __init__(self, every=False, **arguments):
+        super().__init__(**arguments)
+        self.every = every
+
+    def _start(self, seed):
+        self.level = seed % 1_000_000
+        return super()._start(seed)
+
+    def _play(self, action):
+        if self.every or self.level == 3:
+            raise LookupError("no such door")
+        outcome = super()._play(action)
+        return outcome._replace(reward=float("nan")) if self.level == 5 else outcome
+
+    def _frame(self):
+        raise RuntimeError("no paint")
+
+gym.register("Failing-v0", Failing)
+"""
+
+
+@pytest.fixture
+def failing(tmp_path, monkeypatch):
+    """A user's own game, two of whose seeds fail, in a module in the current folder."""
+    (tmp_path / "failing_games.py").write_text(FAILING)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield "failing_games:Failing-v0"
+    sys.modules.pop("failing_games", None)
+    gym.registry.pop("Failing-v0", None)
+
+
+def playing(command, environment, folder):
+    """Return the words of a command that plays twelve seeds of an environment."""
+    if command == "run":
+        sections = {
+            "environment": {"name": environment},
+            "agent": {"model": "random"},
+            "experiment": {"num_runs": 12, "save_gif": True, "verbose": False},
+        }
+        path = folder.with_suffix(".yaml")
+        path.write_text(json.dumps(sections))
+        return ["run", str(path), "--folder", str(folder), "--import", "failing_games"]
+    if command == "bench":
+        rows = ["--models", "random", "--baselines", "none", "--seeds", "12"]
+        return ["bench", "--folder", str(folder), "--environments", environment, *rows]
+    return ["collect", "--folder", str(folder), "--environments", environment, "--policy", "random", "--episodes", "12"]
+
+
+@pytest.mark.filterwarnings("ignore:.*The reward is a NaN value")  # Gymnasium sees it, too
+@pytest.mark.parametrize("command", ["bench", "collect", "run"])
+def test_a_seed_whose_game_fails_costs_that_episode_and_no_other(tmp_path, failing, command, capfd):
+    words = playing(command, failing, tmp_path / command)
+    assert cli.main(words) == 0, capfd.readouterr().err
+    episodes = {episode.seed: episode for episode in EpisodeStore(tmp_path / command).episodes()}
+    failed = {seed: episode.error for seed, episode in episodes.items() if episode.error}
+    assert sorted(episodes) == list(range(12)) and sorted(failed) == [3, 5]
+    assert failed[3] == "LookupError: no such door (Failing-v0, seed 3, step 1)"
+    assert failed[5].startswith("EngineError: reward: expected a finite number; got 'nan'") and "seed 5, step 1" in failed[5]
+    assert episodes[3].traceback.splitlines()[-1] == "failing_games.py:16 in _play"
+    assert cli.main(words) == 0, "a resumed run dies of neither"
+
+
+@pytest.mark.parametrize("command", ["bench", "collect", "run"])
+def test_a_run_whose_every_episode_fails_ends_in_an_error(tmp_path, failing, command, capfd, caplog):
+    assert cli.main(playing(command, f"{failing}?every=True", tmp_path / command)) == 1
+    told = capfd.readouterr().err
+    assert "all 12 ended in one" in told and "Traceback" not in told
+    assert "12 x LookupError: no such door (Failing-v0, seed 0, step 1)" in caplog.text

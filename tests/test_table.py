@@ -34,6 +34,12 @@ def test_markdown_is_aligned_and_a_bar_in_a_name_is_escaped():
     assert "asked" not in lines[0] and "cost" not in lines[0]
 
 
+def test_episodes_of_an_earlier_version_are_counted_below_the_table():
+    old = dataclasses.replace(summary(1, "won", 1.0), version=1)
+    table = markdown([row("E", "p", [summary(0, "won", 1.0), old]), row("E", "q", [old])])
+    assert "\n\n2 of 3 episodes were stored by an earlier version, which drew random numbers in another way" in table
+
+
 def test_a_level_that_is_played_again_makes_no_interval_narrower():
     once = [summary(seed, "won" if seed % 3 else "lost", float(seed), level=seed) for seed in range(20)]
     again = [dataclasses.replace(one, seed=one.seed + 20 * lap) for lap in range(3) for one in once]

@@ -24,10 +24,11 @@ from openenv.core.client_types import StepResult
 from openenv.core.env_server.types import ConcurrencyConfig, EnvironmentMetadata
 from pydantic import Field
 
-from gym_text.errors import InvalidActionError, StepOrderError, UsageError, check_choice, check_int, check_options
+from gym_text.errors import EngineError, InvalidActionError, StepOrderError, UsageError, check_choice, check_int, check_options
 from gym_text.spec import Observation, TextSpec
 from gym_text.text_env import FOLD_SIZE, FOLDS, MAX_SEED
 from gym_text_policies.bridges.serving import Door, Limits
+from gym_text_policies.json_data import check_json
 
 MOST_TASKS = 1000
 """Most tasks in one answer about a split."""
@@ -173,6 +174,11 @@ class GymTextEnvironment(openenv.Environment):
         self, info: dict[str, Any], reward: float | None, *, truncated: bool = False, error: str = ""
     ) -> TextObservation:
         others = {key: plain(value) for key, value in self._obs.items() if key not in ("text", "goal", "valid_actions")}
+        try:
+            check_json("step", {"reward": reward, "score": float(info["score"]), "observation": others})
+        except (TypeError, ValueError) as wrong:
+            self._state.done = True
+            raise EngineError(f"{wrong}. The episode is over: send a reset.") from None
         return TextObservation(
             text=self._obs["text"],
             goal=self._obs["goal"],

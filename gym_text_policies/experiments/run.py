@@ -24,6 +24,7 @@ from gym_text_policies.experiments.progress import ProgressBar
 from gym_text_policies.experiments.series import Series
 from gym_text_policies.experiments.trust import Trust, imports_of
 from gym_text_policies.experiments.yaml_files import parse_yaml
+from gym_text_policies.game import is_of_episode
 from gym_text_policies.policies.config import SETTINGS
 from gym_text_policies.policy import text_spec
 from gym_text_policies.records import Episode
@@ -205,7 +206,12 @@ def _write_gifs(config: ExperimentConfig, folder: Path, episodes: Iterable[Episo
         path = folder / _of_episode(episode.seed)[1]
         if episode.steps and not path.exists():
             path.parent.mkdir(exist_ok=True)
-            write_gif(path, episode, config.environment.maker(render_mode="rgb_array"), config.experiment.gif_fps)
+            try:
+                write_gif(path, episode, config.environment.maker(render_mode="rgb_array"), config.experiment.gif_fps)
+            except Exception as error:  # an environment's own, as it draws or plays again
+                if not is_of_episode(error):
+                    raise
+                _logger.warning("seed %d: no GIF: %s: %s", episode.seed, type(error).__name__, error)
 
 
 def _write_answers(path: Path, episode: Episode, spec: TextSpec) -> None:

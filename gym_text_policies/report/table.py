@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gym_text_policies.files import check_regular
-from gym_text_policies.records import Episode, Outcome
+from gym_text_policies.records import VERSION, Episode, Outcome
 from gym_text_policies.report.intervals import by_level, mean, t_interval, wilson_interval
 
 _MEASURES = ("total_reward", "length", "invalid", "tokens_in", "tokens_out", "seconds", "cost")
@@ -35,6 +35,7 @@ class Summary:
     seconds: float
     cost: float
     level: int | None = None
+    version: int = VERSION
 
     @property
     def won(self) -> bool:
@@ -80,6 +81,7 @@ def row(environment: str, policy: str, episodes: Iterable[Episode | Summary], *,
         "policy": policy,
         "asked": asked,
         "episodes": len(summaries),
+        "earlier": sum(one.version < VERSION for one in summaries),
         "levels": len(returns),
         "return": mean(returns),
         "return_interval": t_interval(returns),
@@ -161,7 +163,18 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in cells]
     lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
-    return "\n".join(lines)
+    return "\n".join([*lines, *(["", note] if (note := of_earlier_version(rows)) else [])])
+
+
+def of_earlier_version(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return a sentence that counts the episodes of an earlier version, whose random numbers came in another way; else nothing."""
+    earlier = sum(row.get("earlier", 0) for row in rows)
+    if not earlier:
+        return ""
+    return (
+        f"{earlier} of {sum(row['episodes'] for row in rows)} episodes were stored by an earlier version, which drew random "
+        "numbers in another way: a policy that draws would play them otherwise today."
+    )
 
 
 def _count(row: Mapping[str, Any]) -> str:

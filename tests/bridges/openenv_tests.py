@@ -417,3 +417,23 @@ def test_the_command_serves_until_it_is_told_to_end(how, status):
 def test_a_limit_that_is_none_is_refused():
     with pytest.raises(UsageError, match="max_sessions: expected an integer from 1"):
         Limits(max_sessions=0)
+
+
+class NotANumber(gym.Wrapper):
+    """Its second reward is no number."""
+
+    def step(self, action):
+        self.count = getattr(self, "count", 0) + 1
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        return obs, float("nan") if self.count == 2 else reward, terminated, truncated, info
+
+
+def test_a_reward_that_is_no_number_is_an_error_and_ends_the_episode():
+    make = environment_maker(GOTO)
+    with serving(create_app(lambda split: NotANumber(make()), splits=())) as url, player(url) as client:
+        client.reset(seed=0)
+        assert client.step("turn left").reward == 0
+        with pytest.raises(RuntimeError, match="reward"):
+            client.step("turn left")
+        with pytest.raises(RuntimeError, match="this one has ended"):
+            client.step("turn left")
