@@ -216,7 +216,7 @@ def make_parser(loaded: Sequence[str] | dict[str, Command] = ()) -> argparse.Arg
         add_fields(own, config)
         if name not in _WITHOUT_MODEL:
             text = "Threads of a model in this process. Default: as many as OMP_NUM_THREADS says, else as there are cores."
-            own.add_argument("--threads", type=int, default=0, metavar="N", dest=_THREADS, help=text)
+            own.add_argument("--threads", type=int, default=argparse.SUPPRESS, metavar="N", dest=_THREADS, help=text)
         parser.options += tuple(own._option_string_actions)
     return parser
 
