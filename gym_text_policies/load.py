@@ -104,8 +104,11 @@ def _without_model(config: PolicyConfig, env: gym.Env[Any, Any]) -> Policy:
     if config.model == "controller":
         return ControllerPolicy.of(env)
     if config.model.startswith("sb3:"):
-        return StableBaselinesPolicy(config.model.removeprefix("sb3:"), env)
-    return load_searched(config.model, env) if config.model.endswith(".json") else load_own(config.model, env, seed)
+        drawn = config.deterministic is False
+        return StableBaselinesPolicy(config.model.removeprefix("sb3:"), env, deterministic=not drawn, seed=seed if drawn else 0)
+    if config.model.endswith(".json"):
+        return load_searched(config.model, env)
+    return load_own(config.model, env, seed, config.deterministic)
 
 
 def _language_model(config: PolicyConfig, env: gym.Env[Any, Any], backend: Backend | None, when_asked: bool) -> Policy:

@@ -14,6 +14,7 @@ import gymnasium as gym
 import numpy as np
 
 from gym_text import TextSpec, UsageError
+from gym_text_policies.drawing import drawing_from
 from gym_text_policies.records import Decision, Turn
 
 _NAMES, _CONTENT = ("model", "base"), ("content", "commit")
@@ -120,14 +121,31 @@ class _FunctionPolicy(Policy):
         self._more = more
 
     def decide(self, turns: Sequence[Turn]) -> list[Decision]:
-        return [Decision(self.spec.decode(self._function(turn.obs), dict(turn.obs))) for turn in turns]
+        return [Decision(self.spec.decode(self._act(turn), dict(turn.obs))) for turn in turns]
+
+    def _act(self, turn: Turn) -> Any:
+        return self._function(turn.obs)
 
     @property
     def config(self) -> dict[str, Any]:
         return {"kind": "function", "name": self._name, "seed": self.seed, **({"config": self._more} if self._more else {})}
 
 
-def as_policy(player: Any, env: gym.Env[Any, Any], *, name: str | None = None, seed: int = 0) -> Policy:
+class _DrawingPolicy(_FunctionPolicy):
+    """A function that draws, from its turn alone."""
+
+    def _act(self, turn: Turn) -> Any:
+        with drawing_from(turn.rng):
+            return super()._act(turn)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return {**super().config, "deterministic": False}
+
+
+def as_policy(
+    player: Any, env: gym.Env[Any, Any], *, name: str | None = None, seed: int = 0, deterministic: bool | None = None
+) -> Policy:
     """Make a policy from a function of the observation, or from a trained stable-baselines3 model.
 
     Args:
@@ -136,21 +154,27 @@ def as_policy(player: Any, env: gym.Env[Any, Any], *, name: str | None = None, s
         env: The environment to play, for its `text_spec`.
         name: Its name in records, by default the function's or the class's. Two different players need two names.
         seed: Seed of the policy.
+        deterministic: Of an object with ``predict``, whether it plays its most probable action, as it does by default, or draws.
 
     Raises:
-        UsageError: If `player` is neither.
+        UsageError: If `player` is neither, or is given `deterministic` and has no ``predict`` that takes it.
     """
+    predicts = not isinstance(player, Policy) and hasattr(player, "predict")
+    if deterministic is not None and not predicts:
+        raise UsageError(f"deterministic: expected it for an object with stable-baselines3's predict alone; got {player!r}.")
     if isinstance(player, Policy):
         return player
-    if hasattr(player, "predict"):
-        function: Callable[[Mapping[str, Any]], Any] = lambda obs: player.predict(obs, deterministic=True)[0]  # noqa: E731
+    kind, draws = _FunctionPolicy, deterministic is False
+    if predicts:
+        function: Callable[[Mapping[str, Any]], Any] = lambda obs: player.predict(obs, deterministic=not draws)[0]  # noqa: E731
+        kind = _DrawingPolicy if draws else kind
     elif callable(player):
         function = player
     else:
         raise UsageError(f"player: expected a callable obs -> action, or an object with predict(); got {player!r}.")
     default = getattr(player, "__qualname__", type(player).__qualname__)
     config = getattr(player, "config", None)
-    return _FunctionPolicy(function, name or default, text_spec(env), seed, dict(config) if isinstance(config, Mapping) else {})
+    return kind(function, name or default, text_spec(env), seed, dict(config) if isinstance(config, Mapping) else {})
 
 
 def text_spec(env: gym.Env[Any, Any]) -> TextSpec:

@@ -20,7 +20,7 @@ LAYERS = {
         ("",),
     ),
     "gym_text_policies": (
-        ("json_data", "files", "user_cache", "digests", "redaction"),
+        ("json_data", "files", "user_cache", "digests", "redaction", "drawing"),
         ("records",),
         ("policy", "prompts", "environments", "remake", "store"),
         ("rollout", "game", "backends"),

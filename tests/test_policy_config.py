@@ -69,7 +69,8 @@ def test_what_was_not_given_is_none_and_the_defaults_are_in_one_place(make):
     assert config.given == {"history": 3} and config.options == {"base_url": "http://127.0.0.1"}
     filled = resolved(config)
     assert filled.given == {**DEFAULTS.given, "history": 3} and filled.options == config.options
-    assert set(SETTINGS) - DEFAULTS.given.keys() == {"max_tokens", "demonstrations"}, "which depend on the strategy"
+    without = set(SETTINGS) - DEFAULTS.given.keys()
+    assert without == {"max_tokens", "demonstrations", "deterministic"}, "which depend on the strategy, or are for other policies"
     llm = load_policy("scripted:drop", make("BabyAIText-v0")).config
     assert {name: llm[name] for name in DEFAULTS.given.keys() & llm.keys()} == {
         name: value for name, value in DEFAULTS.given.items() if name in llm

@@ -22,7 +22,6 @@ from gym_text_policies.load import resolved
 from gym_text_policies.policies.config import PolicyConfig, settings_of
 from gym_text_policies.training import layouts
 from gym_text_policies.training import sft as run
-from gym_text_policies.training import trainer as module
 from gym_text_policies.training.lora import add_lora, load_base
 from gym_text_policies.training.rows import exchange_names, write_rows
 from gym_text_policies.training.sft import SFTConfig, last_checkpoint, sft
@@ -111,7 +110,7 @@ def test_a_run_goes_on_from_its_last_whole_checkpoint(tiny_model, tmp_path):
 
 def test_the_checkpoint_that_plays_best_is_kept(tiny_model, tmp_path, monkeypatch):
     successes = iter([[True, False], [True, True], [False, False]])
-    monkeypatch.setattr(module, "play_dev_fold", lambda *_: next(successes))
+    monkeypatch.setattr(run, "play_dev_fold", lambda *_: next(successes))
     folder = sft(settings(tiny_model, tmp_path / "run", max_steps=3, epochs=9, save_steps=1, dev_environments=(GOTO,)), examples())
     best = load_file(tmp_path / "run/checkpoint-2/adapter_model.safetensors")
     saved = load_file(folder / "adapter_model.safetensors")

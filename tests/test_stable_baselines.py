@@ -1,15 +1,20 @@
 """Files of stable-baselines3 and sb3-contrib play as they were trained."""
 
+from collections import Counter
+
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from sb3_contrib import MaskablePPO, RecurrentPPO
 from stable_baselines3 import A2C, DQN, PPO
 
 from gym_text import UsageError
 from gym_text.wrappers import EncodeText, History
-from gym_text_policies import load_policy, rollout
+from gym_text_policies import as_policy, load_policy, rollout
 from gym_text_policies.environments import make_environment
+from gym_text_policies.policies.config import PolicyConfig
+from gym_text_policies.records import Turn
 
 
 def goto(**arguments):
@@ -74,3 +79,80 @@ def test_what_does_not_fit_is_said(tmp_path):
     _, name = saved(RecurrentPPO, EncodeText(goto(), length=64), tmp_path, "MultiInputLstmPolicy", n_steps=64)
     with pytest.raises(UsageError, match="expected a model without a state of its own"):
         load_policy(name, goto())
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "make", "arguments", "own"),
+    [
+        (PPO, goto, {"length": 64}, {"n_steps": 64}),
+        (MaskablePPO, kitchen, {"name_length": 7}, {"n_steps": 64}),
+        (DQN, goto, {"length": 64}, {"buffer_size": 10}),
+    ],
+)
+def test_drawn_play_depends_on_its_seed_and_on_no_neighbour(algorithm, make, arguments, own, tmp_path):
+    model, name = saved(algorithm, EncodeText(make(), **arguments), tmp_path, **own)
+    if algorithm is DQN:
+        model.exploration_rate = 0.5
+        model.save(tmp_path / "model.zip")
+    policy = load_policy(name, make(), deterministic=False, seed=3)
+
+    def actions(policy, **arguments):
+        episodes = rollout(make, policy, range(4), **arguments)
+        return {episode.seed: [step.decision.action for step in episode.steps] for episode in episodes}
+
+    before = np.random.get_state()[1].tolist(), torch.random.get_rng_state().tolist()
+    alone = actions(policy, batch=1)
+    assert before == (np.random.get_state()[1].tolist(), torch.random.get_rng_state().tolist())
+    torch.manual_seed(1)
+    assert alone == actions(policy, batch=4) == actions(policy, workers=2, batch=1)
+    usual = actions(load_policy(name, make()))
+    assert alone != usual and alone != actions(load_policy(name, make(), deterministic=False, seed=4))
+    assert policy.config.items() - load_policy(name, make()).config.items() == {("deterministic", False), ("seed", 3)}
+    assert load_policy(name, make(), deterministic=True).config == load_policy(name, make()).config
+    assert load_policy(name, make()).config.keys() == {"kind", "name", "file"}, "stored episodes are found again"
+
+
+def test_drawn_play_has_the_frequencies_of_the_model(tmp_path):
+    encoded = EncodeText(goto(), length=64)
+    model, name = saved(PPO, encoded, tmp_path, n_steps=64)
+    policy = load_policy(name, goto(), deterministic=False)
+    obs, _ = goto().reset(seed=0)
+    turns = [Turn(obs, np.random.default_rng(number)) for number in range(600)]
+    counts = Counter(decision.action for decision in policy.decide(turns))
+    with torch.no_grad():
+        expected = model.policy.get_distribution(model.policy.obs_to_tensor(encoded.observation(dict(obs)))[0]).distribution.probs[
+            0
+        ]
+    names = [action.name for action in policy.spec.actions]
+    assert [counts[name] / 600 for name in names] == pytest.approx(expected.tolist(), abs=0.08)  # four standard errors
+
+
+def test_an_object_with_predict_draws_where_it_is_asked_to():
+    class Model:
+        def predict(self, obs, deterministic=False):
+            return (0 if deterministic else int(np.random.randint(6))), None
+
+    def played(**options):
+        policy = as_policy(Model(), goto(), name="model", **options)
+        return policy, [[step.decision.action for step in episode.steps] for episode in rollout(goto, policy, range(3), batch=1)]
+
+    usual, first = played()
+    drawing, drawn = played(deterministic=False)
+    assert {action for episode in first for action in episode} == {"turn left"}
+    assert drawn == played(deterministic=False)[1] != first and drawn != played(deterministic=False, seed=1)[1]
+    assert "deterministic" not in usual.config and drawing.config == {**usual.config, "deterministic": False}
+    assert played(deterministic=True)[0].config == usual.config
+    with pytest.raises(UsageError, match="deterministic: expected it for an object with stable-baselines3's predict alone"):
+        as_policy(lambda obs: 0, goto(), deterministic=False)
+
+
+def test_only_policies_with_predict_take_the_setting_and_their_row_says_it():
+    for model in ("random", "smollm2"):
+        with pytest.raises(UsageError, match="expected no options; got deterministic"):
+            load_policy(model, goto(), deterministic=False)
+        assert PolicyConfig(model, deterministic=False).for_any().deterministic is None
+    drawn = PolicyConfig("sb3:ppo.zip", deterministic=False, mode="text")
+    assert drawn.for_any().to_json() == {"model": "sb3:ppo.zip", "deterministic": False}
+    assert drawn.label == "sb3:ppo.zip, drawn" and PolicyConfig("sb3:ppo.zip", deterministic=True).label == "sb3:ppo.zip"
+    with pytest.raises(UsageError, match="deterministic: expected True or False; got 0"):
+        PolicyConfig("sb3:ppo.zip", deterministic=0)

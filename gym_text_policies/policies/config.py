@@ -66,6 +66,9 @@ class PolicyConfig(PromptOptions):
     prompt that goes on from the one before goes on from its very tokens."""
     temperature: float | None = None
     """0 takes the most probable; else answers are drawn, from probabilities to the power of 1 / temperature."""
+    deterministic: bool | None = None
+    """Of sb3:FILE, and of an object of your own with predict: whether the most probable action is played, as it is by default, or
+    one is drawn. What a language model draws is said by its temperature."""
     max_tokens: int | None = None
     """Most tokens of an answer in words; by default 16, 60 in json, 200 for a strategy that thinks, and more where a valid action
     needs more. An answer that is cut counts only if it is an action's whole name."""
@@ -107,7 +110,7 @@ class PolicyConfig(PromptOptions):
             number = isinstance(value, int | float) and not isinstance(value, bool)
             if value is not None and not (number and 0 <= value <= greatest):
                 raise UsageError(f"{name}: expected a number from 0 to {greatest}; got {value!r}.")
-        for name in ("with_reward", "own_words", "tokens", "length_normalised"):
+        for name in ("with_reward", "own_words", "tokens", "length_normalised", "deterministic"):
             if not isinstance(getattr(self, name), bool | None):
                 raise UsageError(f"{name}: expected True or False; got {getattr(self, name)!r}.")
         for name in ("strategy", "on_invalid", "between"):
@@ -142,7 +145,8 @@ class PolicyConfig(PromptOptions):
         name = self.model if len(self.model) <= 60 else f"{self.model[:59]}…"
         every = f", every {self.action_rate} steps" if (self.action_rate or 1) > 1 else ""
         asked = f", {self.settings['strategy']}, {self.settings['mode']}" if self.asks_model else ""
-        return f"{name}{asked}{every}{mixture(self.given)}"
+        drawn = ", drawn" if self.deterministic is False else ""
+        return f"{name}{asked}{drawn}{every}{mixture(self.given)}"
 
     @property
     def asks_model(self) -> bool:
@@ -158,17 +162,23 @@ class PolicyConfig(PromptOptions):
         return dataclasses.replace(self, **{name: value for name, value in known.items() if getattr(self, name) is None})
 
     def for_any(self) -> Self:
-        """Return this without a language model's settings, if it is none: so one batch can name policies of both kinds."""
-        if self.asks_model:
-            return self
-        nothing: dict[str, Any] = dict.fromkeys(set(SETTINGS) - set(_OF_ANY))
-        return dataclasses.replace(self, options={}, **nothing)
+        """Return this with the settings alone that it takes: so one batch can name language models and other policies."""
+        nothing: dict[str, Any] = dict.fromkeys(set(SETTINGS) - self._taken)
+        return dataclasses.replace(self, options=self.options if self.asks_model else {}, **nothing)
 
     def check_used(self) -> None:
-        """Raise `UsageError` if a language model's settings were given, and this is none."""
-        unused = sorted((self.given.keys() | self.options.keys()) - set(_OF_ANY))
-        if unused and not self.asks_model:
+        """Raise `UsageError` if settings were given that this policy does not take."""
+        options = set() if self.asks_model else self.options.keys()
+        if unused := sorted((self.given.keys() | options) - self._taken):
             raise UsageError(f"policy {self.model!r}: expected no options; got {', '.join(unused)}.")
+
+    @property
+    def _taken(self) -> set[str]:
+        """Names of the settings that it takes."""
+        if self.asks_model:
+            return set(SETTINGS) - {"deterministic"}
+        predicts = self.model not in WITHOUT_MODEL and not self.model.endswith(".json")
+        return {*_OF_ANY, *(("deterministic",) if predicts else ())}
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain JSON data, without the settings that were not given."""

@@ -26,7 +26,7 @@ def is_own(model: str) -> bool:
     return bool(_NAME.fullmatch(model))
 
 
-def load_own(name: str, env: gym.Env[Any, Any], seed: int = 0) -> Policy:
+def load_own(name: str, env: gym.Env[Any, Any], seed: int = 0, deterministic: bool | None = None) -> Policy:
     """Return a policy of the user's own.
 
     Args:
@@ -36,6 +36,7 @@ def load_own(name: str, env: gym.Env[Any, Any], seed: int = 0) -> Policy:
             imports count where their digests are in that. See `file_digest`.
         env: The environment to play.
         seed: Seed of the policy; a class is called as ``Name(spec, seed=seed)``.
+        deterministic: Of an object with ``predict``; see `as_policy`.
 
     Raises:
         UsageError: If there is no such module or name, or it is none of these.
@@ -50,7 +51,7 @@ def load_own(name: str, env: gym.Env[Any, Any], seed: int = 0) -> Policy:
         raise _unknown(name, path, module) from None
     if isinstance(found, type):
         found = _made(found, name, env, seed)
-    player = as_policy(found, env, name=name, seed=seed)
+    player = as_policy(found, env, name=name, seed=seed, deterministic=deterministic)
     file = getattr(module, "__file__", None)
     return OwnPolicy(player, name, file_digest(file) if file else "")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,12 +16,13 @@ from gym_text.errors import InvalidActionError, PolicyError, UsageError, import_
 from gym_text.spaces import ActionNames
 from gym_text.wrappers import EncodeText, History
 from gym_text.wrappers.encode_text import MOST_NAMES, NAME_LENGTHS
+from gym_text_policies.drawing import drawing_from
 from gym_text_policies.policy import Policy, text_spec
 from gym_text_policies.records import Decision, Turn
 
 
 class StableBaselinesPolicy(Policy):
-    """Plays the most probable action of a saved PPO, A2C, DQN, SAC, TD3 or MaskablePPO.
+    """Plays a saved PPO, A2C, DQN, SAC, TD3 or MaskablePPO: its most probable action, or by drawing, as it was trained.
 
     The model was trained on an environment in `EncodeText`, with `History` or without; their arguments are read from its spaces.
     (A vocabulary of 256 words has the spaces of bytes, and is taken for them.) Or it was trained on the environment that
@@ -31,14 +33,18 @@ class StableBaselinesPolicy(Policy):
     Args:
         path: The file that ``model.save`` wrote.
         env: The environment to play.
+        deterministic: Whether it plays its most probable action (by default, as stable-baselines3's own ``evaluate_policy`` does)
+            or draws. A model that has learnt to try things can be far better at drawing, or far worse.
+        seed: Of what is drawn.
 
     Raises:
         UsageError: If the file cannot be read, or the model was trained on other observations or actions.
         MissingDependencyError: If stable-baselines3 is not installed, or sb3-contrib for a model of its own.
     """
 
-    def __init__(self, path: str | Path, env: gym.Env[Any, Any]) -> None:
-        super().__init__(text_spec(env))
+    def __init__(self, path: str | Path, env: gym.Env[Any, Any], *, deterministic: bool = True, seed: int = 0) -> None:
+        super().__init__(text_spec(env), seed=seed)
+        self._deterministic = deterministic
         self._file = hashlib.sha256(_bytes(path)).hexdigest()[:16]
         self._model = _load(path)
         if self._model.action_space != env.action_space:
@@ -51,8 +57,9 @@ class StableBaselinesPolicy(Policy):
 
     @property
     def config(self) -> dict[str, Any]:
-        """The algorithm, and a hash of the file. It has no seed, as nothing is random."""
-        return {"kind": "sb3", "name": f"sb3:{type(self._model).__name__} {self._file[:6]}", "file": self._file}
+        """The algorithm, and a hash of the file; a seed only where it draws."""
+        drawn = {} if self._deterministic else {"deterministic": False, "seed": self.seed}
+        return {"kind": "sb3", "name": f"sb3:{type(self._model).__name__} {self._file[:6]}", "file": self._file, **drawn}
 
     def wrap(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
         """Put on the history that the model was trained with, if any."""
@@ -64,11 +71,14 @@ class StableBaselinesPolicy(Policy):
         Raises:
             PolicyError: If the model chose an index beyond the valid actions.
         """
-        return [Decision(self._action(turn.obs)) for turn in turns]
+        return [Decision(self._action(turn)) for turn in turns]
 
-    def _action(self, obs: Mapping[str, Any]) -> str:
+    def _action(self, turn: Turn) -> str:
+        obs = turn.obs
         masks = {"action_masks": self._mask(obs)} if self._masks else {}
-        action, _ = self._model.predict(self._encode(dict(obs)), deterministic=True, **masks)
+        draws = contextlib.nullcontext() if self._deterministic else drawing_from(turn.rng, self._model.action_space)
+        with draws:
+            action, _ = self._model.predict(self._encode(dict(obs)), deterministic=self._deterministic, **masks)
         try:
             return self.spec.decode(action, dict(obs))
         except InvalidActionError as error:

@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gym_text.errors import UsageError, check_choice, check_int, import_extra
+from gym_text_policies.backends.local.models import device_of
 from gym_text_policies.environments import check_no_fold
+from gym_text_policies.training.dev_fold import play_dev_fold
 from gym_text_policies.training.lora import (
     PRECISIONS,
     TRAINING_DEVICES,
@@ -32,11 +34,12 @@ from gym_text_policies.training.lora import (
     environment_record,
     load_base,
     merge_adapter,
+    player_of,
     push_adapter,
     save_adapter,
     set_precision,
 )
-from gym_text_policies.training.processes import claim, is_first
+from gym_text_policies.training.processes import claim, is_first, process_count
 from gym_text_policies.training.rows import Row, exchange_names, policy_of, prompt_record, read_rows
 from gym_text_policies.training.trackers import Tracker, check_tracker
 from gym_text_policies.training.trainer import last_checkpoint, make_trainer, steps_done, stopping_at_a_step
@@ -155,7 +158,11 @@ def sft(config: SFTConfig, rows: Sequence[Row] | None = None) -> Path:
         rows = exchange_names(rows, config.interchangeable, config.seed)
     with claim("sft", config, _FREE):
         model, tokenizer = _load(config)
-        trainer = make_trainer(config, model, tokenizer, rows, policy, record)
+
+        def play() -> list[bool]:
+            return play_dev_fold(player_of(model, tokenizer), config.dev_environments, config.dev_episodes, policy)
+
+        trainer = make_trainer(_arguments(config), model, tokenizer, rows, record, play)
         with stopping_at_a_step(trainer):
             trainer.train(resume_from_checkpoint=last_checkpoint(config.folder))
         if is_first():
@@ -185,6 +192,45 @@ def _load(config: SFTConfig) -> tuple[Any, Any]:
     if config.gradient_checkpointing:
         checkpoint_layers(model)
     return model, tokenizer
+
+
+def _arguments(config: SFTConfig) -> Any:
+    """Return the settings as transformers' `TrainingArguments`."""
+    transformers = import_extra("transformers", "train")
+    processes = process_count()
+    if config.rows_per_step % (config.rows_per_pass * processes):
+        raise UsageError(
+            f"rows_per_step: expected a multiple of {processes} processes x rows_per_pass={config.rows_per_pass}; "
+            f"got {config.rows_per_step}."
+        )
+    plays_dev_fold = bool(config.dev_environments)
+    return transformers.TrainingArguments(
+        output_dir=config.folder,
+        per_device_train_batch_size=config.rows_per_pass,
+        gradient_accumulation_steps=config.rows_per_step // (config.rows_per_pass * processes),
+        learning_rate=config.learning_rate,
+        lr_scheduler_type=config.schedule if config.schedule != "constant" else "constant_with_warmup",
+        warmup_steps=config.warmup,
+        num_train_epochs=config.epochs,
+        max_steps=config.max_steps or -1,
+        weight_decay=config.weight_decay,
+        max_grad_norm=config.max_norm,
+        bf16=config.precision == "bfloat16",
+        logging_steps=config.log_steps,
+        save_steps=config.save_steps,
+        save_total_limit=2,
+        eval_strategy="steps" if plays_dev_fold else "no",
+        eval_steps=config.save_steps,
+        load_best_model_at_end=plays_dev_fold,
+        metric_for_best_model="success" if plays_dev_fold else None,
+        greater_is_better=True if plays_dev_fold else None,
+        report_to=config.report_to,
+        remove_unused_columns=False,
+        seed=config.seed,
+        data_seed=config.seed,
+        dataloader_pin_memory=False,
+        use_cpu=device_of(config.device) == "cpu",
+    )
 
 
 def _origin(rows: Sequence[Row]) -> dict[str, Any]:

@@ -12,22 +12,17 @@ import logging
 import shutil
 import signal
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gym_text.errors import StoreError, UsageError, import_extra
-from gym_text_policies.backends.local.models import device_of, read_adapter
-from gym_text_policies.policies.config import PolicyConfig
-from gym_text_policies.training.dev_fold import play_dev_fold
+from gym_text_policies.backends.local.models import read_adapter
 from gym_text_policies.training.finite import check_finite
 from gym_text_policies.training.folders import writing_tensors
-from gym_text_policies.training.lora import adapter_of, player_of, write_files
+from gym_text_policies.training.lora import adapter_of, write_files
 from gym_text_policies.training.processes import process_count
 from gym_text_policies.training.rows import Row
-
-if TYPE_CHECKING:
-    from gym_text_policies.training.sft import SFTConfig
 
 _logger = logging.getLogger(__name__)
 _STATE = "trainer_state.json"
@@ -77,17 +72,17 @@ def steps_done(folder: str | Path) -> int:
 
 
 def make_trainer(
-    config: SFTConfig, model: Any, tokenizer: Any, rows: Sequence[Row], policy: PolicyConfig, record: Mapping[str, Any]
+    arguments: Any, model: Any, tokenizer: Any, rows: Sequence[Row], record: Mapping[str, Any], play: Callable[[], list[bool]]
 ) -> Any:
-    """Return a `Trainer` of transformers that reads conversations, and plays the dev fold in place of an evaluation loss.
+    """Return a `Trainer` of transformers that reads conversations, and plays in place of an evaluation loss.
 
     Args:
-        config: Of the run.
+        arguments: `TrainingArguments`.
         model: The model, with its adapter.
         tokenizer: Its tokenizer.
         rows: What to learn from.
-        policy: How the model is asked.
-        record: The same, as each checkpoint keeps it.
+        record: How the model is asked, as each checkpoint keeps it.
+        play: Returns which episodes the model wins as it is now.
     """
     transformers = import_extra("transformers", "train")
     from gym_text_policies.training.layouts import answer_losses
@@ -105,7 +100,7 @@ def make_trainer(
             return losses.sum() / num_items_in_batch * self.accelerator.num_processes  # gradients are averaged over processes
 
         def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-            won = play_dev_fold(player_of(self.model, tokenizer), config.dev_environments, config.dev_episodes, policy)
+            won = play()
             metrics = {"eval_success": sum(won) / len(won), "eval_episodes": len(won)}
             self.log(metrics)
             control: Any = self.control  # type: ignore[has-type]
@@ -114,12 +109,12 @@ def make_trainer(
 
         def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
             if self.args.should_save:
-                folder = Path(output_dir or config.folder)
+                folder = Path(output_dir or self.args.output_dir)
                 folder.mkdir(parents=True, exist_ok=True)
                 write_files(folder, *adapter_of(self.model), record)
 
         def _save_checkpoint(self, model: Any, trial: Any) -> None:
-            folder = Path(config.folder) / f"checkpoint-{self.state.global_step}"
+            folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
             try:
                 with writing_tensors(folder):
                     super()._save_checkpoint(model, trial)
@@ -139,9 +134,9 @@ def make_trainer(
     data: Any = list(rows)
     trainer = ConversationTrainer(
         model=model,
-        args=_arguments(config),
+        args=arguments,
         train_dataset=data,
-        eval_dataset=data[:1] if config.dev_environments else None,  # `evaluate` plays in place of reading it
+        eval_dataset=data[:1] if arguments.eval_strategy != "no" else None,  # `evaluate` plays in place of reading it
         data_collator=_collator(model, tokenizer),
         callbacks=[Watch()],
     )
@@ -193,42 +188,3 @@ def _collator(model: Any, tokenizer: Any) -> Any:
         return {"conversations": conversations, "labels": labels, "shift_labels": labels}
 
     return collate
-
-
-def _arguments(config: SFTConfig) -> Any:
-    """Return the settings as transformers' `TrainingArguments`."""
-    transformers = import_extra("transformers", "train")
-    processes = process_count()
-    if config.rows_per_step % (config.rows_per_pass * processes):
-        raise UsageError(
-            f"rows_per_step: expected a multiple of {processes} processes x rows_per_pass={config.rows_per_pass}; "
-            f"got {config.rows_per_step}."
-        )
-    plays_dev_fold = bool(config.dev_environments)
-    return transformers.TrainingArguments(
-        output_dir=config.folder,
-        per_device_train_batch_size=config.rows_per_pass,
-        gradient_accumulation_steps=config.rows_per_step // (config.rows_per_pass * processes),
-        learning_rate=config.learning_rate,
-        lr_scheduler_type=config.schedule if config.schedule != "constant" else "constant_with_warmup",
-        warmup_steps=config.warmup,
-        num_train_epochs=config.epochs,
-        max_steps=config.max_steps or -1,
-        weight_decay=config.weight_decay,
-        max_grad_norm=config.max_norm,
-        bf16=config.precision == "bfloat16",
-        logging_steps=config.log_steps,
-        save_steps=config.save_steps,
-        save_total_limit=2,
-        eval_strategy="steps" if plays_dev_fold else "no",
-        eval_steps=config.save_steps,
-        load_best_model_at_end=plays_dev_fold,
-        metric_for_best_model="success" if plays_dev_fold else None,
-        greater_is_better=True if plays_dev_fold else None,
-        report_to=config.report_to,
-        remove_unused_columns=False,
-        seed=config.seed,
-        data_seed=config.seed,
-        dataloader_pin_memory=False,
-        use_cpu=device_of(config.device) == "cpu",
-    )
