@@ -6,6 +6,7 @@ import re
 import runpy
 import subprocess
 import sys
+import tomllib
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
@@ -173,3 +174,11 @@ def test_what_bfloat16_changes_is_told_as_it_was_measured():
     )
     assert f"by {total['sum'] / total['probabilities']:.5f} on average" in text
     assert f"by {max(each['largest'] for each in differences):.3f} at most" in text
+
+
+def test_the_page_of_troubles_says_which_extras_are_not_among_all():
+    project = tomllib.loads((DOCS.parent / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    among = set(re.findall(r"[\w-]+", extras["all"][0].partition("[")[2]))
+    said = re.search(r"has everything but the extras (.*?)\.\n", (DOCS / "troubleshooting.md").read_text("utf-8"), re.DOTALL)
+    assert re.findall(r"`([\w-]+)`", said[1]) == sorted(extras.keys() - among - {"all", "dev"})
