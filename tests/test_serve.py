@@ -1,13 +1,17 @@
 """`gym-text serve` and its door, where OpenEnv is not needed; ``tests/bridges/openenv_tests.py`` has the rest."""
 
+import contextlib
+import http.client
 import json
+import socket
 import subprocess
 import sys
+import time
 
 import pytest
 
 from gym_text import UsageError
-from gym_text_policies.bridges.serving import EXAMPLES, Limits, complaint
+from gym_text_policies.bridges.serving import EXAMPLES, Limits, complaint, serving
 from gym_text_policies.commands.serve import ServeConfig
 
 
@@ -49,3 +53,48 @@ def test_without_openenv_the_command_says_how_to_install_it():
     script += "sys.exit(cli.main(['serve', 'BabyAIText-v0']))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stderr) == (1, "gym-text: 'openenv' is not installed. Run: pip install 'gym-text[openenv]'\n")
+
+
+@contextlib.contextmanager
+def open_door(**limits):
+    """Serve an application that says how long each body was; yield its port."""
+    fastapi = pytest.importorskip("fastapi")
+    pytest.importorskip("uvicorn")
+    app = fastapi.FastAPI()
+    app.state.limits = Limits(**limits)
+
+    @app.post("/length")
+    async def length(request: fastapi.Request):
+        return len(await request.body())
+
+    with serving(app) as url:
+        yield int(url.rpartition(":")[2])
+
+
+def told(client):
+    """Return all that a server sends until it ends the connection."""
+    client.settimeout(60)
+    return b"".join(iter(lambda: client.recv(4096), b"")).decode()
+
+
+HEADERS = b"POST /length HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n"
+
+
+@pytest.mark.parametrize("sent", [b"", HEADERS[:30], HEADERS, HEADERS + b"\r\nab"], ids=["nothing", "a line", "headers", "a body"])
+def test_a_request_of_which_a_part_comes_is_ended_in_time(sent):
+    with open_door(request_seconds=0.5) as port, socket.create_connection(("127.0.0.1", port)) as client:
+        client.sendall(sent)
+        answer = told(client)
+    assert answer.startswith("HTTP/1.1 408") and "request: expected all of it within 0.5 seconds" in answer
+
+
+def test_a_request_that_drips_is_ended_in_time_and_others_are_answered_meanwhile():
+    with open_door(request_seconds=1) as port, socket.create_connection(("127.0.0.1", port)) as slow:
+        other = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        with pytest.raises(OSError, match=r"reset|pipe|aborted"):
+            for byte in HEADERS * 100:
+                slow.sendall(bytes([byte]))
+                other.request("POST", "/length", b"abcd")  # one connection serves all of these
+                assert other.getresponse().read() == b"4"
+                time.sleep(0.05)
+        other.close()

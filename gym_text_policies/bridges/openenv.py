@@ -8,6 +8,7 @@ imported, or used as a path. `gym_text_policies.bridges.serving` has the limits.
 from __future__ import annotations
 
 import functools
+import json
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
 from openenv.core import EnvClient
 from openenv.core import env_server as openenv
 from openenv.core.client_types import StepResult
@@ -280,11 +282,19 @@ def create_app(
     app.add_middleware(Door, limits=limits)
     for mistake in (UsageError, StepOrderError):
         app.add_exception_handler(mistake, _bad_request)
+    app.add_exception_handler(RequestValidationError, _unprocessable)
     return app
 
 
 async def _bad_request(request: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"detail": str(error)}, 400)
+
+
+async def _unprocessable(request: Request, error: Exception) -> Response:
+    """Say what a body lacks, without what came: that may be infinite, or half a character, which no JSON answer can hold."""
+    assert isinstance(error, RequestValidationError)
+    told = [{"type": one["type"], "loc": [*map(str, one["loc"])], "msg": one["msg"]} for one in error.errors()]
+    return Response(json.dumps({"detail": told}), 422, media_type="application/json")
 
 
 class GymTextEnv(EnvClient[TextAction | str, TextObservation, TextState]):

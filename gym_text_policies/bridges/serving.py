@@ -1,7 +1,7 @@
 """What a served environment allows its clients: limits, the door that keeps them, and the server.
 
 OpenEnv limits the number of sessions and uvicorn the bytes of a message. `Door` adds what both lack: clear answers to malformed
-messages, a limit on idle time, and one on the bytes of HTTP bodies.
+messages, a limit on idle time, and one on the bytes of HTTP bodies; `WithDeadline` a time within which a request must have come.
 """
 
 from __future__ import annotations
@@ -29,12 +29,15 @@ class Limits:
     """Most bytes of a message or of an HTTP body. A longer message ends its connection with code 1009, a longer body gets 413."""
     idle_seconds: float = 600.0
     """A session whose client sends nothing for this many seconds is closed."""
+    request_seconds: float = 30.0
+    """An HTTP request, headers and body, must have come within this many seconds; else its connection is closed."""
 
     def __post_init__(self) -> None:
         check_int("max_sessions", self.max_sessions, 1, 10_000)
         check_int("max_bytes", self.max_bytes, 256, 2**30)
-        if not 0 < self.idle_seconds < float("inf"):
-            raise UsageError(f"idle_seconds: expected a number of seconds above 0; got {self.idle_seconds!r}.")
+        for name in ("idle_seconds", "request_seconds"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise UsageError(f"{name}: expected a number of seconds above 0; got {getattr(self, name)!r}.")
 
 
 Message = MutableMapping[str, Any]
@@ -144,9 +147,12 @@ def server_of(app: Any) -> Any:
     Its ``run(sockets=[listen()])`` blocks until Ctrl-C or SIGTERM.
     """
     uvicorn = import_extra("uvicorn", "openenv")
+    from gym_text_policies.bridges.http_deadline import with_deadline
+
     limits: Limits = app.state.limits
     config = uvicorn.Config(
         app,
+        http=with_deadline(limits.request_seconds),
         ws_max_size=limits.max_bytes,
         ws_per_message_deflate=False,
         limit_concurrency=2 * limits.max_sessions + 64,  # connections in all; more HTTP requests get 503

@@ -323,6 +323,27 @@ def test_a_message_or_a_body_that_is_too_long_is_refused():
         assert requests.post(f"{url}/reset", json={"seed": 0}, timeout=60).status_code == 200
 
 
+@pytest.mark.parametrize("seed", ["1e999", "-1e999", "NaN", '"\\ud800"', '{"\\ud800": 1}', "[" * 200 + "]" * 200, "9" * 500])
+def test_a_seed_that_is_none_is_told_over_http_and_over_a_websocket(goto, seed):
+    body = f'{{"seed": {seed}}}'
+    answer = requests.post(f"{goto}/reset", data=body, headers={"content-type": "application/json"}, timeout=60)
+    assert answer.status_code in (400, 422) and answer.json()["detail"]
+    with socket_to(goto) as connection:
+        assert ask(connection, f'{{"type": "reset", "data": {body}}}')["type"] == "error"
+        assert ask(connection, {"type": "reset", "data": {"seed": 0}})["type"] == "observation"
+
+
+def test_half_a_request_is_ended_while_sessions_go_on():
+    with serving(app_of(GOTO, Limits(request_seconds=0.5))) as url, socket_to(url) as connection:
+        ask(connection, {"type": "reset", "data": {"seed": 0}})
+        with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as half:
+            half.sendall(b"POST /reset HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{")
+            half.settimeout(60)
+            assert b"408" in half.recv(4096)
+        time.sleep(0.6)  # a websocket has no such time
+        assert ask(connection, {"type": "step", "data": {"action": "drop"}})["type"] == "observation"
+
+
 def test_http_keeps_no_episode_and_says_so(goto):
     answer = requests.post(f"{goto}/step", json={"action": {"action": "drop"}}, timeout=60)
     assert answer.status_code == 400 and "over the same connection to /ws" in answer.json()["detail"]
