@@ -21,6 +21,7 @@ from gym_text.errors import GymTextError, MissingDependencyError, UsageError, ch
 from gym_text.lunar_lander import import_box2d
 from gym_text.text_env import Expert
 from gym_text.wrappers import DescribeObservation
+from gym_text_policies.files import check_characters
 
 _ID = re.compile(r"[\w-][\w.-]*(/[\w.-]+)*")
 """What an id looks like, unlike the rest of an address or of a path."""
@@ -43,6 +44,7 @@ def parse_environment(name: str) -> tuple[str, dict[str, Any]]:
     Raises:
         UsageError: If the id is not registered, a pair is malformed, or a key comes twice.
     """
+    check_characters("environment", name)
     env_id, _, query = name.partition("?")
     module, bare = module_and_id(name)
     if module:

@@ -65,9 +65,13 @@ def is_regular(path: Path, root: Path | None = None) -> bool:
 
 
 def check_folder(folder: Path) -> None:
-    """Raise `UsageError` if a folder that another library is to read contains what is neither a regular file nor a folder."""
-    for place, _, names in os.walk(folder):
-        for name in names:
+    """Raise `UsageError` if a folder that another library is to read contains what is neither a regular file nor a folder.
+
+    What is hidden does not count.
+    """
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in (name for name in names if not name.startswith(".")):
             check_regular(Path(place) / name)
 
 

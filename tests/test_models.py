@@ -364,3 +364,13 @@ def test_a_runs_folder_stands_for_its_adapter_or_names_those_it_has(tiny_model, 
     assert models.Source.of(str(run)).adapter == str(run / "adapter")
     assert settings_of(str(run)) == {"strategy": "chat", "mode": "choose"}
     assert models.Source.of(tiny_model).adapter == "", "a model's folder is a model's"
+
+
+@pytest.mark.parametrize("name", ["config.json", "adapter_config.json", "model.safetensors", "training.json"])
+def test_a_model_with_a_pipe_in_its_folder_is_refused_and_hangs_nothing(tiny_model, tmp_path, name):
+    folder = tmp_path / "theirs"
+    shutil.copytree(tiny_model, folder)
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+    with pytest.raises(UsageError, match="regular file; it is"):
+        load_backend(str(folder))

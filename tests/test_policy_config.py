@@ -132,3 +132,9 @@ def test_a_name_says_where_the_expert_or_chance_acts_for_the_model(make, tmp_pat
     assert runs.policy_name({"kind": "mixed", "player": {"kind": "random"}, "noise": "much"}) == "random"
     (tmp_path / "rows.yaml").write_text("ours: {model: random, expert_share: 0.9}\nplain: {model: random, noise: 0}\n")
     assert list(read_variants(tmp_path / "rows.yaml")) == ["ours, expert's share 0.9", "plain"]
+
+
+@pytest.mark.parametrize("model", ["a\0b", "\ud800", "folder/\0"])
+def test_a_model_has_no_character_that_no_file_can_hold(model):
+    with pytest.raises(UsageError, match="model: expected a text in Unicode, without the character NUL"):
+        PolicyConfig(model)

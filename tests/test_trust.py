@@ -9,6 +9,7 @@ from provider_server import ProviderServer, running
 
 from gym_text import UsageError
 from gym_text_policies import cli, parse_config, run_experiment
+from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.load import load_backend
 from gym_text_policies.backends.providers.keys import belongs
 from gym_text_policies.backends.providers.remote import RemoteBackend
@@ -222,6 +223,12 @@ def test_what_a_text_lets_run(text, names):
     assert list(code_in(text)) == names
 
 
+@pytest.mark.parametrize("backend", ["ollama", "scripted", "hf"])
+def test_a_model_behind_a_provider_is_no_module(folder, backend):
+    text = RUN + f"environment: {{name: BabyAIText-v0}}\nagent: {{backend: {backend}, model: 'mistral:latest'}}\n"
+    assert parse_config(parse("file.yaml", text)).player.model == f"{backend}:mistral:latest"
+
+
 def test_a_folders_name_may_have_a_colon():
     config = {"experiment": {"name": "cooking:two", "parent": "runs:mine"}, "environment": {"name": "BabyAIText-v0"}}
     assert imports_of(config) == ()
@@ -352,5 +359,5 @@ def test_an_address_that_only_looks_like_a_providers_gets_no_key(address):
 def test_a_callers_own_words_in_python_are_trusted():
     with running(ProviderServer()) as server:
         backend = load_backend("openai:m", base_url=f"{server.url}/v1", key_variable="CLOUD_SECRET", retries=0)
-        backend._client.clients[0].chat.completions.create(model="m", messages=[{"role": "user", "content": "x"}])
+        backend.answer([Request(({"role": "user", "content": "Which action?"},))])
     assert authorisations(server) == {f"Bearer {SECRET}"}

@@ -148,10 +148,12 @@ def _named(node: Node) -> Iterator[tuple[str, Node, str]]:
 
 
 def _leaves(node: Node, section: str = "", key: str = "") -> Iterator[tuple[str, str, Node]]:
-    """Yield each scalar with its section and its key."""
+    """Yield each scalar with its section and its key. A model's name beside a provider's is that provider's."""
     if isinstance(node.value, dict):
+        backend = node.value.get("backend", Node(None)).value
         for name, part in node.value.items():
-            yield from _leaves(part, key, name)
+            whole = name == "model" and isinstance(backend, str) and backend in PROVIDERS
+            yield from _leaves(Node(f"{backend}:{part.value}", part.place) if whole else part, key, name)
     elif isinstance(node.value, list):
         for part in node.value:
             yield from _leaves(part, section, key)

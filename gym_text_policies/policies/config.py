@@ -13,6 +13,7 @@ from typing import Any, Literal, Self
 
 from gym_text.errors import UsageError, check_choice, check_int, check_options
 from gym_text_policies.backends.local.models import RECORD, record_of
+from gym_text_policies.files import check_characters
 from gym_text_policies.policies.own import is_own
 from gym_text_policies.prompts import Prompt
 
@@ -96,6 +97,7 @@ class PolicyConfig(PromptOptions):
     def __post_init__(self) -> None:
         if not self.model or not isinstance(self.model, str):
             raise UsageError(f"model: expected a model's name; got {self.model!r}.")
+        check_characters("model", self.model)
         if self.mode is not None:
             check_choice("mode", self.mode, MODES)
         for name, least, most in (

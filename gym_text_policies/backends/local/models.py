@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 from gym_text.errors import UsageError, check_bool, check_choice, import_extra, unknown_choice
 from gym_text_policies.backends.local import smollm2
 from gym_text_policies.backends.local.contents import EMBEDDED, content_of
+from gym_text_policies.files import check_folder, check_regular
 
 ADAPTERS = Path(__file__).parents[2] / "training" / "adapters"
 """The adapters that ship."""
@@ -163,7 +164,7 @@ def _adapter_of_run(folder: Path) -> Path | None:
 def _read_json(path: Path) -> dict[str, Any]:
     """Return the object in a JSON file; empty where there is none."""
     try:
-        data = json.loads(path.read_text("utf-8"))
+        data = json.loads(check_regular(path).read_text("utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
     return data if isinstance(data, dict) else {}
@@ -186,6 +187,8 @@ def load_model(source: Source) -> tuple[Any, Any]:
         UsageError: If it cannot be loaded.
     """
     transformers = import_extra("transformers", "local")
+    for folder in filter(None, (source.base, source.adapter)):
+        check_folder(Path(folder))  # of a name of the hub there is nothing to check
     device = device_of(source.device)
     dtype = "float32" if source.dtype == "auto" and device == "cpu" else source.dtype
     options: dict[str, Any] = {"dtype": dtype, "use_safetensors": True, "device_map": source.device_map}
@@ -284,7 +287,7 @@ def read_adapter(name: str | Path) -> tuple[str, str]:
 
 def _json(path: Path, name: str) -> dict[str, Any]:
     try:
-        data = json.loads(path.read_text("utf-8"))
+        data = json.loads(check_regular(path).read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"adapter {name!r}: expected JSON in {path.name}; {_short(error)}") from error
     if not isinstance(data, dict):
