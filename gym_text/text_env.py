@@ -153,6 +153,11 @@ class TextEnv(gym.Env[Observation, Any]):
         return None
 
     @property
+    def most_at_once(self) -> int | None:
+        """How many environments of this kind this process has room for; None if nothing but its memory bounds them."""
+        return None
+
+    @property
     def fold_size(self) -> int:
         """Levels in the environment's fold; a seed beyond them plays one of them again."""
         return FOLD_SIZE

@@ -77,6 +77,12 @@ class Game:
         self._level: int | None = None
         self._steps: list[Step] = []
 
+    @property
+    def most_at_once(self) -> int | None:
+        """How many such games this process has room for; None if any number."""
+        most: int | None = getattr(self._env.unwrapped, "most_at_once", None)
+        return most
+
     def _open(self) -> None:
         env = self._make_env()
         self._keys = tuple(env.observation_space.spaces) if isinstance(env.observation_space, gym.spaces.Dict) else ()

