@@ -33,8 +33,8 @@ def rollout(
     Episodes that wait for a decision are in one queue. Each worker takes up to `batch` of them, decides, plays a step in each, and
     puts them back. Up to ``workers * batch`` episodes run at once; with several workers twice as many, so that no worker is idle
     while the last episodes go on; never more than the process has room for (`TextEnv.most_at_once`). For a model in this process,
-    one worker and a batch are fastest. For a remote model, many workers and a batch of 1 are: a slow answer then delays only its own
-    episode. Episodes do not depend on either number, except for the last digits of probabilities.
+    one worker and a batch are fastest. For a remote model, many workers and a batch of 1 are: a slow answer then delays only its
+    own episode. Episodes do not depend on either number, except for the last digits of probabilities.
 
     What an environment or a policy raises in one episode ends that episode alone: its record has `error`, which names environment,
     seed and step, and, if nobody raised it on purpose, `traceback`. An environment that raised is made anew for the next seed.
