@@ -302,6 +302,17 @@ def test_other_weights_in_the_same_folder_are_another_model(base, tmp_path):
     assert key_of(folder) == keys[-1]
 
 
+def test_weights_that_change_between_their_naming_and_their_reading_are_refused(base, adapter, tmp_path):
+    folder = shutil.copytree(base, tmp_path / "model")
+    change(adapter, base_model_name_or_path=str(folder))
+    waiting = [loading.load_when_asked(str(name)) for name in (folder, adapter)]
+    weights_changed(folder)
+    for backend in waiting:
+        with pytest.raises(UsageError, match="expected the files that it had at the start; they have changed"):
+            backend.answer([REQUEST])
+    loading.load_when_asked(str(adapter)).answer([REQUEST])
+
+
 def test_a_moved_copy_of_a_model_is_the_same_model(base, adapter, tmp_path):
     folder = shutil.copytree(base, tmp_path / "model")
     change(adapter, base_model_name_or_path=str(folder))

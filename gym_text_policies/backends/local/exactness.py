@@ -10,8 +10,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import platform
 import random
 from collections.abc import Iterator, Sequence
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,11 +22,14 @@ import torch
 from gym_text.errors import UsageError
 from gym_text_policies.backends.local.cached import CachedPrefixes, RereadPrefixes
 from gym_text_policies.backends.local.decoding import Candidates
+from gym_text_policies.backends.local.linear import fast_types
 from gym_text_policies.backends.local.llama import optimise_for_cpu
 from gym_text_policies.backends.local.packed import PackedPrefixes
 from gym_text_policies.backends.local.pooled import PooledPrefixes
 from gym_text_policies.backends.local.prefixes import Branch, Prefixes
 from gym_text_policies.backends.local.tree import padded
+from gym_text_policies.digests import digest_of
+from gym_text_policies.user_cache import recall, remember
 
 _logger = logging.getLogger(__name__)
 _WAYS: tuple[type[Prefixes], ...] = (PooledPrefixes, PackedPrefixes, CachedPrefixes, RereadPrefixes)
@@ -39,38 +45,64 @@ _TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.02, torch.bfloat16: 0.08}
 """Greatest mean distance of two distributions (half the sum of absolute differences, 0 to 1) that is put down to rounding."""
 
 
-def exact_prefixes(model: Any, max_tokens: int, *, optimise: bool = False) -> Prefixes:
+def exact_prefixes(model: Any, max_tokens: int, *, optimise: bool = False, weights: str = "") -> Prefixes:
     """Return the fastest way to read a model that gives the probabilities of its plain forward pass.
 
     Args:
         model: A causal language model of transformers, in evaluation mode.
         max_tokens: See `Prefixes`.
         optimise: Lay the model out for inference on a CPU; it cannot be used any more by itself. See `optimise_for_cpu`.
+        weights: What identifies the model's weights and configuration. The way that was found exact for them is kept in the user's
+            cache folder, and taken without a comparison while weights, code, libraries and hardware are the same. Empty: compared.
 
     Raises:
         UsageError: If there is none.
     """
+    facts = {"weights": weights, **_facts(model, optimise=optimise)} if weights else {}
+    known = recall("ways", facts) if facts else None
     with narrow_windows(model):
-        probe = _Probe(model)
+        probe = None if known in [way.__name__ for way in _ways(model)] else _Probe(model)
         if optimise:
             model = optimise_for_cpu(model)
-        reasons = []
-        for way in _WAYS:
-            if issubclass(way, PackedPrefixes) and not may_be_packed(model):
-                continue
-            if way is PooledPrefixes and model.device.type not in _POOLED_ON:
-                continue
-            reason = probe.fault(way(model, 10_000))
-            if not reason:
-                _logger.debug("%s is read in the way %r", type(model).__name__, way.way)
-                break
-            reasons.append(f"{way.way}: {reason}")
-        else:
-            raise UsageError(
-                f"model: expected one whose probabilities can be computed reliably; {type(model).__name__} gives others than its "
-                f"plain forward pass in every way ({'; '.join(reasons)})."
-            )
+        if probe is None:
+            return next(way for way in _ways(model) if way.__name__ == known)(model, max_tokens)
+        way = _first_exact(model, probe)
+    if facts:
+        remember("ways", facts, way.__name__)
     return way(model, max_tokens)
+
+
+def _ways(model: Any) -> list[type[Prefixes]]:
+    """Return the ways in which a model may be read as far as its configuration and its device say, the fastest first."""
+    packed, pooled = may_be_packed(model), model.device.type in _POOLED_ON
+    return [way for way in _WAYS if (packed or not issubclass(way, PackedPrefixes)) and (pooled or way is not PooledPrefixes)]
+
+
+def _first_exact(model: Any, probe: _Probe) -> type[Prefixes]:
+    """Return the first way that gives the probabilities of the plain forward pass; raise `UsageError` if there is none."""
+    reasons = []
+    for way in _ways(model):
+        reason = probe.fault(way(model, 10_000))
+        if not reason:
+            _logger.debug("%s is read in the way %r", type(model).__name__, way.way)
+            return way
+        reasons.append(f"{way.way}: {reason}")
+    raise UsageError(
+        f"model: expected one whose probabilities can be computed reliably; {type(model).__name__} gives others than its "
+        f"plain forward pass in every way ({'; '.join(reasons)})."
+    )
+
+
+def _facts(model: Any, *, optimise: bool) -> dict[str, Any]:
+    """Return what the outcome of the comparison depends on beside the weights: code, libraries, hardware, precision, threads."""
+    gpu = torch.cuda.get_device_name(model.device) if model.device.type == "cuda" else ""
+    return {
+        "code": digest_of({path.name: path for path in Path(__file__).parent.glob("*.py")}),
+        "packages": [torch.__version__, *(version(name) for name in ("transformers", "gym-text"))],
+        "model": [type(model).__name__, str(getattr(model.config, "_attn_implementation", "")), str(model.dtype), optimise],
+        "hardware": [model.device.type, gpu, platform.machine(), torch.backends.cpu.get_cpu_capability()],
+        "kernels": [*sorted(map(str, fast_types())), torch.get_num_threads()],
+    }
 
 
 def packs(model: Any) -> bool:

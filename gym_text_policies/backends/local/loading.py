@@ -113,7 +113,10 @@ def _load(source: Source, max_cached_tokens: int) -> TransformersBackend:
         )
     optimise = not source.load_in_4bit and source.device_map is None
     identity = _identity(source, precision)
-    backend = TransformersBackend(model, tokenizer, identity, max_cached_tokens=max_cached_tokens, optimise=optimise)
+    weights = source.weights if optimise else ""
+    backend = TransformersBackend(
+        model, tokenizer, identity, max_cached_tokens=max_cached_tokens, optimise=optimise, weights=weights
+    )
     if backend.way != "packed":
         _logger.info("%s: read in the way %r, which is exact for it, and slower than packed rows.", source.name, backend.way)
     return backend

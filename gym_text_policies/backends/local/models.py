@@ -109,6 +109,18 @@ class Source:
             fields["device_map"] = self.device_map
         return fields
 
+    @property
+    def weights(self) -> str:
+        """What identifies the weights, configuration and tokenizer that are read."""
+        return f"{self.content or self.commit or smollm2.DIGEST} {self.digest}".strip()
+
+    def check_unchanged(self) -> None:
+        """Raise `UsageError` if the files are no longer those that this names. Those of a commit on the hub cannot change."""
+        digest = read_adapter(self.adapter)[1] if self.adapter else ""
+        content = self.content if self.commit else content_of(self.base)[0]
+        if (digest, content) != (self.digest, self.content):
+            raise UsageError(f"model {self.name!r}: expected the files that it had at the start; they have changed. Start anew.")
+
 
 def device_of(device: str) -> str:
     """Return the device that a name stands for.
@@ -184,7 +196,7 @@ def load_model(source: Source) -> tuple[Any, Any]:
     """Return a model and its tokenizer. An adapter is merged into the weights, except into weights of 4 bits.
 
     Raises:
-        UsageError: If it cannot be loaded.
+        UsageError: If it cannot be loaded, or its files are not those any more that the source names.
     """
     transformers = import_extra("transformers", "local")
     for folder in filter(None, (source.base, source.adapter)):
@@ -207,7 +219,10 @@ def load_model(source: Source) -> tuple[Any, Any]:
         model = transformers.AutoModelForCausalLM.from_pretrained(base, **safe, **options)
     if not options["device_map"]:
         model = model.to(device)
-    return (_adapted(model, source) if source.adapter else model), tokenizer
+    if source.adapter:
+        model = _adapted(model, source)
+    source.check_unchanged()
+    return model, tokenizer
 
 
 @contextlib.contextmanager

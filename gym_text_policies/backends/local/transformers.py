@@ -59,6 +59,7 @@ class TransformersBackend(Backend):
         max_cached_tokens: Tokens whose keys and values are kept from call to call, about; the least recently used go first.
             The embedded model takes 46 kB for each.
         optimise: Lay the model out for inference on a CPU, where that is faster. It cannot be used by itself any more.
+        weights: What identifies the weights, so that their way of reading is compared once: see `exact_prefixes`.
 
     Raises:
         UsageError: If the model's probabilities cannot be computed exactly: see `exact_prefixes`.
@@ -72,6 +73,7 @@ class TransformersBackend(Backend):
         *,
         max_cached_tokens: int = 32_768,
         optimise: bool = False,
+        weights: str = "",
     ) -> None:
         self._tokenizer = tokenizer
         self._identity: Mapping[str, Any] = {"model": name} if isinstance(name, str) else name
@@ -79,7 +81,7 @@ class TransformersBackend(Backend):
         self._end: int = tokenizer.eos_token_id
         self._window = window_of(model.config)
         room = check_int("max_cached_tokens", max_cached_tokens, 1, 10**9)
-        self._prefixes = exact_prefixes(model.eval(), room, optimise=optimise)
+        self._prefixes = exact_prefixes(model.eval(), room, optimise=optimise, weights=weights)
         self._pass_tokens = _PASS_TOKENS if model.device.type == "cpu" else _GPU_PASS_TOKENS
         self._texts = PromptLookup()
         self._grammar_tokens: Any = None
