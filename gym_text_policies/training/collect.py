@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import shutil
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -155,8 +154,7 @@ def collect(config: CollectConfig) -> list[Row]:
         raise UsageError(f"{config.folder}: expected episodes to learn from; none is left ({told}).{advice}")
     rows = list(found.values())
     folder = Path(config.folder) / "rows"
-    shutil.rmtree(folder, ignore_errors=True)  # it is made from the stored episodes each time
-    write_rows(rows, folder)
+    write_rows(rows, folder, replace=True)  # it is made from the stored episodes each time
     if config.push_to:
         push_rows(folder, config.push_to)
     return rows

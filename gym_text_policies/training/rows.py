@@ -13,6 +13,7 @@ import dataclasses
 import functools
 import json
 import random
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,11 +23,15 @@ from gym_text import TextSpec
 from gym_text.errors import UsageError, check_choice, import_extra
 from gym_text.wrappers.exchange_names import Names
 from gym_text_policies.files import check_folder
+from gym_text_policies.json_data import checked
 from gym_text_policies.policies.config import TRAINED, Depth, PolicyConfig, settings_of
 from gym_text_policies.prompts import Prompt
 from gym_text_policies.records import Episode, Message, Step
+from gym_text_policies.store import writing
+from gym_text_policies.training.folders import replace_folder
 
 LABELS = ("expert", "own")
+ROLES = ("system", "user", "assistant")
 Labels = Literal["expert", "own"]
 
 
@@ -187,21 +192,30 @@ def prompts_of(episode: Episode, spec: TextSpec, policy: PolicyConfig, prompt: P
             past.append((str(step.observation["text"]), step.decision.action))
 
 
-def write_rows(rows: Sequence[Row], folder: str | Path) -> None:
-    """Save rows as a Hugging Face dataset.
+def write_rows(rows: Sequence[Row], folder: str | Path, *, replace: bool = False) -> None:
+    """Save rows as a Hugging Face dataset; the folder is written whole or not at all.
+
+    Args:
+        rows: The rows.
+        folder: The new folder.
+        replace: Whether it may be there already; what is in it stays until the new one is whole.
 
     Raises:
-        UsageError: If there are no rows, or the folder exists.
+        UsageError: If there are no rows, or the folder exists, and `replace` does not allow that.
+        StoreError: If it cannot be written.
     """
     datasets = import_extra("datasets", "train")
+    folder = Path(folder)
     if not rows:
         raise UsageError(f"{folder}: expected rows to learn from; got none. Play more episodes, or lower the threshold.")
-    if Path(folder).exists():
+    if folder.exists() and not replace:
         raise UsageError(f"{folder}: expected a new folder; it is there already. Name another one, or remove it.")
-    partial = Path(folder).with_name(Path(folder).name + ".partial")
-    with _no_progress_bars(datasets):
-        datasets.Dataset.from_list([dataclasses.asdict(row) for row in rows]).save_to_disk(partial)
-    partial.rename(folder)
+
+    def save(target: Path) -> None:
+        with _no_progress_bars(datasets), writing(folder):
+            datasets.Dataset.from_list([dataclasses.asdict(row) for row in rows]).save_to_disk(target)
+
+    replace_folder(folder, save)
 
 
 def read_rows(source: str | Path, policy: PolicyConfig | None = None) -> list[Row]:
@@ -222,8 +236,8 @@ def read_rows(source: str | Path, policy: PolicyConfig | None = None) -> list[Ro
             else:
                 check_folder(Path(source))
                 data = datasets.load_from_disk(str(source))
-        rows = [_row(record) for record in data]
-    except (FileNotFoundError, KeyError, TypeError, ValueError) as error:
+        rows = [_row(number, record) for number, record in enumerate(data)]
+    except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:  # of datasets and pyarrow as well
         hint = f" Its rows are in {source}/rows." if (Path(source) / "rows").is_dir() else ""
         raise UsageError(f"{source}: expected a dataset that gym-text collect has made; {error}.{hint}") from error
     if not rows:
@@ -267,10 +281,33 @@ def push_rows(folder: str | Path, repository: str) -> None:
     datasets.load_from_disk(str(folder)).push_to_hub(repository, private=True)
 
 
-def _row(record: Mapping[str, Any]) -> Row:
+def _row(number: int, record: Mapping[str, Any]) -> Row:
+    """Return a record of a dataset as a row, each field checked: whoever made it, training ends in no foreign error."""
     fields = {field.name: record[field.name] for field in dataclasses.fields(Row)}
-    messages = tuple({"role": message["role"], "content": message["content"]} for message in fields["messages"])
-    return Row(**{**fields, "messages": messages, "labels": tuple(fields["labels"])})
+    messages, labels = fields["messages"], fields["labels"]
+    try:
+        if not messages or not all(_is_message(message) for message in messages):
+            raise ValueError(f"messages: expected texts of {', '.join(ROLES)}; got {str(messages)[:60]}")
+        if not all(isinstance(label, str) for label in labels) or len(labels) != len(messages) or labels[0] or not any(labels):
+            raise ValueError(f"labels: expected a text for each message, the first empty and not all; got {str(labels)[:60]}")
+        if fields["history"] != "all" and not re.fullmatch("[0-9]{1,6}", str(fields["history"])):
+            raise ValueError(f"history: expected a number or all; got {str(fields['history'])[:60]!r}")
+        _check_environment(fields["environment"])
+        spoken = tuple({"role": message["role"], "content": message["content"]} for message in messages)
+        return checked(Row(**{**fields, "messages": spoken, "labels": tuple(labels)}))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"row {number}: {error}") from None
+
+
+def _is_message(message: Any) -> bool:
+    return isinstance(message, Mapping) and message.get("role") in ROLES and isinstance(message.get("content"), str)
+
+
+def _check_environment(text: Any) -> None:
+    """Raise ValueError or TypeError unless a text names an environment as JSON."""
+    data = json.loads(text)
+    if not isinstance(data, dict) or not isinstance(data.get("id"), str) or not isinstance(data.get("kwargs"), dict):
+        raise ValueError(f"environment: expected a JSON object with id and kwargs; got {text[:60]!r}")
 
 
 @contextlib.contextmanager
