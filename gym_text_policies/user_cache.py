@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gym_text.cache import user_folder
+from gym_text.user_folder import user_folder
 
 _recalled: dict[tuple[str, str], Any] = {}
 """(kind, facts) -> value, in this process."""

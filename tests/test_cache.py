@@ -1,59 +1,214 @@
-"""The folder of what takes long to make: the user's, or a temporary one where there is no home."""
+"""Answers on disk: plain data that several processes share; what is damaged, foreign or hostile is one sentence."""
 
+import json
 import os
+import pickle
+import sqlite3
+import struct
 import subprocess
 import sys
+import threading
+from dataclasses import asdict
 
 import pytest
 
-from gym_text.cache import cache_folder, user_folder
+from gym_text.errors import StoreError
+from gym_text_policies.backends.base import Answer
+from gym_text_policies.backends.providers.cache import _TABLE, AnswerCache
+from gym_text_policies.records import Tokens
 
-SCRIPT = """
-import logging, pwd, os
-logging.basicConfig(level=logging.WARNING)
-def nobody(uid):
-    raise KeyError(uid)
-pwd.getpwuid = nobody
-from gym_text.cache import cache_folder, user_folder
-from gym_text.textworld.levels import games_folder
-from gym_text_policies.user_cache import recall, remember
-folder = cache_folder("games", "local")
-remember("kind", {"a": 1}, 2)
-assert folder == games_folder() and recall("kind", {"a": 1}) == 2
-folder.mkdir()
-print(user_folder("local"), folder)
-"""
+ANSWER = Answer("go north", finish="stop", tokens_in=30, tokens_out=3, cost=0.5, reference="e7")
+LIKELY = Answer(
+    probabilities={"a": 0.25, "b": 0.75}, probability_kind="likelihood", tokens_in=9, tokens={"a": Tokens((1, 2), (3,), (-0.5,))}
+)
 
 
-def run(folder, **environment):
-    """Run the script in a folder, with this environment and without a user's entry; return what it printed and what it logged."""
-    cleared = {name: value for name, value in os.environ.items() if name not in ("HOME", "XDG_CACHE_HOME", "GYM_TEXT_GAMES")}
-    path = os.pathsep.join(sys.path)
-    command = [sys.executable, "-c", SCRIPT]
-    done = subprocess.run(
-        command, cwd=folder, env=cleared | {"PYTHONPATH": path} | environment, capture_output=True, text=True, timeout=300
+def get(folder, key="k", answer=ANSWER):
+    """Return what the cache of a folder says of a key, and whether it had to ask."""
+    asked = []
+    cache = AnswerCache(folder)
+    try:
+        return cache.get(key, lambda: asked.append(key) or answer), bool(asked)
+    finally:
+        cache.close()
+
+
+def write(path, value, key="k"):
+    """Write a row past the cache."""
+    with sqlite3.connect(path) as table:
+        table.execute(_TABLE) if not path.stat().st_size else None
+        table.execute("INSERT OR REPLACE INTO answers VALUES (?, ?)", (key, value))
+    table.close()
+
+
+@pytest.mark.parametrize("answer", [ANSWER, LIKELY])
+def test_an_answer_is_read_again_by_another_run_and_costs_nothing(tmp_path, answer):
+    assert get(tmp_path / "new" / "folder", answer=answer) == (answer, True)
+    again, asked = get(tmp_path / "new" / "folder")
+    assert not asked and (again.tokens_cached, again.cost, again.reference) == (answer.tokens_in, 0.0, None)
+    kept = (answer.text, answer.finish, answer.probabilities, answer.tokens)
+    assert (again.text, again.finish, again.probabilities, again.tokens) == kept
+
+
+@pytest.mark.parametrize(
+    ("text", "finish"), [("", "stop"), (" \n", None), ("go nor", "length"), ("I cannot go", "refusal"), ("go", "content_filter")]
+)
+def test_what_is_no_whole_answer_is_asked_again(tmp_path, text, finish):
+    for _ in range(2):
+        assert get(tmp_path, answer=Answer(text, finish=finish, tokens_in=5))[1]
+
+
+def test_several_processes_write_at_the_same_time(tmp_path):
+    script = (
+        "import sys; from gym_text_policies.backends.base import Answer\n"
+        "from gym_text_policies.backends.providers.cache import AnswerCache\n"
+        "cache = AnswerCache(sys.argv[1])\n"
+        "for i in range(30): cache.get(f'{sys.argv[2]} {i}', lambda: Answer('x', tokens_in=1))\n"
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.split(), done.stderr
+    runs = [subprocess.Popen([sys.executable, "-c", script, str(tmp_path), name]) for name in "ab"]
+    assert [run.wait(120) for run in runs] == [0, 0]
+    assert not any(get(tmp_path, f"{name} {i}")[1] for name in "ab" for i in (0, 29))
 
 
-def test_a_home_keeps_what_was_made(tmp_path):
-    (user, folder), told = run(tmp_path, HOME=str(tmp_path))
-    assert (user, folder, told) == (f"{tmp_path}/.cache/gym-text", f"{tmp_path}/.cache/gym-text/games", "")
-    assert os.path.isdir(folder)
+def test_threads_share_one_cache(tmp_path):
+    cache, failed = AnswerCache(tmp_path), []
+
+    def work(number):
+        try:
+            for i in range(40):
+                text = f"{number} {i}"
+                assert cache.get(text, lambda text=text: Answer(text, tokens_in=1)).text == text
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    cache.close()
+    assert failed == []
 
 
-@pytest.mark.parametrize("environment", [{}, {"HOME": "/proc/nowhere"}, {"XDG_CACHE_HOME": "/proc/nowhere", "HOME": "/proc"}])
-def test_without_a_home_a_temporary_folder_does_and_one_sentence_says_so(tmp_path, environment):
-    (*_, folder), told = run(tmp_path, **environment)
-    assert told.count("cannot be written") == 1 and "XDG_CACHE_HOME can name another place." in told
-    assert folder.rpartition("/")[0] in told and not os.path.exists(folder)  # it went with the process
-    assert list(tmp_path.iterdir()) == []  # and no folder is called ~
+class Bomb:
+    """Something that runs code when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
 
 
-def test_what_lies_in_a_cache_that_cannot_be_written_is_used(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    (tmp_path / "gym-text" / "made").mkdir(parents=True)
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
-    assert cache_folder("made", "local") == user_folder("local") / "made"
-    assert not cache_folder("other", "local").is_relative_to(tmp_path)
+def test_no_pickle_of_an_earlier_versions_folder_is_read_and_the_run_is_told(tmp_path, caplog):
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    bomb = pickle.dumps(Bomb(str(tmp_path / "ran")))
+    with sqlite3.connect(cache / "cache.db") as table:
+        table.execute("CREATE TABLE Cache (rowid INTEGER PRIMARY KEY, key BLOB, raw INTEGER, mode INTEGER, value BLOB)")
+        table.execute("INSERT INTO Cache (key, raw, mode, value) VALUES (?, 1, 4, ?)", (b"k", bomb))
+    table.close()
+    assert get(cache) == (ANSWER, True) and "earlier version are not read" in caplog.text
+    write(cache / "answers.sqlite", bomb)
+    with pytest.raises(StoreError, match=r"expected an answer.*Remove the file"):
+        get(cache)
+    assert not (tmp_path / "ran").exists()
+
+
+RECORD = asdict(ANSWER)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "{",
+        "[]",
+        "null",
+        "{}",
+        "[" * 100_000,
+        json.dumps(RECORD | {"more": 1}),
+        json.dumps(RECORD | {"text": ["go north"]}),
+        json.dumps(RECORD | {"finish": "whenever"}),
+        json.dumps(RECORD | {"tokens_in": -5}),
+        json.dumps(RECORD | {"tokens_in": "many"}),
+        json.dumps(RECORD | {"tokens_out": float("nan")}),
+        json.dumps(RECORD | {"tokens_out": 10**400}),
+        json.dumps(RECORD | {"cost": float("inf")}),
+        json.dumps(RECORD | {"text": None}),
+        json.dumps(RECORD | {"text": "\ud800"}),
+        json.dumps(RECORD | {"probabilities": {"a": float("nan")}}),
+        json.dumps(RECORD | {"probabilities": {"a": 0.5}}),
+        json.dumps(RECORD | {"tokens": [1]}),
+        json.dumps(RECORD | {"tokens": {"a": {"prompt": ["x"], "said": [], "log_probs": []}}}),
+    ],
+)
+def test_a_row_that_is_no_answer_is_one_sentence(tmp_path, value):
+    get(tmp_path, "other")
+    write(tmp_path / "answers.sqlite", value)
+    with pytest.raises(StoreError, match=r"answers.sqlite: expected an answer; got .*Remove the file"):
+        get(tmp_path)
+
+
+def test_a_damaged_file_and_another_database_are_one_sentence(tmp_path):
+    path = tmp_path / "answers.sqlite"
+    path.write_bytes(b"not a database " * 100)
+    with pytest.raises(StoreError, match=r"damaged or another.*Remove the file"):
+        get(tmp_path)
+    path.unlink()
+    get(tmp_path)
+    path.write_bytes(path.read_bytes()[:4096] + b"\xff" * 4096)
+    with pytest.raises(StoreError, match=r"damaged or another.*Remove the file"):
+        get(tmp_path)
+    for statement in (
+        "CREATE TABLE answers (key TEXT, answer BLOB)",
+        f"{_TABLE}; CREATE TRIGGER t AFTER INSERT ON answers BEGIN DELETE FROM answers; END",
+        "CREATE VIEW answers AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x FROM n) SELECT x AS key, x AS answer FROM n",
+    ):
+        path.unlink()
+        with sqlite3.connect(path) as table:
+            table.executescript(statement)
+        table.close()
+        with pytest.raises(StoreError, match=r"got another database.*Remove the file"):
+            get(tmp_path)
+
+
+def test_a_folder_that_cannot_be_made_or_written_is_one_sentence(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match=r"cannot be written.*Name a folder"):
+        AnswerCache(tmp_path / "file" / "cache")
+    with pytest.raises(StoreError, match=r"cannot be written.*Name a folder"):
+        AnswerCache(f"{tmp_path}/a\0b")
+    (tmp_path / "cache" / "answers.sqlite").mkdir(parents=True)
+    with pytest.raises(StoreError, match="got a link, a folder or a device"):
+        AnswerCache(tmp_path / "cache")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links and pipes of POSIX")
+def test_no_link_is_followed_and_no_pipe_is_waited_for(tmp_path):
+    victim = tmp_path / "victim"
+    victim.touch()
+    for name, make in (("answers.sqlite", os.symlink), ("answers.sqlite-journal", os.symlink), ("answers.sqlite", None)):
+        folder = tmp_path / f"{name} {make}"
+        folder.mkdir()
+        make(victim, folder / name) if make else os.mkfifo(folder / name)
+        with pytest.raises(StoreError, match="got a link, a folder or a device"):
+            AnswerCache(folder)
+    assert victim.read_bytes() == b""
+
+
+def test_a_journal_from_elsewhere_removes_no_file(tmp_path):
+    """SQLite removes the file that a journal of several databases names in its last bytes."""
+    victim, path = tmp_path / "victim", tmp_path / "cache" / "answers.sqlite"
+    get(path.parent)
+    victim.write_text("precious")
+    name = os.fsencode(victim)
+    page = path.read_bytes()[:4096]
+    checksum = (7 + sum(page[place] for place in range(4096 - 200, 0, -200))) % 2**32
+    header = struct.pack(">8sIIIII", bytes.fromhex("d9d505f920a163d7"), 1, 7, path.stat().st_size // 4096, 512, 4096)
+    rows = header.ljust(512, b"\0") + struct.pack(">I", 1) + page + struct.pack(">I", checksum)
+    locking = struct.pack(">I", 2**30 // 4096 + 1)
+    end = struct.pack(">II", len(name), sum(name)) + bytes.fromhex("d9d505f920a163d7")
+    path.with_name("answers.sqlite-journal").write_bytes(rows + locking + name + end)
+    with pytest.raises(StoreError, match=r"journal of answers.sqlite alone.*Remove the file"):
+        get(path.parent)
+    assert victim.read_text() == "precious"

@@ -20,8 +20,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from gym_text.cache import cache_folder
 from gym_text.errors import EngineError, UsageError, import_extra
+from gym_text.user_folder import cache_folder
 
 _logger = logging.getLogger(__name__)
 EXTRA = "textworld-games"

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from gym_text.cache import cache_folder
 from gym_text.errors import MissingDependencyError, import_extra
+from gym_text.user_folder import cache_folder
 from gym_text_policies.digests import file_digest
 
 _logger = logging.getLogger(__name__)
