@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from searches import CAR, config
 
+from gym_text import EngineError
 from gym_text_policies import load_policy, rollout
 from gym_text_policies.environments import make_environment
 from gym_text_policies.search import search
@@ -35,3 +37,20 @@ def test_rollouts_in_processes_are_those_in_this_one():
     finally:
         one.close()
         two.close()
+
+
+@pytest.mark.parametrize("broken", ["reward", "observation"])
+def test_a_reward_or_an_observation_that_is_no_number_is_named_with_seed_and_step(monkeypatch, broken):
+    evaluator = Evaluator(config(environment="CartPole-v1").task)
+    step = CartPoleEnv.step
+
+    def second_is_nan(self, action):
+        obs, reward, *rest = step(self, action)
+        self.count = getattr(self, "count", 0) + 1
+        nan = np.float32("nan") if self.count == 2 else np.float32(0)
+        return (obs, float(reward + nan), *rest) if broken == "reward" else (obs + nan, reward, *rest)
+
+    monkeypatch.setattr(CartPoleEnv, "step", second_is_nan)
+    with pytest.raises(EngineError, match=r"CartPole-v1, seed \d+, step 2: expected a finite reward and observation; got .*nan"):
+        evaluator([(1.0, 1.0, 1.0, 1.0, 0.0)])
+    evaluator.close()

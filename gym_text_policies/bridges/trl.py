@@ -17,10 +17,11 @@ from typing import Any
 
 import gymnasium as gym
 
-from gym_text.errors import EngineError, EpisodeError, InvalidActionError, UsageError, check_choice, check_int, import_extra
+from gym_text.errors import EngineError, InvalidActionError, UsageError, check_choice, check_int, import_extra
 from gym_text.spec import Observation, TextSpec
 from gym_text.text_env import FOLDS, MAX_SEED, Fold
 from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
+from gym_text_policies.game import is_of_episode
 
 _logger = logging.getLogger(__name__)
 _MOST_CHOICES = 50
@@ -124,7 +125,9 @@ class TRLEnvironment:
         self.over, self.success, self.reward, self.steps, self.impossible = False, False, 0.0, 0, 0
         try:
             self._obs, _ = self._env.reset(seed=int(seed))
-        except EpisodeError as error:
+        except Exception as error:
+            if not is_of_episode(error):
+                raise
             return self._failed(error)
         return self._told()
 
@@ -150,14 +153,16 @@ class TRLEnvironment:
             self._obs, reward, terminated, truncated, info = self._env.step(self._spec.encode(name, self._obs))
             if not math.isfinite(reward):
                 raise EngineError(f"expected a finite reward; got {reward}.")
-        except EpisodeError as error:  # the game's engine has failed: this episode alone ends
+        except Exception as error:  # whatever a game raises ends this episode alone
+            if not is_of_episode(error):
+                raise
             return self._failed(error)
         self.steps += 1
         self.reward += float(reward)
         self.over, self.success = bool(terminated or truncated), bool(info.get("success", False))
         return self._told()
 
-    def _failed(self, error: EpisodeError) -> str:
+    def _failed(self, error: Exception) -> str:
         """End the episode without a reward, and return what the player is told."""
         _logger.warning("%s: an episode has failed and is not learnt from: %s", self._id, error)
         self.over, self.reward = True, None

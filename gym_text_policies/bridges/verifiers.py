@@ -8,6 +8,7 @@ conversation; `LevelEnv` lets the agent ``player`` have it; `PlayerHarness` asks
 from __future__ import annotations
 
 import functools
+import math
 import ssl
 from collections.abc import Iterator
 from typing import Literal, Self
@@ -18,7 +19,7 @@ import verifiers.v1 as vf
 from pydantic import Field, model_validator
 from verifiers.v1.dialects.chat import message_to_wire
 
-from gym_text.errors import UsageError
+from gym_text.errors import EngineError, UsageError
 from gym_text.spec import Observation, TextSpec
 from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
 from gym_text_policies.policies.parsing import read_action
@@ -136,6 +137,8 @@ class Game:
         action = self._spec.encode(name, self._obs)
         self._obs, reward, terminated, truncated, self._info = self._env.step(action)
         self.steps += 1
+        if not math.isfinite(reward):
+            raise EngineError(f"step {self.steps}: expected a finite reward; got {reward}.")
         self.score += float(reward)
         if terminated or truncated:
             self.end = "won" if self.success else "truncated" if truncated and not terminated else "lost"

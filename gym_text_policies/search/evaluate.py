@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -11,6 +12,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from gym_text.errors import EngineError
 from gym_text.mountain_car_vector import LIMIT, drive
 from gym_text.wrappers import DescribeObservation
 from gym_text_policies.engines.base import Engine, Job, Watch
@@ -184,6 +186,10 @@ def play(env: gym.Env[Any, Any], form: Form, values: Sequence[float], seed: int,
         total, over = total + float(reward), bool(terminated or truncated)
         seen.append(read(obs))
         done.append(action)
+        if not (math.isfinite(total) and np.isfinite(seen[-1]).all()):
+            name = env.spec.id if env.spec else str(env)
+            got = f"{reward} and {seen[-1]}"
+            raise EngineError(f"{name}, seed {seed}, step {len(done)}: expected a finite reward and observation; got {got}.")
     success = bool(info.get("success", False))
     if isinstance(env, DescribeObservation) and "success" not in info:
         success = env.succeeded(obs, float(reward), bool(terminated), bool(truncated), total)
