@@ -255,3 +255,29 @@ def test_random_policies_play_each_other_to_the_end():
     episodes = list(rollout(make, load_policy("random", make()), range(6)))
     assert {episode.error for episode in episodes} == {None}
     assert np.mean([episode.total_reward for episode in episodes]) not in (0.0, 1.0)
+
+
+class Drawing(Policy):
+    """Notes a random number at each step, and draws any number of others."""
+
+    numbers: list[float] = []  # noqa: RUF012
+    others = 0
+
+    @property
+    def config(self):
+        return {"kind": "drawing"}
+
+    def decide(self, turns):
+        self.numbers += [turn.rng.random(1 + self.others)[0] for turn in turns]
+        return [Decision(turn.obs["valid_actions"][0]) for turn in turns]
+
+
+def test_an_opponents_draws_depend_on_nothing_that_was_drawn_before(monkeypatch):
+    env = environment_maker(f"{TWO}?game=TicTacToe-v0&player=0&opponent={__name__}:Drawing")()
+    drawn = []
+    for others in (0, 5):
+        monkeypatch.setattr(Drawing, "others", others)
+        Drawing.numbers.clear()
+        replies(env, 0, ["[8]", "[6]", "[5]"])
+        drawn.append(list(Drawing.numbers))
+    assert drawn[0] == drawn[1] and len(set(drawn[0])) == 3
