@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 from gym_text.errors import UsageError, check_bool, check_choice, import_extra, unknown_choice
 from gym_text_policies.backends.local import smollm2
 from gym_text_policies.backends.local.contents import EMBEDDED, content_of
+from gym_text_policies.backends.local.tokens import check_tokenizer
 from gym_text_policies.files import check_folder, check_regular
 
 ADAPTERS = Path(__file__).parents[2] / "training" / "adapters"
@@ -211,8 +212,7 @@ def load_model(source: Source) -> tuple[Any, Any]:
     with _loading(source.name):
         tokenizer = transformers.AutoTokenizer.from_pretrained(base, **safe)
         config = transformers.AutoConfig.from_pretrained(base, **safe)
-    if not tokenizer.chat_template:
-        raise UsageError(f"model {source.name!r}: expected one with a chat template; it has none. Take its instruct version.")
+    check_tokenizer(tokenizer, f"model {source.name!r}:")
     if config.is_encoder_decoder:
         raise UsageError(f"model {source.name!r}: expected a causal language model; it has an encoder and a decoder.")
     with _loading(source.name):

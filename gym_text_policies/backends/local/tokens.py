@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from gym_text.errors import PolicyError
+from jinja2 import TemplateError
+
+from gym_text.errors import PolicyError, UsageError
 from gym_text_policies.records import Message
 
 _DROPPED_TOGETHER = 8
@@ -138,9 +140,78 @@ def _written_tokens(tokenizer: Any) -> tuple[str, ...]:
 _written: WeakKeyDictionary[Any, tuple[str, tuple[str, ...]]] = WeakKeyDictionary()
 
 
+def check_tokenizer(tokenizer: Any, why: str) -> None:
+    """See whether a tokenizer can write chats and end answers, before a model's weights are read.
+
+    Args:
+        tokenizer: One of transformers.
+        why: The beginning of the error.
+
+    Raises:
+        UsageError: If it has no chat template or no end of turn, or the template cannot write a conversation.
+    """
+    if not tokenizer.chat_template:
+        raise UsageError(f"{why} expected one with a chat template; it has none. Take its instruct version.")
+    if tokenizer.eos_token_id is None:
+        raise UsageError(f"{why} expected an eos_token in tokenizer_config.json; got none. Set it to what ends an answer.")
+    try:
+        text = _rendered(tokenizer, _CHECKED)
+    except PolicyError as error:
+        raise UsageError(f"{why} {error} It cannot write a conversation; take another version of the model.") from error
+    lost = [message["role"] for message in _CHECKED if message["content"] not in text]
+    if lost:
+        raise UsageError(f"{why} expected a chat template that writes all messages; it leaves out that of the {lost[0]}.")
+
+
+_CHECKED: tuple[Message, ...] = (
+    {"role": "system", "content": "Rules43"},
+    {"role": "user", "content": "Question44"},
+    {"role": "assistant", "content": "Answer45"},
+    {"role": "user", "content": "Question46"},
+)
+"""A chat by which a template is tried; no two of its texts are alike."""
+_OF_TEMPLATES = (TemplateError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What a chat template can raise: it is a program."""
+
+
 def _rendered(tokenizer: Any, messages: Sequence[Message]) -> str:
+    """Return a chat as text, up to where the model's answer begins."""
+    if messages and messages[0]["role"] == "system" and _folds_system(tokenizer):
+        messages = _folded(messages)
+    try:
+        return _applied(tokenizer, messages)
+    except _OF_TEMPLATES as error:
+        said = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        raise PolicyError(f"chat template: expected a text; got {said.rstrip('.')}.") from error
+
+
+def _applied(tokenizer: Any, messages: Sequence[Message]) -> str:
     text: str = tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
     return text
+
+
+def _folds_system(tokenizer: Any) -> bool:
+    """Return whether a system message has to stand in the first question: the template refuses it, or leaves it out."""
+    template = tokenizer.chat_template
+    known = _folding.get(tokenizer)
+    if known is None or known[0] != template:
+        try:
+            folds = _CHECKED[0]["content"] not in _applied(tokenizer, _CHECKED[:2])
+        except _OF_TEMPLATES:  # Gemma 2 refuses the role, and Mistral what does not begin with a question
+            folds = True
+        known = _folding[tokenizer] = template, folds
+    return known[1]
+
+
+_folding: WeakKeyDictionary[Any, tuple[Any, bool]] = WeakKeyDictionary()
+
+
+def _folded(messages: Sequence[Message]) -> list[Message]:
+    """Return a chat whose first question begins with the system's text."""
+    system, *rest = messages
+    if not rest or rest[0]["role"] != "user":
+        return [{**system, "role": "user"}, *rest]
+    return [{**rest[0], "content": f"{system['content']}\n\n{rest[0]['content']}"}, *rest[1:]]
 
 
 def _unused_character(text: str) -> str:

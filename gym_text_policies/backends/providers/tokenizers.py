@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gym_text.errors import UsageError, import_extra
-from gym_text_policies.backends.local.tokens import fitting_tokens, text_tokens
+from gym_text_policies.backends.local.tokens import check_tokenizer, fitting_tokens, text_tokens
 from gym_text_policies.records import Message
 
 _REMEMBERED = 4096
@@ -89,8 +89,7 @@ def load_tokenizer(name: str, *, why: str) -> Any:
         raise UsageError(
             f"{why} {' '.join(str(error).split())[:300]} Name it: tokenizer='hf:OWNER/NAME', or the folder of its files."
         ) from error
-    if not tokenizer.chat_template:
-        raise UsageError(f"{why} {name!r} has no chat template. Name the tokenizer of the model's instruct version.")
+    check_tokenizer(tokenizer, f"{why} {name!r}:")
     return tokenizer
 
 
@@ -121,6 +120,8 @@ class LlamaCppTokenizer:
         self.chat_template = chat_template
         marks = {row["id"]: row["piece"] for row in self._rows(chat_template)} if chat_template else {}
         self.added_tokens_decoder = {token: _Mark(piece) for token, piece in marks.items() if _MARK.fullmatch(str(piece))}
+        if not end:
+            raise UsageError("tokenizer: expected that of a model with an end of turn; llama.cpp's /props names no eos_token.")
         self.eos_token_id = self._ids(end, parse_special=True)[0]
         # /apply-template leaves out what /tokenize would add; a template of transformers writes it
         self._begin = begin if self._ids("", add_special=True)[:1] == self._ids(begin, parse_special=True) else ""
