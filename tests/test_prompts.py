@@ -1,8 +1,11 @@
 """Prompts come from templates, and the expert's hint cannot get into one."""
 
+import dataclasses
 import json
+import os
 
 import gymnasium as gym
+import numpy as np
 import pytest
 
 import gym_text
@@ -85,6 +88,90 @@ def test_a_template_runs_in_a_sandbox(tmp_path):
     escape = Prompt(template(tmp_path, user="{{ ''.__class__.__mro__ }}"))
     with pytest.raises(gym_text.UsageError, match="unsafe"):
         escape.render(text_spec(gym.make("BabyAIText-v0")), {"text": "", "goal": ""})
+
+
+OBS = {"text": "A ball.", "goal": "go", "numbers": np.arange(3.0)}
+
+
+@pytest.mark.parametrize(
+    ("user", "message"),
+    [
+        ("{{ spec.fields.clear() }}", "unsafe"),
+        ("{{ spec.fields.update(a=1) }}", "unsafe"),
+        ("{% set obs.text = 'other' %}", "cannot assign"),
+        ("{{ names.append('x') }}", "no attribute 'append'"),
+        ("{{ obs.numbers.fill(0) }}", "unsafe"),
+        ("{{ obs.numbers.tofile('stolen') }}", "unsafe"),
+        ("{% for i in range(90000) %}{% for j in range(90000) %}{% endfor %}{% endfor %}", "200,000 turns of loops"),
+        ("{% macro m(n) %}{% for i in range(9) %}{{ m(n) }}{% endfor %}{% endmacro %}{{ m(1) }}", "recursion|turns of loops"),
+        ("{% for x in [[1, 2, 3]] * 99 recursive %}{{ loop([1, 2] * 9) }}{% endfor %}", "recursion|turns of loops"),
+        ("{{ 'x' * 10 ** 10 }}", "too large"),
+        ("{{ 2 ** 9999999999 }}", "binary digits"),
+        ("{{ '%1000000000d' % 1 }}", "too large"),
+        ("{{ '%*d' % (1000000000, 1) }}", "too large"),
+        ("{{ '{:1000000000}'.format(1) }}", "too large"),
+        ("{{ '{:{w}}'.format(1, w=1000000000) }}", "too large"),
+        ("{{ 'x'.ljust(1000000000) }}", "too large"),
+        ("{{ 'x' | center(1000000000) }}", "too large"),
+        ("{{ '%1000000000d' | format(1) }}", "too large"),
+        ("{% set a = 'x' * 90000 %}{{ a | replace('x', a) }}", "too large"),
+        ("{% set a = 'x' * 90000 %}{% for i in range(99) %}{{ a }}{% endfor %}", "1,000,000 characters"),
+        ("{% set n = namespace(a='x') %}{% for i in range(99) %}{% set n.a = n.a ~ n.a %}{% endfor %}", "1,000,000"),
+        ("{% set n = namespace(a=[1]) %}{% for i in range(99) %}{% set n.a = n.a + n.a %}{% endfor %}", "1,000,000"),
+        ("{% set a %}{{ 'x' * 900000 }}{% endset %}{% set b %}{{ a }}{{ a }}{% endset %}{{ b | length }}", "1,000,000"),
+        ("{{ range(10 ** 9) | list | length }}", "too large|Range too big"),
+        ("{{ lipsum(n=1000) }}", "undefined"),
+        ("{{ obs.text + 1 }}", "can only concatenate"),
+        ("{{ 1 / 0 }}", "division by zero"),
+    ],
+)
+def test_a_template_changes_nothing_and_ends(tmp_path, monkeypatch, user, message):
+    monkeypatch.chdir(tmp_path)
+    spec = text_spec(gym.make(BABY))
+    before, numbers = spec.to_json(), OBS["numbers"].copy()
+    spec_with_numbers = dataclasses.replace(spec, fields={**spec.fields, "numbers": spec.fields["text"]})
+    with pytest.raises(UsageError, match=message):
+        Prompt(template(tmp_path, user=user)).render(spec_with_numbers, OBS)
+    assert spec.to_json() == before and set(spec_with_numbers.fields) == {"text", "goal", "numbers"}
+    assert (OBS["numbers"] == numbers).all() and {path.name for path in tmp_path.iterdir()} == {"own.jinja"}
+
+
+def test_each_text_has_its_own_bound(tmp_path):
+    spec = text_spec(gym.make(BABY))
+    prompt = Prompt(template(tmp_path, user="{% for i in range(90000) %}{{ 'x' if loop.last }}{% endfor %}"))
+    for _ in range(3):
+        assert prompt.render(spec, {"text": "", "goal": ""})[-1]["content"] == "x"
+
+
+def test_no_link_is_followed_and_only_templates_are_included(tmp_path):
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret" / "key.jinja").write_text("key")
+    (tmp_path / "folder").mkdir()
+    own = tmp_path / "folder"
+    (own / "key.txt").write_text("key")
+    (own / "link.jinja").symlink_to(tmp_path / "secret" / "key.jinja")
+    (own / "up").symlink_to(tmp_path / "secret")
+    (own / "part.jinja").write_text("part")
+    (own / "self.jinja").write_text("{% include 'self.jinja' %}")
+    (own / "large.jinja").write_text("x" * 2_000_000)
+    for include, message in (
+        ("'link.jinja'", "is a link"),
+        ("'up/key.jinja'", "is a link"),
+        ("'../secret/key.jinja'", "expected a Jinja template"),
+        ("'key.txt'", r"expected to include \.jinja files"),
+        ("'self.jinja'", "none of them of itself"),
+        ("'large.jinja'", "at most 1,000,000 bytes"),
+        ("obs.text", "by their names"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            Prompt(template(own, user=f"{{% include {include} %}}"))
+    assert Prompt(template(own, user="{% include 'part.jinja' %}"))
+    (own / "named.jinja").symlink_to(own / "own.jinja")
+    with pytest.raises(UsageError, match="is a link"):
+        Prompt(str(own / "named.jinja"))
+    os.mkfifo(own / "pipe.jinja")
+    with pytest.raises(UsageError, match="expected a file"):
+        Prompt(str(own / "pipe.jinja"))
 
 
 def test_an_unknown_strategy_and_a_template_without_blocks_are_refused(tmp_path):

@@ -8,19 +8,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import ChoiceLoader, FileSystemLoader, StrictUndefined, TemplateError, meta
-from jinja2.sandbox import SandboxedEnvironment
+from jinja2 import TemplateError, meta
 
 from gym_text import TextSpec, UsageError
 from gym_text.errors import check_choice
+from gym_text_policies.prompts.sandbox import ERRORS, TemplateEnvironment, check_file
 from gym_text_policies.records import Message
 
 _FOLDER = Path(__file__).parent
+_MOST_INCLUDED = 50
 STRATEGIES = tuple(sorted(path.stem for path in _FOLDER.glob("[!_]*.jinja")))
 
 
 class Prompt:
-    """A prompt template: a Jinja file of named blocks, rendered in Jinja's sandbox.
+    """A prompt template: a Jinja file of named blocks, rendered in Jinja's sandbox, with bounds on work and size.
 
     The blocks ``system`` and ``user`` make the first and the last message. Between them stand the steps that `History` keeps. Each
     is two messages: the block ``past`` (without that block, the step's text), and the action or the model's own words. A block
@@ -28,7 +29,8 @@ class Prompt:
 
     A template has the variables ``spec`` (the `TextSpec`), ``obs`` (only the fields that `spec` names: no expert's hint can reach a
     prompt), ``names`` (the names of the valid actions), ``examples`` (see `policies.examples`) and ``with_reward``; the block
-    ``past`` also has ``text``. A template may include the files here that begin with an underscore, and files of its own folder.
+    ``past`` also has ``text``. It can change none of them. A template may include, by name, the files here that begin with an
+    underscore, and ``.jinja`` files of its own folder; links are not followed.
 
     Args:
         strategy: Name of a template that ships, or the path of one of your own (a ``.jinja`` file).
@@ -44,17 +46,13 @@ class Prompt:
             check_choice("strategy", strategy, STRATEGIES)
             path = _FOLDER / f"{strategy}.jinja"
         self._with_reward = with_reward
-        environment = SandboxedEnvironment(
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-            loader=ChoiceLoader([FileSystemLoader(path.parent), FileSystemLoader(_FOLDER)]),
-        )
+        self._environment = TemplateEnvironment([path.parent, _FOLDER])
         try:
-            sources = _sources(environment, path.read_text("utf-8"))
-            self._template = environment.from_string(sources[0])
-            used = set().union(*(meta.find_undeclared_variables(environment.parse(source)) for source in sources))
-        except (OSError, TemplateError) as error:
+            check_file(path)
+            sources = _sources(self._environment, path.read_text("utf-8"))
+            self._template = self._environment.from_string(sources[0])
+            used = set().union(*(meta.find_undeclared_variables(self._environment.parse(source)) for source in sources))
+        except (OSError, *ERRORS) as error:
             raise UsageError(f"strategy {strategy!r}: expected a Jinja template; {error}.") from error
         missing = sorted({"system", "user"} - self._template.blocks.keys())
         if missing:
@@ -128,17 +126,24 @@ class Prompt:
 
     def _block(self, name: str, variables: dict[str, Any]) -> str:
         try:
-            return "".join(self._template.blocks[name](self._template.new_context(variables))).strip()
-        except TemplateError as error:
+            block = self._template.blocks[name](self._template.new_context(variables))
+            return self._environment.joined(block).strip()
+        except ERRORS as error:
+            said = str(error) or type(error).__name__
             raise UsageError(
-                f"strategy {self.config['strategy']!r}: {error}. A template sees spec, obs, names, examples and with_reward."
+                f"strategy {self.config['strategy']!r}: {said}. A template sees spec, obs, names, examples and with_reward."
             ) from error
 
 
-def _sources(environment: SandboxedEnvironment, source: str) -> list[str]:
+def _sources(environment: TemplateEnvironment, source: str, within: tuple[str, ...] = ()) -> list[str]:
     """Return the sources of a template and of the templates that it includes."""
     found = [source]
-    for name in sorted(filter(None, meta.find_referenced_templates(environment.parse(source)))):
+    included = list(meta.find_referenced_templates(environment.parse(source)))
+    if None in included:
+        raise TemplateError("expected to include files by their names, so that they belong to what identifies the template")
+    for name in sorted(filter(None, included)):
+        if name in within or len(found) > _MOST_INCLUDED:
+            raise TemplateError(f"expected at most {_MOST_INCLUDED} includes, none of them of itself; got {name!r} again")
         assert environment.loader is not None
-        found += _sources(environment, environment.loader.get_source(environment, name)[0])
+        found += _sources(environment, environment.loader.get_source(environment, name)[0], (*within, name))
     return found
