@@ -75,6 +75,19 @@ def check_folder(folder: Path) -> None:
             check_regular(Path(place) / name)
 
 
+def subfolder(folder: Path, name: str) -> Path:
+    """Return a folder in another one, which is made if it is not there, to write into.
+
+    Raises:
+        UsageError: If it is a link to a place elsewhere.
+    """
+    path = folder / name
+    path.mkdir(parents=True, exist_ok=True)
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise UsageError(f"{path}: expected a folder in {folder}; it is a link out of it. Remove the link.")
+    return path
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """Open a file that takes the place of `path` when the block ends; if it fails, the old one stays.

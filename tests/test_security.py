@@ -2,13 +2,14 @@
 
 import ast
 import json
+import shutil
 from pathlib import Path
 
 import gymnasium as gym
 import pytest
 
 from gym_text import UsageError
-from gym_text_policies import EpisodeStore, LLMPolicy, cli, rollout
+from gym_text_policies import EpisodeStore, LLMPolicy, cli, rollout, run_experiment
 from gym_text_policies.backends.load import load_backend
 from gym_text_policies.environments import parse_environment
 from gym_text_policies.experiments.variants import read_variants
@@ -140,3 +141,39 @@ def test_a_scripted_name_with_a_path_is_only_a_label(tmp_path):
     assert cli.main([*arguments, "--models", "scripted:../../x", "--seeds", "1", "--llm-seeds", "1"]) == 0
     assert "scripted:../../x" in json.loads((tmp_path / "run" / "table.json").read_text())["rows"][1]["policy"]
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_stored_seed_and_a_link_lead_no_run_out_of_its_folder(tmp_path):
+    settings = {"num_runs": 1, "verbose": False}
+    agent, world = {"model": "scripted:go forward"}, {"name": "BabyAIText-v0", "kwargs": {"max_episode_steps": 2}}
+    config = {"agent": agent, "environment": world, "experiment": settings}
+    folder = run_experiment(config, tmp_path / "theirs" / "run")
+    path = folder / "episodes.jsonl"
+    path.write_text(path.read_text().replace('"seed": 0,', '"seed": "../../../made",', 1))
+    shutil.rmtree(folder / "answers")
+    with pytest.raises(UsageError, match="seed: expected"):
+        run_experiment(config, folder)
+    path.write_text(path.read_text().replace('"../../../made"', "0", 1))
+    (folder / "answers").symlink_to(tmp_path)
+    with pytest.raises(UsageError, match=r"answers: expected a folder in .* it is a link out of it"):
+        run_experiment(config, folder)
+    assert [one.name for one in tmp_path.iterdir()] == ["theirs"]
+
+
+MODULES_BY_NAME = {
+    "gym_text/errors.py",  # an extra, by its constant name
+    "gym_text/descriptions/__init__.py",  # our own
+    "gym_text/textarena/engine.py",  # TextArena's games
+    "gym_text_policies/cli.py",  # the commands
+    "gym_text_policies/environments.py",  # the user's, which `trust` and `remake` have seen before
+}
+
+
+def test_modules_are_imported_by_a_computed_name_only_where_that_name_was_seen_before():
+    found = set()
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            imports = isinstance(node, ast.Call) and dotted(node.func) == "importlib.import_module"
+            if imports and not (node.args and isinstance(node.args[0], ast.Constant)):
+                found.add(path.relative_to(ROOT).as_posix())
+    assert found == MODULES_BY_NAME

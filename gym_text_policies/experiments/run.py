@@ -24,6 +24,7 @@ from gym_text_policies.experiments.progress import ProgressBar
 from gym_text_policies.experiments.series import Series
 from gym_text_policies.experiments.trust import Trust, imports_of
 from gym_text_policies.experiments.yaml_files import parse_yaml
+from gym_text_policies.files import subfolder
 from gym_text_policies.game import is_of_episode
 from gym_text_policies.policies.config import SETTINGS
 from gym_text_policies.policy import text_spec
@@ -118,7 +119,7 @@ def run_experiment(
         else:
             folder.mkdir(parents=True, exist_ok=True)
             _write_yaml(folder / FILE, config.source)
-            rows = [_run(part, folder / part.label) for part in config.experiments]
+            rows = [_run(part, subfolder(folder, part.label)) for part in config.experiments]
             _write_json(folder / "metrics.json", {"rows": rows})
     except KeyboardInterrupt:
         words = [str(folder), *(["--import", *names] if (names := imports_of(config.to_dict())) else [])]
@@ -205,7 +206,7 @@ def _write_gifs(config: ExperimentConfig, folder: Path, episodes: Iterable[Episo
     for episode in episodes:
         path = folder / _of_episode(episode.seed)[1]
         if episode.steps and not path.exists():
-            path.parent.mkdir(exist_ok=True)
+            subfolder(folder, path.parent.name)
             try:
                 write_gif(path, episode, config.environment.maker(render_mode="rgb_array"), config.experiment.gif_fps)
             except Exception as error:  # an environment's own, as it draws or plays again
@@ -225,7 +226,7 @@ def _write_answers(path: Path, episode: Episode, spec: TextSpec) -> None:
             action = spec.encode(decision.action, _with_tuples(step.observation))
             answers[str(number)] = raw_answer(decision, action)
     if answers:
-        path.parent.mkdir(exist_ok=True)
+        subfolder(path.parent.parent, path.parent.name)
         _write_json(path, answers)
 
 

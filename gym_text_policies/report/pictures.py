@@ -18,7 +18,7 @@ import gymnasium as gym
 import numpy as np
 
 from gym_text.errors import UsageError, import_extra
-from gym_text_policies.files import is_regular
+from gym_text_policies.files import is_regular, subfolder
 from gym_text_policies.json_data import plain
 from gym_text_policies.records import Episode
 from gym_text_policies.remake import owner_of, remake_environment
@@ -101,10 +101,9 @@ def _read(run: Path, episode: Episode) -> Pictures | None:
 
 def _keep(drawn: Pictures, run: Path, episode: Episode) -> None:
     path = _path(run, episode)
-    with suppress(OSError):
-        path.parent.mkdir(exist_ok=True)
-        if path.parent.resolve().is_relative_to(run.resolve()):  # no link to another folder
-            write_atomically(path, json.dumps({name: getattr(drawn, name) for name in _KEPT}))
+    with suppress(OSError, UsageError):
+        subfolder(run, path.parent.name)
+        write_atomically(path, json.dumps({name: getattr(drawn, name) for name in _KEPT}))
 
 
 def _draw(episode: Episode, imports: Sequence[str]) -> Pictures:

@@ -11,6 +11,7 @@ import numpy as np
 
 from gym_text.errors import import_extra
 from gym_text.pictures import prepare_pygame
+from gym_text_policies.files import subfolder
 from gym_text_policies.report.gif import write_frames
 from gym_text_policies.search.config import SearchConfig
 from gym_text_policies.search.evaluate import Evaluator
@@ -28,8 +29,7 @@ def draw_all(config: SearchConfig, found: Found) -> list[str]:
 
     There is no GIF if the environment cannot draw itself here.
     """
-    folder = Path(config.folder) / "pictures"
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = subfolder(Path(config.folder), "pictures")
     import_extra("matplotlib", "search").use("Agg")
     names = list(found.policy["parameters"])
     draw_returns(found.evaluations, folder / "returns.png", f"{config.environment}, {config.optimiser}")

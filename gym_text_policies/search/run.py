@@ -13,7 +13,7 @@ import numpy as np
 from gym_text.errors import UsageError
 from gym_text_policies.backends.base import Backend
 from gym_text_policies.backends.load import load_backend
-from gym_text_policies.files import replacing
+from gym_text_policies.files import replacing, subfolder
 from gym_text_policies.policies.searched import policy_record
 from gym_text_policies.search.config import SearchConfig
 from gym_text_policies.search.evaluate import Evaluator, Rollout
@@ -149,7 +149,7 @@ def trajectory_path(folder: Path, index: int) -> Path:
 
 def save_trajectories(path: Path, rollouts: Sequence[Rollout]) -> None:
     """Write observations and actions, compressed: all rollouts end to end, with the length of each."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    subfolder(path.parent.parent, path.parent.name)
     with replacing(path) as file:
         np.savez_compressed(
             file,
