@@ -123,7 +123,8 @@ class Game:
     def asked(self) -> Turn:
         """Return the turn that waits for a decision, its generator as if nobody had drawn from it."""
         assert self.turn is not None
-        return replace(self.turn, rng=self._rngs(self.turn.step))
+        self.turn = replace(self.turn, rng=self._rngs(self.turn.step))
+        return self.turn
 
     def step(self, decision: Decision) -> Exception | None:
         """Play a decision and record the step."""

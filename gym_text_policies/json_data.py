@@ -48,8 +48,10 @@ def check_json(what: str, data: Any) -> None:
 def checked(record: _Record) -> _Record:
     """Return a record, a dataclass of this package; raise TypeError or ValueError if one of its fields cannot be stored."""
     kind: Any = type(record)
-    for name, types in _types(kind):
+    for name, default, safe, types in _fields(kind):
         value = getattr(record, name)
+        if value is default or type(value) in safe:
+            continue  # nearly always
         if not any(_fits(value, kind) for kind in types):
             expected = " or ".join(_EXPECTED[kind] for kind in types)
             raise TypeError(f"{name}: expected {expected}; got {str(value)[:60]!r} ({type(value).__name__})")
@@ -66,6 +68,8 @@ _EXPECTED = {
     "None": "nothing",
 }
 """Declared type of a field -> what the field is expected to be. Fields of other types are not checked here."""
+_SAFE: dict[str, type] = {"str": str, "bool": bool, "tuple": tuple, "Mapping": dict, "None": type(None)}
+"""Declared type -> type whose values all fit."""
 
 
 def _fits(value: Any, declared: str) -> bool:
@@ -74,8 +78,7 @@ def _fits(value: Any, declared: str) -> bool:
         return type(value) is int and 0 <= value < _LONGEST_INT
     if declared == "float":
         return is_finite(value)
-    plain_types = {"str": str, "bool": bool, "tuple": tuple, "Mapping": dict, "None": type(None)}
-    return isinstance(value, plain_types[declared])
+    return isinstance(value, _SAFE[declared])
 
 
 def is_finite(value: Any) -> bool:
@@ -84,10 +87,14 @@ def is_finite(value: Any) -> bool:
 
 
 @functools.cache
-def _types(record: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return the fields of a record class, and the declared types that each may have."""
-    declared = {f.name: tuple(part.partition("[")[0] for part in str(f.type).split(" | ")) for f in dataclasses.fields(record)}
-    return tuple((name, parts) for name, parts in declared.items() if all(part in _EXPECTED for part in parts))
+def _fields(record: Any) -> tuple[tuple[str, Any, frozenset[type], tuple[str, ...]], ...]:
+    """Return the fields of a record class, their defaults, types whose values all fit, and the declared types."""
+    found = []
+    for one in dataclasses.fields(record):
+        types = tuple(part.partition("[")[0] for part in str(one.type).split(" | "))
+        if all(part in _EXPECTED for part in types):
+            found.append((one.name, one.default, frozenset(_SAFE[part] for part in types if part in _SAFE), types))
+    return tuple(found)
 
 
 def checked_list(name: str, value: Any) -> list[Any]:

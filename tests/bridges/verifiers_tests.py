@@ -12,6 +12,7 @@ import pytest
 from pydantic import ValidationError
 from serving import serving
 
+from gym_text import EngineError
 from gym_text.wrappers import History
 from gym_text_policies.bridges.verifiers import Game, Levels, LevelsConfig
 from gym_text_policies.policy import text_spec
@@ -142,6 +143,14 @@ def test_an_answer_that_was_cut_counts_only_where_it_is_a_whole_name():
     assert (game.steps, game.unusable) == (0, 2)
     game.play("turn left", finish="length")
     assert (game.steps, game.unusable) == (1, 2)
+
+
+def test_a_reward_that_is_no_number_is_an_error(monkeypatch):
+    game = Game(LevelsConfig(**GOTO), 0)
+    step = game._env.step
+    monkeypatch.setattr(game._env, "step", lambda action: (step(action)[0], float("nan"), False, False, {}))
+    with pytest.raises(EngineError, match="step 1: expected a finite reward; got nan"):
+        game.play("go forward")
 
 
 def test_steps_are_limited():
