@@ -63,6 +63,7 @@ class ProviderServer(ThreadingHTTPServer):
         self.faults: deque[Fault | None] = deque()
         self.requests: list[tuple[str, dict[str, str], Any]] = []
         self.refusal: str | None = None
+        self.tells: dict[str, Any] = {}  # path -> what a GET of it is answered
         self.most_requests = most_requests
         self.lock = threading.Lock()
 
@@ -213,8 +214,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(400, json.dumps({"error": {"message": server.refusal}}))
 
     def do_GET(self) -> None:
-        """Tell that the server is there."""
-        self._send(200, "{}")
+        """Tell of the server's models, or that it is there."""
+        self._send(200, json.dumps(self.server.tells.get(self.path, {})))
 
     def _fail(self, fault: Fault) -> None:
         time.sleep(fault.late)

@@ -165,6 +165,12 @@ def test_llama_cpp_answers_in_text_and_json_too(llama, local, backend_of):
     assert json.loads(answer.text)["action"] in ("go north", "open fridge")
 
 
+def test_llama_cpp_tells_of_its_model(llama, backend_of):
+    told = backend_of(llama, told=True).config["told"]
+    assert told["file"].endswith(".gguf") and len(told["template"]) == 16 and told["meta"]["n_params"] > 0
+    assert backend_of(llama, told=True).config["told"] == told
+
+
 def test_letters_are_an_approximation_on_request(llama, backend_of):
     backend = backend_of(llama, decide="letter")
     answer = backend.answer([Request(chat(), CHOICES[:3])])[0]

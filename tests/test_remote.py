@@ -232,6 +232,45 @@ def test_a_named_server_is_known_at_another_address(server, provider, tmp_path):
     assert "base_url" in backend_of(server, provider).config, "without a name the address counts, as ever"
 
 
+def tell(server, provider, weights):
+    """Let a server tell of its models, as vLLM and Ollama do."""
+    row = {"id": "m", "object": "model", "created": len(server.requests), "owned_by": "vllm", "root": weights, "parent": None}
+    server.tells["/v1/models"] = {"data": [row, row | {"id": "other", "root": "other"}]}
+    ollama = {"modified_at": "2026-01-01T00:00:00Z", "size": 9, "details": {}}
+    models = [ollama | {"model": "other:latest", "digest": "other"}, ollama | {"model": "m:latest", "digest": weights}]
+    server.tells["/api/tags"] = {"models": models}
+
+
+@pytest.mark.parametrize("provider", ["openai", "ollama"])
+def test_other_weights_behind_a_name_are_known_by_what_the_server_tells(server, provider, tmp_path):
+    options = {"told": True, "server": "lab", "cache": str(tmp_path)}
+    tell(server, provider, "one")
+    first = backend_of(server, provider, **options)
+    assert ask(first).text and list(first.config["told"].values()) == ["one"]
+    assert ask(backend_of(server, provider, **options)).text and len(server.requests) == 1, "the same weights are found again"
+    tell(server, provider, "another")
+    assert first.config["told"] != backend_of(server, provider, **options).config["told"]
+    assert ask(backend_of(server, provider, **options)).text and len(server.requests) == 2
+    assert "told" not in backend_of(server, provider).config, "without the option no server is asked"
+
+
+def test_servers_that_tell_nothing_or_of_different_weights_are_refused(server):
+    with pytest.raises(UsageError, match=r"told: .*that of 'm' tells nothing\. Name them by server=NAME"):
+        _ = backend_of(server, told=True).config
+    server.tells["/api/tags"] = {"models": []}
+    with pytest.raises(UsageError, match=r"told: .*that of 'm' tells nothing"):
+        _ = backend_of(server, "ollama", told=True).config
+    with running(ProviderServer()) as other:
+        tell(server, "openai", "one")
+        tell(other, "openai", "another")
+        both = load_backend("openai:m", base_url=[f"{one.url}/v1" for one in (server, other)], told=True)
+        with contextlib.closing(both), pytest.raises(UsageError, match="told: expected servers of one model"):
+            _ = both.config
+    gone = load_backend("openai:m", base_url="http://127.0.0.1:9/v1", told=True, retries=0)
+    with contextlib.closing(gone), pytest.raises(UsageError, match=r"told: .*connection failed"):
+        _ = gone.config
+
+
 def test_a_run_goes_on_at_another_address_of_a_named_server(server, tmp_path):
     def run(at, **options):
         agent = {"model": "openai:m", "mode": "choose", "options": {"base_url": f"{at.url}/v1", **options}}
@@ -424,6 +463,7 @@ def test_a_key_appears_in_no_record_log_error_configuration_or_cache(server, pro
         ({"cache": 5}, "cache: expected a text"),
         ({"cache": ""}, "cache: expected a text"),
         ({"server": ["lab"]}, "server: expected a text"),
+        ({"told": "yes"}, "told: expected True or False"),
         ({"decide": ["letter"]}, "decide: expected one of"),
         ({"tokenizer": 5}, "tokenizer: expected a text"),
         ({"extra": 5}, "extra: expected names and values"),

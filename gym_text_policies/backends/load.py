@@ -49,7 +49,8 @@ def load_backend(model: str | Backend, *, others: Collection[str] = (), when_ask
 
 
 def _remote(provider: str, model: str, options: Mapping[str, Any], others: Collection[str]) -> Backend:
-    from gym_text_policies.backends.providers.remote import SHARED_OPTIONS, RemoteBackend
+    from gym_text_policies.backends.providers.options import SHARED_OPTIONS
+    from gym_text_policies.backends.providers.remote import RemoteBackend
 
     kind: type[RemoteBackend]
     if provider == "openai":

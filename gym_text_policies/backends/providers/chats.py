@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from gym_text_policies.backends.base import Answer
 from gym_text_policies.backends.providers.checks import count
 from gym_text_policies.backends.providers.connection import check_no_error
 from gym_text_policies.backends.providers.errors import CallError
+from gym_text_policies.records import Message
 
 _ENDS = {
     **{"stop": "stop", "eos": "stop", "stop_sequence": "stop", "end_turn": "stop", "word": "stop"},
@@ -87,3 +89,9 @@ def tokens_of(completion: Any) -> tuple[int, int, int]:
     usage = completion.get("usage") or {}
     details = usage.get("prompt_tokens_details") or {}
     return count(usage.get("prompt_tokens")), count(details.get("cached_tokens")), count(usage.get("completion_tokens"))
+
+
+def as_state(messages: Sequence[Message]) -> str:
+    """Return a chat as one text, for typed decisions that take no chat."""
+    chat = any(message["role"] == "assistant" for message in messages)
+    return "\n\n".join(f"{message['role']}: {message['content']}" if chat else message["content"] for message in messages)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from typing import Any
 
 from gym_text.errors import UsageError
@@ -9,7 +11,7 @@ from gym_text_policies.backends.base import Answer, Request, softmax
 from gym_text_policies.backends.providers.checks import is_log_prob
 from gym_text_policies.backends.providers.connection import Connection
 from gym_text_policies.backends.providers.errors import CallError
-from gym_text_policies.backends.providers.scoring import FORMS, ScoringServer
+from gym_text_policies.backends.providers.scoring import FORMS, LlamaCpp, ScoringServer
 from gym_text_policies.backends.providers.tokenizers import ChatTokenizer
 from gym_text_policies.records import Tokens
 
@@ -96,6 +98,18 @@ class LogProbs:
             turns_dropped=dropped,
             tokens={writing.text: Tokens(tuple(prompt), tuple(writing.tokens), tuple(writing.log_probs))},
         )
+
+
+def tells(server: Connection) -> dict[str, Any]:
+    """Return what a server tells of its model's weights and of how it is asked: what stays as long as these stay."""
+    rows = _models(server)
+    row = next((row for row in rows if row.get("id") == server.model), rows[0] if len(rows) == 1 else {})
+    found = {name: row[name] for name in ("root", "parent", "meta") if row.get(name)}
+    if row.get("owned_by") == LlamaCpp.owner:
+        properties = server.get("/props")
+        found["file"] = re.split(r"[/\\]", str(properties["model_path"]))[-1]
+        found["template"] = hashlib.sha256(str(properties["chat_template"]).encode()).hexdigest()[:16]
+    return found
 
 
 def _status(error: Exception) -> int | None:

@@ -9,13 +9,14 @@ from typing import Any
 
 from gym_text.errors import check_int, import_extra
 from gym_text_policies.backends.base import Answer, Request
-from gym_text_policies.backends.providers.chats import finish_of
+from gym_text_policies.backends.providers.chats import as_state, finish_of
 from gym_text_policies.backends.providers.checks import count, normalised
 from gym_text_policies.backends.providers.connection import UNPACKED, bounded, check_no_error, check_url, in_time
 from gym_text_policies.backends.providers.errors import CallError
 from gym_text_policies.backends.providers.keys import USUAL, client_key, key_of
 from gym_text_policies.backends.providers.openai import INSTRUCTIONS
-from gym_text_policies.backends.providers.remote import RemoteBackend, RemoteOptions, as_state
+from gym_text_policies.backends.providers.options import RemoteOptions
+from gym_text_policies.backends.providers.remote import RemoteBackend
 from gym_text_policies.records import Message
 
 _logger = logging.getLogger(__name__)
@@ -70,6 +71,13 @@ class OllamaBackend(RemoteBackend):
     def config(self) -> dict[str, Any]:
         """Model, server and context."""
         return super().config | ({"num_ctx": self._num_ctx} if self._num_ctx else {})
+
+    def _tell(self) -> dict[str, Any]:
+        """Return the digest of the model: of its weights, template and parameters."""
+        with self._failures():
+            models = in_time(self._options.timeout, self._client.list).models
+            names = (self.model, f"{self.model}:latest")
+            return next(({"digest": one.digest} for one in models if one.model in names and one.digest), {})
 
     def _ask(self, request: Request) -> Answer:
         with self._failures():

@@ -10,14 +10,15 @@ from typing import Any, Literal, get_args
 
 from gym_text.errors import UsageError, check_choice, import_extra
 from gym_text_policies.backends.base import Answer, Request
-from gym_text_policies.backends.providers.chats import first_choice, read_chat, tokens_of
+from gym_text_policies.backends.providers.chats import as_state, first_choice, read_chat, tokens_of
 from gym_text_policies.backends.providers.checks import check_fields, check_name, count, normalised
 from gym_text_policies.backends.providers.connection import UNPACKED, Connection, bounded, check_url
 from gym_text_policies.backends.providers.errors import CallError
 from gym_text_policies.backends.providers.keys import NO_KEY, USUAL, key_of
 from gym_text_policies.backends.providers.letters import MOST_LETTERS, lettered, of_letters
-from gym_text_policies.backends.providers.logprobs import LogProbs
-from gym_text_policies.backends.providers.remote import RemoteBackend, RemoteOptions, as_state
+from gym_text_policies.backends.providers.logprobs import LogProbs, tells
+from gym_text_policies.backends.providers.options import RemoteOptions
+from gym_text_policies.backends.providers.remote import RemoteBackend
 from gym_text_policies.backends.providers.servers import Servers
 
 Decide = Literal["auto", "decisions", "systemone", "logprobs", "letter"]
@@ -108,6 +109,14 @@ class OpenAIBackend(RemoteBackend):
         decide = None if self._decide in ("auto", "decisions") else self._decide
         own = {"decide": decide, "extra": self._extra}
         return super().config | {name: value for name, value in own.items() if value}
+
+    def _tell(self) -> dict[str, Any]:
+        """Return what each server tells, which has to be the same."""
+        with self._failures():
+            found = [tells(server) if self._urls else {} for server in self._client.clients]
+        if any(other != found[0] for other in found):
+            raise UsageError(f"told: expected servers of one model; they tell of different ones: {found}.")
+        return found[0]
 
     def _check_choices(self, request: Request) -> None:
         if self._decide in _LIMITS:  # else the server is asked first what it has

@@ -11,16 +11,17 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
-from gym_text.errors import GymTextError, PolicyError, UsageError, check_int, import_extra
+from gym_text.errors import GymTextError, PolicyError, UsageError, import_extra
 from gym_text_policies.backends.base import Answer, Backend, Request
 from gym_text_policies.backends.providers.budget import Budget, Prices, Spending
 from gym_text_policies.backends.providers.cache import AnswerCache
-from gym_text_policies.backends.providers.checks import check_amount, check_answer, check_name
+from gym_text_policies.backends.providers.checks import check_answer
 from gym_text_policies.backends.providers.errors import CallError
-from gym_text_policies.records import Message
+from gym_text_policies.backends.providers.options import SHARED_OPTIONS, RemoteOptions
 from gym_text_policies.redaction import hide_keys
 
 _logger = logging.getLogger(__name__)
@@ -30,42 +31,6 @@ _BACKOFF = 0.5
 """Seconds before the second try, and up to as many more at random; doubled before each further try, at most 30."""
 _SHOWN = 500
 """Most characters of a provider's message in an error of ours."""
-_LONGEST = 1e6
-"""Most seconds of a timeout."""
-
-
-@dataclass(frozen=True)
-class RemoteOptions:
-    """How a provider is called. No answer depends on these."""
-
-    timeout: float = 60.0
-    """Seconds within which an answer has come whole, each time."""
-    retries: int = 5
-    """Most further tries after a timeout, a lost connection, HTTP 408, 409, 425, 429 or 5xx, or an answer that cannot be read."""
-    cache: str | None = None
-    """Folder of answers, so that the same request is not paid twice. Requests that sample without a seed are never cached."""
-    prices: Mapping[str, Mapping[str, float]] | None = None
-    """US dollars per million tokens: model -> ``input``, ``output``, and ``cached`` if that differs from ``input``."""
-    max_cost: float | None = None
-    """Most US dollars that the run may spend, with all its models together; it stops before it spends more. Needs `prices`."""
-    max_total_tokens: int | None = None
-    """Most tokens, in and out, that the run may spend, with all its models together; it stops before it spends more."""
-    server: str | None = None
-    """A name for the server, which identifies stored episodes and answers in place of its address: they are found again when it is
-    at another one."""
-
-    def __post_init__(self) -> None:
-        check_int("retries", self.retries, 0, 100)
-        check_amount("timeout", self.timeout, _LONGEST)
-        for name in ("max_cost", "max_total_tokens"):
-            if (value := getattr(self, name)) is not None:
-                check_amount(name, value)
-        for name in ("cache", "server"):
-            check_name(name, getattr(self, name))
-
-
-SHARED_OPTIONS = tuple(field.name for field in dataclasses.fields(RemoteOptions))
-"""Names of the options that all providers take."""
 
 
 class RemoteBackend(Backend):
@@ -105,8 +70,26 @@ class RemoteBackend(Backend):
 
     @property
     def config(self) -> dict[str, Any]:
-        """The provider, the model, and the server."""
-        return {"backend": self.provider, "model": self.model, **self._server}
+        """The provider, the model, the server, and what that tells of the model if the user wants it."""
+        told = {"told": self._told} if self._options.told else {}
+        return {"backend": self.provider, "model": self.model, **self._server, **told}
+
+    @cached_property
+    def _told(self) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = self.retrying()(self._tell)
+        except CallError as error:
+            raise UsageError(f"told: expected a server that tells of its model's weights; {self.failure(error)}") from None
+        if not found:
+            raise UsageError(
+                f"told: expected a server that tells of its model's weights (Ollama, llama.cpp, vLLM, SGLang); that of "
+                f"{self.model!r} tells nothing. Name them by server=NAME."
+            )
+        return found
+
+    def _tell(self) -> dict[str, Any]:
+        """Return what the server tells of the model's weights; nothing where it tells nothing."""
+        return {}
 
     def _keep_secret(self, key: str | None) -> None:
         """Hide the key that is in use, whatever its variable is called, in answers and errors."""
@@ -291,9 +274,3 @@ class RemoteBackend(Backend):
             return answer
         tokens = answer.tokens and {self._hide(said): numbers for said, numbers in answer.tokens.items()}
         return replace(answer, text=text, reference=reference, tokens=tokens)
-
-
-def as_state(messages: Sequence[Message]) -> str:
-    """Return a chat as one text, for typed decisions that take no chat."""
-    chat = any(message["role"] == "assistant" for message in messages)
-    return "\n\n".join(f"{message['role']}: {message['content']}" if chat else message["content"] for message in messages)

@@ -16,7 +16,8 @@ from gym_text_policies.backends.providers.checks import check_name, count
 from gym_text_policies.backends.providers.connection import check_url
 from gym_text_policies.backends.providers.errors import CallError
 from gym_text_policies.backends.providers.keys import USUAL, client_key, key_of
-from gym_text_policies.backends.providers.remote import RemoteBackend, RemoteOptions
+from gym_text_policies.backends.providers.options import RemoteOptions
+from gym_text_policies.backends.providers.remote import RemoteBackend
 from gym_text_policies.records import Episode
 
 _REMEMBERED = 4096
