@@ -10,7 +10,7 @@ ROOT = Path(__file__).parent.parent
 LAYERS = {
     "gym_text": (
         ("errors",),
-        ("spec", "spaces", "pictures", "parameters", "java"),
+        ("spec", "spaces", "pictures", "parameters", "user_folder", "java"),
         ("text_env",),
         ("index_actions",),
         (
@@ -20,7 +20,7 @@ LAYERS = {
         ("",),
     ),
     "gym_text_policies": (
-        ("json_data", "files", "user_cache", "digests", "redaction", "drawing"),
+        ("json_data", "files", "user_cache", "digests", "redaction", "drawing", "threads", "streams"),
         ("records",),
         ("policy", "prompts", "environments", "remake", "store"),
         ("rollout", "game", "backends"),
