@@ -148,6 +148,8 @@ def table(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
 
     How a row was asked is shown where rows of language models differ in it, or an expert helped; the cost where there was any.
     """
+    earlier = {"asked": "", "total_cost": 0.0}  # tables that were stored before there were these figures
+    rows = [{**earlier, "levels": row["episodes"] - row["error"], **row} for row in rows]
     asked = {row["asked"] for row in rows if row["asked"]}
     paid = sum(row["total_cost"] for row in rows)
     hidden = {"asked"} if len(asked) < 2 and not any("expert_share" in one for one in asked) else set()
