@@ -260,6 +260,15 @@ def test_an_encoder_decoder_model_is_refused_before_its_weights_are_read(small_m
         load_backend(str(tmp_path))
 
 
+@pytest.mark.parametrize("key", ["attn_implementation", "_attn_implementation", "experts_implementation"])
+def test_a_model_whose_configuration_names_code_is_refused_before_it_is_fetched(base, tmp_path, key):
+    folder = shutil.copytree(base, tmp_path / "theirs")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {key: "theirs/kernels"}))
+    with pytest.raises(UsageError, match=r"expected a configuration that names no code; got .*'theirs/kernels'"):
+        load_backend(str(folder))
+
+
 @pytest.mark.parametrize("name", sorted(path.parent.name for path in models.ADAPTERS.glob(f"*/{models.RECORD}")))
 def test_an_adapter_that_ships_is_asked_in_the_words_that_it_has_learnt(name):
     record = json.loads((models.ADAPTERS / name / models.RECORD).read_text())

@@ -63,3 +63,17 @@ def _commit(base: str) -> str:
     if not commit:
         raise UsageError(f"model {base!r}: expected a snapshot of the hub, named by its commit; got {file!r}.")
     return str(commit)
+
+
+def check_names_no_code(config: Any, name: str) -> None:
+    """Raise `UsageError` if a model's configuration names a repository of kernels, whose code transformers would fetch and run.
+
+    Args:
+        config: As transformers reads it.
+        name: Of the model, for the error.
+    """
+    for part in (config, *(getattr(config, key, None) for key in getattr(config, "sub_configs", ()))):
+        for kind in ("attn_implementation", "experts_implementation"):
+            chosen = getattr(part, f"_{kind}", None)
+            if isinstance(chosen, str) and not chosen.replace("_", "").isalnum():
+                raise UsageError(f"model {name!r}: expected a configuration that names no code; got {kind}={chosen!r}. Remove it.")

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 
 from gym_text.errors import UsageError, check_bool, check_choice, import_extra, unknown_choice
 from gym_text_policies.backends.local import smollm2
-from gym_text_policies.backends.local.contents import EMBEDDED, content_of
+from gym_text_policies.backends.local.contents import EMBEDDED, check_names_no_code, content_of
 from gym_text_policies.backends.local.tokens import check_tokenizer
 from gym_text_policies.files import check_folder, check_regular
 
@@ -215,6 +215,7 @@ def load_model(source: Source) -> tuple[Any, Any]:
     check_tokenizer(tokenizer, f"model {source.name!r}:")
     if config.is_encoder_decoder:
         raise UsageError(f"model {source.name!r}: expected a causal language model; it has an encoder and a decoder.")
+    check_names_no_code(config, source.name)
     with _loading(source.name):
         model = transformers.AutoModelForCausalLM.from_pretrained(base, **safe, **options)
     if not options["device_map"]:
