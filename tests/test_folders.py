@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from gym_text.errors import StoreError
 from gym_text_policies.training.folders import replace_folder, restore_folders, whole_folders
 
 
@@ -90,3 +91,9 @@ def test_what_a_user_has_put_beside_a_folder_stays(tmp_path):
     replace_folder(tmp_path / "best", lambda target: fill(target, "new"))
     restore_folders(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"best", "best.old", "notes.replaced.txt"}
+
+
+def test_a_file_in_the_way_is_one_sentence(tmp_path):
+    (tmp_path / "run").write_text("")
+    with pytest.raises(StoreError, match=r"A file stands there\. Name another folder"):
+        replace_folder(tmp_path / "run" / "best", lambda target: fill(target, "new"))

@@ -45,3 +45,22 @@ def test_a_folder_is_of_one_run_with_the_same_settings_and_one_at_a_time(tmp_pat
         pass
     with pytest.raises(UsageError, match="run: stored"), processes.claim("sft", Config(str(tmp_path)), ["batch"]):
         pass
+
+
+def test_a_run_that_is_stopped_says_which_checkpoint_is_kept(tmp_path):
+    def stopped():
+        with pytest.raises(processes.Stopped) as stop, processes.claim("ppo", Config(str(tmp_path)), ["batch"]):
+            raise KeyboardInterrupt
+        return str(stop.value)
+
+    assert stopped() == f"Nothing is kept: {tmp_path} has no checkpoint yet."
+    for name in ("checkpoint-9", "checkpoint-10", "checkpoint-11.partial"):
+        (tmp_path / name).mkdir()
+    assert stopped() == f"Kept is {tmp_path}/checkpoint-10; the same command goes on from there."
+
+
+def test_a_run_brings_back_what_a_killed_one_has_left_aside(tmp_path):
+    (tmp_path / "best.replaced").mkdir()
+    (tmp_path / "best.replaced" / "weights").touch()
+    with processes.claim("ppo", Config(str(tmp_path)), ["batch"]):
+        assert [path.name for path in (tmp_path / "best").iterdir()] == ["weights"]

@@ -28,19 +28,24 @@ def replace_folder(folder: Path, save: Callable[[Path], None]) -> None:
     Args:
         folder: The folder; it need not exist.
         save: Writes the files into the folder that it is given.
+
+    Raises:
+        StoreError: If the folder cannot be made or replaced.
     """
     new, old = (folder.with_name(folder.name + ending) for ending in (_NEW, _OLD))
-    _restore(old)
-    shutil.rmtree(new, ignore_errors=True)
-    new.mkdir(parents=True)
+    with writing(folder):
+        _restore(old)
+        shutil.rmtree(new, ignore_errors=True)
+        new.mkdir(parents=True)
     try:
         save(new)
     except Exception:
         shutil.rmtree(new, ignore_errors=True)  # a full disk gets its room back
         raise
-    if folder.exists():
-        os.replace(folder, old)
-    os.replace(new, folder)
+    with writing(folder):
+        if folder.exists():
+            os.replace(folder, old)
+        os.replace(new, folder)
     shutil.rmtree(old, ignore_errors=True)
 
 
