@@ -10,6 +10,8 @@ import torch
 from training_data import GOTO
 
 from gym_text import UsageError
+from gym_text.errors import EngineError, RunError
+from gym_text.textworld_express.cooking_world import CookingWorldEnv
 from gym_text_policies.training.actor_critic import Actor
 from gym_text_policies.training.aggrevate import (
     AggreVaTeConfig,
@@ -89,3 +91,36 @@ def test_a_step_more_divides_the_odds_and_what_is_never_drawn_has_a_floor(tiny_m
     for name, value in (("uniform_share", 0.6), ("cost_temperature", 0)):
         with pytest.raises(UsageError, match=f"{name}: expected a number .*; got {value}"):
             settings(tiny_model, tmp_path, **{name: value})
+
+
+class Failing(CookingWorldEnv):
+    """A game whose expert fails in some levels."""
+
+    failing = (1,)
+    level_seed = None
+
+    def reset(self, *, seed=None, options=None):
+        self.level_seed = seed
+        return super().reset(seed=seed, options=options)
+
+    def plan_steps(self, action):
+        if self.level_seed in self.failing:
+            raise EngineError("the expert has no plan")
+        return super().plan_steps(action)
+
+
+@pytest.mark.filterwarnings("ignore:.*the expert needs")
+def test_episodes_in_which_the_expert_fails_are_told_and_not_learnt_from(tiny_model, tmp_path, caplog, monkeypatch):
+    gym.register("Failing-v0", entry_point=Failing, max_episode_steps=1)
+    options = {"environments": ("Failing-v0?num_locations=1&num_ingredients=1",), "episodes": 2, "epochs": 1, "iterations": 1}
+    try:
+        with caplog.at_level("WARNING"):
+            train(settings(tiny_model, tmp_path / "run", **options))
+        assert "iteration 1: 1 of 2 episodes ended in an error; of Failing-v0, seed 1: EngineError: the expert" in caplog.text
+        (line,) = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+        assert (line["episodes"], line["failed"]) == (1, 1)
+        monkeypatch.setattr(Failing, "failing", (0, 1))
+        with pytest.raises(RunError, match="iteration 1: 2 of 2 episodes ended in an error"):
+            train(settings(tiny_model, tmp_path / "all", **options))
+    finally:
+        del gym.registry["Failing-v0"]

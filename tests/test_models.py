@@ -394,3 +394,14 @@ def test_a_model_with_a_pipe_in_its_folder_is_refused_and_hangs_nothing(tiny_mod
     os.mkfifo(folder / name)
     with pytest.raises(UsageError, match="regular file; it is"):
         load_backend(str(folder))
+
+
+def test_an_adapter_of_nan_is_refused_in_one_sentence(tiny_model, tmp_path):
+    save_adapter(add_lora(load_base(tiny_model)[0]), tmp_path / "adapter", {})
+    weights = load_file(tmp_path / "adapter/adapter_model.safetensors")
+    weights[next(iter(weights))][0, 0] = float("nan")
+    save_file(weights, tmp_path / "adapter/adapter_model.safetensors")
+    with pytest.raises(UsageError, match="1 weights are NaN or infinite, such as base_model"):
+        load_backend(str(tmp_path / "adapter"))
+    with pytest.raises(UsageError, match="expected finite weights; some are NaN or infinite"):
+        add_lora(load_base(tiny_model)[0], adapter=tmp_path / "adapter")

@@ -21,6 +21,7 @@ Shapes: B decisions of an iteration, b of them in one pass, A the most candidate
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import math
 from collections.abc import Iterator, Sequence
@@ -30,8 +31,9 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
-from gym_text.errors import UsageError, import_extra
+from gym_text.errors import EpisodeError, UsageError, import_extra
 from gym_text_policies.policy import text_spec
+from gym_text_policies.training.dev_fold import tell_failures
 from gym_text_policies.training.finite import check_finite
 from gym_text_policies.training.on_policy import (
     FREE,
@@ -91,7 +93,8 @@ def train(config: AggreVaTeConfig) -> Path:
         for state in iterations(config, actor, optimizer):
             watch = Stopwatch()
             trajectories = play(config, actor, state)
-            costs = gather([costs_to_go(experts[one.environment], one) for one in own_share(trajectories)])
+            found = gather([costs_or_error(experts[one.environment], one) for one in own_share(trajectories)])
+            trajectories, costs = without_failures(state.place, trajectories, found)
             watch.played()
             batch = make_batch(config, actor, trajectories, costs)
             check_finite(state.place, targets=batch.targets)
@@ -137,6 +140,28 @@ def costs_to_go(env: gym.Env[Any, Any], trajectory: Trajectory) -> list[list[flo
         costs.append([best if n > best and looks_further(action) else n for action, n in zip(actions, steps, strict=True)])
         obs = env.step(spec.encode(step.decision.action, obs))[0]
     return costs
+
+
+def costs_or_error(env: gym.Env[Any, Any], trajectory: Trajectory) -> list[list[float]] | str:
+    """Return what `costs_to_go` does, or why the expert has failed in this episode."""
+    try:
+        return costs_to_go(env, trajectory)
+    except EpisodeError as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def without_failures(
+    where: str, trajectories: Sequence[Trajectory], costs: Sequence[list[list[float]] | str]
+) -> tuple[list[Trajectory], list[list[list[float]]]]:
+    """Return the episodes in which the expert has not failed, with their costs; log the others.
+
+    Raises:
+        RunError: If it has failed in all.
+    """
+    pairs = list(zip(trajectories, costs, strict=True))
+    tell_failures(where, [dataclasses.replace(one.episode, error=own if isinstance(own, str) else None) for one, own in pairs])
+    whole = [(one, own) for one, own in pairs if not isinstance(own, str)]
+    return [one for one, _ in whole], [own for _, own in whole]
 
 
 @dataclass(frozen=True)

@@ -257,8 +257,11 @@ def _adapted(model: Any, source: Source) -> Any:
             adapted = peft.PeftModel.from_pretrained(model, source.adapter, low_cpu_mem_usage=True)  # no random weights before
         with safe_open(Path(source.adapter) / WEIGHTS, "pt") as file:
             surplus = set(file.keys()) - set(peft.get_peft_model_state_dict(adapted, save_embedding_layers=False))
+            spoilt = [key for key in file.keys() if not file.get_tensor(key).isfinite().all()]  # noqa: SIM118  no mapping
         if surplus:
             raise ValueError(f"{len(surplus)} weights have no place, such as {min(surplus)}")
+        if spoilt:
+            raise ValueError(f"{len(spoilt)} weights are NaN or infinite, such as {min(spoilt)}")
     except (RuntimeError, ValueError, KeyError, TypeError, UserWarning) as error:
         raise UsageError(f"adapter {source.name!r}: expected one that fits its base {source.base!r}; {_short(error)}") from error
     return adapted if source.load_in_4bit else adapted.merge_and_unload()
