@@ -17,7 +17,7 @@ from gym_text.errors import GymTextError, check_choice, import_extra, unknown_ch
 from gym_text_policies.commands.options import add_fields
 from gym_text_policies.experiments.settings import read_settings
 from gym_text_policies.files import check_characters
-from gym_text_policies.streams import prepare_streams
+from gym_text_policies.streams import ShownFormatter, prepare_streams, shown
 from gym_text_policies.threads import settle_threads
 from gym_text_policies.training.processes import is_first
 
@@ -229,7 +229,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Ctrl-C.
     """
     prepare_streams()
-    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(ShownFormatter("%(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     for package in ("gym_text", "gym_text_policies"):  # others, such as httpx, tell at INFO of each request
         logging.getLogger(package).setLevel(logging.INFO)
     arguments = sys.argv[1:] if arguments is None else list(arguments)
@@ -249,7 +251,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config = read_settings(kind, file, given) if file is not None else kind(**given)
         result = function(config)
         if result is not None and is_first():
-            print(result, flush=True)
+            print(shown(result), flush=True)
     except KeyboardInterrupt as stop:
         print(f"\nStopped. {str(stop) or _kept(config)}".rstrip(), file=sys.stderr)
         return 130
@@ -257,7 +259,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  the interpreter flushes it at exit
         return 0
     except (GymTextError, OSError) as error:
-        print(f"gym-text: {error}", file=sys.stderr)
+        print(f"gym-text: {shown(str(error))}", file=sys.stderr)
         return 2 if isinstance(error, ValueError) else 1
     return 0
 

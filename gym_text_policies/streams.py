@@ -3,8 +3,26 @@
 from __future__ import annotations
 
 import codecs
+import logging
 import os
+import re
 import sys
+
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""Characters that a terminal acts on, without tab and the end of a line."""
+
+
+def shown(text: str) -> str:
+    """Return a text for a terminal: what a model, a game or a record said moves no cursor, and changes no title."""
+    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+class ShownFormatter(logging.Formatter):
+    """Formats a line of the log by `shown`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        return shown(super().format(record))
 
 
 def prepare_streams() -> None:

@@ -1,10 +1,14 @@
 """Standard streams of a command: one that is closed, or that cannot show a letter, ends nothing."""
 
+import logging
 import os
 import subprocess
 import sys
 
 import pytest
+
+from gym_text_policies import cli
+from gym_text_policies.streams import ShownFormatter, shown
 
 BENCH = ("bench", "--models", "random", "--environments", "BabyAIText-v0?max_episode_steps=2", "--baselines", "none")
 BENCH += ("--seeds", "1", "--fold", "none")
@@ -43,3 +47,15 @@ def test_a_word_that_is_no_text_is_refused(tmp_path):
     status, _, error = command(tmp_path, "bench", "--folder", b"a\xff", *BENCH[1:])
     assert status == 2 and error.count(b"\n") == 1 and b"expected a text in Unicode" in error
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_somebody_said_does_nothing_to_a_terminal(tmp_path, capsys, monkeypatch):
+    said = "one\x1b]0;taken\x07 \x9b31m\rtwo\tthree\nfour"
+    assert shown(said) == "one\ufffd]0;taken\ufffd \ufffd31m\ufffdtwo\tthree\nfour"
+    monkeypatch.setattr(cli, "complete", lambda config: said)
+    assert cli.main(["completion", "bash"]) == 0
+    assert "\x1b" not in capsys.readouterr().out
+    assert cli.main(["bench", "--environments", "\x1b]0;taken\x07"]) == 2
+    assert "\x1b" not in capsys.readouterr().err
+    record = logging.LogRecord("gym_text", logging.INFO, "", 0, "%s", (said,), None)
+    assert ShownFormatter("%(message)s").format(record) == shown(said)
