@@ -530,5 +530,5 @@ def test_a_policy_passes_on_what_is_not_its_own(server):
 def test_importing_the_policies_loads_no_client():
     script = "import sys, gym_text_policies; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300).stdout
-    heavy = {"diskcache", "httpx", "httpx2", "ollama", "openai", "pydantic", "tenacity", "tensorzero", "torch", "transformers"}
+    heavy = {"httpx", "httpx2", "ollama", "openai", "pydantic", "tenacity", "tensorzero", "torch", "transformers"}
     assert {name.partition(".")[0] for name in loaded.split()} & heavy == set()

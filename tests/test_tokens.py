@@ -9,9 +9,10 @@ import pytest
 from gym_text import UsageError
 from gym_text_policies import Episode, LLMPolicy, PolicyError, rollout
 from gym_text_policies.backends.base import Request
+from gym_text_policies.backends.local.loading import load_transformers
 from gym_text_policies.backends.local.smollm2 import smollm2_folder
 from gym_text_policies.backends.local.tokens import continued_tokens, fitting_tokens, prompt_tokens, text_tokens
-from gym_text_policies.backends.local.transformers import TransformersBackend, load_transformers
+from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.backends.providers.tokenizers import ChatTokenizer, LlamaCppTokenizer, load_tokenizer
 from gym_text_policies.policy import text_spec
 
