@@ -12,7 +12,7 @@ from gym_text.textarena.games import ONE_PLAYER, TWO_PLAYERS
 from gym_text.textarena.moves import MOVES
 from gym_text.textworld_express.cooking_world import COOKING_WORLD_SPEC
 from gym_text_policies.environments import environment_maker, playable_ids
-from gym_text_policies.policies.parsing import parse_action, parse_fields, read_action
+from gym_text_policies.policies.parsing import parse_action, parse_fields, read_answer
 
 PARTS, WORDS = re.compile(r"\w+|\W"), re.compile(r"\w+(?:['-]\w+)*|[^\w\s]")
 ARENA = [("TextArenaText-v0", name) for name in ONE_PLAYER] + [("TextArenaTwoPlayers-v0", name) for name in TWO_PLAYERS]
@@ -261,7 +261,7 @@ def test_a_number_that_was_cut_is_none_and_a_refusal_names_no_action():
     for finish in ("refusal", "content_filter"):
         assert parse_action("turn left", BABYAI_SPEC, {}, finish=finish) is None
         assert parse_fields('{"action": "turn left"}', finish=finish) is None
-        assert read_action('{"action": "turn left"}', BABYAI_SPEC, {}, finish=finish) is None
+        assert read_answer('{"action": "turn left"}', BABYAI_SPEC, {}, finish=finish) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -277,4 +277,10 @@ def test_a_number_that_was_cut_is_none_and_a_refusal_names_no_action():
     ],
 )
 def test_a_json_object_that_was_cut_is_unusable(answer, action):
-    assert read_action(answer, BABYAI_SPEC, {}, finish="length") == action
+    assert read_answer(answer, BABYAI_SPEC, {}, finish="length")[0] == action
+
+
+@pytest.mark.parametrize("answer", ['{"reasoning": "Never turn left', '```json\n{ "reasoning": "Do not turn left", "action": tur'])
+def test_words_in_a_damaged_object_name_no_action(answer):
+    assert read_answer(answer, BABYAI_SPEC, {}) == (None, None)
+    assert read_answer("I turn left.", BABYAI_SPEC, {}) == ("turn left", None)

@@ -172,6 +172,8 @@ def test_oldest_turns_go_where_the_rules_stand_in_the_first_question():
         ({"chat_template": "{{ messages[0].nothing.more }}"}, "UndefinedError: .*It cannot write a conversation"),
         ({"chat_template": "{% for m in messages %}{{ m.content + 1 }}{% endfor %}"}, "TypeError: .*cannot write a conversation"),
         ({"chat_template": "{{ messages[0].content }}{{ messages[1].content }}"}, "it leaves out that of the assistant"),
+        ({"chat_template": "{% for i in range(99999) %}{{ messages[0].content * 9 }}{% endfor %}"}, r"expected at most 1,000,\d+"),
+        ({"chat_template": "{{ messages.clear() }}"}, "SecurityError"),
     ],
 )
 def test_a_tokenizer_that_cannot_work_is_one_sentence_before_weights_are_read(changes, message, tmp_path):

@@ -22,7 +22,7 @@ from verifiers.v1.dialects.chat import message_to_wire
 from gym_text.errors import EngineError, UsageError
 from gym_text.spec import Observation, TextSpec
 from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
-from gym_text_policies.policies.parsing import read_action
+from gym_text_policies.policies.parsing import read_answer
 from gym_text_policies.prompts import Prompt
 
 __all__ = ["LevelEnv", "Levels", "PlayerHarness"]
@@ -128,7 +128,7 @@ class Game:
             answer: The player's words.
             finish: How they ended; ``length``: they were cut.
         """
-        name = read_action(answer, self._spec, self._obs, finish=finish)
+        name, _ = read_answer(answer, self._spec, self._obs, finish=finish)
         if name is None:
             self.unusable += 1
             if self.unusable >= self._config.max_unusable:

@@ -16,7 +16,7 @@ from gym_text.wrappers import History
 from gym_text_policies.backends.base import Answer, Backend, Request
 from gym_text_policies.policies.config import FIELDS, Depth, Mode, PolicyConfig
 from gym_text_policies.policies.examples import Examples
-from gym_text_policies.policies.parsing import parse_action, parse_fields
+from gym_text_policies.policies.parsing import parse_action, read_answer
 from gym_text_policies.policy import Policy, check_lists_actions
 from gym_text_policies.prompts import Prompt
 from gym_text_policies.records import Decision, Message, Tokens, Turn
@@ -213,12 +213,12 @@ class LLMPolicy(Policy):
 
     def _read(self, question: _Question) -> tuple[str | None, str | None]:
         """Return the action and the reasoning of an answer in words; None for a part that is missing."""
-        said, finish = question.text, question.finish
-        fields = parse_fields(said, finish=finish) if self._thinks or self._mode == "json" else None
+        read = read_answer if self._thinks or self._mode == "json" else _read_words
+        action, fields = read(question.text, self.spec, question.turn.obs, finish=question.finish)
         if fields is None:
-            return parse_action(said, self.spec, question.turn.obs, finish=finish), said if self._thinks else None
+            return action, question.text if self._thinks else None
         thoughts = [str(fields[name]) for name in self._prompt.answer if name != "action" and name in fields]
-        return parse_action(fields["action"], self.spec, question.turn.obs), "\n".join(thoughts) or None
+        return action, "\n".join(thoughts) or None
 
     def _instead(self, question: _Question) -> str:
         """Return the action that replaces an unusable answer."""
@@ -231,6 +231,10 @@ class LLMPolicy(Policy):
             ended = f" ({question.finish})" if question.finish not in (None, "stop") else ""
             raise PolicyError(f"answer: expected one of {names}; got {question.text!r}{ended}. Set on_invalid to play on.")
         return self._on_invalid
+
+
+def _read_words(answer: str, spec: TextSpec, obs: Mapping[str, Any], *, finish: str | None) -> tuple[str | None, None]:
+    return parse_action(answer, spec, obs, finish=finish), None
 
 
 def _least_tokens(thinks: bool, mode: Mode, spec: TextSpec) -> int:

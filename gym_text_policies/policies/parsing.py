@@ -20,6 +20,7 @@ _TOKEN = re.compile(r"[^\W_]+(?:['-][^\W_]+)*|[^\w\s]")
 """A word, in which hyphens and apostrophes stay, or one sign. Spaces and underscores only separate."""
 _SAME = str.maketrans("−–‘’“”", "--''\"\"")
 """Signs that are typed in two ways; each stays one character."""
+_OBJECT = re.compile(r'\{\s*"')
 _MARKUP = frozenset(",:\"'`*()[]{}<>")
 """Signs that may stand between the words of a name without changing it, where no name that is valid now has them."""
 _ARTICLES = frozenset(("a", "an", "the"))
@@ -66,10 +67,17 @@ def parse_action(answer: str, spec: TextSpec, obs: Mapping[str, Any], *, finish:
     return said.pop() if len(said) == 1 else None
 
 
-def read_action(answer: str, spec: TextSpec, obs: Mapping[str, Any], *, finish: str | None = None) -> str | None:
-    """Return the name of the one action that an answer in words or in JSON means, or None; see `parse_action`."""
+def read_answer(
+    answer: str, spec: TextSpec, obs: Mapping[str, Any], *, finish: str | None = None
+) -> tuple[str | None, dict[str, Any] | None]:
+    """Return the action that an answer in JSON or in words names, see `parse_action`, and the fields of its JSON; None for neither.
+
+    Words in an object that is damaged or has no end name no action: they may be thoughts.
+    """
     fields = parse_fields(answer, finish=finish)
-    return parse_action(fields["action"], spec, obs) if fields else parse_action(answer, spec, obs, finish=finish)
+    if fields is not None:
+        return parse_action(fields["action"], spec, obs), fields
+    return None if _OBJECT.search(answer) else parse_action(answer, spec, obs, finish=finish), None
 
 
 def parse_fields(answer: str, *, finish: str | None = None) -> dict[str, Any] | None:

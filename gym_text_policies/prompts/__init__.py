@@ -30,7 +30,7 @@ class Prompt:
     A template has the variables ``spec`` (the `TextSpec`), ``obs`` (only the fields that `spec` names: no expert's hint can reach a
     prompt), ``names`` (the names of the valid actions), ``examples`` (see `policies.examples`) and ``with_reward``; the block
     ``past`` also has ``text``. It can change none of them. A template may include, by name, the files here that begin with an
-    underscore, and ``.jinja`` files of its own folder; links are not followed.
+    underscore, and ``.jinja`` files of its own folder; links out of it are not followed.
 
     Args:
         strategy: Name of a template that ships, or the path of one of your own (a ``.jinja`` file).
@@ -48,10 +48,12 @@ class Prompt:
         self._with_reward = with_reward
         self._environment = TemplateEnvironment([path.parent, _FOLDER])
         try:
-            check_file(path)
+            check_file(path, path.parent)
             sources = _sources(self._environment, path.read_text("utf-8"))
             self._template = self._environment.from_string(sources[0])
             used = set().union(*(meta.find_undeclared_variables(self._environment.parse(source)) for source in sources))
+        except UsageError:
+            raise
         except (OSError, *ERRORS) as error:
             raise UsageError(f"strategy {strategy!r}: expected a Jinja template; {error}.") from error
         missing = sorted({"system", "user"} - self._template.blocks.keys())
@@ -128,6 +130,8 @@ class Prompt:
         try:
             block = self._template.blocks[name](self._template.new_context(variables))
             return self._environment.joined(block).strip()
+        except UsageError:
+            raise
         except ERRORS as error:
             said = str(error) or type(error).__name__
             raise UsageError(

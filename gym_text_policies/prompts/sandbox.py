@@ -20,6 +20,9 @@ from jinja2.loaders import split_template_path
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from gym_text.errors import UsageError
+from gym_text_policies.files import check_regular
+
 _MOST_WORK = 200_000
 """Most turns of loops, calls and filters of one text."""
 _LONGEST = 1_000_000
@@ -162,24 +165,15 @@ class _TemplateFiles(FileSystemLoader):
         """Return the source of a template that another one includes."""
         if not template.endswith(".jinja"):
             raise TemplateError(f"expected to include .jinja files; got {template!r}")
-        for folder in self.searchpath:
-            path = Path(folder, *split_template_path(template))
-            within = [path, *path.parents][: len(path.parts) - len(Path(folder).parts)]
-            if any(part.is_symlink() for part in within):
-                raise TemplateError(f"expected to include files of the template's own folder; {template!r} is a link")
-            if path.exists():
-                check_file(path)
+        for folder in map(Path, self.searchpath):
+            check_file(folder / Path(*split_template_path(template)), folder)
         return super().get_source(environment, template)
 
 
-def check_file(path: Path) -> None:
-    """Raise `TemplateError` if a template's file is a link, no regular file, or too large."""
-    if path.is_symlink():
-        raise TemplateError(f"expected a file; {str(path)!r} is a link. Name the file that it leads to")
-    if path.exists() and not path.is_file():
-        raise TemplateError(f"expected a file; {str(path)!r} is none")
-    if path.exists() and path.stat().st_size > _LARGEST_FILE:
-        raise TemplateError(f"expected a file of at most {_LARGEST_FILE:,} bytes; {str(path)!r} is larger")
+def check_file(path: Path, folder: Path) -> None:
+    """Raise `UsageError` if a template's file is no regular file in a folder, or too large. One that does not exist passes."""
+    if check_regular(path, folder).exists() and path.stat().st_size > _LARGEST_FILE:
+        raise UsageError(f"{path}: expected a template of at most {_LARGEST_FILE:,} bytes; it has {path.stat().st_size:,}.")
 
 
 def _filtered(value: Any, name: str) -> nodes.Filter:

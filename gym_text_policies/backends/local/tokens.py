@@ -170,6 +170,8 @@ _CHECKED: tuple[Message, ...] = (
     {"role": "user", "content": "Question46"},
 )
 """A chat by which a template is tried; no two of its texts are alike."""
+_MOST_ADDED = 1_000_000
+"""Most characters that a chat template adds. (transformers' sandbox bounds no loop: a model from elsewhere may hang, not more.)"""
 _OF_TEMPLATES = (TemplateError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """What a chat template can raise: it is a program."""
 
@@ -187,6 +189,9 @@ def _rendered(tokenizer: Any, messages: Sequence[Message]) -> str:
 
 def _applied(tokenizer: Any, messages: Sequence[Message]) -> str:
     text: str = tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
+    most = _MOST_ADDED + 2 * sum(len(message["content"]) for message in messages)
+    if len(text) > most:
+        raise ValueError(f"expected at most {most:,} characters for this chat; got {len(text):,}")
     return text
 
 
