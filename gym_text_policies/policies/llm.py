@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -13,13 +12,14 @@ import numpy as np
 from gym_text import TextSpec
 from gym_text.errors import PolicyError, UsageError, check_choice, check_options
 from gym_text.wrappers import History
-from gym_text_policies.backends.base import Answer, Backend, Request
+from gym_text_policies.backends.base import Backend, Request
 from gym_text_policies.policies.config import FIELDS, Depth, Mode, PolicyConfig
 from gym_text_policies.policies.examples import Examples
 from gym_text_policies.policies.parsing import parse_action, read_answer
+from gym_text_policies.policies.question import Question
 from gym_text_policies.policy import Policy, check_lists_actions
 from gym_text_policies.prompts import Prompt
-from gym_text_policies.records import Decision, Message, Tokens, Turn
+from gym_text_policies.records import Decision, Message, Turn
 
 _MOST_ASKED_AGAIN = 3
 """Most repetitions of a question with ``on_invalid="retry"``."""
@@ -133,20 +133,20 @@ class LLMPolicy(Policy):
             self._let_say(questions)
         return [question.decision() for question in questions]
 
-    def _question(self, turn: Turn) -> _Question:
+    def _question(self, turn: Turn) -> Question:
         if self._history != 0 and "history" not in turn.obs:
             raise UsageError("obs: expected the key 'history'; it is missing. Use policy.wrap(env).")
         examples = self._examples.of(turn.obs) if self._examples else ()
         said = turn.completions if self._own_words else ()
         messages = self._prompt.render(self.spec, turn.obs, examples=examples, said=said)
-        question = _Question(turn, self.spec.names(dict(turn.obs)), list(messages))
+        question = Question(turn, self.spec.names(dict(turn.obs)), list(messages))
         if self._tokens and turn.last and turn.last.tokens:
             before = len(turn.last.messages)
             if messages[:before] == turn.last.messages and any(message["role"] == "assistant" for message in messages[before:]):
                 question.read = turn.last.tokens.prompt + turn.last.tokens.said
         return question
 
-    def _ask(self, questions: Sequence[_Question], *, choose: bool = False) -> None:
+    def _ask(self, questions: Sequence[Question], *, choose: bool = False) -> None:
         """Ask all questions in one call."""
         requests = []
         for question in questions:
@@ -183,7 +183,7 @@ class LLMPolicy(Policy):
         longest = 0 if choose else max(map(self._backend.count, names), default=0)
         return self._least_tokens + max(0, longest + 1 - _SHORT)
 
-    def _let_choose(self, questions: Sequence[_Question]) -> None:
+    def _let_choose(self, questions: Sequence[Question]) -> None:
         if self._thinks:
             self._ask(questions)
             for question in questions:
@@ -198,7 +198,7 @@ class LLMPolicy(Policy):
                 weights = tempered([probabilities[name] for name in question.names], self._temperature)
                 question.action = question.names[question.turn.rng.choice(len(weights), p=weights)]
 
-    def _let_say(self, questions: Sequence[_Question]) -> None:
+    def _let_say(self, questions: Sequence[Question]) -> None:
         waiting = questions
         for again in range(1 + _MOST_ASKED_AGAIN if self._on_invalid == "retry" else 1):
             if again:
@@ -211,16 +211,18 @@ class LLMPolicy(Policy):
         for question in waiting:
             question.valid, question.action = False, self._instead(question)
 
-    def _read(self, question: _Question) -> tuple[str | None, str | None]:
+    def _read(self, question: Question) -> tuple[str | None, str | None]:
         """Return the action and the reasoning of an answer in words; None for a part that is missing."""
-        read = read_answer if self._thinks or self._mode == "json" else _read_words
-        action, fields = read(question.text, self.spec, question.turn.obs, finish=question.finish)
+        said, obs, finish = question.text, question.turn.obs, question.finish
+        if not self._thinks and self._mode != "json":
+            return parse_action(said, self.spec, obs, finish=finish), None
+        action, fields = read_answer(said, self.spec, obs, finish=finish)
         if fields is None:
-            return action, question.text if self._thinks else None
+            return action, said if self._thinks else None
         thoughts = [str(fields[name]) for name in self._prompt.answer if name != "action" and name in fields]
         return action, "\n".join(thoughts) or None
 
-    def _instead(self, question: _Question) -> str:
+    def _instead(self, question: Question) -> str:
         """Return the action that replaces an unusable answer."""
         if self._on_invalid == "play" or not (question.names or self._on_invalid == "raise"):
             return question.text  # where a game takes any words, nothing else can be played
@@ -233,10 +235,6 @@ class LLMPolicy(Policy):
         return self._on_invalid
 
 
-def _read_words(answer: str, spec: TextSpec, obs: Mapping[str, Any], *, finish: str | None) -> tuple[str | None, None]:
-    return parse_action(answer, spec, obs, finish=finish), None
-
-
 def _least_tokens(thinks: bool, mode: Mode, spec: TextSpec) -> int:
     """Return the most tokens of an answer in words where none are given and the names of the actions are short."""
     return 200 if thinks else 60 if mode == "json" or not spec.lists_actions else _SHORT
@@ -247,69 +245,3 @@ def tempered(probabilities: Sequence[float], temperature: float) -> np.ndarray:
     weights: np.ndarray = np.array(probabilities) ** (1 / temperature)
     shares: np.ndarray = weights / weights.sum()
     return shares
-
-
-@dataclass
-class _Question:
-    """A turn on its way to a decision."""
-
-    turn: Turn
-    names: tuple[str, ...]
-    messages: list[Message]
-    answers: list[Answer] = field(default_factory=list)
-    action: str | None = None
-    reasoning: str | None = None
-    valid: bool = True
-    read: tuple[int, ...] = ()
-    """The tokens of the chat up to the end of what the model said last, where they are kept."""
-
-    @property
-    def text(self) -> str:
-        """The last answer in words."""
-        return next((answer.text for answer in reversed(self.answers) if answer.text is not None), "")
-
-    @property
-    def finish(self) -> str | None:
-        """How the last answer in words ended, see `Answer.finish`."""
-        return next((answer.finish for answer in reversed(self.answers) if answer.text is not None), None)
-
-    @property
-    def probabilities(self) -> Mapping[str, float]:
-        """The probability of each action; a single action needs no question."""
-        last = self.answers[-1].probabilities if self.answers else None
-        return last or {self.names[0]: 1.0}
-
-    def say(self, answer: str, reply: str) -> None:
-        """Continue the conversation."""
-        tokens = (self.answers[-1].tokens or {}).get(answer)
-        self.read = tokens.prompt + tokens.said if tokens else ()
-        self.messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": reply}]
-
-    def decision(self) -> Decision:
-        """Return the decision, with its tokens and cost."""
-        assert self.action is not None
-        texts = [answer.text for answer in self.answers if answer.text is not None]
-        chosen = not texts or self.answers[-1].text is None
-        return Decision(
-            self.action,
-            self.valid,
-            messages=tuple(self.messages),
-            completion=texts[-1] if texts else None,
-            finish=self.finish if self.finish != "stop" else None,
-            reasoning=self.reasoning,
-            retries=0 if chosen else len(texts) - 1,
-            probabilities=self.probabilities if chosen else None,
-            probability_kind=self.answers[-1].probability_kind if chosen and self.answers else None,
-            tokens_in=sum(answer.tokens_in for answer in self.answers),
-            tokens_cached=sum(answer.tokens_cached for answer in self.answers),
-            tokens_out=sum(answer.tokens_out for answer in self.answers),
-            turns_dropped=max((answer.turns_dropped for answer in self.answers), default=0),
-            cost=sum(answer.cost for answer in self.answers),
-            reference=self.answers[-1].reference if self.answers else None,
-            tokens=self._tokens(chosen),
-        )
-
-    def _tokens(self, chosen: bool) -> Tokens | None:
-        """Return the tokens of the last answer, if there is one that has them."""
-        kept = self.answers[-1].tokens if self.answers else None
-        return kept.get(str(self.action) if chosen else self.text) if kept else None

@@ -1,0 +1,75 @@
+"""`Question`: a turn on its way to a decision, with what a model has answered so far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gym_text_policies.backends.base import Answer
+from gym_text_policies.records import Decision, Message, Tokens, Turn
+
+
+@dataclass
+class Question:
+    """A turn on its way to a decision."""
+
+    turn: Turn
+    names: tuple[str, ...]
+    messages: list[Message]
+    answers: list[Answer] = field(default_factory=list)
+    action: str | None = None
+    reasoning: str | None = None
+    valid: bool = True
+    read: tuple[int, ...] = ()
+    """The tokens of the chat up to the end of what the model said last, where they are kept."""
+
+    @property
+    def text(self) -> str:
+        """The last answer in words."""
+        return next((answer.text for answer in reversed(self.answers) if answer.text is not None), "")
+
+    @property
+    def finish(self) -> str | None:
+        """How the last answer in words ended, see `Answer.finish`."""
+        return next((answer.finish for answer in reversed(self.answers) if answer.text is not None), None)
+
+    @property
+    def probabilities(self) -> Mapping[str, float]:
+        """The probability of each action; a single action needs no question."""
+        last = self.answers[-1].probabilities if self.answers else None
+        return last or {self.names[0]: 1.0}
+
+    def say(self, answer: str, reply: str) -> None:
+        """Continue the conversation."""
+        tokens = (self.answers[-1].tokens or {}).get(answer)
+        self.read = tokens.prompt + tokens.said if tokens else ()
+        self.messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": reply}]
+
+    def decision(self) -> Decision:
+        """Return the decision, with its tokens and cost."""
+        assert self.action is not None
+        texts = [answer.text for answer in self.answers if answer.text is not None]
+        chosen = not texts or self.answers[-1].text is None
+        return Decision(
+            self.action,
+            self.valid,
+            messages=tuple(self.messages),
+            completion=texts[-1] if texts else None,
+            finish=self.finish if self.finish != "stop" else None,
+            reasoning=self.reasoning,
+            retries=0 if chosen else len(texts) - 1,
+            probabilities=self.probabilities if chosen else None,
+            probability_kind=self.answers[-1].probability_kind if chosen and self.answers else None,
+            tokens_in=sum(answer.tokens_in for answer in self.answers),
+            tokens_cached=sum(answer.tokens_cached for answer in self.answers),
+            tokens_out=sum(answer.tokens_out for answer in self.answers),
+            turns_dropped=max((answer.turns_dropped for answer in self.answers), default=0),
+            cost=sum(answer.cost for answer in self.answers),
+            reference=self.answers[-1].reference if self.answers else None,
+            tokens=self._tokens(chosen),
+        )
+
+    def _tokens(self, chosen: bool) -> Tokens | None:
+        """Return the tokens of the last answer, if there is one that has them."""
+        kept = self.answers[-1].tokens if self.answers else None
+        return kept.get(str(self.action) if chosen else self.text) if kept else None
