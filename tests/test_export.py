@@ -10,6 +10,7 @@ from openai.types.fine_tuning import FineTuningJob
 from openai.types.fine_tuning.job_create_params import JobCreateParams
 from pydantic import TypeAdapter
 
+from gym_text import UsageError
 from gym_text_policies import PolicyError
 from gym_text_policies.training.export import openai_lines, submit
 from gym_text_policies.training.rows import Row
@@ -48,6 +49,8 @@ class Handler(BaseHTTPRequestHandler):
             Handler.uploaded = body
             part = {"id": "file-1", "bytes": len(body), "created_at": 0, "filename": "x", "object": "file", "purpose": "fine-tune"}
             return self.send(FileObject.model_validate({**part, "status": "processed"}).model_dump())
+        if b"unknown" in body:
+            return self.send({"error": {"message": f"no such model for {self.headers['Authorization']}"}}, 400)
         asked = TypeAdapter(JobCreateParams).validate_python(json.loads(body))
         Handler.model = asked["model"]
         return self.send(self.job("running"))
@@ -62,9 +65,9 @@ class Handler(BaseHTTPRequestHandler):
         failure = {"code": "c", "message": "too few examples"} if status == "failed" else None
         return FineTuningJob.model_validate({**fields, "fine_tuned_model": tuned, "error": failure}).model_dump()
 
-    def send(self, data):
+    def send(self, data, status=200):
         text = json.dumps(data).encode()
-        self.send_response(200)
+        self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(text)))
         self.end_headers()
@@ -78,7 +81,7 @@ def test_only_what_is_to_be_learnt_has_weight_1():
 
 
 def test_a_file_is_submitted_and_waited_for(tmp_path, monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-planted-0123456789")
     path = tmp_path / "data.jsonl"
     path.write_text("\n".join(openai_lines([ROW])))
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -90,6 +93,11 @@ def test_a_file_is_submitted_and_waited_for(tmp_path, monkeypatch):
         assert path.read_bytes() in Handler.uploaded
         with pytest.raises(PolicyError, match="too few examples"):
             submit(path, "failed", base_url=url, poll=0.01)
+        with pytest.raises(PolicyError, match="no such model") as caught:
+            submit(path, "unknown", base_url=url, poll=0.01)
+        assert "sk-planted" not in str(caught.value) and caught.value.__cause__ is None
+        with pytest.raises(UsageError, match="base_url: expected an address"):
+            submit(path, "succeeded", base_url="127.0.0.1", poll=0.01)
     finally:
         server.shutdown()
         server.server_close()

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from gym_text.errors import PolicyError, UsageError, check_choice, import_extra
+from gym_text_policies.backends.providers.connection import check_url
+from gym_text_policies.redaction import hide_keys
 from gym_text_policies.store import EpisodeStore, write_atomically
 from gym_text_policies.training.rows import Row, read_rows
 from gym_text_policies.training.token_formats import TOKEN_FORMATS
@@ -94,11 +96,12 @@ def submit(
     """Upload a file, fine-tune a model of OpenAI on it, wait, and return the tuned model's name.
 
     Raises:
+        UsageError: If `base_url` is no address.
         PolicyError: If the job fails, or is not done in time.
     """
     openai = import_extra("openai", "openai")
     try:
-        client = openai.OpenAI(base_url=base_url or None)
+        client = openai.OpenAI(base_url=check_url(base_url or None))
         with Path(file).open("rb") as data:
             uploaded = client.files.create(file=data, purpose="fine-tune")
         job = client.fine_tuning.jobs.create(model=model, training_file=uploaded.id, suffix=suffix)
@@ -109,10 +112,10 @@ def submit(
             time.sleep(poll)
             job = client.fine_tuning.jobs.retrieve(job.id)
     except openai.OpenAIError as error:
-        raise PolicyError(f"fine-tuning: {type(error).__name__}: {error}") from error
+        raise PolicyError(f"fine-tuning: {type(error).__name__}: {hide_keys(str(error))}") from None
     if job.status != "succeeded" or not job.fine_tuned_model:
         reason = job.error.message if job.error else "no reason given"
-        raise PolicyError(f"fine-tuning {job.id}: expected success; it is {job.status}: {reason}.")
+        raise PolicyError(f"fine-tuning {job.id}: expected success; it is {job.status}: {hide_keys(reason)}.")
     return str(job.fine_tuned_model)
 
 
