@@ -1,10 +1,14 @@
 """What a configuration file may do: it names data as it likes, but no code and no receiver of a key that the user has not named."""
 
+import contextlib
 import json
 import sys
+from unittest import mock
 
 import gymnasium as gym
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from provider_server import ProviderServer, running
 
 from gym_text import UsageError
@@ -13,11 +17,15 @@ from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.load import load_backend
 from gym_text_policies.backends.providers.keys import belongs
 from gym_text_policies.backends.providers.remote import RemoteBackend
+from gym_text_policies.environments import _value, parse_environment
 from gym_text_policies.experiments.bench import BenchConfig
 from gym_text_policies.experiments.settings import read_settings
 from gym_text_policies.experiments.trust import Trust, code_in, imports_of
 from gym_text_policies.experiments.variants import read_variants
 from gym_text_policies.experiments.yaml_files import parse_yaml
+from gym_text_policies.opponents import _WITH_MODE
+from gym_text_policies.policies.config import PolicyConfig
+from gym_text_policies.policies.own import is_own, load_own
 from gym_text_policies.search import SearchConfig
 
 KEY = "sk-of-this-user-0123456789"
@@ -361,3 +369,42 @@ def test_a_callers_own_words_in_python_are_trusted():
         backend = load_backend("openai:m", base_url=f"{server.url}/v1", key_variable="CLOUD_SECRET", retries=0)
         backend.answer([Request(({"role": "user", "content": "Which action?"},))])
     assert authorisations(server) == {f"Bearer {SECRET}"}
+
+
+PIECES = ["a", "b.c", "_d", "é", "1", ":", "?", "&", "opponent=", "'", '"', ",choose", " , text", " ", "\n", "/", "-v0", ".json"]
+PIECES += ["sb3:", "openai:", "scripted:", "random", "BabyAIText-v0", "\u2118", "\u00b7", "\t", "=", "\\", "|"]
+
+
+@given(text=st.lists(st.sampled_from(PIECES), max_size=9).map("".join))
+@example("a:BabyAIText-v0")
+@example("scripted:BabyAIText-v0")
+@example("a:b?opponent='b.c:a , text'&n=1")
+@settings(max_examples=500, deadline=None)
+def test_nothing_is_imported_that_was_not_seen(text):
+    imported = []
+
+    def refuse(module):
+        imported.append(module)
+        raise ImportError(module)
+
+    def play(player):
+        if player.startswith("sb3:"):
+            imported.append(player)
+            return
+        with_mode = _WITH_MODE.fullmatch(player)
+        for name in filter(None, (player, with_mode and with_mode[1])):
+            if is_own(name) and not PolicyConfig(name).asks_model:
+                with contextlib.suppress(UsageError):
+                    load_own(name, None)
+
+    with mock.patch("gym_text_policies.environments.importlib.import_module", refuse):
+        play(text)
+        assert set(imported) <= set(code_in(text, "model"))
+        imported.clear()
+        with contextlib.suppress(UsageError):
+            parse_environment(text)
+        values = [_value(pair.partition("=")[2]) for pair in text.partition("?")[2].split("&")]
+        for value in values:
+            if isinstance(value, str):
+                play(value)
+        assert set(imported) <= set(code_in(text, "name"))

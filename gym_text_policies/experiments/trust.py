@@ -123,7 +123,8 @@ def code_in(text: str, key: str = "") -> Iterator[str]:
         text: A value of a file.
         key: Its key.
     """
-    if key == "config_file" or text.startswith("sb3:"):
+    environment = key in ("name", "environment")
+    if key == "config_file" or (text.startswith("sb3:") and not environment):
         yield text
         return
     name, _, query = text.partition("?")
@@ -133,7 +134,7 @@ def code_in(text: str, key: str = "") -> Iterator[str]:
             break
     else:
         module, _ = module_and_id(name)
-        if module and is_module(module) and (key in ("name", "environment") or name.partition(":")[0] not in PROVIDERS):
+        if module and is_module(module) and (environment or name.partition(":")[0] not in PROVIDERS):
             yield module
     for pair in query.split("&") if query else ():
         yield from code_in(_literal(pair.partition("=")[2]))
