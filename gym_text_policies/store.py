@@ -62,7 +62,7 @@ class RunFolder:
             plain = json.loads(json.dumps(config))
             self.lock()
             with self._freed_by_errors():
-                self._claim(plain)
+                self._claim(without_keys(plain))
 
     @property
     def is_locked(self) -> bool:

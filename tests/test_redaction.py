@@ -131,6 +131,14 @@ def test_a_stored_record_has_no_key_of_the_environment_whoever_wrote_it(monkeypa
     assert stored.steps[0].decision.completion == "turn left (not kept)"
 
 
+def test_a_run_folders_configuration_has_no_key_of_the_environment_and_is_still_its_own(monkeypatch, tmp_path):
+    monkeypatch.setenv("OTHER_TOKEN", "another-secret-77")
+    for _ in range(2):
+        with EpisodeStore(tmp_path, {"policy": {"extra": "another-secret-77"}}) as store:
+            (store.folder / "made").touch()
+    assert "another-secret-77" not in (tmp_path / "config.json").read_text()
+
+
 def test_a_key_of_characters_that_no_header_takes_is_one_sentence_without_it(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-gehörig-geheim")
     with pytest.raises(ValueError, match="OPENAI_API_KEY: expected a key of plain characters") as caught:
