@@ -20,6 +20,7 @@ from gym_text_policies.environments import environment_maker
 from gym_text_policies.experiments.settings import build, field_docs
 from gym_text_policies.experiments.trust import Trust
 from gym_text_policies.experiments.yaml_files import Node, from_plain, read_yaml, variants
+from gym_text_policies.files import check_characters
 from gym_text_policies.load import resolved
 from gym_text_policies.policies.config import DEFAULTS, SETTINGS, PolicyConfig
 from gym_text_policies.redaction import without_secrets
@@ -119,6 +120,8 @@ class RunsConfig(PlayOptions):
         check_int("seed", self.seed, 0, 2**31 - 1)
         check_int("gif_fps", self.gif_fps, 1, 50)
         check_int("num_runs", self.num_runs, 1, 1_000_000)
+        for key in ("name", "parent"):
+            check_characters(key, getattr(self, key))
         if Path(self.name).name != self.name or self.name == "..":
             raise UsageError(f"name: expected a folder's name without slashes (its place is `parent`); got {self.name!r}.")
 
