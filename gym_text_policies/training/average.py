@@ -14,7 +14,8 @@ from typing import Any
 
 from gym_text.errors import UsageError, import_extra
 from gym_text_policies.backends.local.models import CONFIG, WEIGHTS, adapter_folder, read_adapter, record_of
-from gym_text_policies.training.lora import environment_record, write_adapter
+from gym_text_policies.training.lora import environment_record
+from gym_text_policies.training.saving import write_adapter
 
 
 @dataclass(frozen=True)

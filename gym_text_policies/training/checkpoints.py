@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from gym_text.errors import UsageError
 from gym_text_policies.store import write_atomically
 from gym_text_policies.training.folders import replace_folder, whole_folders
-from gym_text_policies.training.lora import adapter_of, load_weights, write_files, write_tensors
+from gym_text_policies.training.lora import load_weights
+from gym_text_policies.training.saving import adapter_of, write_files, write_tensors
 
 if TYPE_CHECKING:
     import torch

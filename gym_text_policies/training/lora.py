@@ -9,22 +9,17 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import json
 import platform
 import shlex
 import sys
 import types
 import warnings
-from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from gym_text.errors import UsageError, import_extra
-from gym_text_policies.backends.local.models import CONFIG, RECORD, WEIGHTS, Source, adapter_folder, load_model, read_adapter
-from gym_text_policies.store import write_atomically
-from gym_text_policies.training.finite import check_weights
-from gym_text_policies.training.folders import replace_folder, writing_tensors
+from gym_text_policies.backends.local.models import WEIGHTS, Source, adapter_folder, load_model, read_adapter
 from gym_text_policies.training.processes import process_count
 
 if TYPE_CHECKING:
@@ -218,77 +213,6 @@ def load_weights(model: Any, folder: str | Path, name: str = "default") -> None:
     if {key: tensor.shape for key, tensor in weights.items()} != {key: tensor.shape for key, tensor in own.items()}:
         raise UsageError(f"adapter {str(folder)!r}: expected weights for {model.base_name!r}; their names or shapes are others.")
     peft.set_peft_model_state_dict(model, weights, adapter_name=name)
-
-
-def save_adapter(
-    model: Any, folder: str | Path, record: Mapping[str, Any], *, name: str = "default", replace: bool = False
-) -> None:
-    """Save an adapter: 16-bit safetensors, its configuration, and its record; the folder is written whole or not at all.
-
-    Raises:
-        UsageError: If the folder is not empty, and `replace` does not allow that.
-        RunError: If a weight is not finite.
-        StoreError: If the folder cannot be written.
-    """
-    torch = import_extra("torch", "train")
-    weights, config = adapter_of(model, name)
-    write_adapter(folder, {key: tensor.to(torch.float16) for key, tensor in weights.items()}, config, record, replace=replace)
-
-
-def adapter_of(model: Any, name: str = "default") -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the weights of a model's adapter in full precision, and its configuration, which names the base as the user does."""
-    peft = import_extra("peft", "train")
-    weights = peft.get_peft_model_state_dict(model, adapter_name=name)
-    config = model.peft_config[name].to_dict() | {"inference_mode": True, "base_model_name_or_path": model.base_name}
-    config["target_modules"] = sorted(config["target_modules"])
-    return weights, {
-        key: value for key, value in config.items() if isinstance(value, str | int | float | bool | list | dict | None)
-    }
-
-
-def write_adapter(
-    folder: str | Path, weights: Mapping[str, Any], config: Mapping[str, Any], record: Mapping[str, Any], *, replace: bool = False
-) -> None:
-    """Write the three files of an adapter; the folder is written whole or not at all.
-
-    Args:
-        folder: The new folder.
-        weights: Tensors by peft's names.
-        config: Peft's configuration; ``base_model_name_or_path`` is the base's name as `load_base` takes it.
-        record: How the model is prompted, and how the adapter was made.
-        replace: Whether the folder may be there already; what is in it stays until the new one is whole.
-
-    Raises:
-        UsageError: If the folder is not empty, and `replace` does not allow that.
-        RunError: If a weight is not finite.
-        StoreError: If the folder cannot be written.
-    """
-    folder = Path(folder)
-    if not replace and folder.exists() and any(folder.iterdir()):
-        raise UsageError(f"{folder}: expected a new folder; there is something in it. Name another one, or remove it.")
-    replace_folder(folder, lambda target: write_files(target, weights, config, record))
-
-
-def write_files(folder: Path, weights: Mapping[str, Any], config: Mapping[str, Any], record: Mapping[str, Any]) -> None:
-    """Write the three files of an adapter into a folder; arguments and errors as of `write_adapter`."""
-    write_tensors(weights, folder / WEIGHTS)
-    write_atomically(folder / CONFIG, json.dumps(config, indent=2, sort_keys=True, default=str) + "\n")
-    write_atomically(folder / RECORD, json.dumps(record, indent=2) + "\n")
-
-
-def write_tensors(tensors: Mapping[str, Any], path: Path) -> None:
-    """Write tensors as safetensors.
-
-    Raises:
-        RunError: If one is not finite.
-        StoreError: If they cannot be written.
-    """
-    import_extra("torch", "train")
-    from safetensors.torch import save_file
-
-    check_weights(path, tensors)
-    with writing_tensors(path):
-        save_file({key: tensor.contiguous().cpu() for key, tensor in tensors.items()}, path)
 
 
 def merge_adapter(adapter: str | Path, folder: str | Path) -> None:

@@ -36,10 +36,10 @@ from gym_text_policies.training.lora import (
     TrainingDevice,
     environment_record,
     load_weights,
-    save_adapter,
 )
 from gym_text_policies.training.processes import add_gradients, gather, is_first, own_share, process_count
 from gym_text_policies.training.rows import prompt_record, trained_as
+from gym_text_policies.training.saving import save_adapter
 from gym_text_policies.training.trackers import Tracker, check_tracker, start_tracker
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ import dataclasses
 import functools
 import json
 import random
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,9 +28,9 @@ from gym_text_policies.prompts import Prompt
 from gym_text_policies.records import Episode, Message, Step
 from gym_text_policies.store import writing
 from gym_text_policies.training.folders import replace_folder
+from gym_text_policies.training.row_checks import check_conversation, check_origin
 
 LABELS = ("expert", "own")
-ROLES = ("system", "user", "assistant")
 Labels = Literal["expert", "own"]
 
 
@@ -284,30 +283,13 @@ def push_rows(folder: str | Path, repository: str) -> None:
 def _row(number: int, record: Mapping[str, Any]) -> Row:
     """Return a record of a dataset as a row, each field checked: whoever made it, training ends in no foreign error."""
     fields = {field.name: record[field.name] for field in dataclasses.fields(Row)}
-    messages, labels = fields["messages"], fields["labels"]
     try:
-        if not messages or not all(_is_message(message) for message in messages):
-            raise ValueError(f"messages: expected texts of {', '.join(ROLES)}; got {str(messages)[:60]}")
-        if not all(isinstance(label, str) for label in labels) or len(labels) != len(messages) or labels[0] or not any(labels):
-            raise ValueError(f"labels: expected a text for each message, the first empty and not all; got {str(labels)[:60]}")
-        if fields["history"] != "all" and not re.fullmatch("[0-9]{1,6}", str(fields["history"])):
-            raise ValueError(f"history: expected a number or all; got {str(fields['history'])[:60]!r}")
-        _check_environment(fields["environment"])
-        spoken = tuple({"role": message["role"], "content": message["content"]} for message in messages)
-        return checked(Row(**{**fields, "messages": spoken, "labels": tuple(labels)}))
+        check_conversation(fields["messages"], fields["labels"])
+        check_origin(fields["environment"], fields["history"])
+        messages = tuple({"role": message["role"], "content": message["content"]} for message in fields["messages"])
+        return checked(Row(**{**fields, "messages": messages, "labels": tuple(fields["labels"])}))
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"row {number}: {error}") from None
-
-
-def _is_message(message: Any) -> bool:
-    return isinstance(message, Mapping) and message.get("role") in ROLES and isinstance(message.get("content"), str)
-
-
-def _check_environment(text: Any) -> None:
-    """Raise ValueError or TypeError unless a text names an environment as JSON."""
-    data = json.loads(text)
-    if not isinstance(data, dict) or not isinstance(data.get("id"), str) or not isinstance(data.get("kwargs"), dict):
-        raise ValueError(f"environment: expected a JSON object with id and kwargs; got {text[:60]!r}")
 
 
 @contextlib.contextmanager

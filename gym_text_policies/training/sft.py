@@ -36,11 +36,11 @@ from gym_text_policies.training.lora import (
     merge_adapter,
     player_of,
     push_adapter,
-    save_adapter,
     set_precision,
 )
 from gym_text_policies.training.processes import claim, is_first, process_count
 from gym_text_policies.training.rows import Row, exchange_names, policy_of, prompt_record, read_rows
+from gym_text_policies.training.saving import save_adapter
 from gym_text_policies.training.trackers import Tracker, check_tracker
 from gym_text_policies.training.trainer import last_checkpoint, make_trainer, steps_done, stopping_at_a_step
 

@@ -20,9 +20,9 @@ from gym_text.errors import StoreError, UsageError, import_extra
 from gym_text_policies.backends.local.models import read_adapter
 from gym_text_policies.training.finite import check_finite
 from gym_text_policies.training.folders import writing_tensors
-from gym_text_policies.training.lora import adapter_of, write_files
 from gym_text_policies.training.processes import process_count
 from gym_text_policies.training.rows import Row
+from gym_text_policies.training.saving import adapter_of, write_files
 
 _logger = logging.getLogger(__name__)
 _STATE = "trainer_state.json"
