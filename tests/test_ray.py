@@ -4,6 +4,9 @@ import dataclasses
 import json
 import os
 import signal
+import subprocess
+import sys
+import tempfile
 import time
 from collections import deque
 from contextlib import closing, suppress
@@ -217,3 +220,35 @@ def test_a_worker_asks_a_provider_once_before_anything_is_played(two_nodes, tmp_
             assert (len(server.requests), len(store)) == (1, 0)
             play_missing(store, rows, engine)
         assert len(store) == 4 and sum("yes or no" in json.dumps(body) for _, _, body in server.requests) == 2
+
+
+LOST = """
+import psutil
+from gym_text.errors import ClusterError
+from gym_text_policies.engines.base import EpisodeJob
+from gym_text_policies.engines.options import EngineOptions
+from gym_text_policies.policies.config import PolicyConfig
+
+job = EpisodeJob("BabyAIText-v0?task=goto", {}, PolicyConfig("random"), batch=1)
+with EngineOptions(engine="ray", ray_workers=1).make_engine() as engine:
+    try:
+        for episode in engine.play([(job, range(10**6))]):
+            for child in psutil.Process().children() if not episode.seed else ():
+                if child.name() == "raylet":
+                    child.kill()
+    except ClusterError as error:
+        print(error)
+"""
+
+
+def test_a_run_whose_own_node_has_ended_ends_in_a_sentence():
+    pytest.importorskip("ray", reason="Ray is not installed")
+    with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:  # names of sockets must be short
+        own = {"RAY_TMPDIR": folder, "PYTHONPATH": str(Path(__file__).parent.parent), "RAY_ADDRESS": "local"}
+        ran = subprocess.run([sys.executable, "-c", LOST], env=os.environ | own, capture_output=True, text=True, timeout=300)
+    assert "Ray: expected a cluster that goes on; this machine's node has ended." in ran.stdout, ran.stdout + ran.stderr
+
+
+def test_a_cluster_that_does_not_answer_is_waited_for_no_longer_than_is_said(monkeypatch):
+    monkeypatch.setattr(cluster, "_ANSWER", 0.05)
+    assert cluster._in_time(lambda: time.sleep(1)) is None and cluster._in_time(lambda: [1]) == [1]

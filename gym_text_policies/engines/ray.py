@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +26,9 @@ _MOST_DEATHS = 3
 _PATIENCE = 300.0
 """Seconds to wait while no worker can play."""
 _POLL = 5.0
-"""Seconds between two looks at the clock while the driver waits."""
+"""Seconds between two looks at the clock and at the nodes while the driver waits."""
+_ANSWER = 20.0
+"""Seconds within which a cluster answers, if it is there; after 60 Ray itself ends the process without a word of ours."""
 
 
 class _Worker:
@@ -110,7 +113,9 @@ class RayEngine(Engine):
         self._make_worker: Callable[[], Any] = ray.remote(num_cpus=cpus, num_gpus=gpus, max_restarts=0)(_Worker).remote
         self._starting: dict[Any, Any] = {}  # sign of readiness -> worker
         self._idle: deque[Any] = deque()
-        self._since = time.monotonic()  # when a worker could last play
+        self._since = self._checked = time.monotonic()  # when a worker could last play; when the cluster last answered
+        self._told, self._lost = False, False  # that no worker can play; that the cluster is gone
+        self._node = ray.get_runtime_context().get_node_id()
 
     def identify(self, job: EpisodeJob) -> Identity:
         """Let a worker make the job's policy, and return what identifies its episodes. No model is loaded in this process."""
@@ -129,7 +134,10 @@ class RayEngine(Engine):
                 self._wait({})
             worker = self._idle.popleft()
             try:
-                told = self._get(getattr(worker, method).remote(job.for_one_of(self._size)))
+                answer = getattr(worker, method).remote(job.for_one_of(self._size))
+                while not self._ray.wait([answer], timeout=_POLL, fetch_local=False)[0]:
+                    self._check_nodes()
+                told = self._get(answer)
                 self._idle.append(worker)
                 return told
             except self._ray.exceptions.RayError as error:
@@ -153,16 +161,37 @@ class RayEngine(Engine):
                         yield result
         finally:
             for task in state.tasks.values():  # the caller has left early: no worker is to play on
-                self._ray.kill(task.worker)
+                self._kill(task.worker)
 
     def close(self) -> None:
         """End the workers, and the cluster if this engine started it."""
         for worker in (*self._idle, *self._starting.values()):
-            self._ray.kill(worker)
+            self._kill(worker)
         self._idle.clear()
         self._starting.clear()
         if self._started and self._ray.is_initialized():
-            self._ray.shutdown()
+            _in_time(self._ray.shutdown) if self._lost else self._ray.shutdown()
+
+    def _kill(self, worker: Any) -> None:
+        """End a worker; one of a cluster that is gone is gone, too."""
+        if not self._lost:
+            self._ray.kill(worker)
+
+    def _check_nodes(self) -> None:
+        """See whether the cluster is still there.
+
+        Raises:
+            ClusterError: If it does not answer, or this machine's node has ended: nothing would come from it any more.
+        """
+        nodes = _in_time(self._ray.nodes)
+        if nodes and any(node["Alive"] and node["NodeID"] == self._node for node in nodes):
+            self._checked = time.monotonic()
+            return
+        self._lost = True
+        what = "this machine's node has ended" if nodes else f"it does not answer within {_ANSWER:.0f} s"
+        raise ClusterError(
+            f"Ray: expected a cluster that goes on; {what}. Ray's logs say why. Start it again; the same command goes on from here."
+        )
 
     def _recruit(self, playing: int) -> None:
         """Start workers until there are enough; Ray lets one wait until there is room for it."""
@@ -180,6 +209,8 @@ class RayEngine(Engine):
     def _wait(self, tasks: dict[Any, _Task]) -> list[Any]:
         """Wait for news: note the workers that are ready, and return the streams that have a result or have ended."""
         ready, _ = self._ray.wait([*tasks, *self._starting], num_returns=1, timeout=_POLL, fetch_local=False)
+        if not ready or time.monotonic() - self._checked > _ANSWER:
+            self._check_nodes()
         for sign in ready:
             worker = self._starting.pop(sign, None)
             if worker is None:
@@ -190,13 +221,17 @@ class RayEngine(Engine):
             except self._ray.exceptions.RayError as error:
                 self._dismiss(worker, error)
         if tasks or self._idle:
-            self._since = time.monotonic()
-        elif time.monotonic() - self._since > _PATIENCE:
+            self._since, self._told = time.monotonic(), False
+            return [sign for sign in ready if sign in tasks]
+        if not ready and not self._told:
+            self._told = True
+            _logger.warning("Ray: waiting for a node with %s free, at most %.0f s.", self._resources, _PATIENCE)
+        if time.monotonic() - self._since > _PATIENCE:
             raise ClusterError(
                 f"Ray: expected a node with {self._resources} free for a worker; none within {_PATIENCE:.0f} s. "
                 f"Free: {self._ray.available_resources()}. Add nodes, or ask for less; the same command goes on from here."
             )
-        return [sign for sign in ready if sign in tasks]
+        return []
 
     def _receive(self, stream: Any, state: _Work) -> Any | None:
         """Return the stream's next result, or None at its end."""
@@ -204,8 +239,7 @@ class RayEngine(Engine):
         try:
             result = self._get(next(stream))
         except StopIteration:
-            del state.tasks[stream]
-            self._idle.append(task.worker)
+            self._idle.append(state.tasks.pop(stream).worker)
             return None
         except self._ray.exceptions.RayError as error:
             del state.tasks[stream]
@@ -229,13 +263,22 @@ class RayEngine(Engine):
     def _get(self, reference: Any) -> Any:
         """Return a result, or raise what the worker raised."""
         try:
-            return self._ray.get(reference)
+            return self._ray.get(reference, timeout=_PATIENCE)  # it is there, but the node that has it may be lost meanwhile
         except self._ray.exceptions.RayTaskError as error:
             raise error.cause from None
 
     def _dismiss(self, worker: Any, error: Exception) -> None:
         _logger.warning("Ray: a worker was lost (%s); its unfinished episodes are played again.", _sentence(error))
-        self._ray.kill(worker)
+        self._kill(worker)
+
+
+def _in_time(call: Callable[[], R]) -> R | None:
+    """Return what a call returns, or None if it takes too long: a cluster that is gone lets most of Ray's calls wait."""
+    found: list[R] = []
+    thread = threading.Thread(target=lambda: found.append(call()), daemon=True)
+    thread.start()
+    thread.join(_ANSWER)
+    return found[0] if found else None
 
 
 def _connect(ray: Any) -> None:
