@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -177,3 +178,9 @@ def test_modules_are_imported_by_a_computed_name_only_where_that_name_was_seen_b
             if imports and not (node.args and isinstance(node.args[0], ast.Constant)):
                 found.add(path.relative_to(ROOT).as_posix())
     assert found == MODULES_BY_NAME
+
+
+def test_each_test_that_the_page_names_is_there():
+    text = (ROOT / "SECURITY.md").read_text("utf-8")
+    named = set(re.findall(r"`(tests/[\w/]+\.py)`", text))
+    assert len(named) > 15 and [name for name in sorted(named) if not (ROOT / name).is_file()] == []

@@ -1,5 +1,6 @@
 """Stored episodes are whole or absent, and found again."""
 
+import contextlib
 import dataclasses
 import json
 import logging
@@ -239,3 +240,23 @@ def test_a_refused_folder_is_free_although_the_error_is_kept(tmp_path, fault):
         EpisodeStore(tmp_path, {"fold": "dev" if fault == "another configuration" else "test"})
     RunFolder(tmp_path).lock()
     assert kept.value.__traceback__ is not None
+
+
+@pytest.mark.parametrize("name", ["episodes.jsonl", "config.json"])
+def test_a_pipe_in_place_of_a_file_is_one_sentence(tmp_path, name):
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(UsageError, match="expected a regular file; it is a pipe"):
+        EpisodeStore(tmp_path, {"a": 1})
+
+
+@pytest.mark.parametrize("name", [".lock", "episodes.jsonl", "config.json.partial", "episodes.jsonl.damaged"])
+def test_no_link_is_written_through(tmp_path, name):
+    victim, folder = tmp_path / "victim", tmp_path / "run"
+    victim.write_text("")
+    folder.mkdir()
+    if name.endswith(".damaged"):
+        (folder / "episodes.jsonl").write_text("half a line")
+    (folder / name).symlink_to(victim)
+    with contextlib.suppress(StoreError, UsageError), EpisodeStore(folder, {"a": 1}) as store:
+        store.append(episode("a"))
+    assert victim.read_text() == ""
