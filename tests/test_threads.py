@@ -51,6 +51,11 @@ def test_torch_computes_with_the_threads_that_are_asked_for_imported_or_not():
     assert python(f"{show}; {settle}; settle_threads(); {show}; settle_threads(5); {show}", OMP_NUM_THREADS="1") == ["1", "1", "5"]
 
 
+def test_a_model_by_itself_has_threads_that_spin_for_a_short_time():
+    use = "from gym_text_policies.backends.load import load_backend\ntry: load_backend('adapters/none')\nexcept ValueError: pass\n"
+    assert python(f"{use}{SHOW}")[0] == "10000"
+
+
 def test_a_command_takes_the_number_of_its_threads(monkeypatch, capsys, tmp_path):
     seen = []
     monkeypatch.setattr(cli, "settle_threads", lambda count=0: seen.append(count))

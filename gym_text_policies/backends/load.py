@@ -10,6 +10,7 @@ from typing import Any
 from gym_text.errors import check_options, import_extra, unknown_choice
 from gym_text_policies.backends.base import Backend
 from gym_text_policies.backends.scripted import ScriptedBackend
+from gym_text_policies.threads import settle_threads
 
 
 def load_backend(model: str | Backend, *, others: Collection[str] = (), when_asked: bool = False, **options: Any) -> Backend:
@@ -38,6 +39,7 @@ def load_backend(model: str | Backend, *, others: Collection[str] = (), when_ask
         check_options(model, options, list(others))
         return ScriptedBackend(name.split("|"), model)
     if model == "smollm2" or provider == "hf" or model.startswith("adapters/") or Path(model).is_dir():
+        settle_threads()
         for module in ("torch", "transformers"):
             import_extra(module, "local")
         from gym_text_policies.backends.local.loading import load_transformers, load_when_asked
