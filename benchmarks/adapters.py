@@ -21,7 +21,7 @@ from scipy.stats import binomtest, wilcoxon
 
 from gym_text.babyai.levels import TASKS
 from gym_text.errors import check_choice
-from gym_text_policies.backends.local.models import ADAPTERS, RECORD
+from gym_text_policies.backends.local.adapters import ADAPTERS, RECORD
 from gym_text_policies.commands.options import add_fields
 from gym_text_policies.experiments.bench import BenchConfig, run
 from gym_text_policies.report.runs import Variant, read_runs

@@ -6,7 +6,7 @@ from training_data import examples, plain_losses, with_random_adapter
 
 from gym_text import UsageError
 from gym_text_policies.backends.base import Request
-from gym_text_policies.backends.local.models import read_adapter
+from gym_text_policies.backends.local.adapters import read_adapter
 from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.training.lora import add_lora, load_base, merge_adapter, player_of, set_precision
 from gym_text_policies.training.saving import save_adapter

@@ -18,7 +18,7 @@ from gym_text import UsageError
 from gym_text_policies import load_policy
 from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.load import load_backend
-from gym_text_policies.backends.local import loading, models, smollm2
+from gym_text_policies.backends.local import adapters, loading, models, smollm2
 from gym_text_policies.backends.local.tokens import prompt_tokens, text_tokens
 from gym_text_policies.policies.config import PolicyConfig, settings_of
 from gym_text_policies.policy import environment_config, episode_key
@@ -141,7 +141,7 @@ def test_the_record_of_an_adapter_names_its_base_and_its_weights(adapter, embedd
 
 
 def test_an_adapter_that_ships_is_named_and_asked_as_it_has_learnt(adapter, embedded, monkeypatch):
-    monkeypatch.setattr(models, "ADAPTERS", adapter.parent)
+    monkeypatch.setattr(adapters, "ADAPTERS", adapter.parent)
     asked(adapter)
     env = gym.make("BabyAIText-v0", expert="off")
     policy = load_policy("adapters/adapter", env, mode="choose")
@@ -270,9 +270,9 @@ def test_a_model_whose_configuration_names_code_is_refused_before_it_is_fetched(
         load_backend(str(folder))
 
 
-@pytest.mark.parametrize("name", sorted(path.parent.name for path in models.ADAPTERS.glob(f"*/{models.RECORD}")))
+@pytest.mark.parametrize("name", sorted(path.parent.name for path in adapters.ADAPTERS.glob(f"*/{adapters.RECORD}")))
 def test_an_adapter_that_ships_is_asked_in_the_words_that_it_has_learnt(name):
-    record = json.loads((models.ADAPTERS / name / models.RECORD).read_text())
+    record = json.loads((adapters.ADAPTERS / name / adapters.RECORD).read_text())
     assert training_prompt(PolicyConfig(**record["asked"])).config["template"] == record["template"]
 
 

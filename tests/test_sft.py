@@ -17,7 +17,7 @@ from training_data import GOTO, examples, plain_losses
 from gym_text import UsageError
 from gym_text.errors import RunError, StoreError
 from gym_text_policies import cli
-from gym_text_policies.backends.local.models import read_adapter
+from gym_text_policies.backends.local.adapters import read_adapter
 from gym_text_policies.load import resolved
 from gym_text_policies.policies.config import PolicyConfig, settings_of
 from gym_text_policies.training import layouts

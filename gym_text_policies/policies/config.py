@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
 from gym_text.errors import UsageError, check_choice, check_int, check_options
-from gym_text_policies.backends.local.models import RECORD, record_of
+from gym_text_policies.backends.local.adapters import RECORD, record_of
 from gym_text_policies.files import check_characters
 from gym_text_policies.policies.own import is_own
 from gym_text_policies.prompts import Prompt

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gym_text.errors import UsageError, import_extra
-from gym_text_policies.backends.local.models import CONFIG, WEIGHTS, adapter_folder, read_adapter, record_of
+from gym_text_policies.backends.local.adapters import CONFIG, WEIGHTS, adapter_folder, read_adapter, record_of
 from gym_text_policies.training.lora import environment_record
 from gym_text_policies.training.saving import write_adapter
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gym_text.errors import UsageError, check_choice, check_int
-from gym_text_policies.backends.local.models import read_adapter
+from gym_text_policies.backends.local.adapters import read_adapter
 from gym_text_policies.training.collect import CollectConfig, collect
 from gym_text_policies.training.lora import PRECISIONS, TRAINING_DEVICES, Precision, TrainingDevice
 from gym_text_policies.training.rows import Row, policy_of, read_rows

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from gym_text.errors import UsageError, import_extra
-from gym_text_policies.backends.local.models import WEIGHTS, Source, adapter_folder, load_model, read_adapter
+from gym_text_policies.backends.local.adapters import WEIGHTS, adapter_folder, read_adapter
+from gym_text_policies.backends.local.models import Source, load_model
 from gym_text_policies.training.processes import process_count
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gym_text.errors import StoreError, UsageError, import_extra
-from gym_text_policies.backends.local.models import read_adapter
+from gym_text_policies.backends.local.adapters import read_adapter
 from gym_text_policies.training.finite import check_finite
 from gym_text_policies.training.folders import writing_tensors
 from gym_text_policies.training.processes import process_count

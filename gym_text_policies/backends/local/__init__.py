@@ -14,7 +14,9 @@
     decoding      logits -> scores of the candidates, or the tokens of a text
     exactness     the fastest way to read that gives the probabilities of a model's plain forward pass
     smollm2       the embedded model as a folder
-    models        the name of a model or an adapter -> weights and tokenizer
+    contents      the name of a model -> what identifies its files
+    adapters      the name of an adapter -> its base, its digest, and how it is asked
+    models        the name of either -> weights and tokenizer
     transformers  the backend: requests -> answers
     loading       the name of a model -> its backend, at once or when it is first asked
 """

@@ -1,33 +1,23 @@
-"""Models and adapters from the wheel, the hub or a folder: safetensors only, and code that comes with a model is never run."""
+"""Models from the wheel, the hub or a folder: safetensors only, and code that comes with a model is never run."""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from gym_text.errors import UsageError, check_bool, check_choice, import_extra, unknown_choice
+from gym_text.errors import UsageError, check_bool, check_choice, import_extra
 from gym_text_policies.backends.local import smollm2
+from gym_text_policies.backends.local.adapters import CONFIG, WEIGHTS, adapter_folder, read_adapter, short
 from gym_text_policies.backends.local.contents import EMBEDDED, check_names_no_code, content_of
 from gym_text_policies.backends.local.tokens import check_tokenizer
-from gym_text_policies.files import check_folder, check_regular
+from gym_text_policies.files import check_folder
 
-ADAPTERS = Path(__file__).parents[2] / "training" / "adapters"
-"""The adapters that ship."""
-CONFIG, WEIGHTS, RECORD = "adapter_config.json", "adapter_model.safetensors", "training.json"
-"""Files of an adapter: peft's configuration, which names the base; the weights; our record of how it is asked and what made it."""
-_OF_RUNS = ("best", "checkpoint-*", "round-*/sft/adapter")
-"""Where runs of training keep adapters beside their last one."""
-_MOST_NAMED = 5
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 """Precision of weights and products. ``auto``: float32 on a CPU; elsewhere what the model's files say."""
-_SHOWN = 300
-"""Most characters of another library's message in an error of ours."""
 
 
 @dataclass(frozen=True)
@@ -142,57 +132,6 @@ def device_of(device: str) -> str:
     return device
 
 
-def adapter_folder(name: str | Path) -> Path | None:
-    """Return the folder of the adapter that a name stands for; None where it is no adapter's name.
-
-    The folder of a run of training stands for the adapter that it has made.
-
-    Raises:
-        UsageError: If the name begins with ``adapters/``, and there is neither such a folder nor a shipped adapter of that name;
-            or it is the folder of a run without an adapter of its own.
-    """
-    name = str(name)
-    shipped = ADAPTERS / name.removeprefix("adapters/")
-    if name.startswith("adapters/") and not Path(name).is_dir():
-        if name.count("/") > 1 or not (shipped / CONFIG).is_file():
-            raise unknown_choice("adapter", name, [f"adapters/{path.parent.name}" for path in sorted(ADAPTERS.glob(f"*/{CONFIG}"))])
-        return shipped
-    return Path(name) if (Path(name) / CONFIG).is_file() else _adapter_of_run(Path(name))
-
-
-def _adapter_of_run(folder: Path) -> Path | None:
-    """Return the adapter that a run of training has made in its folder; None where the folder is no such run's."""
-    if not folder.is_dir() or "model_type" in _read_json(folder / "config.json"):
-        return None
-    if (folder / "adapter" / CONFIG).is_file():
-        return folder / "adapter"
-    others = [path.parent for pattern in _OF_RUNS for path in sorted(folder.glob(f"{pattern}/{CONFIG}"))]
-    others = [path for path in others if not path.suffix]  # what is being written ends with .partial
-    if not others:
-        return None
-    named = ", ".join(map(str, others[-_MOST_NAMED:]))
-    raise UsageError(f"model: expected a model or an adapter; {folder} is the folder of a run. Name one of its adapters: {named}.")
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file; empty where there is none."""
-    try:
-        data = json.loads(check_regular(path).read_text("utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return data if isinstance(data, dict) else {}
-
-
-def record_of(name: str) -> dict[str, Any]:
-    """Return an adapter's record: how it was asked in training, and what made it. Empty without a record, and for any other model.
-
-    Raises:
-        UsageError: If the record is damaged.
-    """
-    folder = adapter_folder(name)
-    return _json(folder / RECORD, name) if folder and (folder / RECORD).is_file() else {}
-
-
 def load_model(source: Source) -> tuple[Any, Any]:
     """Return a model and its tokenizer. An adapter is merged into the weights, except into weights of 4 bits.
 
@@ -235,7 +174,7 @@ def _loading(name: str) -> Iterator[None]:
         try:
             yield
         except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-            raise UsageError(f"model {name!r}: expected one that can be loaded; {_short(error)}") from error
+            raise UsageError(f"model {name!r}: expected one that can be loaded; {short(error)}") from error
 
 
 def _four_bits(device: str, device_map: str | None) -> dict[str, Any]:
@@ -263,58 +202,5 @@ def _adapted(model: Any, source: Source) -> Any:
         if spoilt:
             raise ValueError(f"{len(spoilt)} weights are NaN or infinite, such as {min(spoilt)}")
     except (RuntimeError, ValueError, KeyError, TypeError, UserWarning) as error:
-        raise UsageError(f"adapter {source.name!r}: expected one that fits its base {source.base!r}; {_short(error)}") from error
+        raise UsageError(f"adapter {source.name!r}: expected one that fits its base {source.base!r}; {short(error)}") from error
     return adapted if source.load_in_4bit else adapted.merge_and_unload()
-
-
-def read_adapter(name: str | Path) -> tuple[str, str]:
-    """Return the name of an adapter's base, and a digest of the adapter's files.
-
-    Args:
-        name: Its folder, or ``adapters/NAME``.
-
-    Raises:
-        UsageError: If there is none, or it is incomplete.
-    """
-    folder = adapter_folder(name) or Path(name)
-    import_extra("torch", "local")
-    from safetensors import SafetensorError, safe_open
-
-    settings = _json(folder / CONFIG, str(folder))
-    base = settings.get("base_model_name_or_path")
-    if not isinstance(base, str) or not base:
-        raise UsageError(
-            f"adapter {str(folder)!r}: expected base_model_name_or_path in {CONFIG}, the name of its base; got {base!r}."
-        )
-    if settings.get("megatron_config") or settings.get("megatron_core") not in (None, "megatron.core"):  # which peft imports
-        raise UsageError(f"adapter {str(folder)!r}: expected a {CONFIG} that names no code; it has one for Megatron.")
-    if not (folder / WEIGHTS).is_file():
-        others = ", ".join(sorted(path.name for path in folder.glob("adapter_model.*"))) or "none"
-        raise UsageError(
-            f"adapter {str(folder)!r}: expected weights in {WEIGHTS}; got {others}. Pickles are never loaded; save as safetensors."
-        )
-    try:
-        with safe_open(folder / WEIGHTS, "pt") as file:
-            file.keys()
-    except (SafetensorError, OSError) as error:
-        raise UsageError(
-            f"adapter {str(folder)!r}: expected a whole {WEIGHTS}; it is cut off or damaged ({_short(error)}). Make it anew."
-        ) from error
-    digest = hashlib.sha256((folder / CONFIG).read_bytes() + (folder / WEIGHTS).read_bytes())
-    return base, digest.hexdigest()[:16]
-
-
-def _json(path: Path, name: str) -> dict[str, Any]:
-    try:
-        data = json.loads(check_regular(path).read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"adapter {name!r}: expected JSON in {path.name}; {_short(error)}") from error
-    if not isinstance(data, dict):
-        raise UsageError(f"adapter {name!r}: expected a JSON object in {path.name}; got {type(data).__name__}.")
-    return data
-
-
-def _short(error: BaseException) -> str:
-    """Return another library's message in one line."""
-    text = " ".join(str(error).split())
-    return text if len(text) <= _SHOWN else text[:_SHOWN] + " …"
