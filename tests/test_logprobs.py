@@ -20,7 +20,8 @@ from gym_text_policies.backends.load import load_backend
 from gym_text_policies.backends.local.smollm2 import smollm2_folder
 from gym_text_policies.backends.local.tokens import prompt_tokens
 from gym_text_policies.backends.providers.errors import CallError
-from gym_text_policies.backends.providers.scoring import VLLM, followers
+from gym_text_policies.backends.providers.paths import followers
+from gym_text_policies.backends.providers.scoring import VLLM
 from gym_text_policies.policy import text_spec
 from gym_text_policies.training.token_rows import token_rows
 
@@ -298,6 +299,18 @@ def test_numbers_that_are_no_log_probabilities_are_refused(sglang, backend_of, m
         backend_of(sglang.url).answer([Request(chat(), CHOICES[:2])])
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("-inf"), float("inf")])
+def test_numbers_that_are_not_finite_are_refused(sglang, backend_of, monkeypatch, value):
+    def generate(tokens, body):
+        rows = [[None, tokens[body["logprob_start_len"]], None]]
+        rows += [[value, token, None] for token in tokens[body["logprob_start_len"] + 1 :]]
+        return {"text": "", "meta_info": {"input_token_logprobs": rows, "prompt_tokens": len(tokens), "cached_tokens": 0}}
+
+    monkeypatch.setattr(sglang, "generate", generate)
+    with pytest.raises(PolicyError, match="expected log-probabilities, finite and none above 0"):
+        backend_of(sglang.url, retries=0).answer([Request(chat(), CHOICES[:2])])
+
+
 def test_typed_decisions_of_sglang_are_taken_unless_log_probabilities_are_asked_for(sglang, local, backend_of, monkeypatch):
     monkeypatch.setattr(sglang, "decisions", True)
     assert_equal(backend_of(sglang.url, decide="logprobs"), local, Request(chat(), CHOICES[:2]))
@@ -361,6 +374,7 @@ class Written:
             "token_ids": [5, 2],
             "prompt_token_ids": body["prompt"],
             "logprobs": {"token_logprobs": [-0.5, -0.25]},
+            "finish_reason": "length",
         }
         return {"choices": [choice | self.changed]}
 
@@ -368,7 +382,7 @@ class Written:
 def test_vllm_says_the_tokens_of_a_text_at_the_temperatures_at_which_it_knows_their_probabilities():
     server = Written()
     writing = VLLM({}, None).write(server, [7, 8], 6, 1.0, 3)
-    assert (writing.text, writing.tokens, writing.log_probs) == ("go", [5, 2], [-0.5, -0.25])
+    assert (writing.text, writing.tokens, writing.log_probs, writing.finish) == ("go", [5, 2], [-0.5, -0.25], "length")
     assert (server.asked[0]["prompt"], server.asked[0]["max_tokens"], server.asked[0]["seed"]) == ([7, 8], 6, 3)
     with pytest.raises(UsageError, match=r"expected 0 or 1.*got 0\.7"):
         VLLM({}, None).write(server, [7, 8], 6, 0.7, 3)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from gym_text.errors import UsageError
@@ -17,6 +16,7 @@ from gym_text_policies.backends.providers.chats import finish_of
 from gym_text_policies.backends.providers.checks import count
 from gym_text_policies.backends.providers.connection import Connection
 from gym_text_policies.backends.providers.errors import CallError
+from gym_text_policies.backends.providers.paths import Paths, Reading, Writing, along, followers, parted
 from gym_text_policies.backends.providers.tokenizers import LlamaCppTokenizer, load_tokenizer
 
 _FORCED = 1e4
@@ -29,35 +29,8 @@ _MOST_TOKENS = 128
 """vLLM's most `logprob_token_ids` of a request (`MAX_LOGPROB_TOKEN_IDS` of 0.32)."""
 _CHECKED = ({"role": "user", "content": "You see a red ball.\n\nGo to it."},)
 """A chat whose tokens are compared with the server's."""
-Paths = Sequence[Sequence[int]]
 SAMPLED = 1.0
 """The temperature at which a server's log-probabilities are those of what it draws."""
-
-
-@dataclass(frozen=True)
-class Reading:
-    """Log-probabilities of paths of tokens behind a prompt."""
-
-    log_probs: list[list[float]]
-    """Of each token of each path, in nats."""
-    computed: int | None
-    """Tokens that the server computed; None where it does not say."""
-
-
-@dataclass(frozen=True)
-class Writing:
-    """A text that a server has generated behind a prompt."""
-
-    text: str
-    """The text, without special tokens."""
-    tokens: list[int]
-    """Its tokens, the end of turn included if the model came to it."""
-    log_probs: list[float]
-    """Of each token, in nats: of the draw, at the temperature; greedily at temperature 1."""
-    computed: int | None
-    """Tokens of the prompt that the server computed; None where it does not say."""
-    finish: str | None = None
-    """How it ended, as `Answer.finish` says it."""
 
 
 class ScoringServer(ABC):
@@ -220,7 +193,7 @@ class VLLM(ScoringServer):
     def read(self, server: Connection, prompt: Sequence[int], paths: Paths) -> Reading:
         """Ask for the tokens behind all beginnings at once, in parts of at most 128 different tokens."""
         found: dict[tuple[int, ...], dict[int, float]] = {}
-        for part in _parts(followers(paths), _MOST_TOKENS):
+        for part in parted(followers(paths), _MOST_TOKENS):
             wanted = sorted({token for _, tokens in part for token in tokens})
             body = {
                 "model": server.model,
@@ -308,36 +281,3 @@ class SGLang(ScoringServer):
 
 
 FORMS: tuple[type[ScoringServer], ...] = (LlamaCpp, VLLM, SGLang)
-
-
-def followers(paths: Paths) -> dict[tuple[int, ...], list[int]]:
-    """Return the beginnings of paths, each with the tokens that follow it.
-
-    >>> followers([[5, 2], [5, 6, 2]])
-    {(): [5], (5,): [2, 6], (5, 6): [2]}
-    """
-    found: dict[tuple[int, ...], dict[int, None]] = {}
-    for path in paths:
-        for place, token in enumerate(path):
-            found.setdefault(tuple(path[:place]), {})[token] = None
-    return {beginning: list(tokens) for beginning, tokens in found.items()}
-
-
-def along(paths: Paths, found: Mapping[tuple[int, ...], Mapping[int, float]]) -> list[list[float]]:
-    """Return the values of each path's tokens, each found by what is before it."""
-    return [[found[tuple(path[:place])][token] for place, token in enumerate(path)] for path in paths]
-
-
-def _parts(asked: Mapping[tuple[int, ...], list[int]], most: int) -> list[list[tuple[tuple[int, ...], list[int]]]]:
-    """Return beginnings, each with tokens that follow it, in parts of at most `most` different tokens."""
-    parts: list[list[tuple[tuple[int, ...], list[int]]]] = [[]]
-    seen: set[int] = set()
-    for beginning, tokens in asked.items():
-        for start in range(0, len(tokens), most):
-            some = tokens[start : start + most]
-            if len(seen.union(some)) > most:
-                parts.append([])
-                seen = set()
-            parts[-1].append((beginning, some))
-            seen.update(some)
-    return parts
