@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import codecs
+import functools
 import logging
 import os
 import re
 import sys
+from typing import TextIO, cast
 
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """Characters that a terminal acts on, without tab and the end of a line."""
@@ -30,11 +32,17 @@ def prepare_streams() -> None:
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         _keep_open(number)
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115
+            setattr(sys, name, _empty("w" if number else "r"))
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None and codecs.lookup(stream.encoding or "utf-8").name != "utf-8":
             reconfigure(errors="replace")
+
+
+@functools.cache
+def _empty(mode: str) -> TextIO:
+    """Return a stream without content; it stays open as long as the process, as standard streams do."""
+    return cast(TextIO, open(os.devnull, mode, encoding="utf-8"))
 
 
 def _keep_open(number: int) -> None:
