@@ -1,6 +1,7 @@
 """A person in the terminal, and the list of what can be played."""
 
 import io
+import sys
 
 import numpy as np
 import pytest
@@ -37,6 +38,7 @@ def test_the_end_of_the_input_is_the_end_of_the_game(monkeypatch, capsys):
 def test_a_closed_input_is_the_end_of_the_game(monkeypatch, capsys):
     monkeypatch.setattr("sys.stdin", None)
     assert cli.main(["play", "BabyAIText-v0"]) == 0
+    sys.stdin.close()  # the empty one that stood in for it
     assert "You left after 0 steps" in capsys.readouterr().out
 
 
