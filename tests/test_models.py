@@ -371,6 +371,20 @@ def test_what_the_embedded_model_and_its_adapters_are_called_in_records_has_not_
     assert set(load_backend(str(adapter)).config) == {"backend", "model", "base", "adapter", "content"}
 
 
+def test_an_adapter_says_that_its_base_has_other_weights_than_it_was_trained_on(tiny_model, tmp_path, caplog):
+    folder = shutil.copytree(tiny_model, tmp_path / "model")
+    base, _ = load_base(str(folder))
+    save_adapter(add_lora(base), tmp_path / "adapter", {"asked": {"strategy": "chat"}})
+    models.Source.of(str(tmp_path / "adapter"))
+    assert caplog.text == ""
+    weights_changed(folder)
+    models.Source.of(str(tmp_path / "adapter"))
+    assert "its base has other weights" in caplog.text
+    caplog.clear()
+    add_lora(load_base(str(folder))[0], adapter=tmp_path / "adapter")
+    assert "its base has other weights" in caplog.text, "to train it further"
+
+
 def test_a_runs_folder_stands_for_its_adapter_or_names_those_it_has(tiny_model, tmp_path):
     run = tmp_path / "run"
     model = add_lora(load_base(tiny_model)[0])

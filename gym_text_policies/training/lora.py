@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from gym_text.errors import UsageError, import_extra
-from gym_text_policies.backends.local.adapters import WEIGHTS, adapter_folder, read_adapter
+from gym_text_policies.backends.local.adapters import WEIGHTS, adapter_folder, read_adapter, tell_other_base
 from gym_text_policies.backends.local.models import Source, load_model
 from gym_text_policies.training.processes import process_count
 
@@ -62,6 +62,7 @@ def load_base(
     model, tokenizer = load_model(source)
     model.requires_grad_(False)
     model.base_name = name  # an adapter's configuration names it
+    model.base_content = source.content or source.commit  # and its record says which weights it was trained on
     model.packs = packs(model)  # how its rows are laid out
     return model, tokenizer
 
@@ -84,6 +85,7 @@ def add_lora(model: Any, *, rank: int = 16, alpha: float = 32.0, adapter: str | 
         base, _ = read_adapter(adapter)
         if base != model.base_name:
             raise UsageError(f"adapter {str(adapter)!r}: expected one for {model.base_name!r}; got one for {base!r}.")
+        tell_other_base(adapter, getattr(model, "base_content", ""))
         config = peft.PeftConfig.from_pretrained(str(adapter_folder(adapter)))
         config.inference_mode, config.base_model_name_or_path = False, model.name_or_path
     else:

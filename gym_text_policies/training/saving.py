@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gym_text.errors import UsageError, import_extra
-from gym_text_policies.backends.local.adapters import CONFIG, RECORD, WEIGHTS
+from gym_text_policies.backends.local.adapters import BASE, CONFIG, RECORD, WEIGHTS
 from gym_text_policies.store import write_atomically
 from gym_text_policies.training.finite import check_weights
 from gym_text_policies.training.folders import replace_folder, writing_tensors
@@ -26,6 +26,8 @@ def save_adapter(
     """
     torch = import_extra("torch", "train")
     weights, config = adapter_of(model, name)
+    content = getattr(model, "base_content", "")
+    record = {**record, BASE: content} if content else record
     write_adapter(folder, {key: tensor.to(torch.float16) for key, tensor in weights.items()}, config, record, replace=replace)
 
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
 from gym_text.errors import UsageError, import_extra, unknown_choice
 from gym_text_policies.files import check_regular
 
+_logger = logging.getLogger(__name__)
 ADAPTERS = Path(__file__).parents[2] / "training" / "adapters"
 """The adapters that ship."""
 CONFIG, WEIGHTS, RECORD = "adapter_config.json", "adapter_model.safetensors", "training.json"
 """Files of an adapter: peft's configuration, which names the base; the weights; our record of how it is asked and what made it."""
+BASE = "base_content"
+"""Key of the record: the digest or the commit of the base that the adapter was trained on."""
 _OF_RUNS = ("best", "checkpoint-*", "round-*/sft/adapter")
 """Where runs of training keep adapters beside their last one."""
 _MOST_NAMED = 5
@@ -70,6 +74,16 @@ def record_of(name: str) -> dict[str, Any]:
     """
     folder = adapter_folder(name)
     return _json(folder / RECORD, name) if folder and (folder / RECORD).is_file() else {}
+
+
+def tell_other_base(name: str | Path, content: str) -> None:
+    """Warn if an adapter was trained on other weights than its base has now; `content` is the base's digest or commit."""
+    learnt_on = record_of(str(name)).get(BASE)
+    if isinstance(learnt_on, str) and learnt_on != content:
+        _logger.warning(
+            "adapter %s: its base has other weights (%s) than it was trained on (%s); what it has learnt may not fit them.",
+            *(name, content[:16] or "those of the embedded model", learnt_on[:16]),
+        )
 
 
 def read_adapter(name: str | Path) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 from gym_text.errors import UsageError, check_bool, check_choice, import_extra
 from gym_text_policies.backends.local import smollm2
-from gym_text_policies.backends.local.adapters import CONFIG, WEIGHTS, adapter_folder, read_adapter, short
+from gym_text_policies.backends.local.adapters import CONFIG, WEIGHTS, adapter_folder, read_adapter, short, tell_other_base
 from gym_text_policies.backends.local.contents import EMBEDDED, check_names_no_code, content_of
 from gym_text_policies.backends.local.tokens import check_tokenizer
 from gym_text_policies.files import check_folder
@@ -66,6 +66,8 @@ class Source:
                 f"model: expected {EMBEDDED!r}, 'hf:OWNER/NAME', or a folder with a config.json or {CONFIG}; got {name!r}."
             )
         content, commit = content_of(source.base)
+        if source.adapter:
+            tell_other_base(name, content or commit)
         return replace(source, content=content, commit=commit)
 
     def _check_options(self) -> None:
