@@ -300,6 +300,7 @@ def test_a_cut_answer_in_a_game_of_any_words_is_played_as_it_is_and_counted():
         policy = LLMPolicy(Ending("I say hello. " * 20), spec, strategy="words", on_invalid=on_invalid)
         (decision,) = policy.decide([Turn(obs, np.random.default_rng(0))])
         assert not decision.valid and decision.finish == "length" and decision.action.startswith("I say hello.")
+        assert ("in fewer words" in decision.messages[-1]["content"]) == (on_invalid == "retry")
     (decision,) = LLMPolicy(Ending("I say hello."), spec, strategy="words").decide([Turn(obs, np.random.default_rng(0))])
     assert decision.valid and decision.finish is None
 

@@ -25,6 +25,7 @@ _MOST_ASKED_AGAIN = 3
 """Most repetitions of a question with ``on_invalid="retry"``."""
 _SHORT = 16
 """Most tokens of an answer that is a short name alone."""
+_CUT = "That was cut before its end. Answer again, in fewer words: the action alone."
 _REPLY = "That cannot be used: it has to name exactly one of these actions: {}. Answer again."
 
 
@@ -203,7 +204,7 @@ class LLMPolicy(Policy):
         for again in range(1 + _MOST_ASKED_AGAIN if self._on_invalid == "retry" else 1):
             if again:
                 for question in waiting:
-                    question.say(question.text, _REPLY.format(", ".join(question.names)))
+                    question.say(question.text, _CUT if question.finish == "length" else _REPLY.format(", ".join(question.names)))
             self._ask(waiting)
             for question in waiting:
                 question.action, question.reasoning = self._read(question)
