@@ -43,7 +43,7 @@ def test_doing_nothing_has_a_name_where_there_is_one(make):
 
 @pytest.mark.parametrize("between", ["repeat", "go forward"])
 def test_outside_rollout_each_episode_begins_with_a_question(make, between):
-    env = make("BabyAIText-v0", max_episode_steps=4)
+    env = make("BabyAIText-v0", max_episode_steps=5)
     asked = []
 
     def answer(request):
