@@ -79,6 +79,7 @@ def test_the_table_says_how_rows_are_asked_if_they_differ():
     helped = {"kind": "mixed", "player": plain, "noise": 0.0, "expert_share": 0.5}
     assert how_asked(trained) == "chat, choose, history all" and how_asked({"kind": "random"}) == ""
     assert how_asked(trained, "adapters/x, choose") == "chat, history all"
+    assert how_asked({"kind": "mixed", "player": [], "noise": "x" * 99}) == f"noise {'x' * 53}…"
     assert how_asked(plain | {"temperature": 1.0}) == "zero_shot, text, temperature 1.0"
 
     def header(*policies):

@@ -105,18 +105,15 @@ def how_asked(policy: Mapping[str, Any], name: str = "") -> str:
         policy: The configuration, such as ``episode.policy``.
         name: Of the row. What it says already, the mode at its end, is left out.
     """
-    player, parts = policy, []
-    for key in ("noise", "expert_share"):
-        if policy.get("kind") == "mixed" and policy.get(key):
-            parts.append(f"{key} {policy[key]:g}")
-    if policy.get("kind") == "mixed":
-        player = policy.get("player", {})
-    if player.get("kind") != "llm":
-        return ", ".join(parts)
-    said = name.endswith(f", {player.get('mode')}")
-    usual = {"history": 0, "temperature": 0.0, "with_reward": False}
-    others = [f"{key} {player[key]}" for key, value in usual.items() if player.get(key, value) != value]
-    return ", ".join([str(player.get("strategy")), *([] if said else [str(player.get("mode"))]), *others, *parts])
+    mixed = policy.get("kind") == "mixed"
+    player = policy.get("player") if mixed else policy
+    parts = [f"{key} {policy[key]}" for key in ("noise", "expert_share") if mixed and policy.get(key)]
+    if isinstance(player, Mapping) and player.get("kind") == "llm":
+        usual = {"history": 0, "temperature": 0.0, "with_reward": False}
+        parts = [f"{key} {player[key]}" for key, value in usual.items() if player.get(key, value) != value] + parts
+        mode = str(player.get("mode"))
+        parts = [str(player.get("strategy")), *([] if name.endswith(f", {mode}") else [mode]), *parts]
+    return ", ".join(part if len(part) <= 60 else f"{part[:59]}…" for part in parts)  # a record may come from elsewhere
 
 
 _COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
