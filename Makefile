@@ -1,6 +1,7 @@
 # `make bench` runs the main benchmark, `make test` all tests, `make docs` builds the documentation; all set up what they need in .venv
 # the first time.
-PYTHON ?= python3
+# the newest that has every package's wheel; `make PYTHON=...` names another
+PYTHON ?= $(shell for v in 3.13 3.12 3.11; do python$$v -c 'import ensurepip, venv' 2>/dev/null && echo python$$v && exit; done; echo python3)
 BIN := .venv/bin
 
 .PHONY: bench test check docs setup clean

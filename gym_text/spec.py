@@ -8,11 +8,12 @@ import math
 import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
-from gym_text.errors import InvalidActionError, UsageError
+from gym_text.errors import InvalidActionError, UsageError, check_choice, check_int
+from gym_text.spec_parts import all_of, check_range, check_texts, is_number
 
 Encoding = Literal["text", "index", "discrete", "box"]
 Observation = dict[str, Any]
@@ -33,6 +34,11 @@ class Quantity:
     unit: str = ""
     """Unit of the number; empty where it has none."""
 
+    def __post_init__(self) -> None:
+        check_texts("Quantity", name=self.name, meaning=self.meaning, unit=self.unit)
+        if not (is_number(self.low) and is_number(self.high) and self.low <= self.high):  # nan is not
+            raise UsageError(f"Quantity {self.name!r}: expected numbers low <= high; got {self.low!r} and {self.high!r}.")
+
 
 @dataclass(frozen=True)
 class Field:
@@ -47,6 +53,14 @@ class Field:
     is_scalar: bool = False
     """True where the field is a single number instead of a vector."""
 
+    def __post_init__(self) -> None:
+        check_texts("Field", meaning=self.meaning)
+        object.__setattr__(self, "quantities", all_of("Field.quantities", self.quantities, Quantity))
+        if self.is_list and self.quantities:
+            raise UsageError("Field: expected a list of names or quantities; got is_list=True and quantities.")
+        if self.is_scalar and len(self.quantities) != 1:
+            raise UsageError(f"Field: expected one quantity of a single number (is_scalar=True); got {len(self.quantities)}.")
+
 
 @dataclass(frozen=True)
 class Action:
@@ -58,6 +72,13 @@ class Action:
     """What it does."""
     value: float | tuple[float, ...] | None = None
     """The number or numbers that the name stands for, if the action space is a Box; else None."""
+
+    def __post_init__(self) -> None:
+        check_texts("Action", name=self.name, meaning=self.meaning)
+        if not self.name.strip():
+            raise UsageError(f"Action.name: expected what the player says; got {self.name!r}.")
+        if not all(is_number(number) and math.isfinite(number) for number in _values(self)):
+            raise UsageError(f"Action {self.name!r}: expected as value None, a number or a tuple of numbers; got {self.value!r}.")
 
 
 @dataclass(frozen=True)
@@ -85,6 +106,23 @@ class TextSpec:
     """The reward, in a sentence."""
     size: int = 1
     """Number of values in a ``box`` action."""
+
+    def __post_init__(self) -> None:
+        check_texts("TextSpec", goal=self.goal, reward=self.reward)
+        check_choice("TextSpec.encoding", self.encoding, get_args(Encoding))
+        if not isinstance(self.fields, Mapping) or not all(isinstance(key, str) for key in self.fields):
+            raise UsageError(f"TextSpec.fields: expected a Field for each key of the observation; got {self.fields!r}.")
+        all_of("TextSpec.fields", self.fields.values(), Field)
+        object.__setattr__(self, "actions", all_of("TextSpec.actions", self.actions, Action))
+        check_int("TextSpec.size", self.size, 1, 10_000)
+        names = [action.name for action in self.actions]
+        if len({*names}) < len(names) or (self.encoding == "discrete" and not names):
+            raise UsageError(f"TextSpec.actions: expected a name of its own for each action; got {names}.")
+        if self.encoding == "box":
+            check_range("TextSpec", self.low, self.high)
+            for action in self.actions:
+                if action.value is not None and not self._are_action(_values(action)):
+                    raise UsageError(f"Action {action.name!r}: expected as value {self._range()}; got {action.value!r}.")
 
     @property
     def lists_actions(self) -> bool:

@@ -132,9 +132,8 @@ def make_environment(env_id: str, **arguments: Any) -> gym.Env[Any, Any]:
     if (most := arguments.get("max_episode_steps")) is not None and most != -1:  # which is Gymnasium's word for no limit
         check_int("max_episode_steps", most, 1, MOST_STEPS)
     fold = None if takes(env_id, "fold") else arguments.pop("fold", None)
+    _creator(env_id)  # what it needs is there, or one sentence says what is missing
     entry = str(gym.registry[env_id].entry_point)
-    if entry.startswith("gymnasium.envs.box2d."):
-        import_box2d()
     shown = arguments.get("render_mode") == "human" and not _has_window(env_id)
     try:
         env = gym.make(env_id, **arguments | ({"render_mode": "rgb_array"} if shown else {}))
@@ -204,16 +203,30 @@ def _speaks(spec: EnvSpec) -> bool:
 
 def _parameters(env_id: str) -> list[inspect.Parameter]:
     """Return the parameters of an environment's constructor."""
-    entry = gym.registry[env_id].entry_point
-    creator: Any = load_env_creator(entry) if isinstance(entry, str) else entry
+    creator = _creator(env_id)
     return list(inspect.signature(creator).parameters.values()) if creator else []
 
 
 def _has_window(env_id: str) -> bool:
     """Whether an environment opens its own window for ``human``; the others need a wrapper."""
+    return "human" in getattr(_creator(env_id), "metadata", {}).get("render_modes", ())
+
+
+def _creator(env_id: str) -> Any:
+    """Return what makes an environment.
+
+    Raises:
+        MissingDependencyError: If a package that it needs is not installed.
+    """
     entry = gym.registry[env_id].entry_point
-    creator: Any = load_env_creator(entry) if isinstance(entry, str) else entry
-    return "human" in getattr(creator, "metadata", {}).get("render_modes", ())
+    if not isinstance(entry, str):
+        return entry
+    if entry.startswith("gymnasium.envs.box2d."):
+        import_box2d()
+    try:
+        return load_env_creator(entry)
+    except gym.error.DependencyNotInstalled as error:
+        raise MissingDependencyError(f"environment {env_id}: {error}") from error
 
 
 def _value(text: str) -> Any:

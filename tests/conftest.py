@@ -7,13 +7,14 @@ import resource
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from importlib.util import find_spec
 from typing import Any
 
 import gymnasium as gym
 import pytest
 from experts import ENV_IDS
 
-import gym_text  # noqa: F401  registers the environments
+from gym_text import MissingDependencyError
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # each worker has a core; more threads would only wait for each other
@@ -27,6 +28,30 @@ for name in ENV_IDS:
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 """A shell starts background jobs with SIGINT ignored, which the processes of the tests of Ctrl-C would inherit."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Iterator[None]:
+    """Skip a test whose fixtures need Box2D where it is not installed: not every system has a wheel of it."""
+    with _skipping_without_box2d():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Iterator[None]:
+    """Skip a test that needs Box2D where it is not installed."""
+    with _skipping_without_box2d():
+        return (yield)
+
+
+@contextmanager
+def _skipping_without_box2d() -> Iterator[None]:
+    try:
+        yield
+    except (MissingDependencyError, gym.error.DependencyNotInstalled) as error:
+        if "Box2D" in str(error) and find_spec("Box2D") is None:
+            pytest.skip(str(error))
+        raise
 
 
 @pytest.fixture(params=ENV_IDS)

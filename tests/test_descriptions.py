@@ -1,5 +1,6 @@
 """`DescribeObservation` and the descriptions that ship, against the environments that they describe."""
 
+import contextlib
 import importlib.util
 import json
 import re
@@ -11,7 +12,7 @@ from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.wrappers import RecordVideo
 from test_spec import as_json, conforms
 
-from gym_text import Action, Field, Quantity, TextSpec, UsageError
+from gym_text import Action, Field, MissingDependencyError, Quantity, TextSpec, UsageError
 from gym_text.descriptions import DESCRIBED, find_description
 from gym_text.lunar_lander import import_box2d
 from gym_text.wrappers import DescribeObservation, History
@@ -19,7 +20,8 @@ from gym_text_policies import cli, load_policy, rollout
 from gym_text_policies.environments import make_environment
 from gym_text_policies.remake import remake_environment
 
-import_box2d()
+with contextlib.suppress(MissingDependencyError):  # else the tests that need it are skipped
+    import_box2d()
 IDS = [
     name
     for name, spec in gym.registry.items()

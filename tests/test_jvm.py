@@ -380,7 +380,6 @@ def test_without_the_jar_the_sentence_says_how_to_install_it(tmp_path):
         ("textworld_express", ID, "textworld"),
         ("jpype", ID, "textworld"),
         ("minigrid", "BabyAIText-v0", "babyai"),
-        ("Box2D", "LunarLanderLLM-v2", "box2d"),
         ("textarena", "TextArenaText-v0", "textarena"),
     ],
 )

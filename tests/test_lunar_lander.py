@@ -1,12 +1,19 @@
 """The lander: described truthfully, and its arguments."""
 
+import itertools
+import os
 import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
 import pytest
 
 from gym_text import UsageError, lunar_lander
+from gym_text.lunar_lander import has_box2d_wheel
 
 LANDER = "LunarLanderLLM-v2"
 
@@ -135,3 +142,66 @@ def test_lander_arguments_that_cannot_be_meant_are_refused(argument, value, mess
 def test_edges_of_the_ranges_are_accepted_and_reach_the_dynamics(make):
     game = make(LANDER, gravity=-11.9, wind_power=0, turbulence_power=np.float32(2)).unwrapped._game
     assert (game.gravity, game.wind_power, game.turbulence_power) == (-11.9, 0.0, 2.0)
+
+
+# ---------------------------------------------------------------- without Box2D
+
+WITHOUT = """
+import platform, sys
+sys.modules["Box2D"] = None  # as where it is not installed
+platform.machine = lambda: "MACHINE"
+import gymnasium as gym, gym_text
+from gym_text_policies.cli import main
+for name in ("LunarLanderLLM-v2", "LunarLander-v3", "CarRacing-v3"):
+    print(name, main(["bench", "--environments", name, "--models", "random", "--baselines", "none", "--folder", "one"]))
+print("envs", main(["envs"]))
+arguments = ["--models", "random", "--modes", "text", "--baselines", "none", "--seeds", "1", "--folder", "all"]
+print("bench", main(["bench", *arguments]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("machine", "sentence"),
+    [
+        ("x86_64", "'Box2D' is not installed. Run: pip install 'gym-text[box2d]'"),
+        (
+            "aarch64",
+            "there is no wheel of it for Python VERSION on aarch64. Use Python 3.11 to 3.13 on x86 or a Mac; or compile it",
+        ),
+    ],
+)
+def test_without_box2d_one_sentence_says_how_to_get_it_and_the_rest_plays(machine, sentence, tmp_path):
+    if machine == "x86_64" and not has_box2d_wheel(sys.version_info[:2], machine):
+        pytest.skip("no wheel for this Python")
+    sentence = sentence.replace("VERSION", f"{sys.version_info.major}.{sys.version_info.minor}")
+    command = [sys.executable, "-c", WITHOUT.replace("MACHINE", machine)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path, env=environment)
+    assert done.returncode == 0 and "Traceback" not in done.stderr
+    for name in ("LunarLanderLLM-v2", "LunarLander-v3", "CarRacing-v3"):
+        assert f"\n{name} 1\n" in f"\n{done.stdout}"
+    assert done.stderr.count(sentence) == 4 and "\nLunarLanderLLM-v2 is left out. " in done.stderr
+    assert "\nenvs 0\n" in done.stdout and done.stdout.endswith("bench 0\n")
+    table = done.stdout.partition("envs 0")[2]
+    assert all(f"| {name}" in table for name in ("CookingWorldText-v0", "BabyAIText-v0", "MountainCarContinuousLLM-v0"))
+
+
+def test_the_extra_asks_for_box2d_where_there_is_a_wheel():
+    markers = pytest.importorskip("packaging.requirements")
+    extra = tomllib.loads(Path("pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]["box2d"]
+    marker = markers.Requirement(extra[0]).marker
+    for python, machine, system in itertools.product(("3.11", "3.13", "3.14"), ("x86_64", "aarch64", "arm64", "AMD64"), ("linux",)):
+        asked = marker.evaluate({"python_version": python, "platform_machine": machine, "sys_platform": system})
+        assert asked == has_box2d_wheel(tuple(map(int, python.split("."))), machine)
+
+
+def test_make_takes_the_newest_python_that_has_all_wheels(tmp_path):
+    for version, works in (("3.13", False), ("3.12", True), ("3.11", True)):
+        script = tmp_path / f"python{version}"
+        script.write_text(f"#!/bin/sh\nexit {0 if works else 1}\n")
+        script.chmod(0o755)
+    environment = os.environ | {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    command = ["make", "--silent", "--eval", "print: ; @echo $(PYTHON)", "print"]
+    for more, expected in (([], "python3.12"), (["PYTHON=python9"], "python9")):
+        done = subprocess.run([*command, *more], capture_output=True, text=True, env=environment, timeout=60)
+        assert done.stdout.strip() == expected, done.stderr

