@@ -116,7 +116,7 @@ class TextSpec:
         object.__setattr__(self, "actions", all_of("TextSpec.actions", self.actions, Action))
         check_int("TextSpec.size", self.size, 1, 10_000)
         names = [action.name for action in self.actions]
-        if len({*names}) < len(names) or (self.encoding == "discrete" and not names):
+        if len({*names}) < len(names):
             raise UsageError(f"TextSpec.actions: expected a name of its own for each action; got {names}.")
         if self.encoding == "box":
             check_range("TextSpec", self.low, self.high)

@@ -244,7 +244,6 @@ GO, TWO = Action("go", "move"), (Action("go", "move"), Action("stay", "rest"))
         (lambda: TextSpec("g", FIELDS, ("go",), "text"), r"TextSpec.actions: expected Action\(…\); got 'go'"),
         (lambda: TextSpec("g", FIELDS, GO, "text"), r"TextSpec.actions: expected a tuple, each of it Action\(…\)"),
         (lambda: TextSpec("g", FIELDS, (GO, GO), "discrete"), "TextSpec.actions: expected a name of its own for each action"),
-        (lambda: TextSpec("g", FIELDS, (), "discrete"), "TextSpec.actions: expected a name of its own for each action; got"),
         (lambda: TextSpec("g", FIELDS, TWO, "box", low=1.0, high=-1.0), "expected finite numbers low < high"),
         (lambda: TextSpec("g", FIELDS, TWO, "box", low=math.nan), "expected finite numbers low < high"),
         (lambda: TextSpec("g", FIELDS, TWO, "box", size=0), "TextSpec.size: expected an integer from 1"),
