@@ -16,6 +16,7 @@ from gym_text.descriptions import description_of
 from gym_text.wrappers import DescribeObservation
 from gym_text_policies import EpisodeStore, cli, load_policy, rollout
 from gym_text_policies.report import write_report
+from gym_text_policies.report.page import render
 from gym_text_policies.report.runs import read_runs
 
 BROWSER = runpy.run_path(str(Path(__file__).parent.parent / "benchmarks" / "browser.py"))
@@ -239,3 +240,15 @@ def test_a_pipe_in_a_folder_does_not_hang_a_report(theirs, name):
         if not (place / name).exists() and (place / name).parent.is_dir():
             os.mkfifo(place / name)
     assert "2 episodes" in write_report([folder], folder / "report.html", pictures=False).read_text()
+
+
+def test_the_page_has_what_was_paid_and_its_sum(run):
+    runs = read_runs([run])
+    paid = [
+        dataclasses.replace(one, episodes=tuple(dataclasses.replace(episode, cost=0.125) for episode in one.episodes))
+        for one in runs.variants
+    ]
+    text = render(dataclasses.replace(runs, variants=tuple(paid)), [], "Paid")
+    assert "cost, $</th>" in text and "cost, $</th>" not in render(runs, [], "Free")
+    total = 0.125 * sum(len(one.episodes) for one in paid)
+    assert re.search(rf"<th scope=row>total</th>(?:\s*<td></td>)*\s*<td>{total:.3g}</td>", text)

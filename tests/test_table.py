@@ -70,7 +70,7 @@ def test_intervals_of_very_large_and_very_small_returns_are_those_of_others(size
 def test_what_was_paid_is_a_column_with_its_sum_and_failures_cost_too():
     rows = [row("E", "a", [summary(0, "won", 1.0, cost=0.25), summary(1, "error", 0.0, "broken", cost=0.5)]), row("E", "b", [])]
     header, _, *lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in markdown(rows).splitlines()]
-    assert header[-1] == "cost, $" and [line[-1] for line in lines] == ["0.75", "0", "0.75"] and lines[-1][0] == "total"
+    assert header[-1] == "cost, $" and [line[-1] for line in lines] == ["0.75", "0", "0.75"] and lines[-1][1] == "total"
 
 
 def test_the_table_says_how_rows_are_asked_if_they_differ():

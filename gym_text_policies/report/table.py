@@ -153,7 +153,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     hidden |= set() if paid else {"cost, $"}
     columns = {name: cell for name, cell in _COLUMNS.items() if name not in hidden}
     lines = [tuple(columns), *(tuple(cell(row) for cell in columns.values()) for row in rows)]
-    return [*lines, ("total", *[""] * (len(columns) - 2), number(paid, ".3g"))] if paid else lines
+    return [*lines, ("", "total", *[""] * (len(columns) - 3), number(paid, ".3g"))] if paid else lines
 
 
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
