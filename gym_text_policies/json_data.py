@@ -62,7 +62,7 @@ _EXPECTED = {
     "str": "a text",
     "bool": "true or false",
     "int": "a whole number from 0 on",
-    "float": "a finite number",
+    "float": "a finite number (at most 1e300)",
     "tuple": "a tuple",
     "Mapping": "a dict",
     "None": "nothing",

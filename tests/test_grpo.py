@@ -62,7 +62,7 @@ def settings(tiny_model, folder, **options):
 @pytest.fixture
 def played(tiny_model, tmp_path):
     """Return a configuration, a model, and two levels with six episodes each, some of them won."""
-    config = settings(tiny_model, tmp_path, temperature=5.0, clip=0.01, clip_high=0.02)
+    config = settings(tiny_model, tmp_path, temperature=5.0, clip=0.01, clip_high=0.02, seed=4)
     torch.manual_seed(0)
     actor = Actor(tiny_model, temperature=5.0)
     return config, actor, play(config, actor, State(), config.group_size)
@@ -185,7 +185,7 @@ def test_a_run_with_kl_goes_on_over_iterations_in_which_no_level_is_mixed(tiny_m
 
 @pytest.mark.parametrize(
     ("worth", "said"),
-    [("nan", r"iteration 2: .*nan"), ("1e308", r"iteration 2: expected finite numbers to learn from; advantages is -?(inf|nan)")],
+    [("nan", r"iteration 2: .*nan"), ("1e300", r"iteration 2: expected finite numbers to learn from; \w+ is -?(inf|nan)")],
 )
 def test_rewards_that_are_not_finite_end_the_run_and_the_last_checkpoint_is_kept(tiny_model, tmp_path, capfd, worth, said):
     options = [f"--environments=Rich-v0?since=2&worth='{worth}'", "--episodes=12", "--group-size=6", "--episodes-per-step=12"]

@@ -151,8 +151,14 @@ def with_obs(**changes):
 HOSTILE = {
     "raises": (raises, "ZeroDivisionError: of the user's (CookingWorldText-v0, seed 1, {})\nin two lines"),
     "refuses": (refuses, "UsageError: level: expected another one (CookingWorldText-v0, seed 1, {})"),
-    "reward NaN": (lambda r: (r[0], float("nan"), *r[2:]), "EngineError: reward: expected a finite number; got 'nan'"),
-    "reward inf": (lambda r: (r[0], float("inf"), *r[2:]), "EngineError: reward: expected a finite number; got 'inf'"),
+    "reward NaN": (
+        lambda r: (r[0], float("nan"), *r[2:]),
+        "EngineError: reward: expected a finite number (at most 1e300)",
+    ),
+    "reward inf": (
+        lambda r: (r[0], float("inf"), *r[2:]),
+        "EngineError: reward: expected a finite number (at most 1e300)",
+    ),
     "reward None": (lambda r: (r[0], None, *r[2:]), "TypeError: "),
     "score NaN": (lambda r: (*r[:4], r[4] | {"score": float("nan")}), "EngineError: score: expected a finite number"),
     "gold number": (lambda r: (*r[:4], None), "AttributeError: "),
