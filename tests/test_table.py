@@ -4,6 +4,9 @@ import dataclasses
 
 import pytest
 
+from gym_text.descriptions import find_description
+from gym_text.wrappers import DescribeObservation
+from gym_text_policies import load_policy, rollout
 from gym_text_policies.report.intervals import mean, mean_and_error, t_interval, wilson_interval
 from gym_text_policies.report.table import Summary, how_asked, markdown, row
 
@@ -88,3 +91,17 @@ def test_the_table_says_how_rows_are_asked_if_they_differ():
 
     assert "asked" in header(("a", trained), ("b", plain)) and "asked" in header(("a", helped))
     assert "asked" not in header(("m, text", plain), ("m, choose", plain | {"mode": "choose"}))
+
+
+def test_success_is_a_dash_where_nobody_said_what_it_is(make):
+    cart = make("CartPole-v1")
+    spec = find_description(cart).spec
+    policies = []
+    for env in (DescribeObservation(cart), DescribeObservation(cart, spec)):
+        policy = load_policy("random", env)
+        figures = row("CartPole-v1", "random", rollout(lambda env=env: env, policy, [0], batch=1))
+        policies.append(figures["success"])
+        lines = markdown([figures]).splitlines()
+    assert policies == [0.0, None] and figures["success_interval"] is None
+    place = [cell.strip() for cell in lines[0].split("|")].index("success [95 %]")
+    assert lines[2].split("|")[place].strip() == "-"

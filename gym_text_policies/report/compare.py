@@ -86,7 +86,7 @@ def compare(variants: Sequence[Variant]) -> Comparison | None:
     """Compare the best policies of an environment. Return None if there are fewer than two."""
     ranked = sorted(
         (variant for variant in variants if variant.row["return"] is not None),
-        key=lambda variant: (variant.row["success"], variant.row["return"]),
+        key=lambda variant: (variant.row["success"] or 0.0, variant.row["return"]),
         reverse=True,
     )
     best = ranked[:MOST]

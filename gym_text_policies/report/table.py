@@ -36,6 +36,8 @@ class Summary:
     cost: float
     level: int | None = None
     version: int = VERSION
+    tells_success: bool = True
+    """Whether it is known what a success is in its environment."""
 
     @property
     def won(self) -> bool:
@@ -45,7 +47,18 @@ class Summary:
     @classmethod
     def of(cls, episode: Episode) -> Summary:
         """Return the summary of an episode."""
-        return cls(**{field.name: getattr(episode, field.name) for field in dataclasses.fields(cls)})
+        stored = {field.name: getattr(episode, field.name) for field in dataclasses.fields(cls) if field.name != "tells_success"}
+        return cls(**stored, tells_success=_tells_success(episode))
+
+
+def _tells_success(episode: Episode) -> bool:
+    """Return whether it is known what a success is: not where `DescribeObservation` has a spec of the user's own."""
+    wrappers = episode.environment.get("wrappers")
+    for wrapper in wrappers if isinstance(wrappers, list | tuple) else ():
+        match wrapper:
+            case ["DescribeObservation", {"spec": str()}]:
+                return episode.outcome == "won"
+    return True
 
 
 def labels(folder: Path) -> dict[str, str]:
@@ -61,7 +74,8 @@ def row(environment: str, policy: str, episodes: Iterable[Episode | Summary], *,
     """Return the figures of one row.
 
     An episode that ended in an error counts in `error` and in no mean. A level that was played more than once counts once in
-    ``return``, ``success`` and their intervals, by the mean of its episodes.
+    ``return``, ``success`` and their intervals, by the mean of its episodes. Where the environment does not say what a success is,
+    ``success`` is None.
 
     Args:
         environment: Name of the environment.
@@ -74,7 +88,7 @@ def row(environment: str, policy: str, episodes: Iterable[Episode | Summary], *,
     outcomes = Counter(one.outcome for one in summaries)
     columns = {name: [float(getattr(one, name)) for one in played] for name in _MEASURES}
     returns = list(by_level(played, lambda one: one.total_reward).values())
-    wins = list(by_level(played, lambda one: one.won).values())
+    wins = list(by_level(played, lambda one: one.won).values()) if any(one.tells_success for one in played) else []
     steps = sum(columns["length"])
     return {
         "environment": environment,
@@ -133,10 +147,10 @@ _COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
 }
 """Heading -> the text of a row's cell."""
 NOTES = """
-Return: mean and Student's 95 % interval. Success: rate and Wilson's 95 % interval. A level that was played more than once counts
-once in both. Episodes that ended in an error count in that column alone. Invalid: share of steps whose answer could not be used or
-whose action the game did not understand. Tokens: mean per episode; in `choose` the candidates are read (in), not generated.
-Seconds: a decision's share of its batch's time. Cost: of all episodes of the row.
+Return: mean and Student's 95 % interval. Success: rate and Wilson's 95 % interval; a dash where no criterion is known. A level that
+was played more than once counts once in both. Episodes that ended in an error count in that column alone. Invalid: share of steps
+whose answer could not be used or whose action the game did not understand. Tokens: mean per episode; in `choose` the candidates are
+read (in), not generated. Seconds: a decision's share of its batch's time. Cost: of all episodes of the row.
 """
 
 
