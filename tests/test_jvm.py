@@ -272,10 +272,9 @@ def test_ctrl_c_in_the_middle_of_steps_is_a_keyboard_interrupt():
 import os, signal, threading, time, gymnasium as gym, gym_text
 env = gym.make("CookingWorldText-v0", expert="off", max_episode_steps=-1)
 vector = gym.make_vec("CookingWorldText-v0", num_envs=8, expert="off")
-env.reset(seed=0)
 for step in (lambda: env.step("look around"), lambda: vector.step(["look around"] * 8)):
     for _ in range(5):
-        vector.reset(seed=0)
+        env.reset(seed=0), vector.reset(seed=0)  # an interrupted step ends its episode
         try:
             threading.Timer(0.05, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
             while True:
