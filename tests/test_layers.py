@@ -10,7 +10,7 @@ ROOT = Path(__file__).parent.parent
 LAYERS = {
     "gym_text": (
         ("errors",),
-        ("spec", "spaces", "pictures", "parameters", "user_folder", "java"),
+        ("spec", "spec_parts", "spaces", "pictures", "parameters", "user_folder", "java"),
         ("text_env",),
         ("index_actions",),
         (
