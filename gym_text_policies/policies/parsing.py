@@ -5,21 +5,27 @@ from __future__ import annotations
 import functools
 import json
 import re
+import unicodedata
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from gym_text import TextSpec
 from gym_text.errors import InvalidActionError
 
-NUMBER = re.compile(r"(?<![\w.±])[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?(?![\w%]|\.\d)")
+NUMBER = re.compile(r"(?<![\w.±])[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?(?!\w|\s?%|\.\d)")
 """A number by itself, decimal or in scientific notation."""
-_SIGN_APART = re.compile(r"[-+±]\s+\.?\d")
+_APART = r"[-+±—―][(\[*`'\"]+|\b(?:minus|negative)\b[\s(\[*`'\"]*"
+"""A sign that is not written directly before its number: ``-(1)``, ``-**1**``, ``minus 1``."""
+_SIGN_APART = re.compile(rf"(?:[-+±]\s+|[—―]|(?<!\d[eE])(?<=[\w)])[-+]|{_APART})\.?\d", re.IGNORECASE)
+_SIGN_BEFORE = re.compile(rf"(?:[—―]|{_APART})$", re.IGNORECASE)
+_FARTHEST = 16
+"""Most characters between such a sign's beginning and the number."""
 _LONGEST = 1_000_000
 """Most characters of an answer; longer ones are not read. Reading takes time in proportion to the length."""
 _TOKEN = re.compile(r"[^\W_]+(?:['-][^\W_]+)*|[^\w\s]")
 """A word, in which hyphens and apostrophes stay, or one sign. Spaces and underscores only separate."""
-_SAME = str.maketrans("−–‘’“”", "--''\"\"")
-"""Signs that are typed in two ways; each stays one character."""
+_SAME = str.maketrans("−–‐‑‒﹣－⁻➖＋➕‘’“”", "---------++''\"\"")
+"""Signs that are typed in several ways; each stays one character."""
 _OBJECT = re.compile(r'\{\s*"')
 _MARKUP = frozenset(",:\"'`*()[]{}<>")
 """Signs that may stand between the words of a name without changing it, where no name that is valid now has them."""
@@ -226,7 +232,9 @@ def _parted(text: str, edge: int, step: int) -> bool:
     if not 0 <= beside < len(text):
         return True
     sign = text[beside]
-    if sign.isalnum() or sign in _SIGNED:
+    if sign.isalnum() or sign in _SIGNED or unicodedata.combining(sign):
+        return False
+    if step < 0 and text[edge].isdigit() and _SIGN_BEFORE.search(text[max(0, edge - _FARTHEST) : edge]):
         return False
     if sign not in ".,:" or not text[edge].isdigit():
         return True
