@@ -138,3 +138,12 @@ def test_a_name_says_where_the_expert_or_chance_acts_for_the_model(make, tmp_pat
 def test_a_model_has_no_character_that_no_file_can_hold(model):
     with pytest.raises(UsageError, match="model: expected a text in Unicode, without the character NUL"):
         PolicyConfig(model)
+
+
+def test_settings_among_the_options_are_settings_wherever_a_policy_is_made():
+    config = PolicyConfig("scripted:left", options={"temperature": 1.0, "noise": 0.5, "timeout": 3})
+    assert config == PolicyConfig("scripted:left", temperature=1.0, noise=0.5, options={"timeout": 3})
+    assert PolicyConfig("smollm2", mode="text", options={"mode": "text"}).options == {}
+    for options in ({"mode": "choose"}, {"model": "random"}, {"options": {}}, {"temperature": 1000}, 5):
+        with pytest.raises(UsageError, match=r"options|temperature"):
+            PolicyConfig("smollm2", mode="text", options=options)

@@ -92,9 +92,11 @@ class PolicyConfig(PromptOptions):
     seed: int | None = None
     """Of all that the policy draws at random."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Options of the model's backend: base_url, timeout, retries, cache, prices, max_cost, decide, dtype, device …"""
+    """Options of the model's backend: base_url, timeout, retries, cache, prices, max_cost, decide, dtype, device … Settings among
+    them, such as temperature, are taken as settings."""
 
     def __post_init__(self) -> None:
+        self._take_settings_from_options()
         if not self.model or not isinstance(self.model, str):
             raise UsageError(f"model: expected a model's name; got {self.model!r}.")
         check_characters("model", self.model)
@@ -121,15 +123,23 @@ class PolicyConfig(PromptOptions):
         if self.strategy is not None:
             Prompt(self.strategy)
 
+    def _take_settings_from_options(self) -> None:
+        if not isinstance(self.options, Mapping):
+            raise UsageError(f"options: expected names and values; got {self.options!r}.")
+        for name in self.options.keys() & set(FIELDS):
+            value = self.options[name]
+            if name not in SETTINGS or getattr(self, name) not in (None, value):
+                raise UsageError(f"options: expected options of the model's backend; got {name}={value!r}, which is given apart.")
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "options", {name: value for name, value in self.options.items() if name not in FIELDS})
+
     @classmethod
     def of(cls, model: str, /, **settings: Any) -> Self:
         """Return a description from flat settings; those that are no field here are options of the backend."""
         own = {name: value for name, value in settings.items() if name in SETTINGS}
         options = settings.pop("options", None) or {}
-        if not isinstance(options, Mapping):
-            raise UsageError(f"options: expected names and values; got {options!r}.")
         others = {name: value for name, value in settings.items() if name not in SETTINGS}
-        return cls(model, **own, options={**options, **others})
+        return cls(model, **own, options={**options, **others} if isinstance(options, Mapping) else options)
 
     @property
     def given(self) -> dict[str, Any]:
