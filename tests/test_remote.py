@@ -527,6 +527,12 @@ def test_a_policy_passes_on_what_is_not_its_own(server):
         load_policy("openai:m", env, timeot=3)
 
 
+@pytest.mark.parametrize("model", ["openai:m", "scripted:go", "smollm2"])
+def test_a_setting_of_the_policy_among_the_models_options_is_one_sentence(model):
+    with pytest.raises(UsageError, match=r"expected options of the model; got max_tokens, which the policy takes"):
+        load_policy(model, make_babyai(), options={"max_tokens": 4})
+
+
 def test_importing_the_policies_loads_no_client():
     script = "import sys, gym_text_policies; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300).stdout

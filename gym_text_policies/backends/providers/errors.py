@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from json import JSONDecodeError
 
 _LONGEST_WAIT = 120.0
 """Seconds; a provider that asks to come back later than this is not waited for."""
@@ -51,7 +52,9 @@ class CallError(Exception):
     @classmethod
     def malformed(cls, error: Exception) -> CallError:
         """Return the error for an answer that cannot be read."""
-        return cls(f"expected an answer of the documented form; {type(error).__name__}: {error}", retry=True, billed=True)
+        came = f" in {error.doc.strip()}" if isinstance(error, JSONDecodeError) and error.doc.strip() else ""
+        text = f"expected an answer of the documented form; {type(error).__name__}: {error}{came}"
+        return cls(text, retry=True, billed=True)
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
