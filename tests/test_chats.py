@@ -141,7 +141,7 @@ def test_an_answer_of_another_form_is_a_policy_error(server, form):
 
 def test_an_answer_that_is_no_json_is_shown_in_the_servers_words(server):
     server.faults.append(Fault(200, "<h1>upstream is restarting</h1>", content_type="text/html"))
-    with pytest.raises(PolicyError, match="expected an answer of the documented form.*upstream is restarting"):
+    with pytest.raises(PolicyError, match=r"expected an answer of the documented form.*upstream is restarting"):
         answer(server, "")
 
 
