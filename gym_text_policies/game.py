@@ -169,7 +169,7 @@ class Game:
             reward=reward,
             terminated=terminated,
             truncated=truncated,
-            success=bool(info.get("success", False)),
+            success=None if info.get("success") is None else bool(info["success"]),
             failure=bool(info.get("failure", False)),
             score=float(info.get("score", earlier + reward)),
             action_was_valid=bool(info.get("action_was_valid", True)),

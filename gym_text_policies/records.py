@@ -109,8 +109,8 @@ class Step:
     """Whether the game was over after it."""
     truncated: bool
     """Whether a limit ended the episode after it."""
-    success: bool
-    """Whether the task was done after it."""
+    success: bool | None
+    """Whether the task was done after it; None where the environment does not say."""
     failure: bool
     """Whether the task could no longer be done after it."""
     score: float
@@ -154,6 +154,11 @@ class Episode:
         if self.steps and self.steps[-1].success:
             return "won"
         return "lost" if self.steps and self.steps[-1].terminated else "truncated"
+
+    @property
+    def tells_success(self) -> bool:
+        """Whether the environment said if the task was done."""
+        return any(step.success is not None for step in self.steps)
 
     @property
     def total_reward(self) -> float:

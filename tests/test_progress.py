@@ -1,5 +1,6 @@
 """The line that shows how a run goes on."""
 
+import dataclasses
 import io
 import re
 import sys
@@ -78,6 +79,19 @@ def test_no_rate_of_success_and_no_end_is_shown_before_all_have_ended(tmp_path):
     assert "success" not in running and "30/30" not in running and "00:00 left" not in running
     last = re.split(r"[\n\r]", shown.getvalue().rstrip())[-1]
     assert "30/30 episodes, success 50%" in last and "left" not in last
+
+
+def test_no_success_is_shown_where_nobody_says_what_it_is(tmp_path):
+    played = episode(5, won=False)
+    untold = dataclasses.replace(played, steps=tuple(dataclasses.replace(step, success=None) for step in played.steps))
+    with LocalEngine() as engine:
+        rows = [gold(engine, range(2))]
+    for one, told in ((untold, False), (played, True)):
+        with redirect_stderr(io.StringIO()) as shown, ProgressBar().showing(rows, EpisodeStore(tmp_path), 2) as bar:
+            for _ in range(2):
+                bar.turns(5)
+                bar.ended(one)
+        assert "2/2 episodes" in shown.getvalue() and ("success" in shown.getvalue()) == told
 
 
 def test_a_run_that_goes_on_counts_what_is_there(tmp_path):

@@ -2,12 +2,16 @@
 
 import dataclasses
 
+import gymnasium as gym
 import pytest
 
 from gym_text.descriptions import find_description
 from gym_text.wrappers import DescribeObservation
 from gym_text_policies import load_policy, rollout
+from gym_text_policies.records import Episode
 from gym_text_policies.report.intervals import mean, mean_and_error, t_interval, wilson_interval
+from gym_text_policies.report.plots import plots
+from gym_text_policies.report.runs import Variant
 from gym_text_policies.report.table import Summary, how_asked, markdown, row
 
 
@@ -93,15 +97,36 @@ def test_the_table_says_how_rows_are_asked_if_they_differ():
     assert "asked" not in header(("m, text", plain), ("m, choose", plain | {"mode": "choose"}))
 
 
-def test_success_is_a_dash_where_nobody_said_what_it_is(make):
+class Untold(gym.Env):
+    """CartPole with words of its own, that does not say what a success is."""
+
+    def __init__(self):
+        self.cart = gym.make("CartPole-v1")
+        self.text_spec = find_description(self.cart).spec
+        self.action_space = self.cart.action_space
+        self.observation_space = gym.spaces.Dict({"observation": self.cart.observation_space})
+
+    def reset(self, *, seed=None, options=None):
+        return {"observation": self.cart.reset(seed=seed)[0]}, {}
+
+    def step(self, action):
+        obs, reward, terminated, truncated, _ = self.cart.step(action)
+        return {"observation": obs}, reward, terminated, truncated, {}
+
+    def close(self):
+        self.cart.close()
+
+
+@pytest.mark.parametrize("says", ["the description", "nobody", "an environment of the user's own does not"])
+def test_success_is_a_dash_where_nobody_says_what_it_is(says, make, monkeypatch):
     cart = make("CartPole-v1")
-    spec = find_description(cart).spec
-    policies = []
-    for env in (DescribeObservation(cart), DescribeObservation(cart, spec)):
-        policy = load_policy("random", env)
-        figures = row("CartPole-v1", "random", rollout(lambda env=env: env, policy, [0], batch=1))
-        policies.append(figures["success"])
-        lines = markdown([figures]).splitlines()
-    assert policies == [0.0, None] and figures["success_interval"] is None
+    monkeypatch.setitem(gym.registry, "Untold-v0", gym.envs.registration.EnvSpec("Untold-v0", Untold, disable_env_checker=True))
+    spec = None if says == "the description" else find_description(cart).spec
+    env = make("Untold-v0") if "own" in says else DescribeObservation(cart, spec)
+    (episode,) = rollout(lambda: env, load_policy("random", env), [0], batch=1)
+    variant = Variant("CartPole-v1", "random", (Summary.of(Episode.from_json(episode.to_json())),), {})
+    lines = markdown([variant.row]).splitlines()
     place = [cell.strip() for cell in lines[0].split("|")].index("success [95 %]")
-    assert lines[2].split("|")[place].strip() == "-"
+    drawn, empty = plots([variant])
+    shown = (lines[2].split("|")[place].strip(), "success rate" in [*empty, *(plot.name for plot in drawn)])
+    assert shown == (("0.00 [0.00, 0.79]", True) if spec is None else ("-", False))

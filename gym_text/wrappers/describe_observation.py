@@ -24,7 +24,8 @@ class DescribeObservation(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
     """Give an environment words: its observation becomes a dict with ``text``, ``goal`` and the environment's own observation.
 
     The own observation has the key ``observation``; if it is a dict, it keeps its keys. Actions stay as they are, and
-    ``text_spec`` turns names into actions, as in our own environments. ``info`` gets ``score``, ``success`` and ``failure``.
+    ``text_spec`` turns names into actions, as in our own environments. ``info`` gets ``score``. Where the description says what a
+    success is, it gets ``success`` and ``failure`` as well.
 
     >>> env = DescribeObservation(gym.make("FrozenLake-v1", is_slippery=False))
     >>> obs, info = env.reset(seed=0)
@@ -78,7 +79,7 @@ class DescribeObservation(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
             seed = fold_seed(self.fold, int(self._rng.integers(2**31)) if seed is None else seed)
         obs, info = self.env.reset(seed=seed, options=options)
         self._score = 0.0
-        return self._in_words(obs), info | {"score": 0.0, "success": False, "failure": False}
+        return self._in_words(obs), info | {"score": 0.0} | ({} if self._success is never else {"success": False, "failure": False})
 
     def level_of(self, seed: int) -> int:
         """Return the number of the level that a seed plays, as `TextEnv.level_of` does."""
@@ -88,20 +89,11 @@ class DescribeObservation(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
         """Play one action."""
         obs, reward, terminated, truncated, info = self.env.step(action)
         self._score += float(reward)
-        success = self.succeeded(obs, float(reward), bool(terminated), bool(truncated), self._score)
-        failure = bool(terminated) and not success and self._success is not never
-        return (
-            self._in_words(obs),
-            reward,
-            terminated,
-            truncated,
-            info
-            | {
-                "score": self._score,
-                "success": bool(info.get("success", success)),
-                "failure": bool(info.get("failure", failure)),
-            },
-        )
+        info = info | {"score": self._score}
+        if self._success is not never:
+            success = self.succeeded(obs, float(reward), bool(terminated), bool(truncated), self._score)
+            info = {"success": success, "failure": bool(terminated) and not success} | info
+        return self._in_words(obs), reward, terminated, truncated, info
 
     def succeeded(self, obs: Any, reward: float, terminated: bool, truncated: bool, score: float) -> bool:
         """Return whether an episode is a success if it ends with this step; `obs` is the environment's own observation."""

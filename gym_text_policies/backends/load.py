@@ -71,6 +71,6 @@ def _check_options(model: str, options: Collection[str], own: Collection[str], o
     check_options(model, options, [*others, *own])
     if misplaced := sorted(set(options) & set(others) - set(own)):
         raise UsageError(
-            f"{model}: expected options of the model; got {', '.join(misplaced)}, which the policy takes: in a file beside `options`, "
-            "in code an argument of load_policy."
+            f"{model}: expected options of the model; got {', '.join(misplaced)}, which the policy takes: in a file it stands "
+            "beside `options`, in code among the arguments of load_policy."
         )

@@ -169,7 +169,7 @@ class GymTextEnvironment(openenv.Environment):
         self._obs, reward, terminated, truncated, info = self._env.step(chosen)
         truncated = truncated or (late and not terminated)
         state.step_count += 1
-        state.score, state.success, state.done = float(info["score"]), bool(info["success"]), terminated or truncated
+        state.score, state.success, state.done = float(info["score"]), bool(info.get("success")), terminated or truncated
         return self._observation(info, float(reward), truncated=truncated)
 
     def _observation(

@@ -147,7 +147,7 @@ class Game:
     @property
     def success(self) -> bool:
         """Whether the task is done."""
-        return bool(self._info["success"])
+        return bool(self._info.get("success"))
 
     def close(self) -> None:
         """Close the environment."""

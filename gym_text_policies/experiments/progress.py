@@ -100,10 +100,12 @@ class ProgressBar(Progress):
         keys = [key for one in series for key in one.keys.values()]
         limits = [one.limit for one in series]
         self._won = 0
+        self._tells_success: bool | None = None  # as long as no episode has ended
         self._pace = Pace(missing, None if None in limits else max(limit or 0 for limit in limits))
         self._total, self._begun = len(keys), time.monotonic()
         if missing < self._total:
-            self._won = sum(episode.outcome == "won" for episode in store.episodes(keys))
+            for episode in store.episodes(keys):
+                self._count(episode)
         options = {
             "initial": self._total - missing,
             "total": self._total,
@@ -128,13 +130,18 @@ class ProgressBar(Progress):
     def ended(self, episode: Episode) -> None:
         """Count an episode, and write its line."""
         self._pace.end(episode.length)
-        self._won += episode.outcome == "won"
+        self._count(episode)
         self._show(1)
         if self._lines and not self._closed:
             reason = f" ({episode.error})" if episode.error else ""
             line = f"seed {episode.seed}: {episode.outcome}{reason}, return {episode.total_reward:.4g}, {episode.length} steps"
             with self._while_it_can_be_written():
                 self._bar.write(line, file=sys.stderr, nolock=True)  # Ctrl-C in tqdm's lock ends in an error of its own
+
+    def _count(self, episode: Episode) -> None:
+        self._won += episode.outcome == "won"
+        if episode.error is None:
+            self._tells_success = self._tells_success or episode.tells_success
 
     def _show(self, episodes: int) -> None:
         pace, tqdm = self._pace, self._tqdm
@@ -144,7 +151,7 @@ class ProgressBar(Progress):
         told = f"success {self._won / self._total:.0%}" if over else f"{self._won} won"
         clock = f"{tqdm.format_interval(seconds)} so far" + ("" if over else f", {left} left")
         with self._while_it_can_be_written():
-            self._bar.set_postfix_str(f"{told} [{clock}]", refresh=False)
+            self._bar.set_postfix_str(clock if self._tells_success is False else f"{told} [{clock}]", refresh=False)
             self._bar.update(episodes)
 
     @contextlib.contextmanager

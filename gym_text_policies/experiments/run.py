@@ -181,7 +181,7 @@ def _write_results(config: ExperimentConfig, folder: Path, episodes: Iterable[Ep
         "avg_reward": figures["return"],
         "avg_steps": figures["length"],
         "success": figures["success"],
-        "successes": [episode.outcome == "won" for episode in played],
+        "successes": [episode.won if episode.tells_success else None for episode in played],
         "errors": {summary.seed: summary.error for summary in summaries if summary.error},
         **figures,
     }

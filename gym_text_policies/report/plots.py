@@ -18,7 +18,8 @@ class Measure:
     name: str
     form: str
     """Format of its mean."""
-    of: Callable[[Summary], float]
+    of: Callable[[Summary], float | None]
+    """Its value in an episode; None where that is not known."""
     always: bool = True
     """Whether it is plotted even if all means are 0."""
 
@@ -29,7 +30,7 @@ class Measure:
 
 
 MEASURES = (
-    Measure("success rate", "{:.2f}", lambda episode: float(episode.outcome == "won")),
+    Measure("success rate", "{:.2f}", lambda episode: float(episode.won) if episode.tells_success else None),
     Measure("return", "{:.2f}", lambda episode: episode.total_reward),
     Measure("length, steps", "{:.1f}", lambda episode: episode.length),
     Measure("tokens in", "{:,.0f}", lambda episode: episode.tokens_in, always=False),
@@ -65,20 +66,22 @@ class Plot:
 
 
 def plots(variants: Sequence[Variant]) -> tuple[list[Plot], list[str]]:
-    """Return the plots of an environment, and the names of the measures without a plot."""
+    """Return the plots of an environment, and the names of the measures that are 0 everywhere."""
     drawn, empty = [], []
     for measure in MEASURES:
-        points = [(variant.policy, *mean_and_error([*by_level(_played(variant), measure.of).values()])) for variant in variants]
+        points = [(variant.policy, *mean_and_error(_values(variant, measure))) for variant in variants]
         known = [(policy, mean, error) for policy, mean, error in points if mean is not None]
         if known and (measure.always or any(mean for _, mean, _ in known)):
             drawn.append(_plot(measure, known))
-        else:
+        elif known:
             empty.append(measure.name)
     return drawn, empty
 
 
-def _played(variant: Variant) -> list[Summary]:
-    return [episode for episode in variant.episodes if episode.error is None]
+def _values(variant: Variant, measure: Measure) -> list[float]:
+    """Return a measure's mean in each level that a policy played without an error."""
+    known = [episode for episode in variant.episodes if episode.error is None and measure.of(episode) is not None]
+    return [*by_level(known, lambda episode: measure.of(episode) or 0.0).values()]
 
 
 def _plot(measure: Measure, points: Sequence[tuple[str, float, float | None]]) -> Plot:

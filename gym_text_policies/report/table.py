@@ -37,7 +37,7 @@ class Summary:
     level: int | None = None
     version: int = VERSION
     tells_success: bool = True
-    """Whether it is known what a success is in its environment."""
+    """Whether the environment said if the task was done."""
 
     @property
     def won(self) -> bool:
@@ -47,18 +47,7 @@ class Summary:
     @classmethod
     def of(cls, episode: Episode) -> Summary:
         """Return the summary of an episode."""
-        stored = {field.name: getattr(episode, field.name) for field in dataclasses.fields(cls) if field.name != "tells_success"}
-        return cls(**stored, tells_success=_tells_success(episode))
-
-
-def _tells_success(episode: Episode) -> bool:
-    """Return whether it is known what a success is: not where `DescribeObservation` has a spec of the user's own."""
-    wrappers = episode.environment.get("wrappers")
-    for wrapper in wrappers if isinstance(wrappers, list | tuple) else ():
-        match wrapper:
-            case ["DescribeObservation", {"spec": str()}]:
-                return episode.outcome == "won"
-    return True
+        return cls(**{field.name: getattr(episode, field.name) for field in dataclasses.fields(cls)})
 
 
 def labels(folder: Path) -> dict[str, str]:
