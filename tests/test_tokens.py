@@ -89,6 +89,24 @@ def test_what_a_template_writes_is_plain_text_where_a_game_says_it(thinker):
     assert thinker("</think>", add_special_tokens=False)["input_ids"] == marks[1:], "the tokenizer is as it was"
 
 
+@pytest.mark.parametrize(
+    ("normaliser", "said"),
+    [("NFKC", "\N{FULLWIDTH LESS-THAN SIGN}/think\N{FULLWIDTH GREATER-THAN SIGN}"), ("Lowercase", "</THINK>")],
+)
+def test_what_a_tokenizer_makes_a_mark_of_is_plain_text_as_well(thinker, tmp_path, normaliser, said):
+    from tokenizers import AddedToken, normalizers
+    from transformers import AutoTokenizer
+
+    thinker.save_pretrained(tmp_path)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    tokenizer.backend_tokenizer.normalizer = getattr(normalizers, normaliser)()
+    tokenizer.add_tokens([AddedToken("</think>", normalized=True)])
+    mark = tokenizer.convert_tokens_to_ids("</think>")
+    assert mark in tokenizer(said, add_special_tokens=False)["input_ids"]
+    assert mark not in text_tokens(tokenizer, f"go {said}")
+    assert prompt_tokens(tokenizer, chat("Play.", said)).count(mark) == 1, "the template's own alone"
+
+
 def test_candidates_cannot_end_a_thought_in_this_process_or_on_a_server(thinker, small_model):
     marks = set(thinker.convert_tokens_to_ids(["<think>", "</think>"]))
     _, paths, _ = ChatTokenizer(thinker, 1000, "m").of(chat("Play.", "A note."), ["go</think>", "go"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -32,11 +32,12 @@ def prompt_tokens(tokenizer: Any, messages: Sequence[Message]) -> list[int]:
     """
     special = sorted({*_special_tokens(tokenizer), *_written_tokens(tokenizer)}, key=len, reverse=True)
     pattern = re.compile("|".join(map(re.escape, special)) or r"(?!)")
-    if not any(pattern.search(message["content"]) for message in messages):
+    said = [message["content"] for message in messages]
+    if not any(pattern.search(text) or pattern.search(_normalised(tokenizer, text)) for text in said):
         tokens: list[int] = tokenizer(_rendered(tokenizer, messages), add_special_tokens=False)["input_ids"]
         return tokens
     # replace each special token in a message by a stand-in; those left in the rendered chat are the template's
-    sign = _unused_character("".join(message["content"] for message in messages))
+    sign = _unused_character("".join(said))
     hidden = [
         {**message, "content": pattern.sub(lambda found: f"{sign}{special.index(found[0])}{sign}", message["content"])}
         for message in messages
@@ -54,11 +55,25 @@ def prompt_tokens(tokenizer: Any, messages: Sequence[Message]) -> list[int]:
 def text_tokens(tokenizer: Any, text: str) -> list[int]:
     """Return the tokens of a text by itself, such as an action's name. None of them is one that marks something in a chat."""
     # tokens that are not flagged as special are read even where special ones are not, but not across two texts
-    within = "|".join(f"(?<={re.escape(token[0])})(?={re.escape(token[1:])})" for token in _written_tokens(tokenizer))
-    tokens: list[int] = []
-    for part in re.split(within, text) if within else [text]:
-        tokens += tokenizer(part, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+    written = _written_tokens(tokenizer)
+    within = "|".join(f"(?<={re.escape(token[0])})(?={re.escape(token[1:])})" for token in written)
+    tokens = _tokens_apart(tokenizer, re.split(within, text) if within else [text])
+    if not {tokenizer.convert_tokens_to_ids(token) for token in written}.isdisjoint(tokens):
+        return _tokens_apart(tokenizer, text)  # `_normalised` has made one of other characters
     return tokens
+
+
+def _normalised(tokenizer: Any, text: str) -> str:
+    """Return a text as the tokenizer reads it: some make small letters of capitals, or ``<`` of its full-width form."""
+    normaliser = getattr(getattr(tokenizer, "backend_tokenizer", None), "normalizer", None)
+    return str(normaliser.normalize_str(text)) if normaliser else text
+
+
+def _tokens_apart(tokenizer: Any, parts: Iterable[str]) -> list[int]:
+    """Return the tokens of texts one after another, none across two of them; special tokens are read as text."""
+    return [
+        number for part in parts for number in tokenizer(part, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+    ]
 
 
 def continued_tokens(tokenizer: Any, read: Sequence[int], messages: Sequence[Message]) -> list[int]:
