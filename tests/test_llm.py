@@ -11,6 +11,7 @@ from gym_text import UsageError
 from gym_text_policies import Episode, LLMPolicy, PolicyError, ScriptedBackend, load_policy, rollout
 from gym_text_policies.backends.base import Answer, Backend
 from gym_text_policies.backends.local.smollm2 import smollm2_folder
+from gym_text_policies.policies.llm import tempered
 from gym_text_policies.policy import text_spec
 from gym_text_policies.records import Turn
 
@@ -184,6 +185,11 @@ def test_one_possible_action_needs_no_question():
     policy = LLMPolicy(backend, text_spec(gym.make("CoinCollectorText-v0")), mode="choose")
     obs = gym.make("CoinCollectorText-v0").reset(seed=0)[0] | {"valid_actions": ("look around",)}
     assert policy(obs) == "look around" and not asked
+
+
+def test_a_temperature_near_0_draws_the_most_probable():
+    assert tempered([0.3, 0.4, 0.3], 0.001) == pytest.approx([0, 1, 0])
+    assert tempered([0.3, 0.3, 0.2, 0.2], 1e-9) == pytest.approx([0.5, 0.5, 0, 0])
 
 
 def test_drawn_choices_follow_the_temperature():

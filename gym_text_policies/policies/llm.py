@@ -243,6 +243,6 @@ def _least_tokens(thinks: bool, mode: Mode, spec: TextSpec) -> int:
 
 def tempered(probabilities: Sequence[float], temperature: float) -> np.ndarray:
     """Return the probabilities to the power of 1 / temperature, normalised; the temperature is above 0."""
-    weights: np.ndarray = np.array(probabilities) ** (1 / temperature)
+    weights: np.ndarray = (np.array(probabilities) / max(probabilities)) ** (1 / temperature)  # of the most probable 1, never all 0
     shares: np.ndarray = weights / weights.sum()
     return shares
