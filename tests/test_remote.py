@@ -19,6 +19,8 @@ from gym_text_policies import EpisodeStore, LLMPolicy, PolicyError, load_policy,
 from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.load import load_backend
 from gym_text_policies.experiments.run import run_experiment
+from gym_text_policies.load import load_when_asked
+from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.policy import text_spec
 
 KEY = "sk-1234567890-very-secret"
@@ -527,10 +529,13 @@ def test_a_policy_passes_on_what_is_not_its_own(server):
         load_policy("openai:m", env, timeot=3)
 
 
-@pytest.mark.parametrize("model", ["openai:m", "scripted:go", "smollm2"])
-def test_a_setting_of_the_policy_among_the_models_options_is_one_sentence(model):
-    with pytest.raises(UsageError, match=r"expected options of the model; got max_tokens, which the policy takes"):
-        load_policy(model, make_babyai(), options={"max_tokens": 4})
+@pytest.mark.parametrize("model", ["ollama:m", "scripted:go", "smollm2"])
+def test_a_setting_of_the_policy_among_the_models_options_is_taken_as_one(model):
+    env = make_babyai()
+    given = load_policy(model, env, max_tokens=4, noise=0.5)
+    for load in (load_policy, load_when_asked):
+        among = load(PolicyConfig(model, options={"max_tokens": 4, "noise": 0.5}), env)
+        assert among.config == given.config and type(among) is type(given)
 
 
 def test_importing_the_policies_loads_no_client():

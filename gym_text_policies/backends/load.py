@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from gym_text.errors import UsageError, check_options, import_extra, unknown_choice
+from gym_text.errors import check_options, import_extra, unknown_choice
 from gym_text_policies.backends.base import Backend
 from gym_text_policies.backends.scripted import ScriptedBackend
 from gym_text_policies.threads import settle_threads
@@ -30,13 +30,13 @@ def load_backend(model: str | Backend, *, others: Collection[str] = (), when_ask
         MissingDependencyError: If the backend's package is not installed.
     """
     if isinstance(model, Backend):
-        _check_options("policy of a Backend", options, [], others)
+        check_options("policy of a Backend", options, list(others))
         return model
     provider, _, name = model.partition(":")
     if provider in ("openai", "ollama", "tensorzero"):
         return _remote(provider, name, options, others)
     if provider == "scripted":
-        _check_options(model, options, [], others)
+        check_options(model, options, list(others))
         return ScriptedBackend(name.split("|"), model)
     if model == "smollm2" or provider == "hf" or model.startswith("adapters/") or Path(model).is_dir():
         settle_threads()
@@ -44,7 +44,7 @@ def load_backend(model: str | Backend, *, others: Collection[str] = (), when_ask
             import_extra(module, "local")
         from gym_text_policies.backends.local.loading import load_transformers, load_when_asked
 
-        _check_options(model, options, list(inspect.signature(load_transformers).parameters)[1:], others)
+        check_options(model, options, [*others, *list(inspect.signature(load_transformers).parameters)[1:]])
         return load_when_asked(model, **options) if when_asked else load_transformers(model, **options)
     known = ["random", "gold", "controller", "smollm2", "hf:OWNER/NAME", "adapters/NAME", "a folder", "module:Name", "sb3:FILE"]
     raise unknown_choice("model", model, [*known, "openai:MODEL", "ollama:MODEL", "tensorzero:FUNCTION", "scripted:A|B"])
@@ -62,15 +62,5 @@ def _remote(provider: str, model: str, options: Mapping[str, Any], others: Colle
     else:
         from gym_text_policies.backends.providers.tensorzero import TensorZeroBackend as kind
     own = [name for name in inspect.signature(kind).parameters if name not in ("model", "options")]
-    _check_options(f"{provider}:{model}", options, [*own, *SHARED_OPTIONS], others)
+    check_options(f"{provider}:{model}", options, [*others, *own, *SHARED_OPTIONS])
     return kind.of(model, options)
-
-
-def _check_options(model: str, options: Collection[str], own: Collection[str], others: Collection[str]) -> None:
-    """Raise `UsageError` unless all options are the model's own; what the caller takes itself stands elsewhere."""
-    check_options(model, options, [*others, *own])
-    if misplaced := sorted(set(options) & set(others) - set(own)):
-        raise UsageError(
-            f"{model}: expected options of the model; got {', '.join(misplaced)}, which the policy takes: in a file it stands "
-            "beside `options`, in code among the arguments of load_policy."
-        )
