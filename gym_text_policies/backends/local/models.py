@@ -153,7 +153,7 @@ def load_model(source: Source) -> tuple[Any, Any]:
     with _loading(source.name):
         tokenizer = transformers.AutoTokenizer.from_pretrained(base, **safe)
         config = transformers.AutoConfig.from_pretrained(base, **safe)
-    check_tokenizer(tokenizer, f"model {source.name!r}:")
+    check_tokenizer(tokenizer, f"model {source.name!r}:", getattr(config.get_text_config(), "vocab_size", None))
     if config.is_encoder_decoder:
         raise UsageError(f"model {source.name!r}: expected a causal language model; it has an encoder and a decoder.")
     check_names_no_code(config, source.name)
@@ -175,7 +175,7 @@ def _loading(name: str) -> Iterator[None]:
     with smollm2.quiet():
         try:
             yield
-        except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        except (OSError, ValueError, TypeError, RuntimeError, SafetensorError) as error:
             raise UsageError(f"model {name!r}: expected one that can be loaded; {short(error)}") from error
 
 

@@ -155,20 +155,24 @@ def _written_tokens(tokenizer: Any) -> tuple[str, ...]:
 _written: WeakKeyDictionary[Any, tuple[str, tuple[str, ...]]] = WeakKeyDictionary()
 
 
-def check_tokenizer(tokenizer: Any, why: str) -> None:
+def check_tokenizer(tokenizer: Any, why: str, most: int | None = None) -> None:
     """See whether a tokenizer can write chats and end answers, before a model's weights are read.
 
     Args:
         tokenizer: One of transformers.
         why: The beginning of the error.
+        most: How many tokens the model knows, if that is known.
 
     Raises:
-        UsageError: If it has no chat template or no end of turn, or the template cannot write a conversation.
+        UsageError: If it has no chat template, no end of turn or one that the model does not know, or the template cannot write a
+            conversation.
     """
     if not tokenizer.chat_template:
         raise UsageError(f"{why} expected one with a chat template; it has none. Take its instruct version.")
     if tokenizer.eos_token_id is None:
         raise UsageError(f"{why} expected an eos_token in tokenizer_config.json; got none. Set it to what ends an answer.")
+    if most is not None and tokenizer.eos_token_id >= most:
+        raise UsageError(f"{why} expected an eos_token among the {most} tokens that the model knows; got {tokenizer.eos_token!r}.")
     try:
         text = _rendered(tokenizer, _CHECKED)
     except PolicyError as error:

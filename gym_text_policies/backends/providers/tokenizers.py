@@ -85,7 +85,7 @@ def load_tokenizer(name: str, *, why: str) -> Any:
         name = str(smollm2_folder())
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(name.removeprefix("hf:"), trust_remote_code=False)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError) as error:
         raise UsageError(
             f"{why} {' '.join(str(error).split())[:300]} Name it: tokenizer='hf:OWNER/NAME', or the folder of its files."
         ) from error
