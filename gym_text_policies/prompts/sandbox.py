@@ -2,7 +2,7 @@
 
 Jinja's immutable sandbox refuses what changes lists and dictionaries, or leaves a template's variables. It does not bound how long
 a template runs or how much it makes. Here each turn of a loop, each call and each filter is work that is counted, before it is done
-where its size can be told from its arguments. What is not counted are comparisons and slices; they are of bounded texts.
+where its size can be told from its arguments.
 """
 
 from __future__ import annotations
@@ -26,11 +26,13 @@ from gym_text_policies.files import check_regular
 _MOST_WORK = 200_000
 """Most turns of loops, calls and filters of one text."""
 _LONGEST = 1_000_000
-"""Most characters of a text, and items of a list, that a template makes."""
+"""Most characters of a text, and items of a list with all that they hold, that a template makes."""
 _MOST_AT_ONCE = 100_000_000
 """Most characters that one call could make, by the sizes of its two largest arguments."""
 _UNIT = 10_000
 """Characters that count as much as a turn of a loop."""
+_COUNTED = 200
+"""Items and characters of a list whose counting is as much as a turn of a loop."""
 _LARGEST_FILE = 1_000_000
 """Most bytes of a template's file."""
 _MOST_BITS = 10_000
@@ -62,7 +64,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         self.globals.pop("lipsum")
         for name, function in self.filters.items():
             self.filters[name] = self._bounded(name, function)
-        self.filters |= {"_turns": self._turns, "_sized": self._sized}
+        self.filters |= {"_turns": self._turns, "_sized": self._sized, "_read": self._read}
 
     def joined(self, parts: Iterable[str]) -> str:
         """Return a rendered text.
@@ -112,6 +114,11 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
             block.filter = _filtered(block.filter, "_sized")
         for output in tree.find_all(nodes.Assign):
             output.node = _filtered(output.node, "_sized")
+        for compared in tree.find_all((nodes.Compare, nodes.Operand)):
+            compared.expr = _filtered(compared.expr, "_read")
+        for item in tree.find_all(nodes.Getitem):
+            if isinstance(item.arg, nodes.Slice):
+                item.node = _filtered(item.node, "_read")
         tree.set_environment(self)
         return tree
 
@@ -131,8 +138,16 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
 
     def _sized(self, value: Any) -> Any:
         """Return a value if it is not too large."""
-        if isinstance(value, str | list | tuple | dict) and len(value) > _LONGEST:
-            raise TemplateRuntimeError(f"expected at most {_LONGEST:,} characters or items; got {len(value):,}")
+        size = _held(value, {})
+        if size > _LONGEST:
+            raise TemplateRuntimeError(f"expected at most {_LONGEST:,} characters or items; got {size:,}")
+        if not isinstance(value, str):
+            self._spend(size // _COUNTED)
+        return value
+
+    def _read(self, value: Any) -> Any:
+        """Count what a comparison or a slice reads."""
+        self._spend(_held(value, {}) // _COUNTED)
         return value
 
     def _turns(self, items: Any) -> Any:
@@ -152,7 +167,10 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
 
         @functools.wraps(function)
         def counted(*args: Any, **kwargs: Any) -> Any:
-            self._check(name, (*(arg for arg in args if not isinstance(arg, Environment | Context)), *kwargs.values()))
+            given = (*(arg for arg in args if not isinstance(arg, Environment | Context)), *kwargs.values())
+            self._check(name, given)
+            if name == "sum" and any(isinstance(value, list | tuple) for value in given[1:]):
+                raise TemplateRuntimeError("expected a number that sum begins with; got a list, which it would copy for each item")
             return self._sized(function(*args, **kwargs))
 
         return counted
@@ -178,6 +196,23 @@ def check_file(path: Path, folder: Path) -> None:
 
 def _filtered(value: Any, name: str) -> nodes.Filter:
     return nodes.Filter(value, name, [], [], None, None)
+
+
+def _held(value: Any, held: dict[int, int]) -> int:
+    """Return the number of characters and items that a value holds, however often it holds the same.
+
+    Args:
+        value: A text, a list, a tuple or a dictionary; anything else holds nothing.
+        held: Identity of a list, tuple or dictionary -> its size; those that are found are added.
+    """
+    if isinstance(value, str):
+        return len(value)
+    if not isinstance(value, list | tuple | dict):
+        return 0
+    if id(value) not in held:
+        parts = value.values() if isinstance(value, dict) else value
+        held[id(value)] = len(value) + sum(_held(part, held) for part in parts)
+    return held[id(value)]
 
 
 def _size(value: Any) -> int:
