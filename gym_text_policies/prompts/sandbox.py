@@ -114,8 +114,10 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
             block.filter = _filtered(block.filter, "_sized")
         for output in tree.find_all(nodes.Assign):
             output.node = _filtered(output.node, "_sized")
-        for compared in tree.find_all((nodes.Compare, nodes.Operand)):
-            compared.expr = _filtered(compared.expr, "_read")
+        for left in tree.find_all(nodes.Compare):
+            left.expr = _filtered(left.expr, "_read")
+        for right in tree.find_all(nodes.Operand):
+            right.expr = _filtered(right.expr, "_read")
         for item in tree.find_all(nodes.Getitem):
             if isinstance(item.arg, nodes.Slice):
                 item.node = _filtered(item.node, "_read")
