@@ -98,7 +98,7 @@ def test_a_retry_goes_on_from_the_tokens_of_the_answer(small_model, backend):
     for row, step in zip(rows, episode.steps, strict=True):
         assert step.decision.retries == 3
         asked = small_model[1].decode(row.prompt)
-        assert asked.count("That cannot be used") == 3 and asked.count("<|im_start|>assistant") == 4 + episode.steps.index(step)
+        assert asked.count("Answer again") == 3 and asked.count("<|im_start|>assistant") == 4 + episode.steps.index(step)
 
 
 def test_a_window_of_history_gives_a_sequence_for_each_decision(backend):
