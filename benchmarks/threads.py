@@ -27,7 +27,7 @@ AS_IT_WAS, OURS = "as it was", "ours"
 WAYS: dict[str, dict[str, str]] = {
     AS_IT_WAS: {},
     OURS: {},
-    "GOMP_SPINCOUNT=1000": {"GOMP_SPINCOUNT": "1000"},
+    "GOMP_SPINCOUNT=10000": {"GOMP_SPINCOUNT": "10000"},
     "OMP_WAIT_POLICY=passive": {"OMP_WAIT_POLICY": "passive"},
     "one thread": {"OMP_NUM_THREADS": "1"},
 }

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from gym_text.errors import check_int
 
-_SPIN = {"GOMP_SPINCOUNT": "10000", "KMP_BLOCKTIME": "1"}
+_SPIN = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "1"}
 """Rounds of GNU's OpenMP, which torch has on Linux; milliseconds of LLVM's and Intel's, which it has elsewhere."""
 _SAID = ("OMP_WAIT_POLICY", *_SPIN)
 """Variables by which users say how threads wait."""

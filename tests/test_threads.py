@@ -29,7 +29,7 @@ def python(script, **variables):
     ],
 )
 def test_threads_spin_for_a_short_time_in_commands_and_for_load_policy(use):
-    assert python(f"{use}\n{SHOW}")[-3:] == ["10000", "None", "False"], "set before torch is imported"
+    assert python(f"{use}\n{SHOW}")[-3:] == ["1000", "None", "False"], "set before torch is imported"
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_torch_computes_with_the_threads_that_are_asked_for_imported_or_not():
 
 def test_a_model_by_itself_has_threads_that_spin_for_a_short_time():
     use = "from gym_text_policies.backends.load import load_backend\ntry: load_backend('adapters/none')\nexcept ValueError: pass\n"
-    assert python(f"{use}{SHOW}")[0] == "10000"
+    assert python(f"{use}{SHOW}")[0] == "1000"
 
 
 def test_a_command_takes_the_number_of_its_threads(monkeypatch, capsys, tmp_path):
