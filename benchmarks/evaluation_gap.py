@@ -29,12 +29,12 @@ import gym_text  # noqa: F401  registers the environments
 from gym_text.textworld_express.engine import Game
 from gym_text_policies import Episode, load_policy, rollout
 from gym_text_policies.commands.options import add_fields
+from gym_text_policies.data.rows import prompts_of, training_prompt
 from gym_text_policies.experiments.bench import BenchConfig, run, versions
 from gym_text_policies.policies.config import TRAINED
 from gym_text_policies.policies.mixed import MixedPolicy
 from gym_text_policies.policy import text_spec
 from gym_text_policies.store import write_atomically
-from gym_text_policies.training.rows import prompts_of, training_prompt
 
 RESULTS = Path(__file__).parent / "results"
 ENV_ID = "CookingWorldText-v0"

@@ -110,7 +110,7 @@ def learning_of(folder: Path) -> tuple[dict[str, str], list[Any]]:
 
 def prepare_training(folder: Path) -> tuple[str, ...]:
     """Make a small model with random weights, and the data of some expert's episodes."""
-    from gym_text_policies.training.collect import CollectConfig, collect
+    from gym_text_policies.data.collect import CollectConfig, collect
 
     collect(CollectConfig(str(folder / "data"), ("BabyAIText-v0?task=goto",), ("16",)))
     return "--data", str(folder / "data" / "rows"), *prepare_model(folder)

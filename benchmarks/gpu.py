@@ -35,9 +35,9 @@ from gym_text_policies.backends.local.models import Source, device_of, load_mode
 from gym_text_policies.backends.local.smollm2 import quiet, smollm2_folder
 from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.commands.options import add_fields
+from gym_text_policies.data.collect import CollectConfig, collect
 from gym_text_policies.store import write_atomically
-from gym_text_policies.training.collect import CollectConfig, collect
-from gym_text_policies.training.lora import TrainingDevice, add_lora, environment_record, load_base, set_precision
+from gym_text_policies.training.model.lora import TrainingDevice, add_lora, environment_record, load_base, set_precision
 from gym_text_policies.training.ppo import PPOConfig, train
 
 _NAMES = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")

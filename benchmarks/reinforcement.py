@@ -47,7 +47,7 @@ from gym_text_policies.report.intervals import wilson_interval
 from gym_text_policies.report.runs import read_runs
 from gym_text_policies.report.table import Summary
 from gym_text_policies.store import write_atomically
-from gym_text_policies.training.lora import environment_record
+from gym_text_policies.training.model.lora import environment_record
 
 RESULTS = Path(__file__).parent / "results"
 STARTS = Path(__file__).parent / "starts"

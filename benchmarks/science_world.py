@@ -41,7 +41,7 @@ from gym_text_policies.backends.local.smollm2 import smollm2_folder
 from gym_text_policies.backends.local.tree import Tree
 from gym_text_policies.commands.options import add_fields
 from gym_text_policies.store import write_atomically
-from gym_text_policies.training.lora import environment_record
+from gym_text_policies.training.model.lora import environment_record
 
 ID = "ScienceWorldText-v0"
 RESULTS = Path(__file__).parent / "results"

@@ -25,15 +25,15 @@ import torch
 
 from gym_text_policies.backends.local.tokens import prompt_tokens, text_tokens
 from gym_text_policies.backends.local.tree import padded
+from gym_text_policies.data.collect import CollectConfig, collect
+from gym_text_policies.data.rows import Row
 from gym_text_policies.store import write_atomically
-from gym_text_policies.training.actor_critic import Actor
-from gym_text_policies.training.checkpoints import State
-from gym_text_policies.training.collect import CollectConfig, collect
 from gym_text_policies.training.grpo import GRPOConfig, group_advantages, make_batch, policy_losses
-from gym_text_policies.training.layouts import answer_losses
-from gym_text_policies.training.lora import add_lora, compile_layers, environment_record, load_base, set_precision
-from gym_text_policies.training.rows import Row
-from gym_text_policies.training.sequences import Conversation, passes
+from gym_text_policies.training.model.actor_critic import Actor
+from gym_text_policies.training.model.checkpoints import State
+from gym_text_policies.training.model.layouts import answer_losses
+from gym_text_policies.training.model.lora import add_lora, compile_layers, environment_record, load_base, set_precision
+from gym_text_policies.training.model.sequences import Conversation, passes
 from gym_text_policies.training.trajectories import Trajectory, play
 
 RESULTS = Path(__file__).parent / "results"

@@ -17,7 +17,7 @@ import gym_text  # noqa: F401  registers the environments
 from gym_text_policies import LLMPolicy, rollout
 from gym_text_policies.backends.local.smollm2 import smollm2_folder
 from gym_text_policies.backends.local.transformers import TransformersBackend
-from gym_text_policies.training.arrays import decisions_of
+from gym_text_policies.data.arrays import decisions_of
 
 
 def scores(model, prompts, candidates, end):

@@ -19,7 +19,7 @@ from gym_text_policies.experiments.settings import read_settings
 from gym_text_policies.files import check_characters
 from gym_text_policies.streams import ShownFormatter, prepare_streams, shown
 from gym_text_policies.threads import settle_threads
-from gym_text_policies.training.processes import is_first
+from gym_text_policies.training.model.processes import is_first
 
 _FILE = "file of settings"
 """Name of the parsed argument that is no field."""
@@ -106,7 +106,7 @@ COMMANDS = {
     ),
     "report": Command("make one HTML page of run folders", "gym_text_policies.report", "ReportConfig"),
     "run": Command("run the experiment of a YAML file into one folder", "gym_text_policies.experiments.run", "RunConfig"),
-    "collect": Command("play the train fold, and make training data of it", "gym_text_policies.training.collect", "CollectConfig"),
+    "collect": Command("play the train fold, and make training data of it", "gym_text_policies.data.collect", "CollectConfig"),
     "sft": Command("teach a language model what an expert or a good player did", "gym_text_policies.training.sft", "SFTConfig"),
     "dagger": Command(
         "let a tuned model play, and teach it what its expert says", "gym_text_policies.training.dagger", "DAggerConfig"
@@ -123,7 +123,7 @@ COMMANDS = {
         "gym_text_policies.training.aggrevate",
         "AggreVaTeConfig",
     ),
-    "average": Command("take the mean of adapters", "gym_text_policies.training.average", "AverageConfig"),
+    "average": Command("take the mean of adapters", "gym_text_policies.training.model.average", "AverageConfig"),
     "grpo": Command(
         "let a language model learn from its own episodes beside others of the same level, by GRPO",
         "gym_text_policies.training.grpo",
@@ -131,7 +131,7 @@ COMMANDS = {
     ),
     "ppo": Command("let a language model learn from its own episodes, by PPO", "gym_text_policies.training.ppo", "PPOConfig"),
     "export": Command(
-        "write training data for OpenAI (and submit it), TRL, verl, SkyRL", "gym_text_policies.training.export", "ExportConfig"
+        "write training data for OpenAI (and submit it), TRL, verl, SkyRL", "gym_text_policies.data.export", "ExportConfig"
     ),
     "serve": Command(
         "serve an environment to other programs, by OpenEnv's protocol", "gym_text_policies.commands.serve", "ServeConfig"

@@ -163,7 +163,7 @@ def small_model() -> tuple[Any, Any]:
 @pytest.fixture(scope="session")
 def noisy_rows(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     """Return rows of six episodes whose labels are not always what was played."""
-    from gym_text_policies.training.collect import CollectConfig, collect
+    from gym_text_policies.data.collect import CollectConfig, collect
 
     folder = tmp_path_factory.mktemp("noisy") / "data"
     return list(collect(CollectConfig(str(folder), ("BabyAIText-v0?task=goto",), ("6",), noise=0.4)))

@@ -6,12 +6,12 @@ import torch
 from training_data import GOTO, plain_log_probs, with_random_adapter
 
 from gym_text import UsageError
+from gym_text_policies.data.rows import prompts_of, training_prompt
 from gym_text_policies.policy import text_spec
-from gym_text_policies.training import layouts
-from gym_text_policies.training.actor_critic import Actor, ActorCritic
-from gym_text_policies.training.checkpoints import State
+from gym_text_policies.training.model import layouts
+from gym_text_policies.training.model.actor_critic import Actor, ActorCritic
+from gym_text_policies.training.model.checkpoints import State
 from gym_text_policies.training.ppo import PPOConfig
-from gym_text_policies.training.rows import prompts_of, training_prompt
 from gym_text_policies.training.trajectories import play
 
 pytestmark = [

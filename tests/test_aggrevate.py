@@ -12,7 +12,6 @@ from training_data import GOTO
 from gym_text import UsageError
 from gym_text.errors import EngineError, RunError
 from gym_text.textworld_express.cooking_world import CookingWorldEnv
-from gym_text_policies.training.actor_critic import Actor
 from gym_text_policies.training.aggrevate import (
     AggreVaTeConfig,
     costs_to_go,
@@ -22,7 +21,8 @@ from gym_text_policies.training.aggrevate import (
     target_probabilities,
     train,
 )
-from gym_text_policies.training.checkpoints import State
+from gym_text_policies.training.model.actor_critic import Actor
+from gym_text_policies.training.model.checkpoints import State
 from gym_text_policies.training.on_policy import update_policy
 from gym_text_policies.training.trajectories import play
 

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from gym_text import UsageError
 from gym_text_policies import load_policy, rollout
-from gym_text_policies.training.arrays import decisions_of
+from gym_text_policies.data.arrays import decisions_of
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),

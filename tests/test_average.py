@@ -13,7 +13,7 @@ from test_models import REQUEST, adapter, asked, base, change, embedded, made  #
 from gym_text import UsageError
 from gym_text_policies.backends.load import load_backend
 from gym_text_policies.backends.local.adapters import read_adapter
-from gym_text_policies.training.average import AverageConfig, average
+from gym_text_policies.training.model.average import AverageConfig, average
 
 
 @pytest.fixture

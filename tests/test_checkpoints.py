@@ -7,10 +7,10 @@ import torch
 
 from gym_text import UsageError
 from gym_text.errors import RunError, StoreError
+from gym_text_policies.data.rows import prompt_record
 from gym_text_policies.policies.config import TRAINED, settings_of
-from gym_text_policies.training.actor_critic import Actor, ActorCritic
-from gym_text_policies.training.checkpoints import State, load_checkpoint, save_checkpoint, save_metrics
-from gym_text_policies.training.rows import prompt_record
+from gym_text_policies.training.model.actor_critic import Actor, ActorCritic
+from gym_text_policies.training.model.checkpoints import State, load_checkpoint, save_checkpoint, save_metrics
 
 RECORD = prompt_record(TRAINED)
 

@@ -14,9 +14,9 @@ from provider_server import Fault, ProviderServer, running
 from training_data import examples
 
 from gym_text_policies import cli
+from gym_text_policies.data import collect
+from gym_text_policies.data.rows import write_rows
 from gym_text_policies.store import RunFolder
-from gym_text_policies.training import collect
-from gym_text_policies.training.rows import write_rows
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)

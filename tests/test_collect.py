@@ -10,12 +10,12 @@ from training_data import GOTO, Corridor
 
 from gym_text import UsageError
 from gym_text_policies import load_policy
+from gym_text_policies.data.collect import CollectConfig, collect
+from gym_text_policies.data.rows import read_rows
 from gym_text_policies.engines import base as engines
 from gym_text_policies.experiments.bench import BenchConfig, run
 from gym_text_policies.policies.config import TRAINED
 from gym_text_policies.store import EpisodeStore
-from gym_text_policies.training.collect import CollectConfig, collect
-from gym_text_policies.training.rows import read_rows
 from gym_text_policies.training.sft import SFTConfig
 
 

@@ -7,13 +7,13 @@ import gymnasium as gym
 import pytest
 
 from gym_text import UsageError
+from gym_text_policies.data.collect import CollectConfig, collect
+from gym_text_policies.data.rows import read_rows
 from gym_text_policies.engines import base as engines
 from gym_text_policies.policy import text_spec
 from gym_text_policies.store import EpisodeStore
 from gym_text_policies.training import dagger as module
-from gym_text_policies.training.collect import CollectConfig, collect
 from gym_text_policies.training.dagger import DAggerConfig, dagger
-from gym_text_policies.training.rows import read_rows
 from gym_text_policies.training.sft import SFTConfig, sft
 
 pytestmark = [

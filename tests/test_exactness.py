@@ -16,9 +16,9 @@ from gym_text_policies.backends.local import exactness
 from gym_text_policies.backends.local.exactness import exact_prefixes, narrow_windows, packs, window_of
 from gym_text_policies.backends.local.tokens import prompt_tokens, text_tokens
 from gym_text_policies.backends.local.transformers import TransformersBackend
-from gym_text_policies.training.layouts import answer_losses
-from gym_text_policies.training.lora import add_lora, player_of
-from gym_text_policies.training.sequences import Conversation
+from gym_text_policies.training.model.layouts import answer_losses
+from gym_text_policies.training.model.lora import add_lora, player_of
+from gym_text_policies.training.model.sequences import Conversation
 
 SIZE = {
     **{"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4, "max_position_embeddings": 512},

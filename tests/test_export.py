@@ -12,8 +12,8 @@ from pydantic import TypeAdapter
 
 from gym_text import UsageError
 from gym_text_policies import PolicyError
-from gym_text_policies.training.export import openai_lines, submit
-from gym_text_policies.training.rows import Row
+from gym_text_policies.data.export import openai_lines, submit
+from gym_text_policies.data.rows import Row
 
 ROW = Row(
     messages=(

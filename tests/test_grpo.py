@@ -18,12 +18,12 @@ from training_data import Corridor, Rich, plain_log_probs, with_random_adapter
 from gym_text import UsageError
 from gym_text.errors import EngineError, RunError
 from gym_text_policies import cli
+from gym_text_policies.data.rows import prompts_of, training_prompt
 from gym_text_policies.policies.config import settings_of
-from gym_text_policies.training.actor_critic import Actor
-from gym_text_policies.training.checkpoints import State
 from gym_text_policies.training.grpo import GRPOConfig, group_advantages, learn, make_batch, policy_losses, train
+from gym_text_policies.training.model.actor_critic import Actor
+from gym_text_policies.training.model.checkpoints import State
 from gym_text_policies.training.on_policy import generalised_advantages
-from gym_text_policies.training.rows import prompts_of, training_prompt
 from gym_text_policies.training.trajectories import play
 
 pytestmark = [

@@ -8,8 +8,8 @@ from gym_text import UsageError
 from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.local.adapters import read_adapter
 from gym_text_policies.backends.local.transformers import TransformersBackend
-from gym_text_policies.training.lora import add_lora, load_base, merge_adapter, player_of, set_precision
-from gym_text_policies.training.saving import save_adapter
+from gym_text_policies.training.model.lora import add_lora, load_base, merge_adapter, player_of, set_precision
+from gym_text_policies.training.model.saving import save_adapter
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),

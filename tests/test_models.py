@@ -20,11 +20,11 @@ from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.load import load_backend
 from gym_text_policies.backends.local import adapters, loading, models, smollm2
 from gym_text_policies.backends.local.tokens import prompt_tokens, text_tokens
+from gym_text_policies.data.rows import trained_as, training_prompt
 from gym_text_policies.policies.config import PolicyConfig, settings_of
 from gym_text_policies.policy import environment_config, episode_key
-from gym_text_policies.training.lora import add_lora, load_base
-from gym_text_policies.training.rows import trained_as, training_prompt
-from gym_text_policies.training.saving import save_adapter
+from gym_text_policies.training.model.lora import add_lora, load_base
+from gym_text_policies.training.model.saving import save_adapter
 
 REQUEST = Request(({"role": "user", "content": "A red ball."},), ("turn left", "go forward", "pick up"))
 

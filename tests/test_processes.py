@@ -7,7 +7,7 @@ import pytest
 
 from gym_text import UsageError
 from gym_text.errors import StoreError
-from gym_text_policies.training import processes
+from gym_text_policies.training.model import processes
 
 
 @dataclass

@@ -22,6 +22,7 @@ from provider_server import Fault, ProviderServer, running
 from gym_text import UsageError
 from gym_text.errors import ClusterError
 from gym_text_policies import EpisodeStore, cli
+from gym_text_policies.data.collect import CollectConfig, collect
 from gym_text_policies.engines import ray as cluster
 from gym_text_policies.engines.base import EpisodeJob
 from gym_text_policies.engines.local import LocalEngine
@@ -31,7 +32,6 @@ from gym_text_policies.experiments.series import Series
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.search import SearchConfig, search
 from gym_text_policies.search.evaluate import Evaluator
-from gym_text_policies.training.collect import CollectConfig, collect
 
 GOTO = "BabyAIText-v0?task=goto"
 

@@ -16,9 +16,7 @@ from training_data import examples
 from gym_text import UsageError
 from gym_text.errors import StoreError
 from gym_text_policies import load_policy, rollout
-from gym_text_policies.policies.config import TRAINED, PolicyConfig
-from gym_text_policies.policy import text_spec
-from gym_text_policies.training.rows import (
+from gym_text_policies.data.rows import (
     exchange_names,
     policy_of,
     prompt_record,
@@ -27,6 +25,8 @@ from gym_text_policies.training.rows import (
     training_prompt,
     write_rows,
 )
+from gym_text_policies.policies.config import TRAINED, PolicyConfig
+from gym_text_policies.policy import text_spec
 
 
 @pytest.mark.parametrize(("strategy", "history"), [("chat", "all"), ("zero_shot", 2), ("balrog", 0)])

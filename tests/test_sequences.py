@@ -9,13 +9,13 @@ from training_data import plain_losses, with_random_adapter
 
 from gym_text import UsageError
 from gym_text_policies import load_policy, rollout
+from gym_text_policies.data.rows import rows_of
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.policy import text_spec
-from gym_text_policies.training import layouts
-from gym_text_policies.training.layouts import answer_losses, pack
-from gym_text_policies.training.lora import add_lora, load_base
-from gym_text_policies.training.rows import rows_of
-from gym_text_policies.training.sequences import Conversation, DecisionNodes, passes, segments_of, stack_padded
+from gym_text_policies.training.model import layouts
+from gym_text_policies.training.model.layouts import answer_losses, pack
+from gym_text_policies.training.model.lora import add_lora, load_base
+from gym_text_policies.training.model.sequences import Conversation, DecisionNodes, passes, segments_of, stack_padded
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),

@@ -18,12 +18,12 @@ from gym_text import UsageError
 from gym_text.errors import RunError, StoreError
 from gym_text_policies import cli
 from gym_text_policies.backends.local.adapters import read_adapter
+from gym_text_policies.data.rows import exchange_names, write_rows
 from gym_text_policies.load import resolved
 from gym_text_policies.policies.config import PolicyConfig, settings_of
-from gym_text_policies.training import layouts
 from gym_text_policies.training import sft as run
-from gym_text_policies.training.lora import add_lora, load_base
-from gym_text_policies.training.rows import exchange_names, write_rows
+from gym_text_policies.training.model import layouts
+from gym_text_policies.training.model.lora import add_lora, load_base
 from gym_text_policies.training.sft import SFTConfig, last_checkpoint, sft
 
 pytestmark = pytest.mark.usefixtures("one_thread")

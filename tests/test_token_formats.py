@@ -6,9 +6,9 @@ import pytest
 
 from gym_text import UsageError
 from gym_text_policies import cli
+from gym_text_policies.data.export import ExportConfig, run
+from gym_text_policies.data.token_rows import token_rows
 from gym_text_policies.store import EpisodeStore
-from gym_text_policies.training.export import ExportConfig, run
-from gym_text_policies.training.token_rows import token_rows
 
 SEEDS = (0, 1)
 AGENT_LOOP_OUTPUT = {

@@ -12,8 +12,8 @@ from gym_text import UsageError
 from gym_text_policies import Episode, LLMPolicy, load_policy, rollout
 from gym_text_policies.backends.local.tokens import continued_tokens, prompt_tokens
 from gym_text_policies.backends.local.transformers import TransformersBackend
+from gym_text_policies.data.token_rows import token_rows
 from gym_text_policies.policy import text_spec
-from gym_text_policies.training.token_rows import token_rows
 
 TEMPERATURE = 1.5
 SETTINGS = {"strategy": "chat", "history": "all", "tokens": True, "max_tokens": 5}

@@ -4,9 +4,9 @@ import pytest
 
 from gym_text import UsageError
 from gym_text.errors import MissingDependencyError
+from gym_text_policies.training.model.trackers import check_tracker, start_tracker
 from gym_text_policies.training.ppo import PPOConfig
 from gym_text_policies.training.sft import SFTConfig
-from gym_text_policies.training.trackers import check_tracker, start_tracker
 
 
 def test_tensorboard_has_each_metric_at_its_iteration(tmp_path):

@@ -8,8 +8,8 @@ from training_data import GOTO
 
 from gym_text import UsageError
 from gym_text_policies.policies.config import TRAINED
-from gym_text_policies.training.actor_critic import ActorCritic
-from gym_text_policies.training.checkpoints import State
+from gym_text_policies.training.model.actor_critic import ActorCritic
+from gym_text_policies.training.model.checkpoints import State
 from gym_text_policies.training.ppo import PPOConfig, make_batch, train
 from gym_text_policies.training.trajectories import play
 

@@ -9,8 +9,8 @@ from gym_text import Action, Field, TextSpec
 from gym_text.spaces import FreeText
 from gym_text.text_env import Outcome, TextEnv
 from gym_text_policies.backends.local.tokens import prompt_tokens, text_tokens
+from gym_text_policies.data.rows import Row, training_prompt
 from gym_text_policies.policies.config import TRAINED
-from gym_text_policies.training.rows import Row, training_prompt
 
 GOTO = "BabyAIText-v0?task=goto"
 

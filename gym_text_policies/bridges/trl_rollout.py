@@ -18,13 +18,13 @@ import numpy as np
 
 from gym_text.errors import UsageError
 from gym_text_policies.backends.local.transformers import TransformersBackend
+from gym_text_policies.data.token_rows import TokenRow, token_rows
 from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
 from gym_text_policies.load import load_policy
 from gym_text_policies.policy import Policy
 from gym_text_policies.records import Decision, Episode, Turn
 from gym_text_policies.rollout import rollout
 from gym_text_policies.training.dev_fold import tell_failures
-from gym_text_policies.training.token_rows import TokenRow, token_rows
 
 RolloutFunc = Callable[[Sequence[Any], Any], dict[str, list[Any]]]
 _FREE = {"top_p": (1.0, None), "top_k": (0, None), "min_p": (0.0, None), "repetition_penalty": (1.0, None)}

@@ -34,7 +34,8 @@ import gymnasium as gym
 from gym_text.errors import EpisodeError, UsageError, import_extra
 from gym_text_policies.policy import text_spec
 from gym_text_policies.training.dev_fold import tell_failures
-from gym_text_policies.training.finite import check_finite
+from gym_text_policies.training.model.finite import check_finite
+from gym_text_policies.training.model.processes import claim, gather, join, own_share
 from gym_text_policies.training.on_policy import (
     FREE,
     OnPolicyConfig,
@@ -47,14 +48,13 @@ from gym_text_policies.training.on_policy import (
     reference_log_probs,
     update_policy,
 )
-from gym_text_policies.training.processes import claim, gather, join, own_share
 from gym_text_policies.training.trajectories import Trajectory, play
 
 if TYPE_CHECKING:
     import torch
 
-    from gym_text_policies.training.actor_critic import Actor
-    from gym_text_policies.training.sequences import Segment
+    from gym_text_policies.training.model.actor_critic import Actor
+    from gym_text_policies.training.model.sequences import Segment
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def train(config: AggreVaTeConfig) -> Path:
     """
     torch = import_extra("torch", "train")
     import_extra("peft", "train")
-    from gym_text_policies.training.actor_critic import Actor
+    from gym_text_policies.training.model.actor_critic import Actor
 
     with experts_of(config) as experts, claim("aggrevate", config, FREE):
         join(config.device)
@@ -191,7 +191,7 @@ def make_batch(
     """
     import torch
 
-    from gym_text_policies.training.sequences import passes, segments_of, stack_padded
+    from gym_text_policies.training.model.sequences import passes, segments_of, stack_padded
 
     segments = segments_of(trajectory.conversations(config, actor) for trajectory in trajectories)
     groups = passes((segment for episode in segments for segment in episode), config.tokens_per_pass)

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from gym_text.errors import UsageError, check_choice, check_int
 from gym_text_policies.backends.local.adapters import read_adapter
-from gym_text_policies.training.collect import CollectConfig, collect
-from gym_text_policies.training.lora import PRECISIONS, TRAINING_DEVICES, Precision, TrainingDevice
-from gym_text_policies.training.rows import Row, policy_of, read_rows
+from gym_text_policies.data.collect import CollectConfig, collect
+from gym_text_policies.data.rows import Row, policy_of, read_rows
+from gym_text_policies.training.model.lora import PRECISIONS, TRAINING_DEVICES, Precision, TrainingDevice
+from gym_text_policies.training.model.trackers import Tracker, check_tracker
 from gym_text_policies.training.sft import SFTConfig, sft
-from gym_text_policies.training.trackers import Tracker, check_tracker
 
 _logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from gym_text_policies.load import load_policy
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.records import Episode
 from gym_text_policies.rollout import rollout
-from gym_text_policies.training.processes import gather, is_first, own_share
+from gym_text_policies.training.model.processes import gather, is_first, own_share
 
 _logger = logging.getLogger(__name__)
 _BATCH = 8

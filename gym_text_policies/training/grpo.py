@@ -48,8 +48,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gym_text.errors import UsageError, check_int, import_extra
-from gym_text_policies.training.checkpoints import State
-from gym_text_policies.training.finite import check_finite
+from gym_text_policies.training.model.checkpoints import State
+from gym_text_policies.training.model.finite import check_finite
+from gym_text_policies.training.model.processes import claim, join
 from gym_text_policies.training.on_policy import (
     FREE,
     OnPolicyConfig,
@@ -63,14 +64,13 @@ from gym_text_policies.training.on_policy import (
     reference_log_probs,
     update_policy,
 )
-from gym_text_policies.training.processes import claim, join
 from gym_text_policies.training.trajectories import Trajectory, play
 
 if TYPE_CHECKING:
     import torch
 
-    from gym_text_policies.training.actor_critic import Actor
-    from gym_text_policies.training.sequences import Segment
+    from gym_text_policies.training.model.actor_critic import Actor
+    from gym_text_policies.training.model.sequences import Segment
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def train(config: GRPOConfig) -> Path:
     """
     torch = import_extra("torch", "train")
     import_extra("peft", "train")
-    from gym_text_policies.training.actor_critic import Actor
+    from gym_text_policies.training.model.actor_critic import Actor
 
     with claim("grpo", config, FREE):
         join(config.device)
@@ -155,7 +155,7 @@ def make_batch(config: GRPOConfig, actor: Actor, trajectories: Sequence[Trajecto
     """Return what is learnt from: the decisions whose advantage is not 0. The levels follow each other, as `play` returns them."""
     import torch
 
-    from gym_text_policies.training.sequences import passes, segments_of
+    from gym_text_policies.training.model.sequences import passes, segments_of
 
     kept = [(one, own != 0) for one, own in zip(trajectories, advantages, strict=True) if own.any()]
     segments: dict[tuple[str, int], list[Segment]] = {}

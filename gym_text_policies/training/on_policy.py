@@ -20,16 +20,17 @@ from typing import TYPE_CHECKING, Any
 from gym_text.errors import UsageError, check_choice, check_int, import_extra
 from gym_text.text_env import Expert
 from gym_text.wrappers.exchange_names import ExchangeNames, Names
+from gym_text_policies.data.rows import prompt_record, trained_as
 from gym_text_policies.environments import check_no_fold, environment_maker
+from gym_text_policies.folders import replace_folder
 from gym_text_policies.game import MakeEnv
 from gym_text_policies.policies.config import PolicyConfig, PromptOptions
 from gym_text_policies.records import Episode
-from gym_text_policies.training import checkpoints
-from gym_text_policies.training.checkpoints import State
 from gym_text_policies.training.dev_fold import play_dev_fold
-from gym_text_policies.training.finite import check_finite
-from gym_text_policies.training.folders import replace_folder
-from gym_text_policies.training.lora import (
+from gym_text_policies.training.model import checkpoints
+from gym_text_policies.training.model.checkpoints import State
+from gym_text_policies.training.model.finite import check_finite
+from gym_text_policies.training.model.lora import (
     PRECISIONS,
     TRAINING_DEVICES,
     Precision,
@@ -37,16 +38,15 @@ from gym_text_policies.training.lora import (
     environment_record,
     load_weights,
 )
-from gym_text_policies.training.processes import add_gradients, gather, is_first, own_share, process_count
-from gym_text_policies.training.rows import prompt_record, trained_as
-from gym_text_policies.training.saving import save_adapter
-from gym_text_policies.training.trackers import Tracker, check_tracker, start_tracker
+from gym_text_policies.training.model.processes import add_gradients, gather, is_first, own_share, process_count
+from gym_text_policies.training.model.saving import save_adapter
+from gym_text_policies.training.model.trackers import Tracker, check_tracker, start_tracker
 
 if TYPE_CHECKING:
     import torch
 
-    from gym_text_policies.training.actor_critic import Actor
-    from gym_text_policies.training.sequences import Conversation, Segment
+    from gym_text_policies.training.model.actor_critic import Actor
+    from gym_text_policies.training.model.sequences import Conversation, Segment
 
 _logger = logging.getLogger(__name__)
 FREE = ("folder", "iterations", "tokens_per_pass", "compiled", "gradient_checkpointing", "device", "report_to")
@@ -207,7 +207,7 @@ def reference_log_probs(config: OnPolicyConfig, actor: Actor, groups: Sequence[l
     Returns:
         Shape (decisions, most candidates), on the CPU.
     """
-    from gym_text_policies.training.sequences import stack_padded
+    from gym_text_policies.training.model.sequences import stack_padded
 
     if not config.has_reference:
         return None
@@ -258,7 +258,7 @@ def update_policy(
     """
     import torch
 
-    from gym_text_policies.training.sequences import passes
+    from gym_text_policies.training.model.sequences import passes
 
     generator = torch.Generator().manual_seed(config.seed * 1_000_003 + state.iteration)
     decisions_in_all = config.epochs * sum(len(segment.rows) for part in parts for segment in part)

@@ -42,8 +42,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gym_text.errors import check_int, import_extra
-from gym_text_policies.training.checkpoints import State
-from gym_text_policies.training.finite import check_finite
+from gym_text_policies.training.model.checkpoints import State
+from gym_text_policies.training.model.finite import check_finite
+from gym_text_policies.training.model.processes import claim, gather, join, own_share
 from gym_text_policies.training.on_policy import (
     FREE,
     OnPolicyConfig,
@@ -57,14 +58,13 @@ from gym_text_policies.training.on_policy import (
     reference_log_probs,
     update_policy,
 )
-from gym_text_policies.training.processes import claim, gather, join, own_share
 from gym_text_policies.training.trajectories import Trajectory, play
 
 if TYPE_CHECKING:
     import torch
 
-    from gym_text_policies.training.actor_critic import ActorCritic
-    from gym_text_policies.training.sequences import Segment
+    from gym_text_policies.training.model.actor_critic import ActorCritic
+    from gym_text_policies.training.model.sequences import Segment
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def train(config: PPOConfig) -> Path:
     """
     torch = import_extra("torch", "train")
     import_extra("peft", "train")
-    from gym_text_policies.training.actor_critic import ActorCritic
+    from gym_text_policies.training.model.actor_critic import ActorCritic
 
     with claim("ppo", config, FREE):
         join(config.device)
@@ -153,7 +153,7 @@ def make_batch(config: PPOConfig, agent: ActorCritic, trajectories: Sequence[Tra
     """Evaluate what was played: log-probabilities, values, advantages and returns."""
     import torch
 
-    from gym_text_policies.training.sequences import passes, segments_of, stack_padded
+    from gym_text_policies.training.model.sequences import passes, segments_of, stack_padded
 
     segments = segments_of(trajectory.conversations(config, agent) for trajectory in trajectories)
     groups = passes((segment for episode in segments for segment in episode), config.tokens_per_pass)

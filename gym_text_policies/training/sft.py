@@ -1,8 +1,8 @@
 """Supervised fine-tuning: a language model learns the labels of a dataset, by transformers' `Trainer` and an adapter of peft.
 
 Several conversations share one row of the model without padding. Their common beginning is read once, and logits are computed only
-where an answer is learnt; see `gym_text_policies.training.sequences`. The loss is the mean of -log P over the tokens of the answers
-and their end of turn: the same quantity by which ``choose`` plays.
+where an answer is learnt; see `gym_text_policies.training.model.sequences`. The loss is the mean of -log P over the tokens of the
+answers and their end of turn: the same quantity by which ``choose`` plays.
 
 On several GPUs, or in several processes of a CPU::
 
@@ -21,9 +21,10 @@ from typing import Any, Literal
 
 from gym_text.errors import UsageError, check_choice, check_int, import_extra
 from gym_text_policies.backends.local.models import device_of
+from gym_text_policies.data.rows import Row, exchange_names, policy_of, prompt_record, read_rows
 from gym_text_policies.environments import check_no_fold
 from gym_text_policies.training.dev_fold import play_dev_fold
-from gym_text_policies.training.lora import (
+from gym_text_policies.training.model.lora import (
     PRECISIONS,
     TRAINING_DEVICES,
     Precision,
@@ -38,10 +39,9 @@ from gym_text_policies.training.lora import (
     push_adapter,
     set_precision,
 )
-from gym_text_policies.training.processes import claim, is_first, process_count
-from gym_text_policies.training.rows import Row, exchange_names, policy_of, prompt_record, read_rows
-from gym_text_policies.training.saving import save_adapter
-from gym_text_policies.training.trackers import Tracker, check_tracker
+from gym_text_policies.training.model.processes import claim, is_first, process_count
+from gym_text_policies.training.model.saving import save_adapter
+from gym_text_policies.training.model.trackers import Tracker, check_tracker
 from gym_text_policies.training.trainer import last_checkpoint, make_trainer, steps_done, stopping_at_a_step
 
 SCHEDULES = ("cosine", "constant", "linear")

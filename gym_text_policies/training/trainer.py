@@ -18,11 +18,11 @@ from typing import Any
 
 from gym_text.errors import StoreError, UsageError, import_extra
 from gym_text_policies.backends.local.adapters import read_adapter
-from gym_text_policies.training.finite import check_finite
-from gym_text_policies.training.folders import writing_tensors
-from gym_text_policies.training.processes import process_count
-from gym_text_policies.training.rows import Row
-from gym_text_policies.training.saving import adapter_of, write_files
+from gym_text_policies.data.rows import Row
+from gym_text_policies.folders import writing_tensors
+from gym_text_policies.training.model.finite import check_finite
+from gym_text_policies.training.model.processes import process_count
+from gym_text_policies.training.model.saving import adapter_of, write_files
 
 _logger = logging.getLogger(__name__)
 _STATE = "trainer_state.json"
@@ -85,7 +85,7 @@ def make_trainer(
         play: Returns which episodes the model wins as it is now.
     """
     transformers = import_extra("transformers", "train")
-    from gym_text_policies.training.layouts import answer_losses
+    from gym_text_policies.training.model.layouts import answer_losses
 
     class ConversationTrainer(transformers.Trainer):  # type: ignore[misc, name-defined]
         @property
@@ -177,7 +177,7 @@ def _collator(model: Any, tokenizer: Any) -> Any:
     """Return a function that makes conversations of rows."""
     torch = import_extra("torch", "train")
     from gym_text_policies.backends.local.exactness import window_of
-    from gym_text_policies.training.sequences import Conversation
+    from gym_text_policies.training.model.sequences import Conversation
 
     def collate(batch: list[Row]) -> dict[str, Any]:
         conversations = [Conversation.of(tokenizer, row.examples()) for row in batch]

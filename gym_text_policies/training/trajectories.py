@@ -8,22 +8,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gym_text import TextSpec
+from gym_text_policies.data.rows import prompts_of, training_prompt
 from gym_text_policies.load import load_policy
 from gym_text_policies.policies.llm import tempered
 from gym_text_policies.policy import text_spec
 from gym_text_policies.prompts import Prompt
 from gym_text_policies.records import Decision, Episode, Message
 from gym_text_policies.rollout import rollout
-from gym_text_policies.training.checkpoints import State
 from gym_text_policies.training.dev_fold import tell_failures
-from gym_text_policies.training.finite import check_finite
+from gym_text_policies.training.model.checkpoints import State
+from gym_text_policies.training.model.finite import check_finite
+from gym_text_policies.training.model.processes import gather, own_share, process_count
 from gym_text_policies.training.on_policy import OnPolicyConfig, part_of_iteration
-from gym_text_policies.training.processes import gather, own_share, process_count
-from gym_text_policies.training.rows import prompts_of, training_prompt
 
 if TYPE_CHECKING:
-    from gym_text_policies.training.actor_critic import Actor
-    from gym_text_policies.training.sequences import Conversation
+    from gym_text_policies.training.model.actor_critic import Actor
+    from gym_text_policies.training.model.sequences import Conversation
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Trajectory:
         Raises:
             UsageError: If the episode is longer than the model's window.
         """
-        from gym_text_policies.training.sequences import Conversation
+        from gym_text_policies.training.model.sequences import Conversation
 
         conversations = [Conversation()]
         for place, messages in enumerate(self.prompts):

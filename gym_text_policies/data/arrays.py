@@ -1,6 +1,6 @@
 """Decisions of episodes as arrays: what a trainer of your own needs of what `rollout` has played.
 
->>> from gym_text_policies.training.arrays import decisions_of
+>>> from gym_text_policies.data.arrays import decisions_of
 >>> decisions_of([], tokenizer=None).rewards.shape
 (0,)
 """

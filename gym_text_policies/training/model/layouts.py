@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 from gym_text_policies.backends.local.attention import Mask, Segments, packed_attention
 from gym_text_policies.backends.local.tree import Tree, depths, padded, paths, spans
-from gym_text_policies.training.sequences import Conversation
+from gym_text_policies.training.model.sequences import Conversation
 
 _BLOCK = 192
 """Tokens of a conversation whose attention is computed at once."""

@@ -11,11 +11,11 @@ from typing import Any, Literal, get_args
 
 from gym_text.errors import PolicyError, UsageError, check_choice, import_extra
 from gym_text_policies.backends.providers.connection import check_url
+from gym_text_policies.data.rows import Row, read_rows
+from gym_text_policies.data.token_formats import TOKEN_FORMATS
+from gym_text_policies.data.token_rows import token_rows
 from gym_text_policies.redaction import hide_keys
 from gym_text_policies.store import EpisodeStore, write_atomically
-from gym_text_policies.training.rows import Row, read_rows
-from gym_text_policies.training.token_formats import TOKEN_FORMATS
-from gym_text_policies.training.token_rows import token_rows
 
 Format = Literal["openai", "trl", "verl", "skyrl"]
 _OVER = ("succeeded", "failed", "cancelled")

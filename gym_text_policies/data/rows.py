@@ -21,14 +21,14 @@ from typing import Any, Literal
 from gym_text import TextSpec
 from gym_text.errors import UsageError, check_choice, import_extra
 from gym_text.wrappers.exchange_names import Names
+from gym_text_policies.data.row_checks import check_conversation, check_origin
 from gym_text_policies.files import check_folder
+from gym_text_policies.folders import replace_folder
 from gym_text_policies.json_data import checked
 from gym_text_policies.policies.config import TRAINED, Depth, PolicyConfig, settings_of
 from gym_text_policies.prompts import Prompt
 from gym_text_policies.records import Episode, Message, Step
 from gym_text_policies.store import writing
-from gym_text_policies.training.folders import replace_folder
-from gym_text_policies.training.row_checks import check_conversation, check_origin
 
 LABELS = ("expert", "own")
 Labels = Literal["expert", "own"]

@@ -14,8 +14,8 @@ from typing import Any
 
 from gym_text.errors import UsageError, import_extra
 from gym_text_policies.backends.local.adapters import CONFIG, WEIGHTS, adapter_folder, read_adapter, record_of
-from gym_text_policies.training.lora import environment_record
-from gym_text_policies.training.saving import write_adapter
+from gym_text_policies.training.model.lora import environment_record
+from gym_text_policies.training.model.saving import write_adapter
 
 
 @dataclass(frozen=True)

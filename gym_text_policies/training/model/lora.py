@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from gym_text.errors import UsageError, import_extra
 from gym_text_policies.backends.local.adapters import WEIGHTS, adapter_folder, read_adapter, tell_other_base
 from gym_text_policies.backends.local.models import Source, load_model
-from gym_text_policies.training.processes import process_count
+from gym_text_policies.training.model.processes import process_count
 
 if TYPE_CHECKING:
     from gym_text_policies.backends.local.transformers import TransformersBackend

@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 
-from gym_text_policies.training.token_rows import TokenRow
+from gym_text_policies.data.token_rows import TokenRow
 
 _NOT_LEARNT = -100
 """The label of a token that has no part in the loss."""

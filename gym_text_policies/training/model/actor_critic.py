@@ -2,7 +2,8 @@
 
 The actor is ``choose``: log P(action + end of turn | prompt), softmax over the valid actions, as `LLMPolicy` plays. The critic is
 a linear head on the last hidden state of the prompt's last token; what it learns does not change the actor. One pass reads the
-decisions of an episode, with their candidates, as one tree, or several such trees; see `gym_text_policies.training.sequences`.
+decisions of an episode, with their candidates, as one tree, or several such trees; see
+`gym_text_policies.training.model.sequences`.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ import torch
 
 from gym_text_policies.backends.local.exactness import window_of
 from gym_text_policies.backends.local.transformers import TransformersBackend
-from gym_text_policies.training.layouts import lay_out
-from gym_text_policies.training.lora import (
+from gym_text_policies.training.model.layouts import lay_out
+from gym_text_policies.training.model.lora import (
     Precision,
     TrainingDevice,
     add_lora,
@@ -28,7 +29,7 @@ from gym_text_policies.training.lora import (
     player_of,
     set_precision,
 )
-from gym_text_policies.training.sequences import Conversation
+from gym_text_policies.training.model.sequences import Conversation
 
 _REFERENCE = "reference"
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from gym_text.errors import UsageError, import_extra
 from gym_text_policies.backends.local.adapters import BASE, CONFIG, RECORD, WEIGHTS
+from gym_text_policies.folders import replace_folder, writing_tensors
 from gym_text_policies.store import write_atomically
-from gym_text_policies.training.finite import check_weights
-from gym_text_policies.training.folders import replace_folder, writing_tensors
+from gym_text_policies.training.model.finite import check_weights
 
 
 def save_adapter(

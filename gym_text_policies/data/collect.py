@@ -22,6 +22,7 @@ from typing import Any, Literal
 
 from gym_text.errors import UsageError, check_choice, check_int
 from gym_text.text_env import Expert, check_expert
+from gym_text_policies.data.rows import LABELS, Labels, Row, push_rows, rows_of, trained_as, training_prompt, write_rows
 from gym_text_policies.engines.base import Engine, EpisodeJob
 from gym_text_policies.engines.options import PlayOptions
 from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
@@ -32,7 +33,6 @@ from gym_text_policies.policies.config import Mode, PolicyConfig, PromptOptions
 from gym_text_policies.policy import text_spec
 from gym_text_policies.records import Episode
 from gym_text_policies.store import EpisodeStore
-from gym_text_policies.training.rows import LABELS, Labels, Row, push_rows, rows_of, trained_as, training_prompt, write_rows
 
 _logger = logging.getLogger(__name__)
 _BELOW = "below the threshold"

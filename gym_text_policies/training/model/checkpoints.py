@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gym_text.errors import UsageError
+from gym_text_policies.folders import replace_folder, whole_folders
 from gym_text_policies.store import write_atomically
-from gym_text_policies.training.folders import replace_folder, whole_folders
-from gym_text_policies.training.lora import load_weights
-from gym_text_policies.training.saving import adapter_of, write_files, write_tensors
+from gym_text_policies.training.model.lora import load_weights
+from gym_text_policies.training.model.saving import adapter_of, write_files, write_tensors
 
 if TYPE_CHECKING:
     import torch
 
-    from gym_text_policies.training.actor_critic import Actor
+    from gym_text_policies.training.model.actor_critic import Actor
 
 _VALUE_HEAD = "value_head.safetensors"
 

@@ -5,8 +5,8 @@ follows the last token of its prompt, as candidates do in ``choose``. Tokens tha
 the steps of an append-only conversation form one line.
 
 From small to large: a `Conversation` is a tree of tokens with decisions; a `Segment` ties one to its decisions' places in a batch;
-`passes` groups segments that go through the model at once; `gym_text_policies.training.layouts` lays the conversations of a pass
-into rows for the model, and runs it.
+`passes` groups segments that go through the model at once; `gym_text_policies.training.model.layouts` lays the
+conversations of a pass into rows for the model, and runs it.
 """
 
 from __future__ import annotations
