@@ -1,0 +1,78 @@
+"""Settings of everything that trains a language model, whatever it learns from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gym_text.errors import UsageError, check_choice, check_int
+from gym_text.wrappers.exchange_names import Names
+from gym_text_policies.backends.local.adapters import adapter_folder, read_adapter
+from gym_text_policies.training.model.lora import PRECISIONS, TRAINING_DEVICES, Precision, TrainingDevice
+from gym_text_policies.training.model.trackers import Tracker, check_tracker
+
+FREE = ("folder", "compiled", "gradient_checkpointing", "device", "report_to")
+"""Settings among them that may change when a run is continued. An algorithm adds those of its own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions:
+    """Settings of everything that trains a language model. A subclass gives defaults to the two that have none here."""
+
+    folder: str
+    """Run folder: checkpoints, metrics, and at the end the adapter. A run that was stopped goes on from its last checkpoint."""
+    model: str = "smollm2"
+    """What training begins with: a base (smollm2, hf:OWNER/NAME, a folder), which gets a new adapter; or an adapter (its folder, or
+    adapters/NAME), which is trained further."""
+    learning_rate: float
+    """Learning rate of the adapter."""
+    interchangeable: tuple[str, ...] = ()
+    """Names, such as those of foods, that are exchanged with each other in each episode. The model then has to read what the text
+    says of a thing, and cannot remember what its name means in the train fold. Names that belong together are joined by =, as in
+    fry=stove roast=oven."""
+    dev_episodes: int = 20
+    """Episodes of each environment whenever the dev fold is played."""
+    dtype: Precision = "float32"
+    """Number format of the base's weights and of all products: float32, or bfloat16 (autocast; trained weights stay float32).
+    bfloat16 is faster where the processor multiplies it in hardware: GPUs, CPUs with AMX or AVX512-BF16."""
+    compiled: bool = False
+    """Compile the model's layers (torch.compile): steps get faster after some minutes. It needs a C++ compiler."""
+    gradient_checkpointing: bool = False
+    """Keep little of the model's layers and compute them again for the gradients: a quarter more time, a fraction of the memory."""
+    device: TrainingDevice = "auto"
+    """Where to train: auto (CUDA where there is one, else MPS, else the CPU) or cpu. CUDA_VISIBLE_DEVICES picks one of several."""
+    report_to: Tracker = "none"
+    """Where metrics go besides the run folder."""
+    seed: int = 0
+    """Seed of everything that is drawn at random."""
+
+    def __post_init__(self) -> None:
+        check_choice("dtype", self.dtype, PRECISIONS)
+        check_choice("device", self.device, TRAINING_DEVICES)
+        check_tracker(self.report_to)
+        if self.interchangeable:
+            Names(self.interchangeable)
+        check_int("dev_episodes", self.dev_episodes, 1, 1_000_000)
+        check_int("seed", self.seed, 0, 2**31 - 1)
+        self.check_positive("learning_rate")
+
+    def check_positive(self, *names: str) -> None:
+        """Raise `UsageError` unless each named setting is above 0."""
+        for name in names:
+            if not getattr(self, name) > 0:
+                raise UsageError(f"{name}: expected a number above 0; got {getattr(self, name)!r}.")
+
+    def check_ranges(self, **ranges: tuple[float, float]) -> None:
+        """Raise `UsageError` unless each named setting is within its range."""
+        for name, (least, most) in ranges.items():
+            if not least <= getattr(self, name) <= most:
+                raise UsageError(f"{name}: expected a number from {least} to {most}; got {getattr(self, name)!r}.")
+
+
+def base_and_adapter(model: str) -> tuple[str, str]:
+    """Return the name of a model's base, and the folder of its adapter; the latter is empty if the model is a base itself.
+
+    Raises:
+        UsageError: If the adapter is incomplete, or `model` is the folder of a run that has made none.
+    """
+    folder = adapter_folder(model)
+    return (read_adapter(folder)[0], str(folder)) if folder else (model, "")
