@@ -15,7 +15,7 @@ from training_data import examples
 
 from gym_text_policies import cli
 from gym_text_policies.data import collect
-from gym_text_policies.data.rows import write_rows
+from gym_text_policies.data.dataset import write_rows
 from gym_text_policies.store import RunFolder
 
 

@@ -1,5 +1,6 @@
 """`collect`: which episodes become training data."""
 
+import contextlib
 import dataclasses
 import json
 from pathlib import Path
@@ -11,7 +12,7 @@ from training_data import GOTO, Corridor
 from gym_text import UsageError
 from gym_text_policies import load_policy
 from gym_text_policies.data.collect import CollectConfig, collect
-from gym_text_policies.data.rows import read_rows
+from gym_text_policies.data.dataset import read_rows
 from gym_text_policies.engines import base as engines
 from gym_text_policies.experiments.bench import BenchConfig, run
 from gym_text_policies.policies.config import TRAINED
@@ -40,19 +41,26 @@ def test_an_episode_in_which_the_expert_has_no_plan_any_more_is_learnt_up_to_the
     assert "1 kept up to an error" in caplog.text
 
 
-def test_gold_data_is_won_and_resumed_and_duplicates_are_dropped(tmp_path, monkeypatch):
-    config = CollectConfig(str(tmp_path), ("CookingWorldText-v0",), ("6",), first_seed=998)  # the fold has 1,000 levels
+def test_gold_data_is_won_and_only_new_episodes_are_played_when_more_are_asked_for(tmp_path, monkeypatch):
+    config = CollectConfig(str(tmp_path), ("CookingWorldText-v0",), ("6",))
     rows = collect(config)
     episodes = list(EpisodeStore(tmp_path).episodes())
     kept = [episode for episode in episodes if not episode.invalid]
+    assert len(rows) == 6
     assert {row.episode for row in rows} == {episode.key for episode in kept if episode.outcome == "won"}
-    again = CollectConfig(str(tmp_path), ("CookingWorldText-v0",), ("1002",), first_seed=998)
-    monkeypatch.setattr(engines, "rollout", lambda make_env, policy, seeds, **_: iter(()))
-    assert collect(again) == rows, "nothing is played twice"
     assert read_rows(tmp_path / "rows", TRAINED) == rows
     assert [label for label in rows[0].labels if label] == [m["content"] for m in rows[0].messages if m["role"] == "assistant"]
-    twice = [*rows, dataclasses.replace(rows[0], episode="another")]
-    assert len({(row.messages[-1]["content"], row.labels) for row in twice}) <= len(rows)
+    played = []
+    monkeypatch.setattr(engines, "rollout", lambda make_env, policy, seeds, **_: played.extend(seeds) or ())
+    assert collect(dataclasses.replace(config, episodes=("8",))) == rows and played == [6, 7]
+
+
+def test_episodes_with_the_same_texts_and_labels_are_one_row(tmp_path, caplog):
+    with corridor(), caplog.at_level("INFO"):
+        config = CollectConfig(str(tmp_path), ("Corridor-v0",), ("3",), policy="scripted:right", mode="text")
+        (row,) = collect(config)  # every level is the same, and so is what the player says
+    assert len(list(EpisodeStore(tmp_path).episodes())) == 3 and read_rows(tmp_path / "rows") == [row]
+    assert "Episodes: 1 kept, 2 duplicates or unlabelled. Rows: 1." in caplog.text
 
 
 def test_own_episodes_are_filtered_and_none_left_is_said(tmp_path):
@@ -67,9 +75,18 @@ def test_own_episodes_are_filtered_and_none_left_is_said(tmp_path):
         SFTConfig(dev_environments=(f"{GOTO}&fold=test",))
 
 
-def test_an_environment_without_an_expert_is_said_in_time(tmp_path):
+@contextlib.contextmanager
+def corridor():
+    """Register an environment without an expert while the block runs."""
     gym.register("Corridor-v0", Corridor, max_episode_steps=5)
     try:
+        yield
+    finally:
+        del gym.registry["Corridor-v0"]
+
+
+def test_an_environment_without_an_expert_is_said_in_time(tmp_path):
+    with corridor():
         for options in ({"policy": "gold"}, {"policy": "random", "labels": "expert"}, {"policy": "random", "noise": 0.5}):
             for name in ("Corridor-v0", "FrozenLake-v1"):
                 with pytest.raises(UsageError, match=f"expected an environment with an expert; {name} has none"):
@@ -81,8 +98,6 @@ def test_an_environment_without_an_expert_is_said_in_time(tmp_path):
         for model, settings in (("gold", {}), ("random", {"expert_share": 0.5}), ("scripted:left", {"strategy": "few_shot"})):
             with pytest.raises(UsageError, match="has none"):
                 load_policy(model, env, **settings)
-    finally:
-        del gym.registry["Corridor-v0"]
 
 
 def _rows_of(config):

@@ -8,7 +8,7 @@ import pytest
 
 from gym_text import UsageError
 from gym_text_policies.data.collect import CollectConfig, collect
-from gym_text_policies.data.rows import read_rows
+from gym_text_policies.data.dataset import read_rows
 from gym_text_policies.engines import base as engines
 from gym_text_policies.policy import text_spec
 from gym_text_policies.store import EpisodeStore

@@ -10,7 +10,7 @@ import pytest
 from safetensors.torch import load_file
 from training_data import GOTO, examples
 
-from gym_text_policies.data.rows import write_rows
+from gym_text_policies.data.dataset import write_rows
 from gym_text_policies.training.ppo import PPOConfig, train
 from gym_text_policies.training.sft import SFTConfig, sft
 

@@ -18,7 +18,8 @@ from gym_text import UsageError
 from gym_text.errors import RunError, StoreError
 from gym_text_policies import cli
 from gym_text_policies.backends.local.adapters import read_adapter
-from gym_text_policies.data.rows import exchange_names, write_rows
+from gym_text_policies.data.dataset import write_rows
+from gym_text_policies.data.rows import exchange_names
 from gym_text_policies.load import resolved
 from gym_text_policies.policies.config import PolicyConfig, settings_of
 from gym_text_policies.training import sft as run

@@ -22,7 +22,8 @@ from typing import Any, Literal
 
 from gym_text.errors import UsageError, check_choice, check_int
 from gym_text.text_env import Expert, check_expert
-from gym_text_policies.data.rows import LABELS, Labels, Row, push_rows, rows_of, trained_as, training_prompt, write_rows
+from gym_text_policies.data.dataset import push_rows, write_rows
+from gym_text_policies.data.rows import LABELS, Labels, Row, rows_of, trained_as, training_prompt
 from gym_text_policies.engines.base import Engine, EpisodeJob
 from gym_text_policies.engines.options import PlayOptions
 from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
@@ -184,7 +185,7 @@ def _add_rows(found: dict[tuple[Any, ...], Row], config: CollectConfig, series: 
             for row in rows_of(episode, spec, config.prompting, config.learnt, prompt):
                 found.setdefault((tuple(message["content"] for message in row.messages), row.labels), row)
             kept = "kept" if episode.error is None else "kept up to an error"
-            fate = kept if len(found) > before else "duplicates, or without labels"
+            fate = kept if len(found) > before else "duplicates or unlabelled"
         fates[fate] += 1
     return fates
 

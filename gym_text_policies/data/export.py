@@ -11,7 +11,8 @@ from typing import Any, Literal, get_args
 
 from gym_text.errors import PolicyError, UsageError, check_choice, import_extra
 from gym_text_policies.backends.providers.connection import check_url
-from gym_text_policies.data.rows import Row, read_rows
+from gym_text_policies.data.dataset import read_rows
+from gym_text_policies.data.rows import Row
 from gym_text_policies.data.token_formats import TOKEN_FORMATS
 from gym_text_policies.data.token_rows import token_rows
 from gym_text_policies.redaction import hide_keys

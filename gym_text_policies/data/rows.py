@@ -1,34 +1,27 @@
-"""Training data: episodes as chats in the standard ``messages`` form, in Hugging Face datasets on disk or on the hub.
+"""Training data: episodes as chats in the standard ``messages`` form.
 
 A row is one growing conversation. An append-only strategy (``chat`` with the whole history) gives one row for each episode, any
-other strategy one row for each step. Each message has a label: the answer to learn in its place, or nothing. A label can differ
-from the message, because the player may err on purpose, or be the learner itself. The expert's answer is learnt then, and the
-conversation continues as it was played.
+other strategy one row for each step. Each message has a label: the answer to learn instead of the message, or an empty text. A
+label differs from its message where the player erred on purpose, or was the model that learns. The label is the expert's answer
+then, and the conversation goes on with the message, as it was played.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import json
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from gym_text import TextSpec
-from gym_text.errors import UsageError, check_choice, import_extra
+from gym_text.errors import UsageError, check_choice
 from gym_text.wrappers.exchange_names import Names
-from gym_text_policies.data.row_checks import check_conversation, check_origin
-from gym_text_policies.files import check_folder
-from gym_text_policies.folders import replace_folder
-from gym_text_policies.json_data import checked
 from gym_text_policies.policies.config import TRAINED, Depth, PolicyConfig, settings_of
 from gym_text_policies.prompts import Prompt
 from gym_text_policies.records import Episode, Message, Step
-from gym_text_policies.store import writing
 
 LABELS = ("expert", "own")
 Labels = Literal["expert", "own"]
@@ -69,11 +62,11 @@ class Row:
 
     messages: tuple[Message, ...]
     labels: tuple[str, ...]
-    """For each message the answer to learn in its place; empty: none."""
+    """For each message the answer to learn instead of it, or an empty text."""
     environment: str
     """The environment, as JSON."""
     episode: str
-    """Key of the episode."""
+    """Key of the stored episode."""
     seed: int
     episode_return: float
     success: bool
@@ -93,15 +86,15 @@ class Row:
 
     @property
     def policy(self) -> PolicyConfig:
-        """How a model that learns from it is prompted."""
+        """How a model that learns from this row is prompted."""
         history: Depth = "all" if self.history == "all" else int(self.history)
         return dataclasses.replace(TRAINED, strategy=self.strategy, history=history, with_reward=self.with_reward)
 
     def examples(self) -> Iterator[tuple[tuple[Message, ...], str]]:
         """Yield each prompt with the answer to learn."""
-        for place, label in enumerate(self.labels):
+        for number, label in enumerate(self.labels):
             if label:
-                yield self.messages[:place], label
+                yield self.messages[:number], label
 
 
 def rows_of(episode: Episode, spec: TextSpec, policy: PolicyConfig, labels: Labels, prompt: Prompt | None = None) -> list[Row]:
@@ -109,10 +102,10 @@ def rows_of(episode: Episode, spec: TextSpec, policy: PolicyConfig, labels: Labe
 
     Args:
         episode: Played by any policy.
-        spec: Of its environment.
-        policy: How the model that will learn from it is prompted.
-        labels: Whose answers are learnt: the expert's, in each state where it is known, or the player's own.
-        prompt: The renderer, if it exists already.
+        spec: The specification of the episode's environment.
+        policy: How the model that will learn from the rows is prompted.
+        labels: Whose answers are learnt: ``expert``, in each state where the expert's answer is known, or ``own``, the player's.
+        prompt: A renderer of that policy's prompts, if there is one already.
     """
     check_choice("labels", labels, LABELS)
     prompt = prompt or training_prompt(policy)
@@ -143,12 +136,13 @@ def rows_of(episode: Episode, spec: TextSpec, policy: PolicyConfig, labels: Labe
 
 
 def exchange_names(rows: Sequence[Row], names: Sequence[str], seed: int) -> list[Row]:
-    """Return rows in which some names stand for one another, drawn anew for each row; everything else stays as it is.
+    """Return rows in which some names are exchanged with each other at random, anew for each row.
 
-    This keeps a model from learning what a name always means in the data (a chicken leg is grilled) in place of reading the text.
+    In the data a name may always mean the same (a chicken leg is grilled). A model could learn that by heart and ignore what the
+    text says. After the exchange it cannot.
 
     Args:
-        rows: What to learn from.
+        rows: The rows.
         names: Names of things; see `gym_text.wrappers.exchange_names.Names`.
         seed: Seed of the draws.
 
@@ -156,9 +150,9 @@ def exchange_names(rows: Sequence[Row], names: Sequence[str], seed: int) -> list
         UsageError: If no other thing has as many names, a name is given twice, or a name is nowhere in the rows.
     """
     things = Names(names)
-    found = {name for row in rows for message in row.messages for name in things.found(message["content"])}
-    if things.single - found:
-        raise UsageError(f"interchangeable: expected names that stand in the data; these do not: {sorted(things.single - found)}.")
+    missing = things.single - {name for row in rows for message in row.messages for name in things.found(message["content"])}
+    if missing:
+        raise UsageError(f"interchangeable: expected names that stand in the data; these do not: {sorted(missing)}.")
     rng = random.Random(seed)
     exchanged = []
     for row in rows:
@@ -169,7 +163,7 @@ def exchange_names(rows: Sequence[Row], names: Sequence[str], seed: int) -> list
 
 
 def _ends_with_its_label(row: Row) -> Row:
-    """Return a row whose last message is its label: no later prompt shows the action that was played."""
+    """Return a row whose last message is its label: no later prompt needs the action that was played."""
     last = {"role": "assistant", "content": row.labels[-1] or row.messages[-1]["content"]}
     return dataclasses.replace(row, messages=(*row.messages[:-1], last))
 
@@ -191,70 +185,18 @@ def prompts_of(episode: Episode, spec: TextSpec, policy: PolicyConfig, prompt: P
             past.append((str(step.observation["text"]), step.decision.action))
 
 
-def write_rows(rows: Sequence[Row], folder: str | Path, *, replace: bool = False) -> None:
-    """Save rows as a Hugging Face dataset; the folder is written whole or not at all.
-
-    Args:
-        rows: The rows.
-        folder: The new folder.
-        replace: Whether it may be there already; what is in it stays until the new one is whole.
-
-    Raises:
-        UsageError: If there are no rows, or the folder exists, and `replace` does not allow that.
-        StoreError: If it cannot be written.
-    """
-    datasets = import_extra("datasets", "train")
-    folder = Path(folder)
-    if not rows:
-        raise UsageError(f"{folder}: expected rows to learn from; got none. Play more episodes, or lower the threshold.")
-    if folder.exists() and not replace:
-        raise UsageError(f"{folder}: expected a new folder; it is there already. Name another one, or remove it.")
-
-    def save(target: Path) -> None:
-        with _no_progress_bars(datasets), writing(folder):
-            datasets.Dataset.from_list([dataclasses.asdict(row) for row in rows]).save_to_disk(target)
-
-    replace_folder(folder, save)
-
-
-def read_rows(source: str | Path, policy: PolicyConfig | None = None) -> list[Row]:
-    """Read rows from a folder, or from the hub as ``hf:OWNER/NAME``.
-
-    Args:
-        source: The folder or repository.
-        policy: How the model that learns from them is prompted; None: any prompt will do.
-
-    Raises:
-        UsageError: If there are no rows, or they were made with another prompt.
-    """
-    datasets = import_extra("datasets", "train")
-    try:
-        with _no_progress_bars(datasets):
-            if str(source).startswith("hf:"):
-                data = datasets.load_dataset(str(source).removeprefix("hf:"), split="train")
-            else:
-                check_folder(Path(source))
-                data = datasets.load_from_disk(str(source))
-        rows = [_row(number, record) for number, record in enumerate(data)]
-    except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:  # of datasets and pyarrow as well
-        hint = f" Its rows are in {source}/rows." if (Path(source) / "rows").is_dir() else ""
-        raise UsageError(f"{source}: expected a dataset that gym-text collect has made; {error}.{hint}") from error
-    if not rows:
-        raise UsageError(f"{source}: expected rows to learn from; got none.")
-    check_prompts(rows, policy, str(source))
-    return rows
-
-
 def check_prompts(rows: Iterable[Row], policy: PolicyConfig | None, source: str) -> None:
-    """Raise `UsageError` unless all rows have the same prompt, and it is the policy's."""
-    found = {(row.strategy, row.history, row.with_reward, row.template) for row in rows}
-    if len(found) > 1:
-        raise UsageError(f"{source}: expected rows of one prompt; got {sorted(found)}. Collect them with one strategy and history.")
+    """Raise `UsageError` unless all rows have the same prompt, and the policy, if there is one, has that prompt, too."""
+    prompts = {(row.strategy, row.history, row.with_reward, row.template) for row in rows}
+    if len(prompts) > 1:
+        raise UsageError(
+            f"{source}: expected rows of one prompt; got {sorted(prompts)}. Collect them with one strategy and history."
+        )
     if policy is not None:
         template = str(training_prompt(policy).config["template"])
         expected = (policy.strategy, str(policy.history), policy.with_reward, template)
-        if {expected} != found:
-            (got,) = found
+        if {expected} != prompts:
+            (got,) = prompts
             raise UsageError(
                 f"{source}: expected rows with the prompt (strategy, history, reward, version) {expected}; got {got}. "
                 "The template has changed, or another one is asked for. Collect again: the stored episodes are used."
@@ -272,33 +214,3 @@ def policy_of(rows: Sequence[Row]) -> PolicyConfig:
     policy = rows[0].policy
     check_prompts(rows, policy, "data")
     return policy
-
-
-def push_rows(folder: str | Path, repository: str) -> None:
-    """Upload a dataset to the hub; a new repository is private."""
-    datasets = import_extra("datasets", "train")
-    datasets.load_from_disk(str(folder)).push_to_hub(repository, private=True)
-
-
-def _row(number: int, record: Mapping[str, Any]) -> Row:
-    """Return a record of a dataset as a row, each field checked: whoever made it, training ends in no foreign error."""
-    fields = {field.name: record[field.name] for field in dataclasses.fields(Row)}
-    try:
-        check_conversation(fields["messages"], fields["labels"])
-        check_origin(fields["environment"], fields["history"])
-        messages = tuple({"role": message["role"], "content": message["content"]} for message in fields["messages"])
-        return checked(Row(**{**fields, "messages": messages, "labels": tuple(fields["labels"])}))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"row {number}: {error}") from None
-
-
-@contextlib.contextmanager
-def _no_progress_bars(datasets: Any) -> Iterator[None]:
-    """Let datasets draw no progress bars while the block runs."""
-    was_on = datasets.is_progress_bar_enabled()
-    datasets.disable_progress_bars()
-    try:
-        yield
-    finally:
-        if was_on:
-            datasets.enable_progress_bars()

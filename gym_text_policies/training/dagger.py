@@ -15,7 +15,8 @@ from pathlib import Path
 from gym_text.errors import UsageError, check_choice, check_int
 from gym_text_policies.backends.local.adapters import read_adapter
 from gym_text_policies.data.collect import CollectConfig, collect
-from gym_text_policies.data.rows import Row, policy_of, read_rows
+from gym_text_policies.data.dataset import read_rows
+from gym_text_policies.data.rows import Row, policy_of
 from gym_text_policies.training.model.lora import PRECISIONS, TRAINING_DEVICES, Precision, TrainingDevice
 from gym_text_policies.training.model.trackers import Tracker, check_tracker
 from gym_text_policies.training.sft import SFTConfig, sft

@@ -21,7 +21,8 @@ from typing import Any, Literal
 
 from gym_text.errors import UsageError, check_choice, check_int, import_extra
 from gym_text_policies.backends.local.models import device_of
-from gym_text_policies.data.rows import Row, exchange_names, policy_of, prompt_record, read_rows
+from gym_text_policies.data.dataset import read_rows
+from gym_text_policies.data.rows import Row, exchange_names, policy_of, prompt_record
 from gym_text_policies.environments import check_no_fold
 from gym_text_policies.training.dev_fold import play_dev_fold
 from gym_text_policies.training.model.lora import (

@@ -1,0 +1,131 @@
+"""Rows as a Hugging Face dataset, in a folder or on the hub: written whole, and checked when they are read.
+
+A dataset may come from anywhere. So each field of each record is checked, and whatever is wrong is one sentence of `UsageError`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gym_text.errors import UsageError, import_extra
+from gym_text_policies.data.rows import Row, check_prompts
+from gym_text_policies.files import check_folder
+from gym_text_policies.folders import replace_folder
+from gym_text_policies.json_data import checked
+from gym_text_policies.policies.config import PolicyConfig
+from gym_text_policies.store import writing
+
+ROLES = ("system", "user", "assistant")
+_SHOWN = 60
+"""Most characters of a value that an error shows."""
+
+
+def write_rows(rows: Sequence[Row], folder: str | Path, *, replace: bool = False) -> None:
+    """Save rows as a Hugging Face dataset; the folder is written whole or not at all.
+
+    Args:
+        rows: The rows.
+        folder: The new folder.
+        replace: Whether the folder may exist already; what is in it stays until the new one is whole.
+
+    Raises:
+        UsageError: If there are no rows, or the folder exists, and `replace` does not allow that.
+        StoreError: If it cannot be written.
+    """
+    datasets = import_extra("datasets", "train")
+    folder = Path(folder)
+    if not rows:
+        raise UsageError(f"{folder}: expected rows to learn from; got none. Play more episodes, or lower the threshold.")
+    if folder.exists() and not replace:
+        raise UsageError(f"{folder}: expected a new folder; it is there already. Name another one, or remove it.")
+
+    def save(target: Path) -> None:
+        with _no_progress_bars(datasets), writing(folder):
+            datasets.Dataset.from_list([dataclasses.asdict(row) for row in rows]).save_to_disk(target)
+
+    replace_folder(folder, save)
+
+
+def read_rows(source: str | Path, policy: PolicyConfig | None = None) -> list[Row]:
+    """Read rows from a folder, or from the hub as ``hf:OWNER/NAME``.
+
+    Args:
+        source: The folder or repository.
+        policy: How the model that learns from them is prompted; None: any prompt will do.
+
+    Raises:
+        UsageError: If there are no rows, or they were made with another prompt.
+    """
+    datasets = import_extra("datasets", "train")
+    try:
+        with _no_progress_bars(datasets):
+            if str(source).startswith("hf:"):
+                data = datasets.load_dataset(str(source).removeprefix("hf:"), split="train")
+            else:
+                check_folder(Path(source))
+                data = datasets.load_from_disk(str(source))
+        rows = [_row(number, record) for number, record in enumerate(data)]
+    except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:  # of datasets and pyarrow as well
+        hint = f" Its rows are in {source}/rows." if (Path(source) / "rows").is_dir() else ""
+        raise UsageError(f"{source}: expected a dataset that gym-text collect has made; {error}.{hint}") from error
+    if not rows:
+        raise UsageError(f"{source}: expected rows to learn from; got none.")
+    check_prompts(rows, policy, str(source))
+    return rows
+
+
+def push_rows(folder: str | Path, repository: str) -> None:
+    """Upload a dataset to the hub; a new repository is private."""
+    datasets = import_extra("datasets", "train")
+    datasets.load_from_disk(str(folder)).push_to_hub(repository, private=True)
+
+
+def _row(number: int, record: Mapping[str, Any]) -> Row:
+    """Return a record of a dataset as a row; raise ValueError, with the number of the record, if it is none."""
+    fields = {field.name: record[field.name] for field in dataclasses.fields(Row)}
+    try:
+        _check_conversation(fields["messages"], fields["labels"])
+        _check_origin(fields["environment"], fields["history"])
+        messages = tuple({"role": message["role"], "content": message["content"]} for message in fields["messages"])
+        return checked(Row(**{**fields, "messages": messages, "labels": tuple(fields["labels"])}))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"row {number}: {error}") from None
+
+
+def _check_conversation(messages: Any, labels: Any) -> None:
+    """Raise ValueError or TypeError unless messages are texts of known roles, with a label for each and something to learn."""
+    if not messages or not all(_is_message(message) for message in messages):
+        raise ValueError(f"messages: expected texts of {', '.join(ROLES)}; got {str(messages)[:_SHOWN]}")
+    if not all(isinstance(label, str) for label in labels) or len(labels) != len(messages) or labels[0] or not any(labels):
+        raise ValueError(f"labels: expected a text for each message, the first empty and not all; got {str(labels)[:_SHOWN]}")
+
+
+def _check_origin(environment: Any, history: Any) -> None:
+    """Raise ValueError or TypeError unless a text names an environment as JSON, and another says how long a history is."""
+    data = json.loads(environment)
+    if not isinstance(data, dict) or not isinstance(data.get("id"), str) or not isinstance(data.get("kwargs"), dict):
+        raise ValueError(f"environment: expected a JSON object with id and kwargs; got {environment[:_SHOWN]!r}")
+    if history != "all" and not re.fullmatch("[0-9]{1,6}", str(history)):
+        raise ValueError(f"history: expected a number or all; got {str(history)[:_SHOWN]!r}")
+
+
+def _is_message(message: Any) -> bool:
+    return isinstance(message, Mapping) and message.get("role") in ROLES and isinstance(message.get("content"), str)
+
+
+@contextlib.contextmanager
+def _no_progress_bars(datasets: Any) -> Iterator[None]:
+    """Let datasets draw no progress bars while the block runs."""
+    was_on = datasets.is_progress_bar_enabled()
+    datasets.disable_progress_bars()
+    try:
+        yield
+    finally:
+        if was_on:
+            datasets.enable_progress_bars()

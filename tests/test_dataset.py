@@ -1,0 +1,99 @@
+"""Rows as datasets: written whole, and checked when they are read."""
+
+import dataclasses
+import math
+import os
+import random
+import shutil
+
+import datasets
+import pytest
+from training_data import examples
+
+from gym_text import UsageError
+from gym_text.errors import StoreError
+from gym_text_policies.data.dataset import read_rows, write_rows
+from gym_text_policies.data.rows import policy_of
+from gym_text_policies.policies.config import TRAINED
+
+
+def test_whether_the_reward_is_said_is_kept_with_the_rows(tmp_path, noisy_rows):
+    write_rows([dataclasses.replace(noisy_rows[0], with_reward=True)], tmp_path / "rows")
+    assert policy_of(read_rows(tmp_path / "rows")) == dataclasses.replace(TRAINED, with_reward=True)
+    with pytest.raises(UsageError, match="expected rows with the prompt"):
+        read_rows(tmp_path / "rows", TRAINED)
+
+
+def test_a_dataset_of_another_prompt_version_is_refused(tmp_path, noisy_rows):
+    write_rows([dataclasses.replace(noisy_rows[0], template="0" * 16)], tmp_path / "rows")
+    with pytest.raises(UsageError, match="The template has changed"):
+        read_rows(tmp_path / "rows", TRAINED)
+    with pytest.raises(UsageError, match="there already"):
+        write_rows(noisy_rows, tmp_path / "rows")
+    with pytest.raises(UsageError, match="gym-text collect has made"):
+        read_rows(tmp_path / "nothing")
+
+
+def test_a_dataset_with_a_pipe_in_it_is_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "state.json")
+    with pytest.raises(UsageError, match=r"expected a dataset .* it is a pipe"):
+        read_rows(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"episode_return": math.nan}, "episode_return: expected a finite number"),
+        ({"episode_return": -math.inf}, "episode_return: expected a finite number"),
+        ({"seed": -1}, "seed: expected a whole number from 0 on"),
+        ({"success": None}, "success: expected true or false"),
+        ({"history": "-1"}, "history: expected a number or all"),
+        ({"history": "9" * 5000}, "history: expected a number or all"),
+        ({"strategy": None}, "strategy: expected a text"),
+        ({"messages": []}, "messages: expected texts of system, user, assistant"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages: expected texts of"),
+        ({"messages": [{"role": "user", "content": None}]}, "messages: expected texts of"),
+        ({"labels": ["", "left", "right"]}, "labels: expected a text for each message"),
+        ({"labels": ["left", "right"]}, "labels: expected a text for each message, the first empty"),
+        ({"labels": ["", ""]}, "labels: expected"),
+        ({"labels": ["", None]}, "labels: expected"),
+        ({"environment": "[]"}, "environment: expected a JSON object with id and kwargs"),
+        ({"environment": "{"}, "row 0: "),
+        ({"environment": '{"id": "x", "kwargs": [1]}'}, "environment: expected a JSON object with id and kwargs"),
+        ({"environment": "[" * 100_000}, "row 0: "),
+    ],
+)
+def test_a_record_that_is_no_row_is_one_sentence(tmp_path, changes, said):
+    record = {**dataclasses.asdict(examples(1)[0]), **changes}
+    datasets.Dataset.from_list([record]).save_to_disk(tmp_path / "rows")
+    with pytest.raises(UsageError, match="expected a dataset that gym-text collect has made; row 0: ") as refused:
+        read_rows(tmp_path / "rows")
+    assert said in str(refused.value) and len(str(refused.value)) < 600
+
+
+def test_a_damaged_dataset_is_one_sentence(tmp_path):
+    write_rows(examples(), tmp_path / "rows")
+    rng = random.Random(0)
+    refused = 0
+    for number in range(40):
+        copy = tmp_path / str(number)
+        shutil.copytree(tmp_path / "rows", copy)
+        file = rng.choice(sorted(copy.iterdir()))
+        data = bytearray(file.read_bytes())
+        offset = rng.randrange(len(data))
+        data[offset : offset + rng.choice((0, 30, len(data)))] = rng.randbytes(rng.choice((0, 20)))
+        file.write_bytes(data)
+        try:
+            read_rows(copy)
+        except UsageError:
+            refused += 1
+    assert refused > 30
+
+
+def test_rows_are_replaced_whole_or_stay(tmp_path, full_disk):
+    write_rows(examples(2), tmp_path / "rows")
+    with full_disk(1000), pytest.raises(StoreError, match="Make room"):
+        write_rows(examples(3), tmp_path / "rows", replace=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["rows"] and len(read_rows(tmp_path / "rows")) == 2
+    write_rows(examples(3), tmp_path / "rows", replace=True)
+    assert len(read_rows(tmp_path / "rows")) == 3
