@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from gym_text.errors import UsageError, check_choice, check_int
 from gym_text.wrappers.exchange_names import Names
-from gym_text_policies.backends.local.adapters import adapter_folder, read_adapter
 from gym_text_policies.training.model.lora import PRECISIONS, TRAINING_DEVICES, Precision, TrainingDevice
 from gym_text_policies.training.model.trackers import Tracker, check_tracker
 
@@ -66,13 +65,3 @@ class TrainingOptions:
         for name, (least, most) in ranges.items():
             if not least <= getattr(self, name) <= most:
                 raise UsageError(f"{name}: expected a number from {least} to {most}; got {getattr(self, name)!r}.")
-
-
-def base_and_adapter(model: str) -> tuple[str, str]:
-    """Return the name of a model's base, and the folder of its adapter; the latter is empty if the model is a base itself.
-
-    Raises:
-        UsageError: If the adapter is incomplete, or `model` is the folder of a run that has made none.
-    """
-    folder = adapter_folder(model)
-    return (read_adapter(folder)[0], str(folder)) if folder else (model, "")

@@ -123,6 +123,16 @@ def read_adapter(name: str | Path) -> tuple[str, str]:
     return base, digest.hexdigest()[:16]
 
 
+def base_and_adapter(model: str) -> tuple[str, str]:
+    """Return the name of a model's base, and the folder of its adapter; the latter is empty if the model is a base itself.
+
+    Raises:
+        UsageError: If the adapter is incomplete, or `model` is the folder of a run that has made none.
+    """
+    folder = adapter_folder(model)
+    return (read_adapter(folder)[0], str(folder)) if folder else (model, "")
+
+
 def _json(path: Path, name: str) -> dict[str, Any]:
     try:
         data = json.loads(check_regular(path).read_text("utf-8"))
