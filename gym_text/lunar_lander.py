@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import platform
-import sys
-import warnings
 from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
 
-from gym_text.errors import MissingDependencyError, UsageError, check_int, import_extra
+from gym_text.box2d import import_box2d
+from gym_text.errors import UsageError, check_int, import_extra
 from gym_text.pictures import prepare_pygame
 from gym_text.spaces import FreeText
 from gym_text.spec import Action, Field, Observation, Quantity, TextSpec
@@ -63,33 +61,6 @@ LUNAR_LANDER_SPEC = TextSpec(
         "of a side engine 0.03; landing gives 100, crashing or leaving -100."
     ),
 )
-
-
-def import_box2d() -> None:
-    """Import Box2D without the DeprecationWarnings of its SWIG types, which crash the interpreter if warnings are errors.
-
-    Raises:
-        MissingDependencyError: If it is not installed; the message says where it has to be compiled.
-    """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)
-            import_extra("Box2D", "box2d")
-    except MissingDependencyError as error:
-        if has_box2d_wheel(sys.version_info[:2], platform.machine()):
-            raise
-        here = f"Python {sys.version_info.major}.{sys.version_info.minor} on {platform.machine()}"
-        raise MissingDependencyError(
-            f"Box2D, which LunarLander and CarRacing need, is not installed, and there is no wheel of it for {here}. "
-            "Use Python 3.11 to 3.13 on x86 or a Mac; or compile it, with a C++ compiler: pip install swig setuptools wheel, then "
-            "pip install box2d-py",
-            name="Box2D",
-        ) from error
-
-
-def has_box2d_wheel(python: tuple[int, int], machine: str) -> bool:
-    """Return whether there is a wheel of Box2D 2.3.10, as the extra `box2d` of pyproject.toml says it: not for Linux on ARM."""
-    return python < (3, 14) and machine in ("x86_64", "AMD64", "arm64")
 
 
 def controller(obs: Observation) -> str:
@@ -211,6 +182,8 @@ class LunarLanderEnv(TextEnv):
     """
 
     metadata: ClassVar[dict[str, Any]] = TextEnv.metadata | {"render_fps": 50}  # type: ignore[misc]
+    controller = staticmethod(controller)
+    """Plays by the observation alone; see `gym_text_policies.policies.baselines.ControllerPolicy`."""
 
     def __init__(
         self,

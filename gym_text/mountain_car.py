@@ -125,6 +125,8 @@ class MountainCarContinuousEnv(TextEnv):
     """
 
     metadata: ClassVar[dict[str, Any]] = TextEnv.metadata | {"render_fps": 30}  # type: ignore[misc]
+    controller = staticmethod(controller)
+    """Plays by the observation alone; see `gym_text_policies.policies.baselines.ControllerPolicy`."""
 
     def __init__(self, *, fold: Fold | None = None, expert: Expert = "path", render_mode: str | None = None) -> None:
         super().__init__(fold=fold, expert=expert, render_mode=render_mode)

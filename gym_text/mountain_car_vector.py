@@ -8,44 +8,26 @@ the same operands in the same precision and order. The dynamics are those of
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 from gymnasium.utils import seeding
 
 from gym_text.errors import check_int
 from gym_text.text_env import MAX_SEED
+from gym_text.vectorised import Act, Played
 
 LIMIT = 999
 """Steps of an episode, as registered."""
 _POWER, _GRAVITY = np.float32(0.0015), 0.0025
 _LEFT, _RIGHT, _FASTEST, _FLAG = -1.2, 0.6, 0.07, 0.45
 
-Act = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""Maps observations (float32, shape (n, 2)) and the indices of their cars (int, shape (n,)) to forces (float32, shape (n,))."""
 
-
-@dataclass(frozen=True)
-class Drive:
-    """One car's episode."""
-
-    total_reward: float
-    length: int
-    """Number of steps."""
-    success: bool
-    """Whether it reached the flag."""
-    observations: np.ndarray
-    """Observations, the last state included: float32 of shape (length + 1, 2); empty if not kept."""
-    actions: np.ndarray
-    """Forces: float32 of shape (length,); empty if not kept."""
-
-
-def drive(act: Act, seeds: Sequence[int], *, limit: int = LIMIT, keep: bool = True) -> list[Drive]:
+def drive(act: Act, seeds: Sequence[int], *, limit: int = LIMIT, keep: bool = True) -> list[Played]:
     """Drive one car for each seed until it reaches the flag, or for `limit` steps.
 
     Args:
-        act: Chooses the forces of all cars that still drive. They are clipped to -1 and 1.
+        act: Chooses the forces, float32, of all cars that still drive. They are clipped to -1 and 1.
         seeds: Seeds of the episodes, as ``env.reset(seed=…)`` takes them; a seed may occur several times.
         limit: Most steps.
         keep: Whether to keep observations and forces.
@@ -72,7 +54,7 @@ def drive(act: Act, seeds: Sequence[int], *, limit: int = LIMIT, keep: bool = Tr
             cars, position, velocity = cars[~arrived], position[~arrived], velocity[~arrived]
     notes.note(cars, np.stack([position, velocity], axis=1))
     kept = zip(*notes.sorted(len(seeds)), strict=True)
-    return [Drive(float(totals[i]), int(lengths[i]), bool(won[i]), *seen) for i, seen in enumerate(kept)]
+    return [Played(float(totals[i]), int(lengths[i]), bool(won[i]), *seen) for i, seen in enumerate(kept)]
 
 
 def _step(position: np.ndarray, velocity: np.ndarray, force: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

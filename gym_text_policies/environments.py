@@ -16,9 +16,8 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.wrappers import HumanRendering, TimeLimit
 
 import gym_text  # noqa: F401  registers the environments
-from gym_text.descriptions import DESCRIBED, description_of
+from gym_text.descriptions import DESCRIBED, description_of, import_engine
 from gym_text.errors import GymTextError, MissingDependencyError, UsageError, check_int, check_options, unknown_choice
-from gym_text.lunar_lander import import_box2d
 from gym_text.text_env import Expert
 from gym_text.wrappers import DescribeObservation
 from gym_text_policies.files import check_characters
@@ -221,8 +220,7 @@ def _creator(env_id: str) -> Any:
     entry = gym.registry[env_id].entry_point
     if not isinstance(entry, str):
         return entry
-    if entry.startswith("gymnasium.envs.box2d."):
-        import_box2d()
+    import_engine(entry)
     try:
         return load_env_creator(entry)
     except gym.error.DependencyNotInstalled as error:

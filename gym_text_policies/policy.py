@@ -187,7 +187,7 @@ def text_spec(env: gym.Env[Any, Any]) -> TextSpec:
         spec: TextSpec = env.get_wrapper_attr("text_spec")
     except AttributeError:
         raise UsageError(
-            f"env: expected an environment with a text_spec, such as CookingWorldText-v0; got {env}, which has none."
+            f"env: expected an environment with a text_spec; got {env}, which has none. DescribeObservation gives it one."
         ) from None
     return spec
 

@@ -10,16 +10,10 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
 from gym_text.errors import UsageError
+from gym_text.registration import HEAVY, WORDS
 from gym_text_policies.environments import import_module, make_environment
 
 _SHIPPED = ("gym_text", "gymnasium")
-_WORDS = (
-    *("actions", "desc", "difficulty", "expert", "fold", "game", "level", "map_name", "simplifications", "task"),
-    *("valid_actions", "opponent"),
-)
-"""Arguments of environments that ship whose texts are words of their own. Any other text could name a file."""
-_HEAVY = ("frame_skip", "width", "height")
-"""Arguments that can make a step as long, and a picture as large, as one likes."""
 _MOST = 2000
 """Most characters of all arguments together."""
 
@@ -72,8 +66,8 @@ def owner_of(env_id: str) -> str:
 def check_plain(env_id: str, arguments: Mapping[str, Any]) -> None:
     """Raise `UsageError` unless the arguments of an environment that ships only choose a game: no policy, no file, no size."""
     for name, value in arguments.items():
-        words = name in _WORDS and (name != "opponent" or value == "random")
-        if name in _HEAVY or not _is_plain(value, words=words):
+        words = name in WORDS and (name != "opponent" or value == "random")
+        if name in HEAVY or not _is_plain(value, words=words):
             raise UsageError(f"environment {env_id}: expected arguments that only choose a game; got {name}={str(value)[:100]!r}.")
     if len(json.dumps(dict(arguments))) > _MOST:
         raise UsageError(f"environment {env_id}: expected arguments of {_MOST} characters at most; got more.")

@@ -13,8 +13,8 @@ from gymnasium.wrappers import RecordVideo
 from test_spec import as_json, conforms
 
 from gym_text import Action, Field, MissingDependencyError, Quantity, TextSpec, UsageError
+from gym_text.box2d import import_box2d
 from gym_text.descriptions import DESCRIBED, find_description
-from gym_text.lunar_lander import import_box2d
 from gym_text.wrappers import DescribeObservation, History
 from gym_text_policies import cli, load_policy, rollout
 from gym_text_policies.environments import make_environment

@@ -75,5 +75,5 @@ def test_a_table_takes_the_whole_part():
 
 
 def test_what_shows_no_numbers_has_no_form():
-    with pytest.raises(UsageError, match="expected an environment that shows numbers"):
+    with pytest.raises(UsageError, match="expected an environment whose observation has numbers"):
         form_of(make_environment("BabyAIText-v0"))

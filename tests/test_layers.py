@@ -10,7 +10,7 @@ ROOT = Path(__file__).parent.parent
 LAYERS = {
     "gym_text": (
         ("errors",),
-        ("spec", "spec_parts", "spaces", "pictures", "parameters", "user_folder", "java"),
+        ("spec", "spec_parts", "spaces", "pictures", "parameters", "user_folder", "java", "box2d", "vectorised", "registration"),
         ("text_env",),
         ("index_actions",),
         (

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from gym_text import UsageError, lunar_lander
-from gym_text.lunar_lander import has_box2d_wheel
+from gym_text.box2d import has_box2d_wheel
 
 LANDER = "LunarLanderLLM-v2"
 

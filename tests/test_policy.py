@@ -97,7 +97,7 @@ def test_a_model_with_predict_is_a_policy():
     [
         ("smolm2", {}, "Did you mean 'smollm2'"),
         ("random", {"mode": "text"}, "expected no options; got mode"),
-        ("controller", {}, "LunarLanderLLM-v2 or MountainCarContinuousLLM-v0"),
+        ("controller", {}, "expected an environment with a controller; .* has none"),
     ],
 )
 def test_a_policy_that_there_is_not_is_refused(model, options, message):

@@ -7,11 +7,12 @@ import gymnasium as gym
 import pytest
 
 from gym_text import UsageError
+from gym_text.box2d import import_box2d
 from gym_text.errors import GymTextError
-from gym_text.lunar_lander import import_box2d
+from gym_text.registration import HEAVY, WORDS
 from gym_text_policies.environments import _parameters, playable_ids
 from gym_text_policies.policy import environment_config
-from gym_text_policies.remake import _HEAVY, _WORDS, check_plain, remake_environment
+from gym_text_policies.remake import check_plain, remake_environment
 
 import_box2d()
 
@@ -84,7 +85,7 @@ def test_what_chooses_a_game_may_stand_in_a_record():
 
 def test_each_argument_that_can_be_a_text_is_known_to_choose_a_game():
     """A new argument that names a file or a player is refused until somebody decides about it here."""
-    reaching = {"file", "xml_file", "default_camera_config", "render_mode", *_HEAVY}
+    reaching = {"file", "xml_file", "default_camera_config", "render_mode", *HEAVY}
     for env_id in playable_ids(gymnasium=True):
         try:
             parameters = _parameters(env_id)
@@ -93,4 +94,4 @@ def test_each_argument_that_can_be_a_text_is_known_to_choose_a_game():
         for one in parameters:
             kind = one.annotation if isinstance(one.annotation, str) else getattr(one.annotation, "__name__", "")
             number = kind.partition(" |")[0] in ("int", "float", "bool", "_empty") or kind.startswith("tuple")
-            assert number or one.kind is inspect.Parameter.VAR_KEYWORD or one.name in {*_WORDS, *reaching, "player"}, (env_id, one)
+            assert number or one.kind is inspect.Parameter.VAR_KEYWORD or one.name in {*WORDS, *reaching, "player"}, (env_id, one)

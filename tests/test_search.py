@@ -72,7 +72,7 @@ def test_one_command_searches_draws_and_is_played_by_bench(tmp_path, capsys):
         (["--optimiser", "model then cma then gp"], "expected one, or two"),
         (["--bounds", "3", "-3"], "bounds: expected the least"),
         (["--optimiser", "scripted"], "proposals: expected a JSON file"),
-        (["--environment", "BabyAIText-v0", "--optimiser", "random"], "shows numbers"),
+        (["--environment", "BabyAIText-v0", "--optimiser", "random"], "whose observation has numbers"),
         (["missing.yaml"], "expected a YAML file"),
     ],
 )

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gym_text.spec import Field, Quantity, TextSpec
+from gym_text.vectorised import PlayTogether
 
 OBSERVATION = "observation"
 """Key under which the environment's own observation stands, unless that is itself a dict."""
@@ -43,6 +44,8 @@ class Description:
     """Whether the task is done; asked at the end of the episode."""
     limit: int | None = None
     """Most steps of an episode, for environments that are registered without a limit and may go on for ever."""
+    play_together: PlayTogether | None = None
+    """Plays many episodes in one computation; None where the environment is stepped."""
 
 
 def fields(meaning: str, quantities: Iterable[Quantity], *, is_scalar: bool = False) -> dict[str, Field]:

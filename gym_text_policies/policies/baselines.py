@@ -1,4 +1,4 @@
-"""Policies without a model: random, the expert, and the controllers of two control tasks."""
+"""Policies without a model: random, the expert, and the controller that an environment has."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from typing import Any
 
 import gymnasium as gym
 
-from gym_text import TextSpec, UsageError, lunar_lander, mountain_car
+from gym_text import TextSpec, UsageError
 from gym_text.errors import PolicyError
 from gym_text.wrappers import GoldAction
 from gym_text_policies.policy import Policy, check_lists_actions, text_spec
 from gym_text_policies.records import Decision, Turn
+
+Controller = Callable[[dict[str, Any]], str]
+"""From an observation to the name of an action."""
 
 
 class RandomPolicy(Policy):
@@ -69,10 +72,16 @@ class GoldPolicy(Policy):
         return {"kind": "gold"}
 
 
-class ControllerPolicy(Policy):
-    """Plays a control task by its analytic controller, which needs the observation alone."""
+def controller_of(env: gym.Env[Any, Any]) -> Controller | None:
+    """Return the controller of an environment, its attribute ``controller``; None if it has none."""
+    controller: Controller | None = getattr(env.unwrapped, "controller", None)
+    return controller
 
-    def __init__(self, controller: Callable[[dict[str, Any]], str], env: gym.Env[Any, Any]) -> None:
+
+class ControllerPolicy(Policy):
+    """Plays by the environment's controller: a function from the observation to the name of an action, which needs no model."""
+
+    def __init__(self, controller: Controller, env: gym.Env[Any, Any]) -> None:
         super().__init__(text_spec(env))
         self._controller = controller
 
@@ -83,16 +92,13 @@ class ControllerPolicy(Policy):
         Raises:
             UsageError: If the environment has no controller.
         """
-        controllers = {
-            lunar_lander.LunarLanderEnv: lunar_lander.controller,
-            mountain_car.MountainCarContinuousEnv: mountain_car.controller,
-        }
-        for kind, controller in controllers.items():
-            if isinstance(env.unwrapped, kind):
-                return cls(controller, env)
-        raise UsageError(
-            f"policy 'controller': expected LunarLanderLLM-v2 or MountainCarContinuousLLM-v0; got {env}. Take 'gold' or 'random'."
-        )
+        controller = controller_of(env)
+        if controller is None:
+            name = env.spec.id if env.spec else str(env)
+            raise UsageError(
+                f"policy 'controller': expected an environment with a controller; {name} has none. Take 'gold' or 'random'."
+            )
+        return cls(controller, env)
 
     def decide(self, turns: Sequence[Turn]) -> list[Decision]:
         """Return the controller's action of each turn."""

@@ -185,7 +185,7 @@ def form_of(env: gym.Env[Any, Any], *, bias: bool = True, bounds: tuple[float, f
     spec, space = text_spec(env), env.observation_space
     keys = [key for key, field in spec.fields.items() if field.quantities]
     if not keys or spec.encoding not in ("box", "discrete") or not isinstance(space, spaces.Dict):
-        raise UsageError(f"search: expected an environment that shows numbers, such as CartPole-v1 or FrozenLake-v1; got {env}.")
+        raise UsageError(f"search: expected an environment whose observation has numbers; got {env}.")
     if all(_is_whole(space[key]) for key in keys):
         return TableForm(spec, keys)
     return LinearForm(spec, keys, bias=bias, bounds=bounds)

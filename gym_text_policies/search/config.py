@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gym_text.errors import UsageError, check_choice, check_int
+from gym_text.registration import SEARCH
 from gym_text.text_env import fold_seed
 from gym_text_policies.engines.options import ENGINE_OPTIONS, EngineOptions
 from gym_text_policies.environments import MOST_STEPS, parse_environment
@@ -28,7 +29,7 @@ class SearchConfig(Trust, Asking, EngineOptions):
     return of rollouts on fixed seeds. The folder keeps everything; the same command goes on from there.
     """
 
-    environment: str = "MountainCarContinuous-v0"
+    environment: str = SEARCH
     """A Gymnasium id, or one of ours; with keyword arguments as in FrozenLake-v1?is_slippery=False."""
     optimiser: str = "model"
     """Who proposes parameters: model, random, zero, cma, gp, scripted, or two of them as in 'model then cma'."""
@@ -61,7 +62,7 @@ class SearchConfig(Trust, Asking, EngineOptions):
     folder: str = "runs/search"
     """Run folder."""
     workers: int = 1
-    """Number of processes for rollouts, without Ray; MountainCarContinuous needs none."""
+    """Number of processes for rollouts, without Ray; MountainCarContinuous needs none, as it plays all in one computation."""
     trajectories: bool = True
     """Whether to keep each evaluation's trajectories, compressed."""
     pictures: bool = True

@@ -13,10 +13,10 @@ import gymnasium as gym
 import numpy as np
 
 from gym_text.errors import EngineError
-from gym_text.mountain_car_vector import LIMIT, drive
+from gym_text.vectorised import PlayTogether
 from gym_text.wrappers import DescribeObservation
 from gym_text_policies.engines.base import Engine, Job, Watch
-from gym_text_policies.environments import environment_maker, parse_environment
+from gym_text_policies.environments import environment_maker, fold_arguments
 from gym_text_policies.policies.forms import Form, form_of
 
 _AT_ONCE = 64
@@ -53,17 +53,11 @@ class Task:
     def make(self, **arguments: Any) -> gym.Env[Any, Any]:
         """Make the environment."""
         limit = {} if self.max_episode_steps is None else {"max_episode_steps": self.max_episode_steps}
-        return environment_maker(self.environment, **{"expert": "off"} if _has_expert(self.environment) else {})(
-            **limit, **arguments
-        )
+        return environment_maker(self.environment, **fold_arguments(self.environment, None))(**limit, **arguments)
 
     def form(self, env: gym.Env[Any, Any]) -> Form:
         """Return the form of policy that fits the environment."""
         return form_of(env, bias=self.bias, bounds=self.bounds)
-
-
-def _has_expert(environment: str) -> bool:
-    return str(gym.registry[parse_environment(environment)[0]].entry_point).startswith("gym_text.")
 
 
 class Evaluator:
@@ -71,7 +65,7 @@ class Evaluator:
 
     Args:
         task: The environment, the form and the seeds.
-        workers: Number of processes. MountainCarContinuous needs none, as its rollouts are one computation.
+        workers: Number of processes. An environment that plays many episodes in one computation needs none; see `PlayTogether`.
         engine: An engine that spreads rollouts over a cluster, in place of processes.
     """
 
@@ -80,14 +74,16 @@ class Evaluator:
         self._env = task.make()
         self.form = task.form(self._env)
         self.spec = self._env.get_wrapper_attr("text_spec")
-        plain = parse_environment(task.environment)
-        self._is_car = plain[0] == "MountainCarContinuous-v0" and not plain[1]
+        self._play_together: PlayTogether | None = getattr(self._env, "play_together", None)
+        self._limit = (self._env.spec and self._env.spec.max_episode_steps) or -1
+        if self._limit < 1:
+            self._play_together = None
         self._engine = engine
         self._pool: ProcessPoolExecutor | None = None
-        if workers > 1 and not self._is_car and engine is None:
+        if workers > 1 and not self._play_together and engine is None:
             context = multiprocessing.get_context("spawn")  # a forked child of a process with threads may hang
             self._pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=(task,))
-        self.at_once = _SPREAD if engine else _AT_ONCE if self._is_car else 1
+        self.at_once = _SPREAD if engine else _AT_ONCE if self._play_together else 1
 
     def __call__(self, batch: Sequence[Sequence[float]], *, keep: bool = True) -> list[tuple[Rollout, ...]]:
         """Return the rollouts of each policy.
@@ -108,8 +104,8 @@ class Evaluator:
 
     def play(self, pairs: Sequence[tuple[tuple[float, ...], int]], keep: bool) -> Iterator[Rollout]:
         """Play in this process, and yield the rollout of each pair of parameters and seed."""
-        if self._is_car:
-            yield from self._drive(pairs, keep)
+        if self._play_together:
+            yield from self._together(self._play_together, pairs, keep)
         else:
             yield from (play(self._env, self.form, *pair, keep) for pair in pairs)
 
@@ -126,14 +122,14 @@ class Evaluator:
         played = {one.seed: one.rollout for one in self._engine.play([(job, range(count))])}
         return [played[i] for i in range(count)]
 
-    def _drive(self, pairs: Sequence[tuple[tuple[float, ...], int]], keep: bool) -> list[Rollout]:
+    def _together(
+        self, play_together: PlayTogether, pairs: Sequence[tuple[tuple[float, ...], int]], keep: bool
+    ) -> Iterator[Rollout]:
         values = np.array([parameters for parameters, _ in pairs], dtype=np.float64)
-        seeds, limit = [seed for _, seed in pairs], self.task.max_episode_steps or LIMIT
-        act = lambda obs, cars: self.form.act(values[cars], obs.astype(np.float64))[:, 0]  # noqa: E731
-        return [
-            Rollout(seed, d.total_reward, d.length, d.success, d.observations, d.actions[:, None])
-            for seed, d in zip(seeds, drive(act, seeds, limit=limit, keep=keep), strict=True)
-        ]
+        seeds = [seed for _, seed in pairs]
+        act = lambda obs, episodes: self.form.act(values[episodes], obs.astype(np.float64))[:, 0]  # noqa: E731
+        for seed, episode in zip(seeds, play_together(act, seeds, limit=self._limit, keep=keep), strict=True):
+            yield Rollout(seed, *episode._replace(actions=episode.actions[:, None]))
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gym_text.errors import UsageError, check_choice, check_int
+from gym_text.registration import TRAINING
 from gym_text_policies.backends.local.adapters import read_adapter
 from gym_text_policies.data.collect import CollectConfig, collect
 from gym_text_policies.data.dataset import read_rows
@@ -34,7 +35,7 @@ class DAggerConfig:
     """Folder of the adapter to begin with, made by gym-text sft."""
     data: tuple[str, ...] = ("runs/data/rows",)
     """Datasets that the adapter was trained on; each round learns them again, so that nothing is forgotten."""
-    environments: tuple[str, ...] = ("CookingWorldText-v0",)
+    environments: tuple[str, ...] = (TRAINING,)
     """Environments that the learner plays: ids, with keyword arguments as in BabyAIText-v0?task=goto. Each has an expert."""
     rounds: int = 2
     """How often it plays and learns."""

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gym_text.errors import UsageError, check_choice, check_int, import_extra
+from gym_text.registration import TRAINING
 from gym_text.text_env import Expert
 from gym_text.wrappers.exchange_names import ExchangeNames, Names
 from gym_text_policies.data.rows import prompt_record, trained_as
@@ -59,7 +60,7 @@ class OnPolicyConfig(PromptOptions):
 
     folder: str = "runs/on-policy"
     """Run folder: checkpoints, metrics.jsonl, and at the end the adapter. A run that was stopped goes on."""
-    environments: tuple[str, ...] = ("CookingWorldText-v0",)
+    environments: tuple[str, ...] = (TRAINING,)
     """Environments: ids, with keyword arguments as in BabyAIText-v0?task=goto. Their train fold is played."""
     model: str = "smollm2"
     """The base: smollm2, hf:OWNER/NAME or a folder."""

