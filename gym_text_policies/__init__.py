@@ -4,7 +4,7 @@ Importing this package loads no model library.
 """
 
 from gym_text.errors import PolicyError
-from gym_text.textarena.opponents import know_names
+from gym_text.opponents import know_names
 from gym_text_policies.backends.scripted import ScriptedBackend
 from gym_text_policies.experiments.agent import Agent
 from gym_text_policies.experiments.config import parse_config

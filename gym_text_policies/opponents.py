@@ -11,14 +11,13 @@ from typing import Any
 import gymnasium as gym
 
 from gym_text.errors import UsageError
+from gym_text.opponents import Player
 from gym_text.spec import Observation, TextSpec
 from gym_text_policies.load import load_policy
 from gym_text_policies.policies.config import MODES
 from gym_text_policies.policy import Policy, by_content, text_spec, turn_rngs
 from gym_text_policies.records import Turn
 
-Player = Callable[[Observation], str]
-"""From an observation to the words of an action."""
 _WITH_MODE = re.compile(rf"(.+?)\s*,\s*({'|'.join(MODES)})")
 """A model and its mode, as in ``smollm2,choose``."""
 _MOST_LOADED = 2

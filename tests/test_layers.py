@@ -4,7 +4,10 @@ import ast
 import graphlib
 from pathlib import Path
 
+import gymnasium as gym
 import pytest
+
+import gym_text  # noqa: F401  registers the environments
 
 ROOT = Path(__file__).parent.parent
 LAYERS = {
@@ -12,7 +15,7 @@ LAYERS = {
         ("errors",),
         ("spec", "spec_parts", "spaces", "pictures", "parameters", "user_folder", "java", "box2d", "vectorised", "registration"),
         ("text_env",),
-        ("index_actions",),
+        ("index_actions", "opponents"),
         (
             *("wrappers", "descriptions", "textworld_express", "science_world", "textworld", "textarena", "babyai"),
             *("lunar_lander", "mountain_car", "mountain_car_vector"),
@@ -97,3 +100,46 @@ def test_the_environments_know_nothing_of_policies(graph):
 def test_neither_of_two_folders_of_one_layer_needs_the_other_and_is_needed_by_it(graph):
     pairs = {(".".join(name.split(".")[:2]), ".".join(other.split(".")[:2])) for name, others in graph.items() for other in others}
     assert [pair for pair in pairs if pair[0] != pair[1] and pair[::-1] in pairs] == []
+
+
+def environment_names():
+    """Return the names of registered environments without their versions, and of our modules that only some of them need."""
+    ids = {spec.id for spec in gym.registry.values()} | {spec.name for spec in gym.registry.values() if len(spec.name) > 5}
+    entries = {str(spec.entry_point).partition(":")[0] for spec in gym.registry.values()}
+    modules = {entry.split(".")[1] for entry in entries if entry.startswith("gym_text.")}
+    return ids, modules
+
+
+def docs_of(tree):
+    """Return the nodes of a module's docstrings and of the strings that stand under fields and constants."""
+    return {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)}
+
+
+def named_environments(tree, ids, modules):
+    """Return the strings and names of a module's code that name an environment, or a module of one."""
+    docs, found = docs_of(tree), []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
+            found += [env_id for env_id in ids if env_id in node.value]
+        words = [getattr(node, key, None) for key in ("id", "attr", "arg", "name", "module")]
+        for word in filter(None, (word for word in words if isinstance(word, str))):
+            parts = word.split(".")
+            found += [name for name in modules if name in parts]
+    return found
+
+
+def test_the_policies_know_no_environment_by_its_name():
+    ids, modules_of_environments = environment_names()
+    assert {"LunarLander", "CookingWorldText-v0"} <= ids and {"lunar_lander", "babyai", "textworld"} <= modules_of_environments
+    known = modules("gym_text_policies")
+    examples = next(
+        node for node in known["gym_text_policies.cli"].body if isinstance(node, ast.Assign) and node.targets[0].id == "EXAMPLES"
+    )
+    known["gym_text_policies.cli"].body.remove(examples)
+    found = {name: named for name, tree in known.items() if (named := named_environments(tree, ids, modules_of_environments))}
+    assert found == {}
+
+
+def test_the_search_for_names_of_environments_finds_them():
+    tree = ast.parse("""def f(x):\n    "BabyAIText-v0"\n    from gym_text import babyai\n    return x or "LunarLander-v3?a=1" """)
+    assert sorted(set(named_environments(tree, *environment_names()))) == ["LunarLander", "LunarLander-v3", "babyai"]

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from gym_text import UsageError
+from gym_text import opponents as known_names
 from gym_text.errors import PolicyError
-from gym_text.textarena import opponents as known_names
 from gym_text_policies import Decision, LLMPolicy, Policy, ScriptedBackend, load_policy, rollout
 from gym_text_policies.commands.play import Person
 from gym_text_policies.environments import environment_maker, make_environment

@@ -10,6 +10,7 @@ import gymnasium as gym
 from gymnasium import spaces
 
 from gym_text.errors import GymTextError, MissingDependencyError, UsageError
+from gym_text.registration import SERVED
 from gym_text.text_env import FOLD_SIZE, experts_of, has_expert
 from gym_text_policies.environments import import_module, make_environment, playable_ids
 from gym_text_policies.policies.baselines import RandomPolicy
@@ -53,7 +54,7 @@ def run(config: EnvsConfig) -> str:
     rows = [header, *((*row, *[""] * (len(header) - len(row))) for row in (_row(name, more=config.all) for name in wanted))]
     widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join(lines) + "\n\ngym-text play ID lets you play; arguments go into the name: BabyAIText-v0?task=goto"
+    return "\n".join(lines) + f"\n\ngym-text play ID lets you play; arguments go into the name: {SERVED}"
 
 
 def _ids_of(module: str) -> list[str]:

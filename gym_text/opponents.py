@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from gym_text.errors import UsageError
 from gym_text.spec import Observation
-
-if TYPE_CHECKING:
-    from gym_text.textarena.env import ArenaEnv
+from gym_text.text_env import TextEnv
 
 Player = Callable[[Observation], str]
 """From an observation to the words of an action."""
@@ -30,17 +28,16 @@ def know_names(named: NamedOpponents) -> None:
     _named[:] = [named]
 
 
-def opponents(opponent: Opponent, env: ArenaEnv) -> Callable[[int], Player]:
+def opponents(opponent: Opponent, env: TextEnv) -> Callable[[int], Player]:
     """Return a function that gives the opponent of an episode, by the seed of its level.
 
     Raises:
         UsageError: If there is no such opponent, or chance is to play a game whose moves are not listed.
     """
+    game = getattr(env, "game", type(env).__name__)
     if opponent == "random":
         if "valid_actions" not in env.text_spec.fields:
-            raise UsageError(
-                f"opponent: expected a policy, as {env.game} does not list its moves for one to be drawn; got 'random'."
-            )
+            raise UsageError(f"opponent: expected a policy, as {game} does not list its moves for one to be drawn; got 'random'.")
         return _drawn
     if callable(opponent):
         return lambda seed: opponent
