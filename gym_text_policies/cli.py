@@ -14,7 +14,7 @@ from importlib.metadata import version
 from typing import Any, Literal, NoReturn
 
 from gym_text.errors import GymTextError, check_choice, import_extra, unknown_choice
-from gym_text_policies.commands.options import add_fields
+from gym_text_policies.commands.options import add_fields, by_fields
 from gym_text_policies.experiments.settings import read_settings
 from gym_text_policies.files import check_characters
 from gym_text_policies.streams import ShownFormatter, prepare_streams, shown
@@ -217,7 +217,7 @@ def make_parser(loaded: Sequence[str] | dict[str, Command] = ()) -> argparse.Arg
         if name not in _WITHOUT_MODEL:
             text = "Threads of a model in this process. Default: as many as OMP_NUM_THREADS says, else as there are cores."
             own.add_argument("--threads", type=int, default=argparse.SUPPRESS, metavar="N", dest=_THREADS, help=text)
-        parser.options += tuple(own._option_string_actions)
+        parser.options += tuple(name for name, action in own._option_string_actions.items() if action.help != argparse.SUPPRESS)
     return parser
 
 
@@ -248,6 +248,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if threads := given.pop(_THREADS, 0):
             settle_threads(threads)
         file = given.pop(_FILE, None)
+        given = by_fields(kind, given)
         config = read_settings(kind, file, given) if file is not None else kind(**given)
         result = function(config)
         if result is not None and is_first():

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 from gym_text import UsageError
 from gym_text.errors import StoreError
 from gym_text_policies.files import check_characters, check_regular, replacing
+from gym_text_policies.old_names import stored_by_new_names, table_of
 from gym_text_policies.records import Episode
 from gym_text_policies.redaction import without_keys
 
@@ -45,14 +46,16 @@ class RunFolder:
     Args:
         folder: Made if it does not exist.
         config: What all runs into the folder share, as plain JSON. None reads, or writes without comparing.
+        kind: The dataclass that names these settings; a folder that an earlier release wrote may have their old names.
 
     Raises:
         UsageError: If the folder belongs to another configuration; the error names the keys that differ.
         StoreError: If another process writes into the folder, or it cannot be written.
     """
 
-    def __init__(self, folder: str | Path, config: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, folder: str | Path, config: Mapping[str, Any] | None = None, kind: type[Any] = object) -> None:
         check_characters("folder", str(folder))
+        self._kind = kind
         self.path = Path(folder)
         self._lock: weakref.finalize[Any, Any] | None = None
         self._is_new = False
@@ -120,8 +123,9 @@ class RunFolder:
             self._is_new = True
             return
         try:
-            stored = json.loads(check_regular(path).read_bytes())
-            differing = sorted(key for key in config if stored.get(key) != config[key])
+            stored = stored_by_new_names(self._kind, json.loads(check_regular(path).read_bytes()))
+            keys = config.keys() | (stored.keys() & table_of(self._kind).keys())
+            differing = sorted(key for key in keys if stored.get(key) != config.get(key))
         except (ValueError, AttributeError, RecursionError) as error:
             raise UsageError(f"{path}: expected a JSON object ({error}). Restore the file, or name another folder.") from None
         if differing:
@@ -293,6 +297,7 @@ class EpisodeStore(RecordStore[Episode]):
     Args:
         folder: Made if it does not exist.
         config: What all episodes of the folder share; see `RunFolder`.
+        kind: The dataclass that names it; see `RunFolder`.
 
     Raises:
         UsageError: If the folder belongs to another configuration, or a line within the file is no record.
@@ -301,8 +306,8 @@ class EpisodeStore(RecordStore[Episode]):
 
     file_name: ClassVar[str] = "episodes.jsonl"
 
-    def __init__(self, folder: str | Path, config: Mapping[str, Any] | None = None) -> None:
-        super().__init__(RunFolder(folder, config), self.file_name, Episode.from_json)
+    def __init__(self, folder: str | Path, config: Mapping[str, Any] | None = None, kind: type[Any] = object) -> None:
+        super().__init__(RunFolder(folder, config, kind), self.file_name, Episode.from_json)
 
     def episodes(self, keys: Iterable[str] | None = None) -> Iterator[Episode]:
         """Yield the stored episodes of `keys`, or all; see `records`."""

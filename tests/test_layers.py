@@ -23,7 +23,7 @@ LAYERS = {
         ("",),
     ),
     "gym_text_policies": (
-        ("json_data", "files", "user_cache", "digests", "redaction", "drawing", "threads", "streams"),
+        ("json_data", "files", "user_cache", "digests", "redaction", "drawing", "threads", "streams", "old_names"),
         ("records",),
         ("policy", "prompts", "environments", "remake", "store"),
         ("folders",),

@@ -5,11 +5,15 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from gym_text_policies.experiments.settings import Word, field_docs, members_of, read_value
 from gym_text_policies.files import check_characters
+from gym_text_policies.old_names import Fixed, table_of, with_new_names
+
+_logger = logging.getLogger(__name__)
 
 
 def add_fields(parser: argparse.ArgumentParser, config: type[Any]) -> None:
@@ -21,16 +25,16 @@ def add_fields(parser: argparse.ArgumentParser, config: type[Any]) -> None:
 
     A field without a default, or with ``metadata={"positional": True}``, is a positional argument. A bool is ``--x`` and
     ``--no-x``, ``none`` stands for None, a tuple takes several words, and a mapping ``key=value`` words, whose values are JSON
-    where they can be.
+    where they can be. Old names are options that no help shows; `by_fields` translates them.
     """
-    docs, hints = field_docs(config), get_type_hints(config)
+    docs, hints, spell = field_docs(config), get_type_hints(config), _speller(config)
     for field in dataclasses.fields(config):
         default = field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
         text = docs.get(field.name, "")
         if default is not dataclasses.MISSING and default is not None:
             text += f" Default: {_shown(default)}."
         arguments = _arguments(field.name, hints[field.name]) | {"help": text.replace("%", "%%"), "default": argparse.SUPPRESS}
-        if default is dataclasses.MISSING or field.metadata.get("positional"):
+        if _is_positional(field):
             several = arguments.get("nargs") == "*"
             optional = default is not dataclasses.MISSING
             arguments["nargs"] = ("*" if optional else "+") if several else "?" if optional else None
@@ -38,8 +42,38 @@ def add_fields(parser: argparse.ArgumentParser, config: type[Any]) -> None:
                 arguments["metavar"] = field.name.upper()
             parser.add_argument(field.name, **arguments)
         else:
-            option = field.metadata.get("option", field.name).replace("_", "-")
-            parser.add_argument(f"--{option}", dest=field.name, **arguments)
+            parser.add_argument(spell(field.name), dest=field.name, **arguments)
+    for old, new in table_of(config).items():
+        arguments = _arguments(old, type(new.value) if isinstance(new, Fixed) else hints[new])
+        parser.add_argument(spell(old), dest=old, **arguments | {"help": argparse.SUPPRESS, "default": argparse.SUPPRESS})
+
+
+def by_fields(config: type[Any], parsed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what was parsed by the names of the fields, and log a sentence for each option with an old name.
+
+    Raises:
+        UsageError: If an option was given by its old name and by its new one, or an option that is no more got another value than
+            the one that always holds now.
+    """
+    return with_new_names(config, parsed, _logger.warning, _speller(config))
+
+
+def _speller(config: type[Any]) -> Callable[[str], str]:
+    """Return a function that turns the name of a field, or an old one, into what a user writes."""
+    fields = {field.name: field for field in dataclasses.fields(config)}
+
+    def spell(name: str) -> str:
+        if name in fields and _is_positional(fields[name]):
+            return name.upper()
+        option: str = fields[name].metadata.get("option", name) if name in fields else name
+        return f"--{option.replace('_', '-')}"
+
+    return spell
+
+
+def _is_positional(field: dataclasses.Field[Any]) -> bool:
+    required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    return required or bool(field.metadata.get("positional"))
 
 
 def _shown(default: Any) -> str:

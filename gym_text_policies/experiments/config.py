@@ -18,7 +18,7 @@ from gym_text.descriptions import gymnasium_id
 from gym_text.errors import UsageError, check_int
 from gym_text_policies.engines.options import PlayOptions
 from gym_text_policies.environments import environment_maker
-from gym_text_policies.experiments.settings import build, field_docs
+from gym_text_policies.experiments.settings import build, by_new_names, field_docs
 from gym_text_policies.experiments.trust import Trust
 from gym_text_policies.experiments.yaml_files import Node, from_plain, read_yaml, variants
 from gym_text_policies.files import check_characters
@@ -184,6 +184,7 @@ def parse_config(
     """
     path = Path(path)
     node = read_yaml(path / FILE if path.is_dir() else path)
+    node = by_new_names(ExperimentConfig, node, quiet=path.is_dir())
     return _config(node, changes or {}, Trust(imports=tuple(imports), key_hosts=key_hosts))
 
 
@@ -194,7 +195,7 @@ def as_config(config: ExperimentConfig | Mapping[str, Any] | str | Path, trust: 
     trust = trust or Trust()
     if isinstance(config, (str, Path)):
         return parse_config(config, imports=trust.imports, key_hosts=trust.key_hosts)
-    return _config(from_plain(config), {}, trust)
+    return _config(by_new_names(ExperimentConfig, from_plain(config)), {}, trust)
 
 
 def explain_keys() -> str:
@@ -212,7 +213,10 @@ def explain_keys() -> str:
 
 def _config(node: Node, changes: Mapping[str, Any], trust: Trust) -> ExperimentConfig:
     for path, value in changes.items():
-        node = _changed(node, path.split("."), from_plain(value))
+        names, change = path.split("."), from_plain(value)
+        for name in reversed(names):
+            change = Node({name: change})
+        node = _changed(node, by_new_names(ExperimentConfig, change), len(names))
     configs = []
     for part, chosen in variants(node):
         label = ",".join(f"{path.rpartition('.')[2]}={value}" for path, value in chosen.items())
@@ -222,11 +226,13 @@ def _config(node: Node, changes: Mapping[str, Any], trust: Trust) -> ExperimentC
     return dataclasses.replace(configs[0], others=tuple(configs[1:]), source=node.plain())
 
 
-def _changed(node: Node, path: list[str], value: Node) -> Node:
-    if not path:
-        return value
+def _changed(node: Node, change: Node, depth: int) -> Node:
+    """Return a node with what another one has at this depth in place of its own."""
+    if not depth:
+        return change
     parts = dict(node.value) if isinstance(node.value, dict) else {}
-    parts[path[0]] = _changed(parts.get(path[0], Node(None)), path[1:], value)
+    for name, part in change.value.items():
+        parts[name] = _changed(parts.get(name, Node(None)), part, depth - 1)
     return Node(parts, node.place)
 
 

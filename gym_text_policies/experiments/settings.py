@@ -9,6 +9,7 @@ import ast
 import dataclasses
 import difflib
 import inspect
+import logging
 import textwrap
 import types
 from collections.abc import Mapping
@@ -18,8 +19,10 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 from gym_text.errors import UsageError
 from gym_text_policies.experiments.trust import TRUST_OPTIONS, Trust
 from gym_text_policies.experiments.yaml_files import Node, from_plain, read_yaml
+from gym_text_policies.old_names import new_name, table_of
 
 T = TypeVar("T")
+_logger = logging.getLogger(__name__)
 _NAMES = {int: "an integer", float: "a number", str: "a text", bool: "true or false", type(None): "null"}
 _NOT_THIS = object()
 """Stands for a value that is not of a type."""
@@ -134,7 +137,7 @@ def read_settings(kind: type[T], path: str | Path, changes: Mapping[str, Any] | 
     Raises:
         UsageError: With file and line of each mistake.
     """
-    given, root = dict(changes or {}), read_yaml(path)
+    given, root = dict(changes or {}), by_new_names(kind, read_yaml(path))
     allowed = {name: given.pop(name) for name in TRUST_OPTIONS if name in given}
     if root.value is None or isinstance(root.value, dict):
         root = Node({**(root.value or {}), **from_plain(given).value}, root.place)
@@ -158,6 +161,36 @@ def build(kind: type[T], node: Node) -> T:
     return config
 
 
+def by_new_names(kind: type[Any], node: Node, *, quiet: bool = False) -> Node:
+    """Return a node whose keys have their new names, and log a sentence with file and line for each old one.
+
+    A key that cannot have its new name stays, and is a mistake for `build`.
+
+    Args:
+        kind: The dataclass that the node describes.
+        node: It may have lists that stand for several configurations.
+        quiet: Log nothing, as for a file that an earlier release wrote.
+    """
+    if isinstance(node.value, list):
+        return Node([by_new_names(kind, part, quiet=quiet) for part in node.value], node.place)
+    if not isinstance(node.value, dict):
+        return node
+    parts, hints = {}, get_type_hints(kind)
+    for name, part in node.value.items():
+        new: str | None = name
+        if name in table_of(kind):
+            try:
+                new, sentence = new_name(kind, name, part.plain(), node.value)
+                if not quiet:
+                    _logger.warning("%s%s", part.place, sentence)
+            except UsageError:
+                pass
+        if new is not None:
+            is_section = dataclasses.is_dataclass(hints.get(new))
+            parts[new] = by_new_names(hints[new], part, quiet=quiet) if is_section else part
+    return Node(parts, node.place)
+
+
 def keys_of(kind: type[Any]) -> list[str]:
     """Return the names that a section may have."""
     return [field.name for field in dataclasses.fields(kind) if not field.metadata.get("internal")]
@@ -171,7 +204,9 @@ def _build(kind: type[T], node: Node, where: str, mistakes: list[str]) -> T | No
     given: dict[str, Node] = node.value or {}
     known, hints, values, before = keys_of(kind), get_type_hints(kind), {}, len(mistakes)
     for name, part in given.items():
-        if name not in known:
+        if name in table_of(kind):
+            mistakes.append(f"{part.place}{section}{_old_key(kind, name, given)}")
+        elif name not in known:
             mistakes.append(f"{part.place}{section}{_unknown_key(name, known)}")
         elif dataclasses.is_dataclass(hints[name]):
             values[name] = _build(hints[name], part, f"{where}{name}.", mistakes)
@@ -195,6 +230,13 @@ def _build(kind: type[T], node: Node, where: str, mistakes: list[str]) -> T | No
         part = given.get(str(error).partition(":")[0], node)
         mistakes.append(f"{part.place}{where}{error}")
         return None
+
+
+def _old_key(kind: type[Any], name: str, given: Mapping[str, Node]) -> str:
+    try:
+        return new_name(kind, name, given[name].plain(), given)[1]
+    except UsageError as error:
+        return str(error)
 
 
 def _unknown_key(name: str, known: list[str]) -> str:

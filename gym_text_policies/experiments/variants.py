@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import get_type_hints
 
 from gym_text.errors import UsageError, check_int
-from gym_text_policies.experiments.settings import read_value
+from gym_text_policies.experiments.settings import by_new_names, read_value
 from gym_text_policies.experiments.trust import Trust
 from gym_text_policies.experiments.yaml_files import Node, read_yaml
 from gym_text_policies.policies.config import SETTINGS, PolicyConfig, mixture
@@ -51,6 +51,7 @@ def read_variants(path: str | Path, trust: Trust | None = None) -> dict[str, Var
 
 
 def _variant(name: str, node: Node) -> Variant:
+    node = by_new_names(PolicyConfig, by_new_names(Variant, node))
     settings, place = node.plain(), f"{node.place}{name}"
     if not isinstance(settings, dict):
         raise UsageError(f"{place}: expected options such as {{model: smollm2, mode: text}}; got {settings!r}.")

@@ -54,7 +54,7 @@ def claim(run: str, config: Any, free: Sequence[str]) -> Iterator[None]:
         yield
         return
     settings = {name: value for name, value in dataclasses.asdict(config).items() if name not in free}
-    with RunFolder(config.folder, {"run": run, **settings}) as folder:
+    with RunFolder(config.folder, {"run": run, **settings}, type(config)) as folder:
         restore_folders(folder.path)
         try:
             yield

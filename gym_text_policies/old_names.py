@@ -1,0 +1,141 @@
+"""Old names of settings, which work for one release: `old_names` and `gone`, for config dataclasses and for functions.
+
+Python, the command line, YAML files and stored settings ask the same table, `table_of`. Each says in a sentence what holds now.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from gym_text.errors import UsageError
+
+T = TypeVar("T", bound=Callable[..., Any])
+_TABLE = "__old_names__"
+"""Attribute of a class or a function that has old names."""
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """What became of a setting that is no more."""
+
+    value: Any
+    """The value that always holds now."""
+
+
+def old_names(**names: str) -> Callable[[T], T]:
+    """Return a decorator that lets keywords be given by their old names, too; Python callers get a `FutureWarning`.
+
+    Decorate a subclass as well, with ``@old_names()`` where it has no further old names: it has a constructor of its own.
+
+    Args:
+        names: The new name of each old one: ``@old_names(seeds="episodes")``.
+    """
+    return lambda target: _with_table(target, names)
+
+
+def gone(**values: Any) -> Callable[[T], T]:
+    """Return a decorator that lets keywords be given which are no more, if their value is the one that always holds now.
+
+    Args:
+        values: That value, by the old name: ``@gone(max_norm=1.0)``.
+    """
+    return lambda target: _with_table(target, {name: Fixed(value) for name, value in values.items()})
+
+
+def table_of(target: Any) -> Mapping[str, str | Fixed]:
+    """Return what became of each old name of a class or a function: a new name, or a fixed value."""
+    kinds = reversed(target.__mro__) if isinstance(target, type) else (target,)
+    return {old: new for kind in kinds for old, new in vars(kind).get(_TABLE, {}).items()}
+
+
+def new_name(
+    target: Any, old: str, value: Any, given: Collection[str], spell: Callable[[str], str] = str
+) -> tuple[str | None, str]:
+    """Return the new name of an old one, None for a setting that is no more, and the sentence that says so.
+
+    Args:
+        target: The class or the function.
+        old: A name of its table.
+        value: What it is given.
+        given: All names that are given.
+        spell: Returns a name as the user writes it: ``--llm-seeds`` on the command line.
+
+    Raises:
+        UsageError: If the new name is given as well, or a setting that is no more has another value than the one that holds now.
+    """
+    table = table_of(target)
+    new = table[old]
+    if isinstance(new, Fixed):
+        if value != new.value:
+            raise UsageError(
+                f"{spell(old)}: expected {new.value!r}, which always holds now; got {value!r}. Leave {spell(old)} out."
+            )
+        return None, f"{spell(old)} can be left out: it is always {new.value!r} now. The name goes with the next release."
+    if rivals := sorted(name for name in given if name != old and table.get(name, name) == new):
+        raise UsageError(f"{spell(old)}: expected {spell(new)} alone, which is its name now; got {spell(rivals[0])} as well.")
+    return new, f"{spell(old)} is now {spell(new)}; the old name goes with the next release."
+
+
+def with_new_names(
+    target: Any, given: Mapping[str, Any], say: Callable[[str], None], spell: Callable[[str], str] = str
+) -> dict[str, Any]:
+    """Return settings by their new names, without those that are no more.
+
+    Args:
+        target: The class or the function that they are for.
+        given: The settings.
+        say: Takes the sentence for each old name.
+        spell: See `new_name`.
+
+    Raises:
+        UsageError: See `new_name`.
+    """
+    settings = {}
+    for name, value in given.items():
+        new: str | None = name
+        if name in table_of(target):
+            new, sentence = new_name(target, name, value, given, spell)
+            say(sentence)
+        if new is not None:
+            settings[new] = value
+    return settings
+
+
+def stored_by_new_names(kind: type[Any], stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings that an earlier release may have stored, by their new names.
+
+    A setting that is no more is left out if it had the value that always holds now, and kept if it had another.
+    """
+    settings = {}
+    for name, value in stored.items():
+        new = table_of(kind).get(name, name)
+        if not isinstance(new, Fixed):
+            settings[new] = value
+        elif value != new.value:
+            settings[name] = value
+    return settings
+
+
+def _with_table(target: T, entries: Mapping[str, str | Fixed]) -> T:
+    call: Any = target.__init__ if isinstance(target, type) else target  # type: ignore[misc]  # of this very class
+
+    @functools.wraps(call)
+    def accept(*arguments: Any, **given: Any) -> Any:
+        if not given.keys().isdisjoint(table):
+            given = with_new_names(accepting, given, say)
+        return call(*arguments, **given)
+
+    def say(sentence: str) -> None:
+        warnings.warn(f"{target.__name__}: {sentence}", FutureWarning, stacklevel=4)  # at the line that calls `accept`
+
+    accepting: Any = target if isinstance(target, type) else accept
+    setattr(accepting, _TABLE, {**vars(target).get(_TABLE, {}), **entries})
+    table = table_of(accepting)
+    if accepting is target:
+        accepting.__init__ = accept  # type: ignore[method-assign]  # that is what a class decorator may do
+    result: T = accepting
+    return result

@@ -1,0 +1,182 @@
+"""Old names of settings: each works in Python, on the command line, in YAML and in stored settings, and says what holds now."""
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import pytest
+
+from gym_text import UsageError
+from gym_text_policies import cli
+from gym_text_policies.commands.options import add_fields, by_fields
+from gym_text_policies.experiments.config import AgentConfig, EnvironmentConfig, RunsConfig, parse_config
+from gym_text_policies.experiments.settings import build, by_new_names, members_of, read_settings
+from gym_text_policies.experiments.variants import Variant, read_variants
+from gym_text_policies.experiments.yaml_files import parse_yaml
+from gym_text_policies.old_names import Fixed, gone, old_names, stored_by_new_names, table_of
+from gym_text_policies.store import RunFolder
+
+COMMANDS = {name: command.load()[0] for name, command in cli.COMMANDS.items()}
+SECTIONS = {kind.__name__: kind for kind in (AgentConfig, EnvironmentConfig, RunsConfig, Variant)}
+ENTRIES = [(name, old) for name, kind in (COMMANDS | SECTIONS).items() for old in table_of(kind)]
+
+
+@old_names(llm_seeds="llm_episodes", four_bit="load_in_4bit")
+@gone(max_norm=1.0)
+@dataclass(frozen=True)
+class Base:
+    """Settings with old names."""
+
+    llm_episodes: int = 3
+    """Episodes."""
+    load_in_4bit: bool = False
+    """Weights in 4 bits."""
+
+
+@old_names(run="runs")
+@dataclass(frozen=True)
+class Config(Base):
+    """A subclass with an old name more."""
+
+    runs: tuple[str, ...] = ()
+    """Folders."""
+
+
+def parsed(config, words):
+    """Return the config of a command's words."""
+    parser = cli._Parser()
+    add_fields(parser, config)
+    return config(**by_fields(config, vars(parser.parse_args(words.split()))))
+
+
+def sample(field, hint) -> Any:
+    """Return values of a field's type that differ from its default."""
+    member = members_of(hint)[0]
+    if get_origin(member) is Literal:
+        values = list(get_args(member))
+    elif get_origin(member) is tuple:
+        values = [("random",), (7,)]
+    else:
+        values = {bool: [True, False], int: [2, 7, 40], float: [0.5, 0.25], str: ["random", "BabyAIText-v0"]}[member]
+    return next(value for value in values if value != field.default)
+
+
+def required(kind, but=""):
+    """Return values for the fields of a config that have no default."""
+    hints = get_type_hints(kind)
+    return {
+        field.name: sample(field, hints[field.name])
+        for field in dataclasses.fields(kind)
+        if field.default is field.default_factory is dataclasses.MISSING
+        and field.name != but
+        and not dataclasses.is_dataclass(hints[field.name])
+    }
+
+
+def test_python_callers_are_warned_where_they_call():
+    with pytest.warns(FutureWarning, match="^Config: llm_seeds is now llm_episodes; the old name goes with the next rel") as said:
+        config = Config(llm_seeds=7, runs=("a",))
+    assert config == Config(7, runs=("a",)) and said[0].filename == __file__
+    with pytest.warns(FutureWarning, match="max_norm can be left out: it is always 1.0 now"):
+        assert Base(max_norm=1) == Base()
+    with pytest.raises(UsageError, match=r"max_norm: expected 1\.0, which always holds now; got 2\. Leave max_norm out"):
+        Base(max_norm=2)
+    with pytest.raises(UsageError, match="llm_seeds: expected llm_episodes alone, which is its name now; got llm_episodes as well"):
+        Config(llm_seeds=7, llm_episodes=7)
+
+
+def test_keywords_of_functions_have_old_names_as_well():
+    @old_names(batch="num_envs")
+    def play(policy, *, num_envs=1):
+        """Play."""
+        return policy, num_envs
+
+    assert play.__doc__ == "Play." and play("p", num_envs=3) == ("p", 3)
+    with pytest.warns(FutureWarning, match="^play: batch is now num_envs"):
+        assert play("p", batch=3) == ("p", 3)
+
+
+def test_old_options_work_and_are_said_as_the_command_line_spells_them(caplog, capsys):
+    assert parsed(Config, "--llm-seeds 7 --four-bit --run a b --max-norm 1") == Config(7, True, ("a", "b"))
+    said = [record.message for record in caplog.records]
+    assert "--llm-seeds is now --llm-episodes; the old name goes with the next release." in said
+    assert [line.split()[0] for line in said] == ["--llm-seeds", "--four-bit", "--run", "--max-norm"]
+    with pytest.raises(UsageError, match="--llm-seeds: expected --llm-episodes alone"):
+        parsed(Config, "--llm-seeds 7 --llm-episodes 7")
+    with pytest.raises(UsageError, match=r"--max-norm: expected 1\.0"):
+        parsed(Config, "--max-norm 0.5")
+    with pytest.raises(SystemExit):
+        parsed(Config, "--help")
+    assert "seeds" not in capsys.readouterr().out
+
+
+def test_old_keys_of_a_file_are_said_with_their_line(tmp_path, caplog):
+    path = tmp_path / "settings.yaml"
+    path.write_text("runs: [a]\nllm_seeds: 7\nmax_norm: 1.0\n")
+    assert read_settings(Config, path) == Config(7, runs=("a",))
+    assert f"{path}, line 2: llm_seeds is now llm_episodes; the old name goes with the next release." in caplog.text
+    path.write_text("llm_episodes: 7\nllm_seeds: 7\nmax_norm: 2.0\nrons: 3")
+    with pytest.raises(UsageError) as error:
+        read_settings(Config, path)
+    first, second, third = str(error.value).splitlines()
+    assert first == f"{path}, line 2: llm_seeds: expected llm_episodes alone, which is its name now; got llm_episodes as well."
+    assert "line 3: max_norm: expected 1.0" in second and "line 4: got an unknown key 'rons'. Did you mean 'runs'?" in third
+
+
+def test_stored_settings_of_an_earlier_release_are_read(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    stored = {"llm_seeds": 7, "four_bit": True, "max_norm": 1.0}
+    (folder / "config.json").write_text(json.dumps(stored))
+    assert stored_by_new_names(Config, stored) == {"llm_episodes": 7, "load_in_4bit": True}
+    RunFolder(folder, {"llm_episodes": 7, "load_in_4bit": True}, Config).close()
+    with pytest.raises(UsageError, match="these keys differ: llm_episodes: stored 7, given 8"):
+        RunFolder(folder, {"llm_episodes": 8}, Config)
+    (folder / "config.json").write_text(json.dumps(stored | {"max_norm": 0.5}))
+    with pytest.raises(UsageError, match=r"these keys differ: max_norm: stored 0\.5, given None"):
+        RunFolder(folder, {"llm_episodes": 7}, Config)
+
+
+def test_a_list_under_an_old_key_is_a_batch_and_a_change_may_have_an_old_name(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(RunsConfig, "__old_names__", {"runs": "num_runs"}, raising=False)
+    path = tmp_path / "e.yaml"
+    path.write_text("environment: {name: BabyAIText-v0}\nexperiment:\n  runs: [1, 2]\n")
+    assert [one.experiment.num_runs for one in parse_config(path).experiments] == [1, 2]
+    assert caplog.text.count(f"{path}, line 3: runs is now num_runs") == 1
+    assert parse_config(path, {"experiment.runs": 5}).experiment.num_runs == 5
+    monkeypatch.setattr(RunsConfig, "__old_names__", {"runs": Fixed(3)}, raising=False)
+    path.write_text("environment: {name: BabyAIText-v0}\nexperiment: {seed: 4}")
+    assert parse_config(path, {"experiment.runs": 3}).experiment.seed == 4
+
+
+def test_rows_of_a_table_have_old_names(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(Variant, "__old_names__", {"count": "seeds"}, raising=False)
+    (tmp_path / "v.yaml").write_text("a: {model: random, count: 4}")
+    assert read_variants(tmp_path / "v.yaml")["a"].seeds == 4
+    assert "count is now seeds" in caplog.text
+
+
+@pytest.mark.parametrize("name, old", ENTRIES)
+def test_each_old_name_works_everywhere(name, old, caplog):
+    kind, new = (COMMANDS | SECTIONS)[name], table_of((COMMANDS | SECTIONS)[name])[old]
+    fields, hints = {field.name: field for field in dataclasses.fields(kind)}, get_type_hints(kind)
+    assert old not in fields
+    if isinstance(new, Fixed):
+        value, others, expected = new.value, required(kind), {}
+    else:
+        value, others = sample(fields[new], hints[new]), required(kind, but=new)
+        expected = {new: value}
+    if kind is not Variant:
+        with pytest.warns(FutureWarning, match=f": {old} "):
+            assert kind(**others, **{old: value}) == kind(**others, **expected)
+        node = by_new_names(kind, parse_yaml(json.dumps({**others, old: value}), "file.yaml"))
+        assert f"file.yaml, line 1: {old} " in caplog.text
+        assert build(kind, node) == kind(**others, **expected)
+    if name in COMMANDS:
+        option, spelt = old.replace("_", "-"), " ".join(map(str, value)) if isinstance(value, tuple) else value
+        words = f"--{option}" if value is True else f"--no-{option}" if value is False else f"--{option} {spelt}"
+        given = vars(cli.make_parser([name]).parse_args([name, *(str(word) for word in others.values()), *words.split()]))
+        settings = by_fields(kind, {key: word for key, word in given.items() if key in {old, *fields}})
+        assert settings == {**others, **expected}
+        assert f"--{option} " in caplog.text
