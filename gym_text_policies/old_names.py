@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from gym_text.errors import UsageError
 
 T = TypeVar("T", bound=Callable[..., Any])
+V = TypeVar("V")
 _TABLE = "__old_names__"
 """Attribute of a class or a function that has old names."""
 
@@ -24,6 +25,12 @@ class Fixed:
 
     value: Any
     """The value that always holds now."""
+    instead: str = ""
+    """A sentence that says what does now what another value did; empty if nothing does."""
+
+
+class Before(str):
+    """The new name of a setting that another one means now, too. Where both are given the old one counts, unless it is empty."""
 
 
 def old_names(**names: str) -> Callable[[T], T]:
@@ -32,7 +39,7 @@ def old_names(**names: str) -> Callable[[T], T]:
     Decorate a subclass as well, with ``@old_names()`` where it has no further old names: it has a constructor of its own.
 
     Args:
-        names: The new name of each old one: ``@old_names(seeds="episodes")``.
+        names: The new name of each old one: ``@old_names(seeds="episodes")``; a `Before` where both names may be given together.
     """
     return lambda target: _with_table(target, names)
 
@@ -41,15 +48,21 @@ def gone(**values: Any) -> Callable[[T], T]:
     """Return a decorator that lets keywords be given which are no more, if their value is the one that always holds now.
 
     Args:
-        values: That value, by the old name: ``@gone(max_norm=1.0)``.
+        values: That value, or a `Fixed`, by the old name: ``@gone(max_norm=1.0)``.
     """
-    return lambda target: _with_table(target, {name: Fixed(value) for name, value in values.items()})
+    entries = {name: value if isinstance(value, Fixed) else Fixed(value) for name, value in values.items()}
+    return lambda target: _with_table(target, entries)
 
 
 def table_of(target: Any) -> Mapping[str, str | Fixed]:
     """Return what became of each old name of a class or a function: a new name, or a fixed value."""
     kinds = reversed(target.__mro__) if isinstance(target, type) else (target,)
     return {old: new for kind in kinds for old, new in vars(kind).get(_TABLE, {}).items()}
+
+
+def by_weight(target: Any, settings: Mapping[str, V]) -> list[tuple[str, V]]:
+    """Return names and values in the order in which they count: of two that mean the same, the last one does."""
+    return sorted(settings.items(), key=lambda item: isinstance(table_of(target).get(item[0]), Before))
 
 
 def new_name(
@@ -71,10 +84,11 @@ def new_name(
     new = table[old]
     if isinstance(new, Fixed):
         if value != new.value:
-            raise UsageError(
-                f"{spell(old)}: expected {new.value!r}, which always holds now; got {value!r}. Leave {spell(old)} out."
-            )
+            repair = new.instead or f"Leave {spell(old)} out."
+            raise UsageError(f"{spell(old)}: expected {new.value!r}, which always holds now; got {value!r}. {repair}")
         return None, f"{spell(old)} can be left out: it is always {new.value!r} now. The name goes with the next release."
+    if isinstance(new, Before):
+        return new if value else None, f"{spell(old)} is now {spell(new)}; the old name goes with the next release."
     if rivals := sorted(name for name in given if name != old and table.get(name, name) == new):
         raise UsageError(f"{spell(old)}: expected {spell(new)} alone, which is its name now; got {spell(rivals[0])} as well.")
     return new, f"{spell(old)} is now {spell(new)}; the old name goes with the next release."
@@ -95,7 +109,7 @@ def with_new_names(
         UsageError: See `new_name`.
     """
     settings = {}
-    for name, value in given.items():
+    for name, value in by_weight(target, given):
         new: str | None = name
         if name in table_of(target):
             new, sentence = new_name(target, name, value, given, spell)
@@ -111,8 +125,10 @@ def stored_by_new_names(kind: type[Any], stored: Mapping[str, Any]) -> dict[str,
     A setting that is no more is left out if it had the value that always holds now, and kept if it had another.
     """
     settings = {}
-    for name, value in stored.items():
+    for name, value in by_weight(kind, stored):
         new = table_of(kind).get(name, name)
+        if isinstance(new, Before) and not value:
+            continue
         if not isinstance(new, Fixed):
             settings[new] = value
         elif value != new.value:

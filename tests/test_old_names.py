@@ -14,7 +14,7 @@ from gym_text_policies.experiments.config import AgentConfig, EnvironmentConfig,
 from gym_text_policies.experiments.settings import build, by_new_names, members_of, read_settings
 from gym_text_policies.experiments.variants import Variant, read_variants
 from gym_text_policies.experiments.yaml_files import parse_yaml
-from gym_text_policies.old_names import Fixed, gone, old_names, stored_by_new_names, table_of
+from gym_text_policies.old_names import Before, Fixed, gone, old_names, stored_by_new_names, table_of
 from gym_text_policies.store import RunFolder
 
 COMMANDS = {name: command.load()[0] for name, command in cli.COMMANDS.items()}
@@ -23,7 +23,7 @@ ENTRIES = [(name, old) for name, kind in (COMMANDS | SECTIONS).items() for old i
 
 
 @old_names(llm_seeds="llm_episodes", four_bit="load_in_4bit")
-@gone(max_norm=1.0)
+@gone(max_norm=1.0, push_to=Fixed("", "Use another command."))
 @dataclass(frozen=True)
 class Base:
     """Settings with old names."""
@@ -34,13 +34,15 @@ class Base:
     """Weights in 4 bits."""
 
 
-@old_names(run="runs")
+@old_names(run="runs", adapter=Before("model"))
 @dataclass(frozen=True)
 class Config(Base):
     """A subclass with an old name more."""
 
     runs: tuple[str, ...] = ()
     """Folders."""
+    model: str = "a"
+    """Who plays."""
 
 
 def parsed(config, words):
@@ -82,6 +84,8 @@ def test_python_callers_are_warned_where_they_call():
         assert Base(max_norm=1) == Base()
     with pytest.raises(UsageError, match=r"max_norm: expected 1\.0, which always holds now; got 2\. Leave max_norm out"):
         Base(max_norm=2)
+    with pytest.raises(UsageError, match=r"push_to: expected '', which always holds now; got 'x'\. Use another command\."):
+        Base(push_to="x")
     with pytest.raises(UsageError, match="llm_seeds: expected llm_episodes alone, which is its name now; got llm_episodes as well"):
         Config(llm_seeds=7, llm_episodes=7)
 
@@ -136,6 +140,18 @@ def test_stored_settings_of_an_earlier_release_are_read(tmp_path):
     (folder / "config.json").write_text(json.dumps(stored | {"max_norm": 0.5}))
     with pytest.raises(UsageError, match=r"these keys differ: max_norm: stored 0\.5, given None"):
         RunFolder(folder, {"llm_episodes": 7}, Config)
+
+
+@pytest.mark.parametrize(
+    ("given", "model"), [({"adapter": "b", "model": "a"}, "b"), ({"adapter": "", "model": "c"}, "c"), ({"adapter": "b"}, "b")]
+)
+def test_of_two_settings_that_became_one_the_one_that_names_more_counts(given, model, tmp_path):
+    with pytest.warns(FutureWarning, match="Config: adapter is now model"):
+        assert Config(**given) == Config(model=model)
+    (tmp_path / "settings.yaml").write_text(json.dumps(given))
+    assert read_settings(Config, tmp_path / "settings.yaml") == Config(model=model)
+    assert parsed(Config, " ".join(f"--{name}={value}" for name, value in given.items())) == Config(model=model)
+    assert stored_by_new_names(Config, given) == {"model": model}
 
 
 def test_a_list_under_an_old_key_is_a_batch_and_a_change_may_have_an_old_name(tmp_path, monkeypatch, caplog):

@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 from gym_text.errors import UsageError
 from gym_text_policies.experiments.trust import TRUST_OPTIONS, Trust
 from gym_text_policies.experiments.yaml_files import Node, from_plain, read_yaml
-from gym_text_policies.old_names import new_name, table_of
+from gym_text_policies.old_names import by_weight, new_name, table_of
 
 T = TypeVar("T")
 _logger = logging.getLogger(__name__)
@@ -176,7 +176,7 @@ def by_new_names(kind: type[Any], node: Node, *, quiet: bool = False) -> Node:
     if not isinstance(node.value, dict):
         return node
     parts, hints = {}, get_type_hints(kind)
-    for name, part in node.value.items():
+    for name, part in by_weight(kind, node.value):
         new: str | None = name
         if name in table_of(kind):
             try:
