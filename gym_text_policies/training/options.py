@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from gym_text.errors import UsageError, check_choice, check_int
 from gym_text.wrappers.exchange_names import Names
+from gym_text_policies.old_names import Before, old_names
 from gym_text_policies.training.model.lora import PRECISIONS, TRAINING_DEVICES, Precision, TrainingDevice
 from gym_text_policies.training.model.trackers import Tracker, check_tracker
 
@@ -13,6 +14,7 @@ FREE = ("folder", "compiled", "gradient_checkpointing", "device", "report_to")
 """Settings among them that may change when a run is continued. An algorithm adds those of its own."""
 
 
+@old_names(adapter=Before("model"), precision="dtype")
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions:
     """Settings of everything that trains a language model. A subclass gives defaults to the two that have none here."""
