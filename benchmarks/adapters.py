@@ -1,34 +1,26 @@
 """What the shipped adapters reach on the test fold, greedily and drawn, beside their base, chance and the expert.
 
-python benchmarks/adapters.py babyai --seeds 10
+python benchmarks/adapters.py babyai --episodes 10
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
-import shlex
-import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, NamedTuple
 
+from helpers.harness import command, options, play_variants, table, write
 from scipy.stats import binomtest, wilcoxon
 
 from gym_text.babyai.levels import TASKS
 from gym_text.errors import check_choice
 from gym_text_policies.backends.local.adapters import ADAPTERS, RECORD
-from gym_text_policies.commands.options import add_fields
-from gym_text_policies.experiments.bench import BenchConfig, run
 from gym_text_policies.report.runs import Variant, read_runs
 from gym_text_policies.report.table import Summary, interval, number
-from gym_text_policies.store import write_atomically
 
-RESULTS = Path(__file__).parent / "results"
 BASE = "the base, asked alike"
 
 
@@ -61,13 +53,13 @@ class Config:
 
     family: str = field(default="babyai", metadata={"positional": True})
     """With what the adapters' names begin: babyai, cookingworld, lunarlander or scienceworld."""
-    seeds: int = 100
+    episodes: int = 100
     """Episodes of each environment and adapter, greedy; and of chance and the expert."""
-    drawn_seeds: int = 20
+    drawn_episodes: int = 20
     """Episodes of each environment and adapter at temperature 1; 0: none."""
-    base_seeds: int = 10
+    base_episodes: int = 10
     """Episodes of the base in each environment: it seldom ends one before the limit."""
-    batch: int = 10
+    num_envs: int = 10
     """Episodes that run at once."""
     folder: str = "runs/adapters"
     """Folder of each family's run folder; a second run goes on."""
@@ -82,23 +74,23 @@ def rows(config: Config) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for name in names:
         found[f"{name}, greedy"] = {"model": f"adapters/{name}"}
-        found[f"{name}, drawn"] = {"model": f"adapters/{name}", "temperature": 1.0, "seeds": config.drawn_seeds}
+        found[f"{name}, drawn"] = {"model": f"adapters/{name}", "temperature": 1.0, "seeds": config.drawn_episodes}
     asked = json.loads((ADAPTERS / names[0] / RECORD).read_text("utf-8"))["asked"]
-    return {BASE: {"model": "smollm2", "seeds": config.base_seeds, **asked}, **found}
+    return {BASE: {"model": "smollm2", "seeds": config.base_episodes, **asked}, **found}
 
 
-def summary(table: Sequence[Mapping[str, Any]], figure: str) -> Iterator[str]:
-    """Yield a table in Markdown: each policy's success or return in each environment, and the means of that and of steps."""
-    found = {(row["policy"], row["environment"]): row for row in table}
-    policies, environments = (list(dict.fromkeys(row[name] for row in table)) for name in ("policy", "environment"))
+def summary(figures: Sequence[Mapping[str, Any]], figure: str) -> str:
+    """Return a table in Markdown: each policy's success or return in each environment, and the means of that and of steps."""
+    found = {(row["policy"], row["environment"]): row for row in figures}
+    policies, environments = (list(dict.fromkeys(row[name] for row in figures)) for name in ("policy", "environment"))
     columns = [re.sub(".*task=|&.*", "", name) for name in environments]
-    yield f"| {figure} | episodes | {' | '.join(columns)} | mean | steps |"
-    yield "|---" * (4 + len(environments)) + "|"
+    rows = []
     for policy in policies:
         own = [found[policy, environment] for environment in environments]
         mean, steps = (sum(row[name] for row in own) / len(own) for name in (figure, "length"))
         cells = [number(row[figure], ".2f") + interval(row[f"{figure}_interval"], ".2f") for row in own]
-        yield f"| {policy} | {own[0]['episodes']} | {' | '.join(cells)} | {mean:.2f} | {steps:.1f} |"
+        rows.append((policy, own[0]["episodes"], *cells, f"{mean:.2f}", f"{steps:.1f}"))
+    return table((figure, "episodes", *columns, "mean", "steps"), rows)
 
 
 def paired(variants: Sequence[Variant], table: Sequence[Mapping[str, Any]], names: Iterable[str]) -> Iterator[str]:
@@ -139,25 +131,16 @@ def _difference(differences: Sequence[float]) -> str:
 
 def main() -> None:
     """Play and write the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_fields(parser, Config)
-    config = Config(**vars(parser.parse_args()))
+    config = options(Config, __doc__)
     models, family = rows(config), FAMILIES[config.family]
-    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
-        json.dump(models, file)  # JSON is YAML
-        file.flush()
-        folder = f"{config.folder}/{config.family}"
-        played = {"folder": folder, "environments": family.environments, "variants": file.name, "batch": config.batch}
-        table, store = run(BenchConfig(**played, llm_seeds=config.seeds, seeds=config.seeds))
-    record = json.loads((store.folder / "table.json").read_text("utf-8"))
-    record["command"] = shlex.join(["python", "benchmarks/adapters.py", *sys.argv[1:]])
+    played = {"folder": f"{config.folder}/{config.family}", "environments": family.environments, "batch": config.num_envs}
+    text, record, store = play_variants(models, **played, llm_seeds=config.episodes, seeds=config.episodes)
+    record["command"] = command()
     record["config"] = {key: value for key, value in record["config"].items() if key not in ("variants", "folder")}
     record["tests"] = list(paired(read_runs([store.folder]).variants, record["rows"], models))
     head = summary(record["rows"], family.figure)
-    text = "\n".join([*head, "", *record["tests"], "", table, "", f"Made by `{record['command']}`."])
-    write_atomically(RESULTS / f"adapters_{config.family}.md", text + "\n")
-    write_atomically(RESULTS / f"adapters_{config.family}.json", json.dumps(record, indent=2) + "\n")
-    print(text)
+    text = "\n".join([head, "", *record["tests"], "", text, "", f"Made by `{record['command']}`."])
+    write(f"adapters_{config.family}", text, record)
 
 
 if __name__ == "__main__":

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import random
 import time
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from helpers.harness import table, write
 
 import gym_text  # noqa: F401  registers the environments
 from gym_text.textarena.games import ONE_PLAYER, TWO_PLAYERS
 
-RESULTS = Path(__file__).parent / "results" / "textarena.md"
 SLOW = {"RushHour": 4, "Sokoban": 8}
 """Episodes of games that take long to begin; of all others `EPISODES` are played."""
 EPISODES = 20
@@ -81,23 +80,19 @@ def theirs(name: str, players: int, seeds: range, played: list[list[str]]) -> fl
 
 def main() -> None:
     """Measure all games and write the table."""
-    lines = [
-        "| game | steps/s | TextArena's | a start, ms | longest episode | score of chance |",
-        "|---|---|---|---|---|---|",
-    ]
+    lines = []
     state = random.getstate()
     for players, env_id, names in ((1, "TextArenaText-v0", ONE_PLAYER), (2, "TextArenaTwoPlayers-v0", TWO_PLAYERS)):
         for name in names:
             seeds = range(SLOW.get(name, EPISODES))
             played, seconds, scores, start = ours(env_id, name, seeds)
             count, own = sum(map(len, played)), theirs(name, players, seeds, played)
-            lines.append(
-                f"| `{name}-v0` | {count / seconds:,.0f} | {count / own:,.0f} | {start * 1000:.1f} | {max(map(len, played))} "
-                f"| {np.mean(scores):.2f} |"
-            )
-            print(lines[-1], flush=True)
+            rates = f"{count / seconds:,.0f}", f"{count / own:,.0f}", f"{start * 1000:.1f}"
+            lines.append((f"`{name}-v0`", *rates, max(map(len, played)), f"{np.mean(scores):.2f}"))
+            print(*lines[-1], flush=True)
     random.setstate(state)
-    RESULTS.write_text("\n".join(lines) + "\n", "utf-8")
+    columns = ("game", "steps/s", "TextArena's", "a start, ms", "longest episode", "score of chance")
+    write("textarena", table(columns, lines))
 
 
 if __name__ == "__main__":

@@ -5,15 +5,11 @@ The provider is `tests/provider_server.py` in a process of its own, which holds 
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import json
-import socket
 import statistics
-import subprocess
 import sys
+import tempfile
 import time
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,15 +17,16 @@ from typing import Any
 
 import gymnasium as gym
 import psutil
+from helpers.harness import command, options, table, write
 
 import gym_text  # noqa: F401  registers the environments
 from gym_text_policies import LLMPolicy, rollout
 from gym_text_policies.backends.load import load_backend
-from gym_text_policies.commands.options import add_fields
 from gym_text_policies.policy import text_spec
 
-RESULTS = Path(__file__).parent / "results"
-SERVER = Path(__file__).parent.parent / "tests" / "provider_server.py"
+TESTS = Path(__file__).parent.parent / "tests"
+sys.path.insert(0, str(TESTS))
+from serving import serving  # noqa: E402
 
 
 @dataclass(frozen=True)
@@ -46,26 +43,24 @@ class Config:
 
 def main() -> None:
     """Play with several numbers of workers, print a table and write it to the results."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    add_fields(parser, Config)
-    config = Config(**vars(parser.parse_args()))
-    rows, lines = [], ["| workers | s | ideal, s | ideal / s | asked | CPU, s |", "|---|---|---|---|---|---|"]
+    config = options(Config, __doc__)
+    rows, lines = [], []
     for workers in (16, 50, config.episodes):
         runs = sorted((measure(config, workers) for _ in range(config.rounds)), key=lambda run: run["ratio"])
         rows.append({"workers": workers, "runs": runs})
         run = runs[len(runs) // 2]
-        figures = f"{run['seconds']:.2f} | {run['ideal']:.2f} | {run['ratio']:.3f}"
-        lines.append(f"| {workers} | {figures} | at least 0.85 | {run['cpu']:.1f} |")
+        figures = f"{run['seconds']:.2f}", f"{run['ideal']:.2f}", f"{run['ratio']:.3f}"
+        lines.append((workers, *figures, "at least 0.85", f"{run['cpu']:.1f}"))
         print(lines[-1], flush=True)
-    RESULTS.mkdir(exist_ok=True)
     load = f"Mean load of the machine meanwhile: {statistics.mean(run['load'] for row in rows for run in row['runs']):.1f}."
     notes = [
         f"{config.episodes} episodes of {config.steps} steps; answers are held back 0.05 to 0.5 s. Ideal: the longest episode's",
         "latencies, or all latencies over the number of workers, whichever is more.",
         load,
     ]
-    (RESULTS / "concurrency.json").write_text(json.dumps({"config": asdict(config), "rows": rows}, indent=2) + "\n")
-    (RESULTS / "concurrency.md").write_text("\n".join(["`python benchmarks/concurrency.py`", "", *lines, "", *notes, ""]))
+    columns = ("workers", "s", "ideal, s", "ideal / s", "asked", "CPU, s")
+    text = "\n".join([f"`{command()}`", "", table(columns, lines), "", *notes])
+    write("concurrency", text, {"config": asdict(config), "rows": rows})
 
 
 def measure(config: Config, workers: int) -> dict[str, Any]:
@@ -88,21 +83,9 @@ def measure(config: Config, workers: int) -> dict[str, Any]:
 @contextlib.contextmanager
 def provider(*options: str) -> Iterator[str]:
     """Run the provider with these options while the block runs; yield its address."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    process = subprocess.Popen([sys.executable, str(SERVER), "--port", str(port), *options])
-    url = f"http://127.0.0.1:{port}"
-    try:
-        for _ in range(300):
-            with contextlib.suppress(OSError):
-                urllib.request.urlopen(url, timeout=5).close()
-                break
-            time.sleep(0.1)
+    command = ["python", str(TESTS / "provider_server.py"), *options]
+    with tempfile.TemporaryDirectory() as folder, serving(command, "/", Path(folder) / "log") as url:
         yield url
-    finally:
-        process.terminate()
-        process.wait(10)
 
 
 if __name__ == "__main__":

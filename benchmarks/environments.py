@@ -1,12 +1,14 @@
 """Speed and memory of the environments, beside the official client, the bare engine and stock minigrid, in one run.
 
-All contenders play the same levels with the same random actions; rates are medians over rounds in which they take turns.
+All contenders play the same levels with the same random actions; rates are medians over rounds in which they take turns. Beside the
+official client of TextWorldExpress the ratio depends on the machine. On idle cores the client waits for its Java process to wake at
+each step; held on one core, or beside a busy one, it waits less. So that ratio is measured on idle cores and held on one.
+
 ``--part`` measures one of the three and keeps what was measured of the others.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -17,23 +19,20 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import psutil
 from gymnasium.vector import SyncVectorEnv, VectorEnv
-from tqdm import tqdm
+from helpers.harness import by_turns, earlier, options, table, timed, write
 
 import gym_text
 from gym_text.errors import check_choice
 from gym_text.wrappers import EncodeText, History, vector
-from gym_text_policies.commands.options import add_fields
 
 ENV_ID = "CookingWorldText-v0"
 STOCK = "BabyAI-GoToLocal-v0"
 ENGINE_PARAMETERS = "numLocations=3,numIngredients=2,numDistractorItems=2,includeDoors=1,limitInventorySize=1"
-RESULTS = Path(__file__).parent / "results"
 Script = tuple[int, list[str]]
 """A seed of the train fold, and actions that do not end its game."""
 
@@ -86,13 +85,6 @@ def official_client() -> Any:
     return client
 
 
-def timed(function: Callable[[], object]) -> float:
-    """Return the seconds that a call takes."""
-    start = time.perf_counter()
-    function()
-    return time.perf_counter() - start
-
-
 def step_contenders(scripts: list[Script]) -> dict[str, Callable[[], float]]:
     """Return, for each contender, a function that plays all scripts and returns the seconds that the steps took."""
     client = official_client()
@@ -101,33 +93,15 @@ def step_contenders(scripts: list[Script]) -> dict[str, Callable[[], float]]:
     single.reset(seed=0)
     bare = single.unwrapped._engine()._java  # type: ignore[attr-defined]
 
-    def official() -> float:
+    def play(begin: Callable[[int], object], step: Callable[[str], object]) -> float:
         seconds = 0.0
         for seed, actions in scripts:
-            client.reset(seed=seed, gameFold="train")
-            seconds += timed(lambda actions=actions: [client.step(action) for action in actions])
+            begin(seed)
+            seconds += timed(lambda actions=actions: [step(action) for action in actions])
         return seconds
 
-    def engine() -> float:
-        seconds = 0.0
-        for seed, actions in scripts:
-            bare.generateNewGameJSON(seed, "train", False)
-            seconds += timed(lambda actions=actions: [str(bare.stepJSON(action)) for action in actions])
-        return seconds
-
-    def engine_read() -> float:
-        seconds = 0.0
-        for seed, actions in scripts:
-            bare.generateNewGameJSON(seed, "train", False)
-            seconds += timed(lambda actions=actions: [json.loads(str(bare.stepJSON(action))) for action in actions])
-        return seconds
-
-    def ours() -> float:
-        seconds = 0.0
-        for seed, actions in scripts:
-            single.reset(seed=seed)
-            seconds += timed(lambda actions=actions: [single.step(action) for action in actions])
-        return seconds
+    def begin(seed: int) -> None:
+        bare.generateNewGameJSON(seed, "train", False)
 
     def together() -> float:
         vector.reset(seed=[seed for seed, _ in scripts])
@@ -135,10 +109,10 @@ def step_contenders(scripts: list[Script]) -> dict[str, Callable[[], float]]:
         return timed(lambda: [vector.step(row) for row in rows])
 
     return {
-        "official client": official,
-        "bare engine": engine,
-        "bare engine, read": engine_read,
-        "environment": ours,
+        "official client": lambda: play(lambda seed: client.reset(seed=seed, gameFold="train"), client.step),
+        "bare engine": lambda: play(begin, lambda action: str(bare.stepJSON(action))),
+        "bare engine, read": lambda: play(begin, lambda action: json.loads(str(bare.stepJSON(action)))),
+        "environment": lambda: play(lambda seed: single.reset(seed=seed), single.step),
         "vector environment": together,
     }
 
@@ -148,13 +122,13 @@ def reset_contenders(scripts: list[Script]) -> dict[str, Callable[[], float]]:
     client = official_client()
     single = gym.make(ENV_ID, expert="path")
 
-    def official() -> float:
-        return timed(lambda: [client.reset(seed=seed, gameFold="train", generateGoldPath=True) for seed, _ in scripts])
+    def official() -> object:
+        return [client.reset(seed=seed, gameFold="train", generateGoldPath=True) for seed, _ in scripts]
 
-    def ours() -> float:
-        return timed(lambda: [single.reset(seed=seed) for seed, _ in scripts])
+    def ours() -> object:
+        return [single.reset(seed=seed) for seed, _ in scripts]
 
-    return {"official client, unverified": official, "environment, verified": ours}
+    return {"official client, unverified": partial(timed, official), "environment, verified": partial(timed, ours)}
 
 
 def encoded_contenders(scripts: list[Script]) -> dict[str, Callable[[], float]]:
@@ -213,15 +187,7 @@ def babyai_contenders(config: Config) -> tuple[dict[str, Callable[[], float]], i
 
 def rates(contenders: dict[str, Callable[[], float]], count: int, config: Config) -> dict[str, float]:
     """Return the median rate per second of each contender, which does `count` things in a round."""
-    seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    with tqdm(total=config.warm_up + config.rounds, unit=" rounds") as bar:
-        for number in range(config.warm_up + config.rounds):
-            for name, play in contenders.items():
-                spent = play()
-                if number >= config.warm_up:
-                    seconds[name].append(spent)
-                bar.set_postfix_str(f"{name}: {count / spent:,.0f}/s")
-            bar.update()
+    seconds = by_turns(contenders, config.rounds, config.warm_up)
     return {name: count / statistics.median(times) for name, times in seconds.items()}
 
 
@@ -248,14 +214,28 @@ def measure_footprint(kind: str, number: int) -> None:
         game.close()
 
 
+def held_steps(config: Config) -> dict[str, float]:
+    """Return the steps a second of each contender in a fresh process that may use one core alone, as its children may."""
+    given = [sys.executable, __file__, "--held", json.dumps(asdict(config))]
+    return dict(json.loads(subprocess.run(given, stdout=subprocess.PIPE, text=True, check=True).stdout))
+
+
+def measure_held(config: Config) -> None:
+    """Hold this process on one core, measure the steps of TextWorldExpress's games, and print the rates."""
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    print(json.dumps(rates(step_contenders(record_scripts(config)), config.games * config.steps, config)))
+
+
 def measure_textworld(config: Config) -> dict[str, Any]:
     """Measure TextWorldExpress's games."""
     scripts = record_scripts(config)
     steps = rates(step_contenders(scripts), config.games * config.steps, config)
+    held = held_steps(config)
     resets = rates(reset_contenders(scripts), config.games, config)
     ours = footprint("ours", config.games)
     official = footprint("official", config.official_clients)
-    return {"config": asdict(config), "steps_per_second": steps, "resets_per_second": resets, "ours": ours, "official": official}
+    speeds = {"steps_per_second": steps, "steps_per_second_held": held, "resets_per_second": resets}
+    return {"config": asdict(config), **speeds, "ours": ours, "official": official, "load": psutil.getloadavg()[0]}
 
 
 def measure_encoded(config: Config) -> dict[str, Any]:
@@ -272,7 +252,7 @@ def measure_babyai(config: Config) -> dict[str, Any]:
 
 def textworld_rows(record: dict[str, Any]) -> list[tuple[str, str, str]]:
     """Return the figures of TextWorldExpress's games, each with what is asked of it."""
-    config = Config(**record["config"])
+    config, held = Config(**record["config"]), record["steps_per_second_held"]
     steps, resets, ours, official = (record[key] for key in ("steps_per_second", "resets_per_second", "ours", "official"))
     each = config.games / config.official_clients
     return [
@@ -282,9 +262,11 @@ def textworld_rows(record: dict[str, Any]) -> list[tuple[str, str, str]]:
         ("steps/s, one environment", f"{steps['environment']:,.0f}", ""),
         (f"steps/s, vector environment of {config.games}", f"{steps['vector environment']:,.0f}", ""),
         ("one environment / official client", f"{steps['environment'] / steps['official client']:.2f}", "at least 3.5"),
+        ("the same, all held on one core", f"{held['environment'] / held['official client']:.2f}", ""),
         ("one environment / bare engine, strings", f"{steps['environment'] / steps['bare engine']:.2f}", "at least 0.75"),
         ("one environment / bare engine, read", f"{steps['environment'] / steps['bare engine, read']:.2f}", "at least 0.75"),
         ("vector environment / official client", f"{steps['vector environment'] / steps['official client']:.2f}", "at least 4.5"),
+        ("the same, all held on one core", f"{held['vector environment'] / held['official client']:.2f}", ""),
         (f"{config.games} environments made and reset, s", f"{ours['seconds']:.1f}", "under 3"),
         (f"{config.games} environments, MB in all", f"{ours['megabytes']:.0f}", "under 700"),
         (f"{config.official_clients} official clients, s", f"{official['seconds']:.1f}", ""),
@@ -315,23 +297,15 @@ def babyai_rows(record: dict[str, Any]) -> list[tuple[str, str, str]]:
 
 def main() -> None:
     """Measure, print the tables and write ``results/environments.json`` and ``.md``."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    add_fields(parser, Config)
-    config = Config(**vars(parser.parse_args()))
+    config = options(Config, __doc__)
     check_choice("part", config.part, ("all", *PARTS))
-    file = RESULTS / "environments.json"
-    record = json.loads(file.read_text()) if file.exists() else {}
-    lines = ["`python benchmarks/environments.py`", ""]
+    record, lines = earlier("environments"), ["`python benchmarks/environments.py`", ""]
     for part, (title, measure, rows) in PARTS.items():
         if config.part in ("all", part):
             record[part] = measure(config)
         if part in record:
-            lines += [f"## {title}", "", "| figure | measured | asked |", "|---|---|---|"]
-            lines += [*(f"| {' | '.join(row)} |" for row in rows(record[part])), ""]
-    print("\n".join(lines))
-    RESULTS.mkdir(exist_ok=True)
-    file.write_text(json.dumps(record, indent=2) + "\n")
-    file.with_suffix(".md").write_text("\n".join(lines))
+            lines += [f"## {title}", "", table(("figure", "measured", "asked"), rows(record[part])), ""]
+    write("environments", "\n".join(lines), record)
 
 
 PARTS: dict[str, tuple[str, Callable[[Config], dict[str, Any]], Callable[[dict[str, Any]], list[tuple[str, str, str]]]]] = {
@@ -346,5 +320,7 @@ if __name__ == "__main__":
     assert gym_text
     if sys.argv[1:2] == ["--footprint"]:
         measure_footprint(sys.argv[2], int(sys.argv[3]))
+    elif sys.argv[1:2] == ["--held"]:
+        measure_held(Config(**json.loads(sys.argv[2])))
     else:
         main()

@@ -9,34 +9,26 @@ length, answers of at most 15 tokens, drawn or greedy. Without ``--adapters`` no
 
 from __future__ import annotations
 
-import argparse
-import json
 import re
-import shlex
-import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+from helpers.harness import command, options, play_variants, table, write
 
 import gym_text  # noqa: F401  registers the environments
 from gym_text.textworld_express.engine import Game
 from gym_text_policies import Episode, load_policy, rollout
-from gym_text_policies.commands.options import add_fields
 from gym_text_policies.data.rows import prompts_of, training_prompt
-from gym_text_policies.experiments.bench import BenchConfig, run, versions
+from gym_text_policies.experiments.bench import versions
 from gym_text_policies.policies.config import TRAINED
 from gym_text_policies.policies.mixed import MixedPolicy
 from gym_text_policies.policy import text_spec
-from gym_text_policies.store import write_atomically
 
-RESULTS = Path(__file__).parent / "results"
 ENV_ID = "CookingWorldText-v0"
 FOLDS = ("train", "dev", "test")
 LIMITS = (16, 50)
@@ -64,7 +56,7 @@ class Config:
     """Adapters to play greedily and drawn, side by side: as one trained on gold data alone, and one on noisy data."""
     environments: tuple[str, ...] = ("BabyAIText-v0?task=goto",)
     """What adapters play, on the test fold."""
-    seeds: int = 50
+    episodes: int = 50
     """Episodes of each adapter and environment, greedy and drawn."""
     folder: str = "runs/evaluation-gap"
     """Episodes of the adapters; a second run goes on."""
@@ -245,12 +237,9 @@ def adapter_table(config: Config) -> tuple[str, dict[str, Any]]:
     for adapter in config.adapters:
         rows[f"{adapter}, greedy"] = {"model": adapter, "temperature": 0.0}
         rows[f"{adapter}, drawn"] = {"model": adapter, "temperature": 1.0}
-    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
-        json.dump(rows, file)  # JSON is YAML
-        file.flush()
-        played = {"environments": config.environments, "variants": file.name, "folder": config.folder}
-        table, store = run(BenchConfig(**played, seeds=config.seeds, llm_seeds=config.seeds))
-    return table, {"rows": json.loads((store.folder / "table.json").read_text("utf-8"))["rows"]}
+    played = {"environments": config.environments, "folder": config.folder}
+    text, record, _ = play_variants(rows, **played, seeds=config.episodes, llm_seeds=config.episodes)
+    return text, {"rows": record["rows"]}
 
 
 # ---------------------------------------------------------------- results
@@ -261,61 +250,54 @@ def percent(value: float) -> str:
     return f"{100 * value:.1f} %"
 
 
-def lines_of(record: dict[str, Any]) -> Iterator[str]:
-    """Yield the tables in Markdown."""
+def tables(record: dict[str, Any]) -> Iterator[str]:
+    """Yield the tables in Markdown, and what is said below them."""
     paths = record["paths"]
-    yield "| gold path won within | " + " | ".join(f"{fold}, {limit} steps" for fold in paths for limit in LIMITS) + " | no limit |"
-    yield "|---" * (2 + len(paths) * len(LIMITS)) + "|"
-    for name in EVALUATORS:
-        cells = [percent(paths[fold]["won"][name][str(limit)]) for fold in paths for limit in LIMITS]
-        yield f"| evaluator {name} | " + " | ".join([*cells, percent(paths["test"]["won"][name]["inf"])]) + " |"
-    yield from (
-        "",
-        "The last column is of the test fold. A limit of 16 in TextWorldExpress's own client ends an episode after 17 steps.",
-        "",
+    won = {name: [percent(paths[fold]["won"][name][str(limit)]) for fold in paths for limit in LIMITS] for name in EVALUATORS}
+    columns = ("gold path won within", *(f"{fold}, {limit} steps" for fold in paths for limit in LIMITS), "no limit")
+    yield table(columns, ((f"evaluator {name}", *row, percent(paths["test"]["won"][name]["inf"])) for name, row in won.items()))
+    yield "The last column is of the test fold. A limit of 16 in TextWorldExpress's own client ends an episode after 17 steps."
+    columns = ("fold", "levels", "shortest, median, longest path", "within 17 steps", "steps that are not valid", "long answers")
+    yield table((*columns, "longest"), (_path_row(fold, row) for fold, row in paths.items()))
+    yield f"Long answers: of more than {ANSWER_TOKENS} tokens, the end of turn included."
+    columns = ("fold", "preparations", "ingredient is in train", "prepared so in train", "prepared so in train most often")
+    names = ("ingredient_in_train", "preparation_in_train", "as_most_often_in_train")
+    recipes = record["recipes"].items()
+    yield table(columns, ((fold, row["preparations"], *(percent(row[name]) for name in names)) for fold, row in recipes))
+    columns = ("player", "fold", "prompts", *(f"over {window} tokens" for window in WINDOWS), "longest")
+    yield table(columns, map(_prompt_row, record["prompts"]))
+    columns = (
+        *("error rate", "episodes", f"left the gold path's states by decision {', '.join(map(str, BY))}; ever"),
+        *("decisions off them", "that no gold episode shows", "after another history"),
+        *(f"won in {LIMITS[0]}, in {LIMITS[1]} steps", "won without leaving"),
     )
-    yield "| fold | levels | shortest, median, longest path | within 17 steps | steps that are not valid | long answers | longest |"
-    yield "|---" * 7 + "|"
-    for fold, row in paths.items():
-        length = ", ".join(str(row["length"][name]) for name in ("least", "median", "most"))
-        invalid = f"{percent(row['paths_with_invalid_steps'])} of paths, {percent(row['invalid_steps'])} of steps"
-        long = f"{percent(row['answers_too_long'])}, in {percent(row['levels_with_an_answer_too_long'])} of levels"
-        cells = [fold, str(row["levels"]), length, percent(row["within_17_steps"]), invalid, long, str(row["longest_answer"])]
-        yield f"| {' | '.join(cells)} |"
-    yield from ("", f"Long answers: of more than {ANSWER_TOKENS} tokens, the end of turn included.", "")
-    yield "| fold | preparations of an ingredient | ingredient is in train | so prepared there | so prepared there most often |"
-    yield "|---" * 5 + "|"
-    for fold, row in record["recipes"].items():
-        names = ("ingredient_in_train", "preparation_in_train", "as_most_often_in_train")
-        yield f"| {' | '.join([fold, str(row['preparations']), *(percent(row[name]) for name in names)])} |"
-    yield ""
-    yield "| player | fold | prompts | " + " | ".join(f"over {window} tokens" for window in WINDOWS) + " | longest |"
-    yield "|---" * (4 + len(WINDOWS)) + "|"
-    for row in record["prompts"]:
-        cells = [
-            f"{percent(row['longer_than'][str(w)])}, in {percent(row['episodes_with_one_longer_than'][str(w)])} of episodes"
-            for w in WINDOWS
-        ]
-        yield f"| {row['player']} | {row['fold']} | {row['prompts']} | {' | '.join(cells)} | {row['longest']} |"
-    yield ""
-    yield (
-        f"| error rate | episodes | left the gold path's states by decision {', '.join(map(str, BY))}; ever | decisions off them "
-        f"| that no gold episode shows | after another history | won in {LIMITS[0]}, in {LIMITS[1]} steps | won without leaving |"
-    )
-    yield "|---" * 8 + "|"
-    for row in record["drift"]:
-        left = ", ".join(percent(row["left_by"][str(by)]) for by in BY) + "; " + percent(row["left"])
-        names = ("decisions_off_the_gold_path", "decisions_no_gold_episode_shows", "decisions_after_another_history")
-        won = ", ".join(percent(row["won"][str(limit)]) for limit in LIMITS)
-        cells = [str(row["error_rate"]), str(row["episodes"]), left, *(percent(row[name]) for name in names), won]
-        yield f"| {' | '.join([*cells, percent(row['won_without_leaving'])])} |"
+    yield table(columns, map(_drift_row, record["drift"]))
+
+
+def _path_row(fold: str, row: dict[str, Any]) -> tuple[object, ...]:
+    length = ", ".join(str(row["length"][name]) for name in ("least", "median", "most"))
+    invalid = f"{percent(row['paths_with_invalid_steps'])} of paths, {percent(row['invalid_steps'])} of steps"
+    long = f"{percent(row['answers_too_long'])}, in {percent(row['levels_with_an_answer_too_long'])} of levels"
+    return fold, row["levels"], length, percent(row["within_17_steps"]), invalid, long, row["longest_answer"]
+
+
+def _prompt_row(row: dict[str, Any]) -> tuple[object, ...]:
+    over, episodes = row["longer_than"], row["episodes_with_one_longer_than"]
+    shares = (f"{percent(over[str(w)])}, in {percent(episodes[str(w)])} of episodes" for w in WINDOWS)
+    return row["player"], row["fold"], row["prompts"], *shares, row["longest"]
+
+
+def _drift_row(row: dict[str, Any]) -> tuple[object, ...]:
+    left = ", ".join(percent(row["left_by"][str(by)]) for by in BY) + "; " + percent(row["left"])
+    names = ("decisions_off_the_gold_path", "decisions_no_gold_episode_shows", "decisions_after_another_history")
+    won = ", ".join(percent(row["won"][str(limit)]) for limit in LIMITS)
+    shares = (percent(row[name]) for name in names)
+    return row["error_rate"], row["episodes"], left, *shares, won, percent(row["won_without_leaving"])
 
 
 def main() -> None:
     """Measure, and write the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_fields(parser, Config)
-    config = Config(**vars(parser.parse_args()))
+    config = options(Config, __doc__)
     from transformers import AutoTokenizer
 
     from gym_text_policies.backends.local.smollm2 import smollm2_folder
@@ -324,7 +306,7 @@ def main() -> None:
     players = [("gold", fold) for fold in FOLDS] + [("random", "test")]
     paths = {fold: list(gold_paths(fold, config.levels)) for fold in FOLDS}
     record: dict[str, Any] = {
-        "command": shlex.join(["python", "benchmarks/evaluation_gap.py", *sys.argv[1:]]),
+        "command": command(),
         "versions": versions(),
         "paths": {fold: path_figures(found, tokenizer) for fold, found in paths.items()},
         "recipes": recipe_figures(paths),
@@ -332,14 +314,12 @@ def main() -> None:
         "drift": drift_figures(config.errors, config.play_levels, config.levels),
     }
     record["seconds"] = round(time.perf_counter() - began, 1)
-    lines = list(lines_of(record))
+    lines = ["\n\n".join(tables(record))]
     if config.adapters:
-        table, record["adapters"] = adapter_table(config)
-        lines += ["", table]
+        text, record["adapters"] = adapter_table(config)
+        lines += ["", text]
     lines += ["", f"Made by `{record['command']}` in {record['seconds']:.0f} s without what models take."]
-    write_atomically(RESULTS / "evaluation_gap.md", "\n".join(lines) + "\n")
-    write_atomically(RESULTS / "evaluation_gap.json", json.dumps(record, indent=2) + "\n")
-    print("\n".join(lines))
+    write("evaluation_gap", "\n".join(lines), record)
 
 
 if __name__ == "__main__":

@@ -6,23 +6,21 @@ TextWorldExpress's games and ``babyai_experts.md`` and ``.json`` of BabyAI's lev
 
 from __future__ import annotations
 
-import argparse
-import json
 import logging
 import random
 import statistics
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+from helpers.experts import play_gold_path, take_over
+from helpers.harness import options, table, write
 from tqdm import tqdm
 
 import gym_text  # noqa: F401  registers the environments
 from gym_text.errors import check_choice
-from gym_text_policies.commands.options import add_fields
 
 FOLDS = ("train", "dev", "test")
 DISTANCES = (1, 3, 10)
@@ -64,22 +62,20 @@ class ExpertsConfig:
 
     part: str = "all"
     """What to check: all, games or babyai."""
-    seeds: int = 1000
+    levels: int = 1000
     """Levels of each fold on which the gold path is played."""
     random_steps: int = 50
     """Random actions played on each of these levels, nine of ten of them gathering things, to see how many can be valid."""
-    replan_seeds: int = 200
+    replan_levels: int = 200
     """Levels of the train fold on which the replanning expert takes over."""
     games: tuple[str, ...] = GAMES
     """Environments to be checked."""
-    level_seeds: int = 20
+    level_episodes: int = 20
     """Episodes of each of BabyAI's 96 levels."""
-    task_seeds: int = 200
+    task_episodes: int = 200
     """Episodes of each of BabyAI's five tasks, for the expert."""
     random_episodes: int = 1000
     """Episodes of each of BabyAI's five tasks, for a random policy."""
-    folder: str = "benchmarks/results"
-    """Where the tables are written."""
 
 
 @dataclass(frozen=True)
@@ -123,32 +119,20 @@ class ReplanRow:
 def gold_rows(config: ExpertsConfig) -> Iterator[PathRow]:
     """Play the gold path of every setting, fold and level."""
     jobs = [(game, arguments, fold) for game, arguments in SETTINGS if game in config.games for fold in FOLDS]
-    with tqdm(total=len(jobs) * config.seeds, desc="gold paths", unit=" levels") as bar:
+    with tqdm(total=len(jobs) * config.levels, desc="gold paths", unit=" levels") as bar:
         for game, arguments, fold in jobs:
             env, wanderer = (gym.make(game, fold=fold, expert=expert, **arguments) for expert in ("path", "off"))
             lengths, won, most = [], 0, 0
-            for seed in range(config.seeds):
-                length, success, actions = play_gold_path(env, seed)
-                lengths, won = [*lengths, length], won + success
-                most = max(most, actions, play_at_random(wanderer, seed, config.random_steps))
+            for seed in range(config.levels):
+                played = play_gold_path(env, seed)
+                lengths, won = [*lengths, played.length], won + (played.won and not played.invalid)
+                listed = (len(obs["valid_actions"]) for obs in played.observations)
+                most = max(most, *listed, play_at_random(wanderer, seed, config.random_steps))
                 bar.update()
             limit = env.spec.max_episode_steps if env.spec and env.spec.max_episode_steps else 0
             shown = ", ".join(f"{key}={value}" for key, value in arguments.items() if key != "max_episode_steps")
-            yield PathRow(game, shown, fold, config.seeds, won, min(lengths), statistics.fmean(lengths), max(lengths), limit, most)
+            yield PathRow(game, shown, fold, config.levels, won, min(lengths), statistics.fmean(lengths), max(lengths), limit, most)
             env.close()
-
-
-def play_gold_path(env: gym.Env[Any, Any], seed: int) -> tuple[int, bool, int]:
-    """Return the gold path's length, whether it wins with valid steps only, and the most valid actions seen."""
-    obs, info = env.reset(seed=seed)
-    path, most = info.get("gold_path", ()), len(obs["valid_actions"])
-    valid, truncated = bool(path), False
-    for action in path:
-        obs, _, _, truncated, info = env.step(action)
-        valid, most = valid and info["action_was_valid"], max(most, len(obs["valid_actions"]))
-        if truncated:
-            break
-    return len(path), bool(valid and info["success"]), most
 
 
 def play_at_random(env: gym.Env[Any, Any], seed: int, steps: int) -> int:
@@ -168,34 +152,24 @@ def play_at_random(env: gym.Env[Any, Any], seed: int, steps: int) -> int:
 
 def replan_rows(config: ExpertsConfig) -> Iterator[ReplanRow]:
     """Leave the gold path by random valid actions on every level, then follow the replanning expert."""
-    with tqdm(total=len(config.games) * len(DISTANCES) * config.replan_seeds, desc="replanning", unit=" levels") as bar:
+    with tqdm(total=len(config.games) * len(DISTANCES) * config.replan_levels, desc="replanning", unit=" levels") as bar:
         for game in config.games:
             env = gym.make(game, expert="replan")
             for distance in DISTANCES:
                 lost = hints = won = 0
-                for seed in range(config.replan_seeds):
-                    ended, hint, success = replan(env, seed, distance)
-                    lost, hints, won = lost + ended, hints + hint, won + success
+                for seed in range(config.replan_levels):
+                    played = take_over(env, seed, distance, _drawing(seed))
+                    lost, hints, won = lost + played.failed, hints + played.hint, won + played.won
                     bar.update()
-                share = 1 / config.replan_seeds
-                yield ReplanRow(game, distance, config.replan_seeds, lost * share, 1 - lost * share, hints * share, won * share)
+                share = 1 / config.replan_levels
+                yield ReplanRow(game, distance, config.replan_levels, lost * share, 1 - lost * share, hints * share, won * share)
             env.close()
 
 
-def replan(env: gym.Env[Any, Any], seed: int, distance: int) -> tuple[bool, bool, bool]:
-    """Return whether random actions lost the game, whether there was a hint (or a win) after them, and whether it was won."""
-    rng, (obs, info) = random.Random(seed), env.reset(seed=seed)
-    over = False
-    for _ in range(distance):
-        obs, _, terminated, truncated, info = env.step(rng.choice(obs["valid_actions"]))
-        over = terminated or truncated
-        if over:
-            break
-    lost, hint = bool(info["failure"]), "gold_action" in info or bool(info["success"])
-    while not over and "gold_action" in info:
-        _, _, terminated, truncated, info = env.step(info["gold_action"])
-        over = terminated or truncated
-    return lost, hint, bool(info["success"])
+def _drawing(seed: int) -> Callable[[Any], str]:
+    """Return a function that draws one of the valid actions."""
+    rng = random.Random(seed)
+    return lambda obs: rng.choice(obs["valid_actions"])
 
 
 @dataclass(frozen=True)
@@ -222,29 +196,21 @@ def babyai_rows(config: ExpertsConfig) -> Iterator[BabyAIRow]:
     from gym_text.babyai.levels import TASKS
 
     levels = sorted(name for name in gym.registry if name.startswith("BabyAI-"))
-    jobs: list[tuple[dict[str, str], int]] = [({"task": task}, config.task_seeds) for task in TASKS]
-    jobs += [({"level": level}, config.level_seeds) for level in levels]
+    jobs: list[tuple[dict[str, str], int]] = [({"task": task}, config.task_episodes) for task in TASKS]
+    jobs += [({"level": level}, config.level_episodes) for level in levels]
     with tqdm(total=sum(seeds for _, seeds in jobs), desc="BabyAI", unit=" episodes") as bar:
         for arguments, seeds in jobs:
             (name,) = arguments.values()
             bar.set_postfix_str(name)
             env, lengths, limit = gym.make("BabyAIText-v0", **arguments), [], 0
             for seed in range(seeds):
-                lengths += play_path(env, seed)
+                played = play_gold_path(env, seed)
+                lengths += [played.length] * played.won
                 limit = max(limit, env.unwrapped._game.max_steps)  # type: ignore[attr-defined]
                 bar.update()
             chance = random_success(arguments, config.random_episodes) if "task" in arguments else None
             mean = statistics.fmean(lengths) if lengths else 0.0
             yield BabyAIRow(name, seeds, len(lengths), mean, max(lengths, default=0), limit, chance)
-
-
-def play_path(env: gym.Env[Any, Any], seed: int) -> list[int]:
-    """Play the gold path of an episode; return its length, or nothing where there is none or it does not win."""
-    obs, info = env.reset(seed=seed)
-    path = info.get("gold_path", ())
-    for name in path:
-        obs, *_, info = env.step(env.get_wrapper_attr("text_spec").encode(name, obs))
-    return [len(path)] if info["success"] else []
 
 
 def random_success(arguments: dict[str, str], episodes: int) -> float:
@@ -262,84 +228,61 @@ def random_success(arguments: dict[str, str], episodes: int) -> float:
 
 def babyai_report(rows: Sequence[BabyAIRow]) -> str:
     """Return the table of BabyAI in Markdown, the tasks before the levels."""
-    lines = [
-        "# Experts of BabyAI",
-        "",
-        "Made by `python benchmarks/experts.py --part babyai`.",
-        "",
-        "Won: the gold path wins within the limit when it is played; elsewhere there is none. The reasons are on the page of",
-        "`BabyAITextEnv`. Random: share of episodes that random actions win.",
-        "",
-        "| task or level | won | mean | longest | limit | random |",
-        "|---|---|---|---|---|---|",
-    ]
+    lines = []
     for row in rows:
         chance = "" if row.random is None else f"{row.random:.3f}"
-        lines.append(f"| {row.name} | {row.won} of {row.episodes} | {row.mean:.1f} | {row.longest} | {row.limit} | {chance} |")
-    return "\n".join(lines) + "\n"
+        lines.append((row.name, f"{row.won} of {row.episodes}", f"{row.mean:.1f}", row.longest, row.limit, chance))
+    about = (
+        "# Experts of BabyAI\n\nMade by `python benchmarks/experts.py --part babyai`.\n\n"
+        "Won: the gold path wins within the limit when it is played; elsewhere there is none. The reasons are on the page of\n"
+        "`BabyAITextEnv`. Random: share of episodes that random actions win.\n\n"
+    )
+    return about + table(("task or level", "won", "mean", "longest", "limit", "random"), lines)
 
 
 def report(paths: Sequence[PathRow], replans: Sequence[ReplanRow]) -> str:
     """Return both tables in Markdown."""
-    lines = [
-        "# Experts of TextWorldExpress's games",
-        "",
-        "Made by `python benchmarks/experts.py`.",
-        "",
-        "## Gold path",
-        "",
-        "Won: within the limit, each step valid when it was played. Most actions: valid at once, on the path or in random play.",
-        "",
-        "| game | parameters | fold | won | shortest | mean | longest | limit | most actions |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    for p in paths:
-        lines.append(
-            f"| {p.game} | {p.arguments or 'registered'} | {p.fold} | {p.won} of {p.levels} | {p.shortest} | {p.mean:.1f} "
-            f"| {p.longest} | {p.limit} | {p.most_actions} |"
-        )
-    lines += [
-        "",
-        "## Replanning",
-        "",
-        "After k random valid actions from the start, shares of the levels. Still winnable: all that the game has not declared",
-        "lost, an upper bound, which is exact where the last column equals it. A hint is only given if the plan behind it wins.",
-        "",
-        "| game | k | levels | lost | still winnable | with a hint | won when following |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for r in replans:
-        lines.append(f"| {r.game} | {r.distance} | {r.levels} | {r.lost:.3f} | {r.winnable:.3f} | {r.hint:.3f} | {r.won:.3f} |")
-    return "\n".join(lines) + "\n"
+    gold = table(
+        ("game", "parameters", "fold", "won", "shortest", "mean", "longest", "limit", "most actions"),
+        (
+            (
+                *(p.game, p.arguments or "registered", p.fold, f"{p.won} of {p.levels}"),
+                *(p.shortest, f"{p.mean:.1f}", p.longest, p.limit, p.most_actions),
+            )
+            for p in paths
+        ),
+    )
+    replanned = table(
+        ("game", "k", "levels", "lost", "still winnable", "with a hint", "won when following"),
+        ((r.game, r.distance, r.levels, *(f"{share:.3f}" for share in (r.lost, r.winnable, r.hint, r.won))) for r in replans),
+    )
+    return (
+        "# Experts of TextWorldExpress's games\n\nMade by `python benchmarks/experts.py`.\n\n## Gold path\n\n"
+        "Won: within the limit, each step valid when it was played. Most actions: valid at once, on the path or in random play."
+        f"\n\n{gold}\n\n## Replanning\n\n"
+        "After k random valid actions from the start, shares of the levels. Still winnable: all that the game has not declared\n"
+        "lost, an upper bound, which is exact where the last column equals it. A hint is only given if the plan behind it wins.\n\n"
+        f"{replanned}"
+    )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main() -> int:
     """Check, print and write the tables; return 1 if a gold path of a game or of a task of BabyAI does not win."""
-    parser = argparse.ArgumentParser(description=ExpertsConfig.__doc__)
-    add_fields(parser, ExpertsConfig)
-    config = ExpertsConfig(**vars(parser.parse_args(arguments)))
+    config = options(ExpertsConfig)
     check_choice("part", config.part, ("all", "games", "babyai"))
     logging.getLogger("gymnasium").setLevel(logging.ERROR)
     failed = False
     if config.part != "babyai":
         paths, replans = list(gold_rows(config)), list(replan_rows(config))
-        write(config, "experts", report(paths, replans), {"paths": paths, "replanning": replans})
+        figures = {"paths": list(map(asdict, paths)), "replanning": list(map(asdict, replans))}
+        write("experts", report(paths, replans), {"config": asdict(config), **figures})
         failed = any(p.won < p.levels for p in paths)
     if config.part != "games":
         rows = list(babyai_rows(config))
-        write(config, "babyai_experts", babyai_report(rows), {"rows": rows})
+        record = {"config": asdict(config), "rows": list(map(asdict, rows))}
+        write("babyai_experts", babyai_report(rows), record)
         failed = failed or any(row.won < row.episodes for row in rows if row.random is not None)
     return int(failed)
-
-
-def write(config: ExpertsConfig, name: str, text: str, rows: dict[str, list[Any]]) -> None:
-    """Print a report, and write it and what it was made from."""
-    folder = Path(config.folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.md").write_text(text)
-    data = {"config": asdict(config)} | {key: [asdict(row) for row in values] for key, values in rows.items()}
-    (folder / f"{name}.json").write_text(json.dumps(data, indent=1) + "\n")
-    print(text)
 
 
 if __name__ == "__main__":

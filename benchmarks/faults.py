@@ -5,7 +5,6 @@ Each part writes its own entry of the results and leaves the others as they are.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import hashlib
 import json
@@ -26,14 +25,14 @@ from typing import Any, Literal
 
 import gymnasium as gym
 import psutil
+from helpers import harness
+from helpers.harness import earlier, options, table
 
 from gym_text.mountain_car import MOUNTAIN_CAR_SPEC
 from gym_text_policies import EpisodeStore, LLMPolicy, rollout
 from gym_text_policies.backends.load import load_backend
-from gym_text_policies.commands.options import add_fields
 from gym_text_policies.policy import text_spec
 
-RESULTS = Path(__file__).parent / "results"
 SERVER = Path(__file__).parent.parent / "tests" / "provider_server.py"
 PARTS = ("bench", "search", "sft", "ppo", "memory", "providers")
 
@@ -170,26 +169,21 @@ RUNS = {
 
 def main() -> None:
     """Run the parts, print what came out, and write it to the results."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    add_fields(parser, Config)
-    config = Config(**vars(parser.parse_args()))
+    config = options(Config, __doc__)
     for part in config.only:
         others = {"memory": memory, "providers": providers}
         record = kill_and_resume(RUNS[part], config) if part in RUNS else others[part](config)
         kills = f" --kills {config.kills}" if part in RUNS and config.kills != Config.kills else ""
         record["command"] = f"python benchmarks/faults.py --only {part}{kills}"
         write(part, record)
-        print(f"{part}: {record['line']}", flush=True)
 
 
 def write(part: str, record: dict[str, Any]) -> None:
     """Put one part into the results."""
-    path = RESULTS / "faults.json"
-    records = (json.loads(path.read_text()) if path.exists() else {}) | {part: record}
-    path.write_text(json.dumps({name: records[name] for name in PARTS if name in records}, indent=2) + "\n")
-    lines = ["| part | result | command |", "|---|---|---|"]
-    lines += [f"| {name} | {records[name]['line']} | `{records[name]['command']}` |" for name in PARTS if name in records]
-    (RESULTS / "faults.md").write_text("\n".join([*lines, ""]))
+    records = earlier("faults") | {part: record}
+    records = {name: records[name] for name in PARTS if name in records}
+    rows = ((name, one["line"], f"`{one['command']}`") for name, one in records.items())
+    harness.write("faults", table(("part", "result", "command"), rows), records)
 
 
 def kill_and_resume(run: Run, config: Config) -> dict[str, Any]:

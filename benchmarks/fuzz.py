@@ -6,11 +6,9 @@ It sees branches only of modules that it has itself imported, so nothing of this
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import importlib
 import importlib.util
-import json
 import os
 import re
 import subprocess
@@ -23,7 +21,6 @@ from pathlib import Path
 from typing import Literal
 from xml.etree import ElementTree
 
-RESULTS = Path(__file__).parent / "results"
 TESTS = Path(__file__).parent.parent / "tests"
 PARSERS = (
     "test_an_answer_is_an_action_that_can_be_played_or_none",
@@ -64,11 +61,9 @@ class Tried:
 
 def main() -> None:
     """Try all properties, print what was found, and write it to the results."""
-    from gym_text_policies.commands.options import add_fields
+    from helpers.harness import options
 
-    options = argparse.ArgumentParser(description=__doc__)
-    add_fields(options, Config)
-    config = Config(**vars(options.parse_args()))
+    config = options(Config, __doc__)
     tried = []
     for one in by_all(config):
         reached = f", {one.branches} branches" if one.branches else ""
@@ -138,17 +133,19 @@ def fuzz_one(name: str, seconds: str, folder: str) -> None:
 
 def write(config: Config, tried: list[Tried]) -> None:
     """Write the table and the record; what another tool has found before stays."""
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / "fuzz.json"
-    before = json.loads(path.read_text())["tried"] if path.exists() else []
+    from helpers import harness
+
+    before = harness.earlier("fuzz").get("tried", [])
     kept = [Tried(**one) for one in before if one["by"] not in config.only]
     tried = sorted([*kept, *tried], key=lambda one: one.by, reverse=True)
-    lines = ["| property | by | inputs | branches | s | found |", "|---|---|---|---|---|---|"]
-    lines += [
-        f"| {one.property.removeprefix('test_').replace('_', ' ')} | {one.by} | {one.inputs or 'skipped'} | {one.branches or ''} "
-        f"| {one.seconds:.0f} | {'a failure' if one.found else 'nothing'} |"
+    rows = (
+        (
+            *(one.property.removeprefix("test_").replace("_", " "), one.by, one.inputs or "skipped", one.branches or ""),
+            *(f"{one.seconds:.0f}", "a failure" if one.found else "nothing"),
+        )
         for one in tried
-    ]
+    )
+    lines = harness.table(("property", "by", "inputs", "branches", "s", "found"), rows)
     total = sum(one.inputs for one in tried)
     tools = ", ".join(f"{name} {version(name)}" for name in dict.fromkeys(one.by for one in tried))
     notes = [
@@ -157,9 +154,8 @@ def write(config: Config, tried: list[Tried]) -> None:
     command = "`python benchmarks/fuzz.py`"
     if kept:
         command += f"; the rows of {' and '.join(config.only)} anew with `--only {' '.join(config.only)}`"
-    (RESULTS / "fuzz.md").write_text("\n".join([command, "", *lines, "", *notes, ""]))
     record = {"config": dataclasses.asdict(config), "tried": [dataclasses.asdict(one) for one in tried]}
-    path.write_text(json.dumps(record, indent=2) + "\n")
+    harness.write("fuzz", "\n".join([command, "", lines, "", *notes]), record)
 
 
 if __name__ == "__main__":

@@ -3,21 +3,16 @@
 The models are made from their configurations, with random weights and the embedded model's tokenizer, so that nothing is
 downloaded. Random weights take the time of trained ones, except in words: there it depends on what the model says how often
 guessed tokens are right. Prompts are those of `benchmarks/inference.py`.
-
-python benchmarks/gpu.py --folder benchmarks/results
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import functools
 import gc
 import importlib.util
 import json
 import resource
-import shlex
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -28,15 +23,14 @@ from typing import Any
 import inference
 import torch
 import training
+from helpers.harness import command, options, table, write
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, ContinuousBatchingConfig, GenerationConfig
 
 from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.local.models import Source, device_of, load_model
 from gym_text_policies.backends.local.smollm2 import quiet, smollm2_folder
 from gym_text_policies.backends.local.transformers import TransformersBackend
-from gym_text_policies.commands.options import add_fields
 from gym_text_policies.data.collect import CollectConfig, collect
-from gym_text_policies.store import write_atomically
 from gym_text_policies.training.model.lora import TrainingDevice, add_lora, environment_record, load_base, set_precision
 from gym_text_policies.training.ppo import PPOConfig, train
 
@@ -84,8 +78,6 @@ class Config:
     """Of them, those that go through the model at once."""
     ppo_episodes: int = 8
     """Episodes of each of PPO's two iterations; the second is measured."""
-    folder: str = ""
-    """Where gpu.json and gpu.md are written; empty: they are printed alone."""
 
 
 @dataclass(frozen=True)
@@ -275,7 +267,7 @@ def contenders(config: Config, folder: str, precision: str, plays: Sequence[infe
 
 def measure(config: Config) -> tuple[list[Row], dict[str, int]]:
     """Return the rows of all contenders, and the number of parameters of each model."""
-    plays = inference.record(config.episodes)
+    plays = inference.prompts_of_expert(config.episodes)
     rows: list[Row] = []
     parameters, device = {}, device_of(config.device)
     for size in config.sizes:
@@ -287,37 +279,30 @@ def measure(config: Config) -> tuple[list[Row], dict[str, int]]:
                     row = measured(Row(size, precision, task, way), work, device.startswith("cuda")).beside(plain.get(task))
                     plain.setdefault(task, row)
                     rows.append(row)
-                    print(line_of(row), flush=True)
+                    print(*cells_of(row), sep=" | ", flush=True)
     return rows, parameters
 
 
-HEAD = "| model | weights | task | way | a second | over the first way | peak GB |\n|---|---|---|---|---|---|---|"
+COLUMNS = ("model", "weights", "task", "way", "a second", "over the first way", "peak GB")
 
 
-def line_of(row: Row) -> str:
+def cells_of(row: Row) -> list[str]:
     """Return a row of the table."""
     ratio = f"{row.ratio:.2f}" if row.ratio else ""
     figures = [row.failed, "", ""] if row.failed else [f"{row.per_second:.4g}", ratio, f"{row.memory:.1f}"]
-    return f"| {' | '.join([row.size, row.precision, row.task, row.way, *figures])} |"
+    return [row.size, row.precision, row.task, row.way, *figures]
 
 
-def main(config: Config) -> list[Row]:
-    """Measure everything, print the table, write it where a folder is named, and return its rows."""
+def main(config: Config, results: Path | None = None) -> list[Row]:
+    """Measure everything, write the table, by default among the committed results, and return its rows."""
     rows, parameters = measure(config)
     record = {"config": dataclasses.asdict(config), "parameters": parameters, "ran_on": environment_record()}
-    about = f"`{shlex.join(['python', *sys.argv])}`; {record['ran_on']['device']}; random weights; "
+    about = f"`{command()}`; {record['ran_on']['device']}; random weights; "
     about += "; ".join(f"{size}: {count:,} parameters" for size, count in parameters.items())
-    text = "\n".join([about, "", HEAD, *map(line_of, rows), ""])
-    print(text)
-    if config.folder:
-        Path(config.folder).mkdir(parents=True, exist_ok=True)
-        data = record | {"rows": [dataclasses.asdict(row) for row in rows]}
-        write_atomically(Path(config.folder) / "gpu.json", json.dumps(data, indent=1) + "\n")
-        write_atomically(Path(config.folder) / "gpu.md", text)
+    text = f"{about}\n\n{table(COLUMNS, map(cells_of, rows))}"
+    write("gpu", text, record | {"rows": [dataclasses.asdict(row) for row in rows]}, results)
     return rows
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_fields(parser, Config)
-    main(Config(**vars(parser.parse_args())))
+    main(options(Config, __doc__))

@@ -8,17 +8,15 @@ Contenders take turns: at each step of the episodes, and for each answer in word
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import torch
-from llamacpp import LlamaCpp
+from helpers.harness import command, options, table, timed, write
+from helpers.llamacpp import LlamaCpp
 from tqdm import tqdm
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -28,12 +26,10 @@ from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.local.linear import FusedLinear
 from gym_text_policies.backends.local.smollm2 import quiet, smollm2_folder
 from gym_text_policies.backends.local.transformers import TransformersBackend
-from gym_text_policies.commands.options import add_fields
 from gym_text_policies.policy import text_spec
 from gym_text_policies.prompts import Prompt
 
 ENV_ID = "CookingWorldText-v0"
-RESULTS = Path(__file__).parent / "results"
 Play = list[Request]
 """The requests of one episode, in order."""
 Plain = Callable[[Request], object]
@@ -53,7 +49,7 @@ class Config:
     """Episodes whose prompts are answered in words."""
 
 
-def record(episodes: int, strategy: str = "chat", env_id: str = ENV_ID, first: int = 0, **arguments: Any) -> list[Play]:
+def prompts_of_expert(episodes: int, strategy: str = "chat", env_id: str = ENV_ID, first: int = 0, **arguments: Any) -> list[Play]:
     """Return the requests of the expert's episodes."""
     env, prompt, plays = History(gym.make(env_id, fold="test", **arguments), None), Prompt(strategy), []
     spec = text_spec(env)
@@ -65,13 +61,6 @@ def record(episodes: int, strategy: str = "chat", env_id: str = ENV_ID, first: i
             obs, *_ = env.step(spec.encode(action, obs))
         plays.append(play)
     return plays
-
-
-def timed(function: Callable[[], object]) -> float:
-    """Return the seconds that a call takes."""
-    start = time.perf_counter()
-    function()
-    return time.perf_counter() - start
 
 
 def tokens_of(tokenizer: Any, request: Request) -> list[int]:
@@ -174,7 +163,7 @@ def gigabytes() -> float:
 
 def choices(config: Config, tokenizer: Any, model: Any) -> list[tuple[str, str, str]]:
     """Return the rows on ``choose``."""
-    plays, types = record(config.episodes), (torch.float32, torch.bfloat16)
+    plays, types = prompts_of_expert(config.episodes), (torch.float32, torch.bfloat16)
     decisions, fresh = sum(map(len, plays)), new_tokens(tokenizer, plays)
 
     def plain(request: Request) -> int:
@@ -216,7 +205,7 @@ def words(config: Config, tokenizer: Any, model: Any) -> list[tuple[str, str, st
         engine = LlamaCpp(torch.get_num_threads())
         contenders["llama.cpp, 4-bit weights"] = lambda request, most: engine.generate(tokens_of(tokenizer, request), most)
     tokens, seconds = dict.fromkeys(contenders, 0), dict.fromkeys(contenders, 0.0)
-    requests = [request for play in record(config.text_episodes, "reasoning") for request in play]
+    requests = [request for play in prompts_of_expert(config.text_episodes, "reasoning") for request in play]
     for request in tqdm(requests, desc="in words", unit=" answers"):
         for name, contender in contenders.items():
             reading = timed(lambda contender=contender, request=request: contender(request, 1))
@@ -242,19 +231,13 @@ def words(config: Config, tokenizer: Any, model: Any) -> list[tuple[str, str, st
 
 def main() -> None:
     """Measure everything, print the table and write ``results/inference.json`` and ``.md``."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    add_fields(parser, Config)
-    config = Config(**vars(parser.parse_args()))
+    config = options(Config, __doc__)
     with quiet():
         tokenizer = AutoTokenizer.from_pretrained(smollm2_folder())
     model = load(torch.float32)
     rows = choices(config, tokenizer, model) + words(config, tokenizer, model)
-    lines = ["| figure | measured | asked |", "|---|---|---|", *(f"| {' | '.join(row)} |" for row in rows)]
-    print("\n".join(lines))
-    RESULTS.mkdir(exist_ok=True)
-    data = {"config": asdict(config), "figures": {name: value for name, value, _ in rows}}
-    (RESULTS / "inference.json").write_text(json.dumps(data, indent=1) + "\n")
-    (RESULTS / "inference.md").write_text("\n".join(["`python benchmarks/inference.py`", "", *lines, ""]))
+    record = {"config": asdict(config), "figures": {name: value for name, value, _ in rows}}
+    write("inference", f"`{command()}`\n\n{table(('figure', 'measured', 'asked'), rows)}", record)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from typing import Any
 import gymnasium as gym
 import matplotlib
 import numpy as np
-from browser import Browser, find_browser
+from helpers.browser import Browser, find_browser
 from PIL import Image, ImageDraw, ImageFont
 
 import gym_text  # noqa: F401  registers the environments

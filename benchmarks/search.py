@@ -7,9 +7,7 @@ of a core for each search; ``search.json`` has the seconds.
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import logging
 import platform
 from collections.abc import Iterator, Sequence
@@ -19,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from helpers.harness import options, table, write
 from scipy import stats
 
 from gym_text.errors import GymTextError
 from gym_text.text_env import fold_seed
-from gym_text_policies.commands.options import add_fields
 from gym_text_policies.report.table import interval, number
 from gym_text_policies.search import SearchConfig, search
 from gym_text_policies.search.evaluate import Evaluator
@@ -51,8 +49,6 @@ class Config:
 
     folder: str = "runs/search-benchmark"
     """Folder of the searches."""
-    results: str = "benchmarks/results"
-    """Folder of the tables."""
     seeds: int = 10
     """Number of searches with each optimiser."""
     model_seeds: int = 3
@@ -185,51 +181,42 @@ def statistics(values: Sequence[float]) -> dict[str, Any]:
 
 def tabulate(config: Config) -> tuple[str, list[dict[str, Any]]]:
     """Return the table in Markdown, and its rows."""
-    lines = [
+    about = [
         "`python benchmarks/search.py`: MountainCarContinuous-v0, a linear policy, 20 rollouts an evaluation; the best policy that",
         f"each search found. Test: that policy on {config.test_rollouts} seeds that no search has seen. IQM: mean of the middle",
         "half of the searches. Intervals: 95 %, bootstrap over the searches. CMA-ES refines from the best proposal that solved an",
         "episode: an idea from two failures among the seeds of the table (0 and 1), tried only on seeds 100 to 109 and 200 to 229.",
         "These also chose where it takes over (after half the evaluations; after 152 in the two rows that say so) and its first",
         "step (0.05 of the range); for 152, 40 worthless proposals stood in for the model's. Rows without figures were not run.",
-        "",
-        "| parameters | evaluations | optimiser | searches | mean [95 %] | median [95 %] | IQM [95 %] | test, mean | test, IQM |",
-        "|---|---|---|---|---|---|---|---|---|",
     ]
-    rows = []
+    lines, rows = [], []
     for row in all_rows():
         found = measured(config, row)
         if not found:
-            missing = " | ".join(["-"] * 5)
-            lines.append(f"| {row.size} | {row.budget} | {row.label} | 0 | {missing} |")
+            lines.append((row.size, row.budget, row.label, 0, *"-----"))
             continue
         own, test = statistics([f["value"] for f in found]), statistics([f["test"] for f in found])
         bounds = {n: tuple(own[f"{n}_interval"]) if len(found) > 1 else None for n in ("mean", "median", "iqm")}
         cells = [number(own[n], ".1f") + interval(bounds[n], ".1f") for n in bounds]
         cells += [f"{test['mean']:.1f}", f"{test['iqm']:.1f}"]
-        lines.append(f"| {row.size} | {row.budget} | {row.label} | {len(found)} | {' | '.join(cells)} |")
+        lines.append((row.size, row.budget, row.label, len(found), *cells))
         record = {**{k: v for k, v in asdict(row).items() if k != "settings"}, "settings": dict(row.settings)}
         rows.append({**record, "own": own, "test": test, "searches": found})
-    lines += [f"| 3 | 400 | published: {label} | 10 | {value} | - | - | - | - |" for label, value in PUBLISHED]
-    return "\n".join(lines), rows
+    lines += [(3, 400, f"published: {label}", 10, value, *"----") for label, value in PUBLISHED]
+    columns = ("parameters", "evaluations", "optimiser", "searches", "mean [95 %]", "median [95 %]", "IQM [95 %]")
+    return "\n".join([*about, "", table((*columns, "test, mean", "test, IQM"), lines)]), rows
 
 
 def main() -> None:
     """Search, print and write the tables."""
-    parser = argparse.ArgumentParser(description=Config.__doc__)
-    add_fields(parser, Config)
-    config = Config(**vars(parser.parse_args()))
+    config = options(Config)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     run(config)
     text, rows = tabulate(config)
-    print(text)
-    folder = Path(config.results)
-    folder.mkdir(parents=True, exist_ok=True)
     packages = {name: version(name) for name in ("gymnasium", "numpy", "cma", "scikit-learn", "torch", "transformers")}
     settings = {key: value for key, value in asdict(config).items() if key not in ("folder", "rows")}
     record = {"config": settings, "python": platform.python_version(), "versions": packages, "rows": rows}
-    (folder / "search.json").write_text(json.dumps(record, indent=1) + "\n")
-    (folder / "search.md").write_text(text + "\n")
+    write("search", text, record)
 
 
 if __name__ == "__main__":

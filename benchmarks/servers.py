@@ -8,7 +8,6 @@ its Python, or the address of a vLLM that serves the embedded model. A run repla
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import subprocess
@@ -24,15 +23,14 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from inference import Play, record
+from helpers.harness import command, earlier, options, table, write
+from inference import Play, prompts_of_expert
 
 from gym_text_policies.backends.base import Answer, Backend
 from gym_text_policies.backends.load import load_backend
 from gym_text_policies.backends.local.smollm2 import smollm2_file, smollm2_folder
-from gym_text_policies.commands.options import add_fields
 
 THIS = "this process"
-RESULTS = Path(__file__).parent / "results"
 TESTS = Path(__file__).parent.parent / "tests"
 BLOCK = 32
 """Tokens of a block that vLLM caches as a whole; its default for a CPU is 128, for a GPU 16."""
@@ -61,21 +59,15 @@ class Config:
 
 def main() -> None:
     """Measure the servers asked for, and write the table of all that were ever measured."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    add_fields(parser, Config)
-    config = Config(**vars(parser.parse_args()))
-    plays = [play[: config.steps] for play in record(config.episodes + 1)]
+    config = options(Config, __doc__)
+    plays = [play[: config.steps] for play in prompts_of_expert(config.episodes + 1)]
     local = load_backend("smollm2")
     own = [answer for play in plays for answer in local.answer(play)]
-    path = RESULTS / "servers.json"
-    rows: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    rows = earlier("servers")
     for name in config.servers.split(","):
         with opened(name, config) as (backend, what):
             rows[name] = {"version": what} | measured(backend, plays, own)
-        print(name, json.dumps(rows[name]), flush=True)
-        RESULTS.mkdir(exist_ok=True)
-        path.write_text(json.dumps(rows, indent=1) + "\n")
-        (RESULTS / "servers.md").write_text("\n".join(["`python benchmarks/servers.py`", "", *table(rows), ""]))
+        write("servers", "\n".join([f"`{command()}`", "", *report(rows)]), rows)
 
 
 def measured(backend: Backend, plays: Sequence[Play], own: Sequence[Answer]) -> dict[str, Any]:
@@ -145,23 +137,19 @@ def vllm(folder: Path, python: str) -> Iterator[tuple[str, str]]:
         yield f"{url}/v1", what
 
 
-def table(rows: dict[str, Any]) -> list[str]:
+def report(rows: dict[str, Any]) -> list[str]:
     """Return the rows as a table in Markdown."""
     speeds = [name for name in next(iter(rows.values())) if name.startswith("decisions/s")]
-    lines = [
-        f"| server | version | {' | '.join(speeds)} | greatest difference of a probability | same best action | load |",
-        "|---|---|" + "---|" * (len(speeds) + 3),
-    ]
+    lines = []
     for name, row in rows.items():
-        speed = " | ".join(f"{row[key]:.2f}" for key in speeds)
-        lines.append(
-            f"| {name} | {row['version']} | {speed} | {row['greatest difference']:.1g} | {row['same best action']:.0%} | "
-            f"{row['load']:.1f} |"
-        )
+        speed = [f"{row[key]:.2f}" for key in speeds]
+        exact = f"{row['greatest difference']:.1g}", f"{row['same best action']:.0%}"
+        lines.append((name, row["version"], *speed, *exact, f"{row['load']:.1f}"))
+    columns = ("server", "version", *speeds, "greatest difference of a probability", "same best action", "load")
     some = next(iter(rows.values()))
     sizes = f"{some['actions each']:.0f} actions and {some['tokens each']:.0f} tokens"
     return [
-        *lines,
+        table(columns, lines),
         "",
         f"{some['decisions']} decisions of {sizes} on average. Two cores, which a server shares with this process. The",
         "difference is to what this process says of a whole episode at a time. Load: of the machine, in the last minute.",

@@ -6,9 +6,7 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import os
 import subprocess
 import sys
@@ -18,13 +16,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import psutil
+from helpers.harness import command, options, table, write
 
 from gym_text_policies.bridges.openenv import GymTextEnv, plain
-from gym_text_policies.commands.options import add_fields
 from gym_text_policies.environments import environment_maker
 
 SINGLE = 20
@@ -41,8 +38,6 @@ class Config:
     """Most clients at once."""
     steps: int = 200
     """Steps of each of many clients; one client plays 20 times as many."""
-    folder: str = "benchmarks/results"
-    """Folder of the results."""
 
 
 @dataclass(frozen=True)
@@ -159,39 +154,29 @@ def rows_of(environment: str, config: Config) -> list[Row]:
     return rows
 
 
-def table(rows: list[Row], config: Config) -> str:
+def report(rows: list[Row], config: Config) -> str:
     """Return the results as Markdown."""
-    lines = [
-        "`python benchmarks/serving.py`\n",
-        "| environment | played | steps/s | of this process | CPU ms a step, server | CPU ms a step, this process | same | load |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    lines = []
     for row in rows:
         how = f"over the wire, clients at once: {row.clients}" if row.clients else "in this process"
-        numbers = f"{row.steps_per_second:,.0f} | {row.ratio:.3f} | {row.server_ms:.2f} | {row.client_ms:.2f}"
-        lines.append(f"| `{row.environment}` | {how} | {numbers} | {'yes' if row.same else 'NO'} | {row.load:.1f} |")
+        numbers = f"{row.steps_per_second:,.0f}", f"{row.ratio:.3f}", f"{row.server_ms:.2f}", f"{row.client_ms:.2f}"
+        lines.append((f"`{row.environment}`", how, *numbers, "yes" if row.same else "NO", f"{row.load:.1f}"))
+    columns = ("environment", "played", "steps/s", "of this process", "CPU ms a step, server", "CPU ms a step, this process")
     note = (
         f"OpenEnv {version('openenv')}, its websocket on 127.0.0.1; the server is one process, all clients another. "
         f"A client at once with others plays {config.steps} steps, a single one {SINGLE} times as many, resets included. "
         "The row above each row over the wire has the same episodes in this process. "
         "Same: every observation, reward, end, score and validity. Load: of the machine, in the last minute."
     )
-    lines += ["", *textwrap.wrap(note, 140)]
-    return "\n".join(lines) + "\n"
+    return "\n".join([f"`{command()}`", "", table((*columns, "same", "load"), lines), "", *textwrap.wrap(note, 140)])
 
 
 def main() -> None:
     """Measure, and write the results."""
-    parser = argparse.ArgumentParser(description=Config.__doc__)
-    add_fields(parser, Config)
-    config = Config(**vars(parser.parse_args()))
+    config = options(Config)
     rows = [row for environment in config.environments for row in rows_of(environment, config)]
-    folder = Path(config.folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    facts = {"config": asdict(config), "openenv": version("openenv"), "rows": [asdict(row) for row in rows]}
-    (folder / "serving.json").write_text(json.dumps(facts, indent=2) + "\n", "utf-8")
-    (folder / "serving.md").write_text(table(rows, config), "utf-8")
-    print(table(rows, config))
+    record = {"config": asdict(config), "openenv": version("openenv"), "rows": [asdict(row) for row in rows]}
+    write("serving", report(rows, config), record)
     if not all(row.same for row in rows):
         sys.exit("An episode over the wire is not that of one process.")
 

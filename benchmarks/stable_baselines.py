@@ -6,20 +6,18 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import platform
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import gymnasium as gym
 import torch
+from helpers.harness import command, options, table, write
 from sb3_contrib import MaskablePPO
 from scipy.stats import binomtest
 from stable_baselines3 import PPO
@@ -30,7 +28,7 @@ from tqdm import tqdm
 import gym_text  # noqa: F401  registers the environments
 from gym_text.wrappers import EncodeText
 from gym_text_policies import Episode, Policy, as_policy, load_policy, rollout
-from gym_text_policies.commands.options import add_fields
+from gym_text_policies.report.table import interval, number
 
 
 @dataclass(frozen=True)
@@ -49,8 +47,6 @@ class Config:
     """Episodes of each policy after training, on the seeds 0, 1, … of the fold test."""
     seed: int = 0
     """Seed of training."""
-    folder: str = "benchmarks/results"
-    """Folder of the results."""
 
 
 class WordEmbeddings(BaseFeaturesExtractor):
@@ -125,28 +121,20 @@ def row(name: str, seconds: float, episodes: list[Episode]) -> dict[str, Any]:
     }
 
 
-def table(config: Config, rows: Iterable[dict[str, Any]]) -> str:
+def report(config: Config, rows: Iterable[dict[str, Any]]) -> str:
     """Return the figures as Markdown."""
-    lines = [
-        f"`python benchmarks/stable_baselines.py`: BabyAIText-v0, task={config.task}, {config.steps:,} steps on one core",
-        "",
-        "| policy | won | success [95 %] | return | length | training, s |",
-        "|---|---|---|---|---|---|",
-    ]
+    lines = []
     for r in rows:
-        low, high = r["success_interval"]
-        lines.append(
-            f"| {r['policy']} | {r['won']} of {r['episodes']} | {r['success']:.2f} [{low:.2f}, {high:.2f}] "
-            f"| {r['return']:.2f} | {r['length']:.1f} | {r['training_seconds']:.0f} |"
-        )
-    return "\n".join(lines)
+        success = number(r["success"], ".2f") + interval(r["success_interval"], ".2f")
+        figures = f"{r['return']:.2f}", f"{r['length']:.1f}", f"{r['training_seconds']:.0f}"
+        lines.append((r["policy"], f"{r['won']} of {r['episodes']}", success, *figures))
+    columns = ("policy", "won", "success [95 %]", "return", "length", "training, s")
+    return f"`{command()}`: BabyAIText-v0, task={config.task}, {config.steps:,} steps on one core\n\n{table(columns, lines)}"
 
 
 def main() -> None:
     """Train, play, print and write the table."""
-    parser = argparse.ArgumentParser(description=Config.__doc__)
-    add_fields(parser, Config)
-    config = Config(**vars(parser.parse_args()))
+    config = options(Config)
     torch.set_num_threads(1)
     rows = []
     for name, make_policy in players(config):
@@ -155,14 +143,9 @@ def main() -> None:
         seconds = time.perf_counter() - start
         played = rollout(lambda: make_env(config, "test", "path"), policy, range(config.episodes))
         rows.append(row(name, seconds, list(tqdm(played, desc=name, total=config.episodes))))
-    text = table(config, rows)
-    print(text)
-    folder = Path(config.folder)
-    folder.mkdir(parents=True, exist_ok=True)
     packages = {name: version(name) for name in ("gymnasium", "minigrid", "stable_baselines3", "torch")}
     record = {"config": asdict(config), "python": platform.python_version(), "versions": packages, "rows": rows}
-    (folder / "stable_baselines.json").write_text(json.dumps(record, indent=1) + "\n")
-    (folder / "stable_baselines.md").write_text(text + "\n")
+    write("stable_baselines", report(config, rows), record)
 
 
 if __name__ == "__main__":

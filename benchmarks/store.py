@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import json
 import os
 import pickle
 import tempfile
@@ -17,18 +15,29 @@ from typing import Any
 
 import gymnasium as gym
 import psutil
+from helpers.harness import command, options, table, write
 
 import gym_text  # noqa: F401  registers the environments
 from gym_text_policies import EpisodeStore, load_policy, rollout
-from gym_text_policies.commands.options import add_fields
 
-RESULTS = Path(__file__).parent / "results"
 ROWS: dict[str, dict[str, Any]] = {
     "random": {"model": "random"},
     "a model, zero_shot": {"model": "scripted:look around|inventory"},
     "a model, chat with all steps": {"model": "scripted:look around|inventory", "strategy": "chat", "history": "all"},
 }
 """Policies whose episodes are stored. The scripted model stands for any model: all prompts are rendered and kept."""
+
+FORMATS = {
+    "steps": ("steps", "{:.0f}"),
+    "CPU ms a step to play": ("play_ms", "{:.2f}"),
+    "kB an episode": ("kilobytes", "{:.0f}"),
+    "kB pickled": ("pickled_kilobytes", "{:.0f}"),
+    "stored/s": ("stored_per_second", "{:,.0f}"),
+    "CPU ms of it": ("cpu_ms", "{:.1f}"),
+    "opened/s": ("opened_per_second", "{:,.0f}"),
+    "CPU ms to read one": ("read_ms", "{:.1f}"),
+}
+"""Columns of the table: the figure and its format."""
 
 
 @dataclass(frozen=True)
@@ -47,33 +56,18 @@ class Config:
 
 def main() -> None:
     """Measure, and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    add_fields(parser, Config)
-    config = Config(**vars(parser.parse_args()))
+    config = options(Config, __doc__)
     rows = [measure(config, name, policy) for name, policy in ROWS.items()]
     memory = bytes_a_key(config.keys)
-    lines = [
-        "| episodes of | steps | CPU ms a step to play | kB an episode | kB pickled | stored/s | CPU ms of it | opened/s "
-        "| CPU ms to read one |",
-        "|" + "---|" * 9,
-    ]
-    for row in rows:
-        figures = [f"{row['steps']:.0f}", f"{row['play_ms']:.2f}", f"{row['kilobytes']:.0f}", f"{row['pickled_kilobytes']:.0f}"]
-        figures += [f"{row['stored_per_second']:,.0f}", f"{row['cpu_ms']:.1f}", f"{row['opened_per_second']:,.0f}"]
-        figures += [f"{row['read_ms']:.1f}"]
-        lines.append(f"| {row['name']} | {' | '.join(figures)} |")
+    figures = ((row["name"], *(form.format(row[key]) for key, form in FORMATS.values())) for row in rows)
     load = max(row["load"] for row in rows)
     notes = [
         f"{config.stored} episodes of {config.environment} a row, each synced to disk. Opened: per second of CPU time.",
         f"A key takes {memory:.0f} bytes of memory (of {config.keys} in one folder).",
         f"{os.cpu_count()} cores; load of the machine meanwhile up to {load:.1f}.",
     ]
-    text = "\n".join(["`python benchmarks/store.py`", "", *lines, "", *notes, ""])
-    print(text)
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "store.md").write_text(text)
-    record = {"config": asdict(config), "bytes_a_key": memory, "rows": rows}
-    (RESULTS / "store.json").write_text(json.dumps(record, indent=2) + "\n")
+    text = "\n".join([f"`{command()}`", "", table(("episodes of", *FORMATS), figures), "", *notes])
+    write("store", text, {"config": asdict(config), "bytes_a_key": memory, "rows": rows})
 
 
 def measure(config: Config, name: str, policy: dict[str, Any]) -> dict[str, Any]:

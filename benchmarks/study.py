@@ -2,12 +2,11 @@
 
 The results have standard errors and a plot. The variants are lines of ``study.yaml`` in this folder; change their ``model`` for
 another. The study can be stopped at any time (Ctrl-C); the next run continues. The published study has 20 seeds a task:
-``--seeds 20``.
+``--episodes 20``.
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 import math
@@ -18,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+from helpers import harness
+from helpers.harness import options, table
 
 from gym_text.babyai.levels import TASKS
 from gym_text.errors import GymTextError
-from gym_text_policies.commands.options import add_fields
 from gym_text_policies.engines.options import PLAY_OPTIONS, PlayOptions
 from gym_text_policies.experiments import bench
 from gym_text_policies.experiments.variants import read_variants
@@ -29,7 +29,7 @@ from gym_text_policies.load import load_policy
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.records import Episode
 from gym_text_policies.report.plots import mean_and_error
-from gym_text_policies.store import EpisodeStore, write_atomically
+from gym_text_policies.store import EpisodeStore
 
 HERE = Path(__file__).parent
 MEASURES = {
@@ -47,7 +47,7 @@ Figures = dict[str, tuple[float | None, float | None]]
 class Config(PlayOptions):
     """Play variants of a policy on the tasks of BabyAIText, and compare them."""
 
-    seeds: int = 3
+    episodes: int = 3
     """Episodes of each task and variant."""
     first_seed: int = 200
     """The first seed; the others follow."""
@@ -57,8 +57,6 @@ class Config(PlayOptions):
     """The variants: a YAML file, name -> options of load_policy."""
     folder: str = "runs/study"
     """Run folder. A second run continues there."""
-    results: str = str(HERE / "results")
-    """Folder of study.md, study.json and study.png."""
 
 
 def environment(task: str) -> str:
@@ -75,8 +73,8 @@ def play(config: Config) -> EpisodeStore:
             variants=config.variants,
             fold="none",
             first_seed=config.first_seed,
-            seeds=config.seeds,
-            llm_seeds=config.seeds,
+            seeds=config.episodes,
+            llm_seeds=config.episodes,
             **{name: getattr(config, name) for name in PLAY_OPTIONS},
         )
     )
@@ -100,7 +98,7 @@ def group(config: Config, episodes: Iterable[Episode]) -> dict[str, dict[str, li
     """Return the study's episodes by variant and task."""
     names = labels(config)
     found: dict[str, dict[str, list[Episode]]] = {name: {task: [] for task in config.tasks} for name in names.values()}
-    seeds = range(config.first_seed, config.first_seed + config.seeds)
+    seeds = range(config.first_seed, config.first_seed + config.episodes)
     for episode in episodes:
         name, task = names.get(as_key(episode.policy)), episode.environment["kwargs"].get("task")
         if name and task in config.tasks and episode.seed in seeds:
@@ -128,7 +126,7 @@ def over_tasks(tasks: Sequence[Figures]) -> Figures:
 
 def tabulate(config: Config, episodes: Iterable[Episode]) -> tuple[str, dict[str, Any]]:
     """Return the table in Markdown, and its rows as plain JSON."""
-    lines = [f"| task | variant | episodes | errors | {' | '.join(MEASURES)} |", "|" + "---|" * (4 + len(MEASURES))]
+    lines = []
     rows: list[dict[str, Any]] = []
     by_variant = group(config, episodes)
     for name, tasks in by_variant.items():
@@ -139,8 +137,8 @@ def tabulate(config: Config, episodes: Iterable[Episode]) -> tuple[str, dict[str
             rows.append({"task": task, "variant": name, **count, **{measure: list(pair) for measure, pair in row.items()}})
     for row in sorted(rows, key=lambda row: [*config.tasks, "all"].index(row["task"])):
         cells = [row["task"], row["variant"], str(row["episodes"]), str(row["errors"])]
-        lines.append(f"| {' | '.join([*cells, *(shown(name, *row[name]) for name in MEASURES)])} |")
-    return "\n".join(lines), {"rows": rows}
+        lines.append([*cells, *(shown(name, *row[name]) for name in MEASURES)])
+    return table(("task", "variant", "episodes", "errors", *MEASURES), lines), {"rows": rows}
 
 
 def shown(name: str, mean: float | None, error: float | None) -> str:
@@ -169,33 +167,28 @@ def plot(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     pyplot.close(figure)
 
 
-def write(config: Config, store: EpisodeStore) -> str:
-    """Write the table, its figures and the plot; return the table."""
-    table, record = tabulate(config, store.episodes())
-    folder = Path(config.results)
-    folder.mkdir(parents=True, exist_ok=True)
-    settings = {key: value for key, value in dataclasses.asdict(config).items() if key not in ("folder", "results", "variants")}
+def write(config: Config, store: EpisodeStore, folder: Path | None = None) -> str:
+    """Write the table, its figures and the plot, by default among the committed results; return the table."""
+    text, record = tabulate(config, store.episodes())
+    settings = {key: value for key, value in dataclasses.asdict(config).items() if key not in ("folder", "variants")}
     record = {
         "config": settings,
         "variants": {name: row.policy.to_json() for name, row in read_variants(config.variants).items()},
         "versions": bench.versions(),
         **record,
     }
-    write_atomically(folder / "study.json", json.dumps(record, indent=1) + "\n")
     note = "Means ± standard errors over the episodes; `all`: the mean of the tasks' means."
-    command = f"`python benchmarks/study.py --seeds {config.seeds}`"
-    write_atomically(folder / "study.md", f"{command}\n\n{table}\n\n{note}\n\n![by variant](study.png)\n")
-    plot(record["rows"], folder / "study.png")
-    return table
+    about = f"`python benchmarks/study.py --episodes {config.episodes}`"
+    written = harness.write("study", f"{about}\n\n{text}\n\n{note}\n\n![by variant](study.png)", record, folder)
+    plot(record["rows"], written / "study.png")
+    return text
 
 
 def main() -> int:
     """Play, then tabulate and plot."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    add_fields(parser, Config)
-    config = Config(**vars(parser.parse_args()))
+    config = options(Config, __doc__)
     try:
-        print(write(config, play(config)))
+        write(config, play(config))
     except KeyboardInterrupt:
         print(
             f"\nStopped. Every finished episode is kept in {config.folder}; the same command goes on from there.", file=sys.stderr

@@ -6,26 +6,23 @@ and ``.json``. Seconds are those of one core: the interpreter runs in this proce
 
 from __future__ import annotations
 
-import argparse
-import json
 import random
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+from helpers.experts import play_gold_path, take_over
+from helpers.harness import command, options, table, write
 from tqdm import tqdm
 
 from gym_text.text_env import FOLDS
-from gym_text_policies.commands.options import add_fields
 from gym_text_policies.environments import environment_maker
 
 GAMES = ("TextWorldCooking-v0", "TextWorldTreasureHunter-v0", "TextWorldCoinCollector-v0", "TextWorldText-v0")
 DETOURS = (1, 3, 10, 30)
 """Random valid actions before the replanning expert takes over; level s has the (s % 4)-th number of them."""
-RESULTS = Path(__file__).parent / "results"
 FACTS = ("feedback", "description", "inventory", "admissible_commands", "score", "max_score", "won", "lost", "moves")
 
 
@@ -73,28 +70,15 @@ def expert_row(game: str, fold: str, levels: int) -> ExpertRow:
     """Play the paths, and detours, of a fold."""
     env, planner = (environment_maker(game, fold=fold, expert=expert)().unwrapped for expert in ("path", "replan"))
     seen: list[dict[str, Any]] = []
-    paths, won, invalid, detours, detours_won = [], 0, 0, 0, 0
+    lengths, won, invalid, detours, detours_won = [], 0, 0, 0, 0
     for seed in tqdm(range(levels), desc=f"{game} {fold}", disable=None):
-        obs, info = env.reset(seed=seed)
-        paths.append(info.get("gold_path", ()))
-        for name in paths[-1]:
-            seen.append(obs)
-            obs, *_, info = env.step(name)
-            invalid += not info["action_was_valid"]
-        won += info["success"]
-        rng, over = random.Random(seed), False
-        obs, info = planner.reset(seed=seed)
-        for _ in range(DETOURS[seed % len(DETOURS)]):
-            if not over:
-                seen.append(obs)
-                obs, _, over, _, info = planner.step(rng.choice(obs["valid_actions"]))
-        detours += not over
-        for _ in range(200):
-            if not over and "gold_action" in info:
-                seen.append(obs)
-                obs, _, over, _, info = planner.step(info["gold_action"])
-                detours_won += info["success"]
-    lengths = sorted(map(len, paths))
+        played, rng = play_gold_path(env, seed), random.Random(seed)
+        detour = take_over(planner, seed, DETOURS[seed % len(DETOURS)], lambda obs, rng=rng: rng.choice(obs["valid_actions"]))
+        seen += [*played.observations, *detour.observations]
+        lengths.append(played.length)
+        won, invalid = won + played.won, invalid + played.invalid
+        detours, detours_won = detours + (not detour.over), detours_won + (detour.won and not detour.over)
+    lengths.sort()
     return ExpertRow(
         game,
         fold,
@@ -168,34 +152,33 @@ def speeds(game: str, config: Config) -> dict[str, float]:
 
 def report(rows: list[ExpertRow], rates: dict[str, float], game: str) -> str:
     """Return both tables."""
-    lines = [
-        "Made by `python benchmarks/textworld_games.py`.",
-        "",
-        "| game | fold | path wins | its steps: least, median, most | won after a detour | most valid actions | longest text |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        lines.append(
-            f"| `{row.game}` | {row.fold} | {row.won} of {row.levels} | {', '.join(map(str, row.steps))} "
-            f"| {row.detours_won} of {row.detours} | {row.most_actions} | {row.longest_text} |"
+    lines = (
+        (
+            *(f"`{row.game}`", row.fold, f"{row.won} of {row.levels}", ", ".join(map(str, row.steps))),
+            *(f"{row.detours_won} of {row.detours}", row.most_actions, row.longest_text),
         )
-    lines += ["", f"Steps in a second of one core, `{game}`, random valid actions:", "", "| | steps/s |", "|---|---|"]
-    return "\n".join([*lines, *(f"| {name} | {rate:.0f} |" for name, rate in rates.items())]) + "\n"
+        for row in rows
+    )
+    columns = ("game", "fold", "path wins", "its steps: least, median, most", "won after a detour", "most valid actions")
+    return "\n\n".join(
+        (
+            f"Made by `{command()}`.",
+            table((*columns, "longest text"), lines),
+            f"Steps in a second of one core, `{game}`, random valid actions:",
+            table(("", "steps/s"), ((name, f"{rate:.0f}") for name, rate in rates.items())),
+        )
+    )
 
 
-def main(config: Config) -> None:
+def main() -> None:
     """Play everything and write the results."""
+    config = options(Config, __doc__)
     levels = {fold: config.test_levels if fold == "test" else config.levels for fold in FOLDS}
     rows = [expert_row(game, fold, levels[fold]) for game in config.games for fold in FOLDS]
     rates = speeds(config.games[0], config)
-    text = report(rows, rates, config.games[0])
-    print(text)
-    (RESULTS / "textworld_games.md").write_text(text)
     record = {"config": asdict(config), "experts": [asdict(row) for row in rows], "steps_per_second": rates}
-    (RESULTS / "textworld_games.json").write_text(json.dumps(record, indent=2) + "\n")
+    write("textworld_games", report(rows, rates, config.games[0]), record)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_fields(parser, Config)
-    main(Config(**vars(parser.parse_args())))
+    main()

@@ -6,7 +6,6 @@ before `gym_text_policies` can say how threads wait; ``ours`` is what every comm
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -15,13 +14,12 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
-from gym_text_policies.commands.options import add_fields
+from helpers.harness import command, options, table, write
+
 from gym_text_policies.experiments.bench import versions
 
-RESULTS = Path(__file__).parent / "results"
 SAID = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "OMP_NUM_THREADS")
 AS_IT_WAS, OURS = "as it was", "ours"
 WAYS: dict[str, dict[str, str]] = {
@@ -63,8 +61,6 @@ class Config:
     """Numbers of other processes, each of which takes a core."""
     repeats: int = 3
     """Measurements of each cell, by turns; the table has their median, from the least to the greatest."""
-    folder: str = str(RESULTS)
-    """Where ``threads.json`` and ``threads.md`` are written."""
 
 
 @contextlib.contextmanager
@@ -112,35 +108,27 @@ def cell(row: dict[str, Any], against: float) -> str:
     return f"{middle:.1f}{spread}" + (f", {against / middle:.1f} x" if row["way"] != AS_IT_WAS else "")
 
 
-def table(config: Config, figures: list[dict[str, Any]]) -> str:
+def report(config: Config, figures: list[dict[str, Any]]) -> str:
     """Return the figures as Markdown: a row for each number of busy processes, a column for each way."""
     same = len({actions for row in figures for actions in row["actions"]}) == 1
-    lines = [
-        f"`python benchmarks/threads.py`: seconds in which {config.model} plays {config.levels} levels of {config.environment}, on "
-        f"{os.cpu_count()} cores; n x: times as fast as it was. {'All actions are equal.' if same else 'ACTIONS DIFFER.'}",
-        "",
-        f"| other busy processes | {' | '.join(WAYS)} |",
-        f"|---|{'---|' * len(WAYS)}",
-    ]
+    about = (
+        f"`{command()}`: seconds in which {config.model} plays {config.levels} levels of {config.environment}, on "
+        f"{os.cpu_count()} cores; n x: times as fast as it was. {'All actions are equal.' if same else 'ACTIONS DIFFER.'}"
+    )
+    lines = []
     for busy in config.busy:
         mine = {row["way"]: row for row in figures if row["busy"] == busy}
         before = mine[AS_IT_WAS]["seconds"]
-        cells = " | ".join(cell(mine[way], before[len(before) // 2]) for way in WAYS)
-        lines.append(f"| {busy} | {cells} |")
-    return "\n".join(lines)
+        lines.append((busy, *(cell(mine[way], before[len(before) // 2]) for way in WAYS)))
+    return f"{about}\n\n{table(('other busy processes', *WAYS), lines)}"
 
 
 def main() -> None:
     """Measure, print the table and write it with all figures."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    add_fields(parser, Config)
-    config, began = Config(**vars(parser.parse_args())), time.time()
+    config, began = options(Config, __doc__), time.time()
     figures = rows(config)
-    text = table(config, figures)
-    print(text)
-    data = {"config": asdict(config), "versions": versions(), "seconds": round(time.time() - began), "figures": figures}
-    (Path(config.folder) / "threads.json").write_text(json.dumps(data, indent=1) + "\n")
-    (Path(config.folder) / "threads.md").write_text(text + "\n")
+    record = {"config": asdict(config), "versions": versions(), "seconds": round(time.time() - began), "figures": figures}
+    write("threads", report(config, figures), record)
 
 
 if __name__ == "__main__":

@@ -10,24 +10,20 @@ python benchmarks/training.py --part reward --environment "BabyAIText-v0?task=pu
 
 from __future__ import annotations
 
-import argparse
-import json
-import shlex
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from helpers.harness import command, options, table, write
 
 from gym_text_policies.backends.local.tokens import prompt_tokens, text_tokens
 from gym_text_policies.backends.local.tree import padded
 from gym_text_policies.data.collect import CollectConfig, collect
 from gym_text_policies.data.rows import Row
-from gym_text_policies.store import write_atomically
 from gym_text_policies.training.grpo import GRPOConfig, group_advantages, make_batch, policy_losses
 from gym_text_policies.training.model.actor_critic import Actor
 from gym_text_policies.training.model.checkpoints import State
@@ -36,8 +32,34 @@ from gym_text_policies.training.model.lora import add_lora, compile_layers, envi
 from gym_text_policies.training.model.sequences import Conversation, passes
 from gym_text_policies.training.trajectories import Trajectory, play
 
-RESULTS = Path(__file__).parent / "results"
 RECIPE = "one prompt for each step"
+FIGURES = {
+    "seconds": ("seconds", 1),
+    "CPU seconds": ("cpu_seconds", 1),
+    "decisions per second": ("per_second", 2),
+    "ratio": ("ratio", 1),
+}
+"""Columns of the table: the figure and its digits."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """What to measure."""
+
+    part: Literal["supervised", "reward"] = "supervised"
+    """Learning the expert's actions, or by reward."""
+    environment: str = "CookingWorldText-v0"
+    """Where the episodes are played."""
+    episodes: int = 8
+    """Episodes learnt from."""
+    adapter: str = "adapters/babyai-sft"
+    """Who plays them, by reward."""
+    rows_per_pass: int = 2
+    """Of supervised: episodes that go through the model at once."""
+    stride: int = 3
+    """The slow way is timed on every n-th decision only."""
+    name: str = "training"
+    """Name of the result files."""
 
 
 def _precision(model: Any) -> torch.autocast:
@@ -84,13 +106,13 @@ Way = Callable[[Any], int]
 """Learns a batch, and returns how many decisions it has learnt."""
 
 
-def supervised(arguments: argparse.Namespace) -> tuple[str, dict[str, Way], list[Any]]:
+def supervised(config: Config) -> tuple[str, dict[str, Way], list[Any]]:
     """Return the name of the slow way, all ways to learn gold episodes, and the batches."""
     with tempfile.TemporaryDirectory() as folder:
-        rows = collect(CollectConfig(f"{folder}/data", (arguments.environment,), (str(arguments.episodes),)))
+        rows = collect(CollectConfig(f"{folder}/data", (config.environment,), (str(config.episodes),)))
     learners = {precision: _learner(precision) for precision in ("float32", "bfloat16")}
-    steps = range(1, max(row.decisions for row in rows), arguments.stride)
-    batches = [rows[start : start + arguments.rows_per_pass] for start in range(0, len(rows), arguments.rows_per_pass)]
+    steps = range(1, max(row.decisions for row in rows), config.stride)
+    batches = [rows[start : start + config.rows_per_pass] for start in range(0, len(rows), config.rows_per_pass)]
     ways: dict[str, Way] = {
         RECIPE: lambda batch: one_by_one(*learners["float32"], batch[:1], steps),
         "packed": lambda batch: packed(*learners["float32"], batch),
@@ -99,31 +121,29 @@ def supervised(arguments: argparse.Namespace) -> tuple[str, dict[str, Way], list
     return RECIPE, ways, batches
 
 
-def reward(arguments: argparse.Namespace) -> tuple[str, dict[str, Way], list[Any]]:
+def reward(config: Config) -> tuple[str, dict[str, Way], list[Any]]:
     """Return the name of the slow way, all ways to learn from a model's own episodes, and the batches: the episodes of a level."""
-    config = GRPOConfig(
-        environments=(arguments.environment,), adapter=arguments.adapter, episodes=arguments.episodes, group_size=8, batch=8
-    )
+    grpo = GRPOConfig(environments=(config.environment,), adapter=config.adapter, episodes=config.episodes, group_size=8, batch=8)
     actors = {
-        "packed": Actor(config.model, config.adapter),
-        "packed, bfloat16": Actor(config.model, config.adapter, precision="bfloat16"),
-        "packed, bfloat16, compiled": Actor(config.model, config.adapter, precision="bfloat16", compiled=True),
+        "packed": Actor(grpo.model, grpo.adapter),
+        "packed, bfloat16": Actor(grpo.model, grpo.adapter, precision="bfloat16"),
+        "packed, bfloat16, compiled": Actor(grpo.model, grpo.adapter, precision="bfloat16", compiled=True),
     }
-    trajectories = play(config, actors["packed"], State(), config.group_size)
-    levels = [trajectories[start : start + config.group_size] for start in range(0, len(trajectories), config.group_size)]
+    trajectories = play(grpo, actors["packed"], State(), grpo.group_size)
+    levels = [trajectories[start : start + grpo.group_size] for start in range(0, len(trajectories), grpo.group_size)]
     made = {id(level): [own + 0.5 for own in group_advantages(level)] for level in levels}  # + 0.5: all decisions are read
     slow = "a pass for each decision"
 
     def way(actor: Actor) -> Way:
         def learn(level: list[Trajectory]) -> int:
-            batch = make_batch(config, actor, level, made[id(level)])
-            for group in passes((segment for episode in batch.segments for segment in episode), config.tokens_per_pass):
-                policy_losses(config, actor, batch, group)["policy_loss"].backward()  # type: ignore[no-untyped-call]
+            batch = make_batch(grpo, actor, level, made[id(level)])
+            for group in passes((segment for episode in batch.segments for segment in episode), grpo.tokens_per_pass):
+                policy_losses(grpo, actor, batch, group)["policy_loss"].backward()  # type: ignore[no-untyped-call]
             return len(batch.actions)
 
         return learn
 
-    ways: dict[str, Way] = {slow: lambda level: decisions_one_by_one(actors["packed"], level, made[id(level)], arguments.stride)}
+    ways: dict[str, Way] = {slow: lambda level: decisions_one_by_one(actors["packed"], level, made[id(level)], config.stride)}
     return slow, ways | {name: way(actor) for name, actor in actors.items()}, levels
 
 
@@ -151,16 +171,8 @@ PARTS = {"supervised": supervised, "reward": reward}
 
 def main() -> None:
     """Measure all ways on the same data and model, and write the result."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", choices=PARTS, default="supervised")
-    parser.add_argument("--environment", default="CookingWorldText-v0")
-    parser.add_argument("--episodes", type=int, default=8, help="episodes learnt from")
-    parser.add_argument("--adapter", default="adapters/babyai-sft", help="who plays them, by reward")
-    parser.add_argument("--rows-per-pass", type=int, default=2)
-    parser.add_argument("--stride", type=int, default=3, help="the slow way is timed on every n-th decision only")
-    parser.add_argument("--name", default="training", help="name of the result files")
-    arguments = parser.parse_args()
-    slow, ways, batches = PARTS[arguments.part](arguments)
+    config = options(Config, __doc__)
+    slow, ways, batches = PARTS[config.part](config)
     timed = {name: {"decisions": 0, "seconds": 0.0, "cpu_seconds": 0.0} for name in ways}
     for turn, batch in enumerate([batches[0], *batches]):
         for name, way in ways.items():
@@ -173,21 +185,12 @@ def main() -> None:
     for row in timed.values():
         row["per_second"] = row["decisions"] / row["seconds"]
         row["ratio"] = row["per_second"] / timed[slow]["per_second"]
-    command = shlex.join(["python", *sys.argv])
-    record = {
-        "command": command,
-        "environment": arguments.environment,
-        "rows": timed,
-        "ran_on": environment_record(),
-    }
-    write_atomically(RESULTS / f"{arguments.name}.json", json.dumps(record, indent=2) + "\n")
-    table = "| way | decisions | seconds | CPU seconds | decisions per second | ratio |\n|---|---|---|---|---|---|\n"
-    for name, row in timed.items():
-        table += f"| {name} | {row['decisions']} | {row['seconds']:.1f} | {row['cpu_seconds']:.1f} "
-        table += f"| {row['per_second']:.2f} | {row['ratio']:.1f} |\n"
-    table += f"\n{arguments.environment}; of the first way one decision in {arguments.stride} is timed. `{command}`\n"
-    write_atomically(RESULTS / f"{arguments.name}.md", table)
-    print(table)
+    record = {"command": command(), "environment": config.environment, "rows": timed, "ran_on": environment_record()}
+    lines = (
+        (name, row["decisions"], *(f"{row[key]:.{digits}f}" for key, digits in FIGURES.values())) for name, row in timed.items()
+    )
+    note = f"{config.environment}; of the first way one decision in {config.stride} is timed. `{command()}`"
+    write(config.name, f"{table(('way', 'decisions', *FIGURES), lines)}\n\n{note}", record)
 
 
 if __name__ == "__main__":

@@ -8,21 +8,18 @@ defaults.
 
 from __future__ import annotations
 
-import argparse
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gym_text_policies.commands.options import add_fields
+from helpers.harness import RESULTS, options, table, write
+
 from gym_text_policies.environments import playable_ids
 from gym_text_policies.experiments.bench import BenchConfig
 from gym_text_policies.experiments.bench import run as play
 from gym_text_policies.report import write_report
 from gym_text_policies.report.table import number
-from gym_text_policies.store import write_atomically
 
-RESULTS = Path(__file__).parent / "results"
 LIMITS = {"ScienceWorldText-v0": 25, "LunarLanderLLM-v2": 300, "MountainCarContinuousLLM-v0": 300}
 """Fewer steps than are registered, where the model would take hours; the experts need fewer."""
 WORLDS = tuple(f"{name}?max_episode_steps={LIMITS[name]}" if name in LIMITS else name for name in playable_ids(gymnasium=False))
@@ -34,30 +31,24 @@ PLAYERS = {"random": "chance", "smollm2, choose": "smollm2", "gold (expert)": "e
 """Rows of the benchmark, and their columns here."""
 
 
-def table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a line of Markdown for each world: of each player the mean return, and the share that it wins."""
+def report(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return a table in Markdown, a line for each world: of each player the mean return, and the share that it wins."""
     found = {(row["environment"], row["policy"]): row for row in rows}
-    yield f"| world | {' | '.join(f'{player}: return, won' for player in PLAYERS.values())} | steps of the expert |"
-    yield "|---" * (2 + len(PLAYERS)) + "|"
+    lines = []
     for world in dict.fromkeys(row["environment"] for row in rows):
         own = [found.get((world, policy)) for policy in PLAYERS]
         cells = [f"{number(row['return'], '.2f')}, {number(row['success'], '.1f')}" if row else "" for row in own]
         steps = number(own[-1]["length"], ".1f") if own[-1] else "no expert"
-        yield f"| {world} | {' | '.join(cells)} | {steps} |"
+        lines.append((world, *cells, steps))
+    return table(("world", *(f"{player}: return, won" for player in PLAYERS.values()), "steps of the expert"), lines)
 
 
 def main() -> None:
     """Play what is missing, and write the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_fields(parser, BenchConfig)
-    config = BenchConfig(**DEFAULTS | vars(parser.parse_args()))
-    _, store = play(config)
+    _, store = play(options(BenchConfig, __doc__, **DEFAULTS))
     record = json.loads((store.folder / "table.json").read_text("utf-8"))
-    text = "\n".join(table(record["rows"])) + "\n"
-    write_atomically(RESULTS / "worlds.json", json.dumps(record, indent=1) + "\n")
-    write_atomically(RESULTS / "worlds.md", text)
+    write("worlds", report(record["rows"]), record)
     write_report([store.folder], RESULTS / "worlds.html", episodes=len(WORLDS) * len(PLAYERS), pictures=False, title="Worlds")
-    print(text)
 
 
 if __name__ == "__main__":

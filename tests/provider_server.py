@@ -313,6 +313,7 @@ def random_mischief(requests: int, seed: int, silence: float) -> list[Fault | No
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Serve with latencies of 0.05 to 0.5 s, or with faults, for a time.")
+    parser.add_argument("--host", choices=["127.0.0.1"], default="127.0.0.1")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--mischief", type=int, default=0, help="requests, half of which meet a fault, in random order")

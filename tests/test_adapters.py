@@ -1,14 +1,15 @@
 """The table of `benchmarks/adapters.py`."""
 
-import runpy
+import importlib
 from pathlib import Path
 
 from gym_text_policies.report.runs import Variant
 from gym_text_policies.report.table import Summary
 
 
-def test_two_adapters_are_compared_on_the_same_seeds_by_the_keys_of_the_table():
-    paired = runpy.run_path(str(Path(__file__).parent.parent / "benchmarks" / "adapters.py"))["paired"]
+def test_two_adapters_are_compared_on_the_same_seeds_by_the_keys_of_the_table(monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parent.parent / "benchmarks")
+    paired = importlib.import_module("adapters").paired
     lost, won = ("lost", 0.0), ("won", 1.0)
     played = {"old": [lost] * 6, "x-sft, greedy": [won] * 4 + [lost] * 2, "x-ppo, greedy": [won] * 3 + [lost] + [won] * 2}
     variants = []

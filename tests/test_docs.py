@@ -115,7 +115,7 @@ def test_options_stay_whole_where_code_wraps(build):
 
 @pytest.mark.parametrize("width", [1280, 390])
 def test_nothing_is_cut_off_in_a_browser(site, width):
-    browsers = runpy.run_path(str(DOCS.parent / "benchmarks/browser.py"))
+    browsers = runpy.run_path(str(DOCS.parent / "benchmarks/helpers/browser.py"))
     path = browsers["find_browser"]()
     if path is None:
         pytest.skip("Chromium is not installed")

@@ -24,8 +24,8 @@ def gpu(monkeypatch):
 def test_every_contender_gives_its_figures(gpu, tmp_path):
     small = {"episodes": 2, "together": (1, 2), "plain_decisions": 2, "answers": 2, "answer_tokens": 4}
     training = {"environment": "BabyAIText-v0?task=goto&max_episode_steps=8", "rows": 2, "rows_per_pass": 1, "ppo_episodes": 1}
-    config = gpu.Config(device="cpu", sizes=("tiny",), precisions=("float32",), folder=str(tmp_path), **small, **training)
-    rows = gpu.main(config)
+    config = gpu.Config(device="cpu", sizes=("tiny",), precisions=("float32",), **small, **training)
+    rows = gpu.main(config, tmp_path)
     assert [(row.failed, row.per_second > 0, row.memory > 0) for row in rows] == [("", True, True)] * 9
     assert [row.ratio is None for row in rows] == [True, False, False, True, False, False, True, False, True]
     record = json.loads((tmp_path / "gpu.json").read_text())
@@ -39,7 +39,7 @@ def test_a_contender_that_fails_is_a_row_that_says_why_and_the_others_go_on(gpu)
 
     row = gpu.measured(gpu.Row("8b", "bfloat16", "decisions/s", "ours"), fail, False)
     assert row.failed == "OutOfMemoryError: CUDA out of memory. Tried to allocate 20 GiB." and row.beside(row).ratio is None
-    assert "out of memory" in gpu.line_of(row)
+    assert "out of memory" in " ".join(gpu.cells_of(row))
     plays = [[gpu.Request(({"role": "user", "content": "A box."},), ("go",))]]
     refused = [
         gpu.measured(gpu.Row("tiny", "4bit", task, way), work, False)

@@ -19,7 +19,7 @@ from gym_text_policies.report import write_report
 from gym_text_policies.report.page import render
 from gym_text_policies.report.runs import read_runs
 
-BROWSER = runpy.run_path(str(Path(__file__).parent.parent / "benchmarks" / "browser.py"))
+BROWSER = runpy.run_path(str(Path(__file__).parent.parent / "benchmarks" / "helpers" / "browser.py"))
 
 
 @pytest.fixture(scope="module")

@@ -16,12 +16,14 @@ SCRIPT = Path(__file__).parent.parent / "benchmarks" / "study.py"
 
 @pytest.fixture(scope="module")
 def study():
+    sys.path.insert(0, str(SCRIPT.parent))
     spec = importlib.util.spec_from_file_location("study", SCRIPT)
     module = importlib.util.module_from_spec(spec)
     sys.modules["study"] = module  # its dataclass looks itself up
     spec.loader.exec_module(module)
     yield module
     del sys.modules["study"]
+    sys.path.remove(str(SCRIPT.parent))
 
 
 def test_the_study_is_five_tasks_from_seed_200_and_the_published_variants_beside_choose(study):
@@ -36,9 +38,9 @@ def test_the_study_is_five_tasks_from_seed_200_and_the_published_variants_beside
 def test_means_and_errors_are_those_of_the_stored_episodes(study, tmp_path, capsys):
     variants = tmp_path / "variants.yaml"
     variants.write_text("forward: {model: 'scripted:go forward'}\nleft: {model: 'scripted:turn left', mode: choose}\n")
-    options = {"variants": str(variants), "folder": str(tmp_path / "run"), "results": str(tmp_path / "results")}
-    config = study.Config(tasks=("goto", "pickup"), seeds=2, **options)
-    table = study.write(config, study.play(config))
+    options = {"variants": str(variants), "folder": str(tmp_path / "run")}
+    config = study.Config(tasks=("goto", "pickup"), episodes=2, **options)
+    table = study.write(config, study.play(config), tmp_path / "results")
     assert (tmp_path / "results/study.md").read_text().count(table) == 1
     assert (tmp_path / "results/study.png").read_bytes()[:4] == b"\x89PNG"
     rows = {(row["task"], row["variant"]): row for row in json.loads((tmp_path / "results/study.json").read_text())["rows"]}

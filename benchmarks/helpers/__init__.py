@@ -1,0 +1,1 @@
+"""What several benchmarks need: the harness, a browser, llama.cpp."""
