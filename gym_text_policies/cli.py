@@ -17,6 +17,7 @@ from gym_text.errors import GymTextError, check_choice, import_extra, unknown_ch
 from gym_text_policies.commands.options import add_fields, by_fields
 from gym_text_policies.experiments.settings import read_settings
 from gym_text_policies.files import check_characters
+from gym_text_policies.sections import with_sections
 from gym_text_policies.streams import ShownFormatter, prepare_streams, shown
 from gym_text_policies.threads import settle_threads
 from gym_text_policies.training.model.processes import is_first
@@ -249,7 +250,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             settle_threads(threads)
         file = given.pop(_FILE, None)
         given = by_fields(kind, given)
-        config = read_settings(kind, file, given) if file is not None else kind(**given)
+        config = read_settings(kind, file, given) if file is not None else kind(**with_sections(kind, given))
         result = function(config)
         if result is not None and is_first():
             print(shown(result), flush=True)

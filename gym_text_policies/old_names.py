@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from gym_text.errors import UsageError
+from gym_text_policies.sections import with_sections
 
 T = TypeVar("T", bound=Callable[..., Any])
 V = TypeVar("V")
@@ -39,7 +40,8 @@ def old_names(**names: str) -> Callable[[T], T]:
     Decorate a subclass as well, with ``@old_names()`` where it has no further old names: it has a constructor of its own.
 
     Args:
-        names: The new name of each old one: ``@old_names(seeds="episodes")``; a `Before` where both names may be given together.
+        names: The new name of each old one: ``@old_names(seeds="episodes", epochs="sft.epochs")``; a `Before` where both names may
+            be given together. What stands before a dot is a field that is a config dataclass itself.
     """
     return lambda target: _with_table(target, names)
 
@@ -89,7 +91,7 @@ def new_name(
         return None, f"{spell(old)} can be left out: it is always {new.value!r} now. The name goes with the next release."
     if isinstance(new, Before):
         return new if value else None, f"{spell(old)} is now {spell(new)}; the old name goes with the next release."
-    if rivals := sorted(name for name in given if name != old and table.get(name, name) == new):
+    if rivals := sorted(name for name in given if name != old and f"{new}.".startswith(f"{table.get(name, name)}.")):
         raise UsageError(f"{spell(old)}: expected {spell(new)} alone, which is its name now; got {spell(rivals[0])} as well.")
     return new, f"{spell(old)} is now {spell(new)}; the old name goes with the next release."
 
@@ -97,7 +99,7 @@ def new_name(
 def with_new_names(
     target: Any, given: Mapping[str, Any], say: Callable[[str], None], spell: Callable[[str], str] = str
 ) -> dict[str, Any]:
-    """Return settings by their new names, without those that are no more.
+    """Return settings by their new names, which may have dots, without those that are no more.
 
     Args:
         target: The class or the function that they are for.
@@ -124,15 +126,19 @@ def stored_by_new_names(kind: type[Any], stored: Mapping[str, Any]) -> dict[str,
 
     A setting that is no more is left out if it had the value that always holds now, and kept if it had another.
     """
-    settings = {}
+    settings: dict[str, Any] = {}
     for name, value in by_weight(kind, stored):
         new = table_of(kind).get(name, name)
         if isinstance(new, Before) and not value:
             continue
-        if not isinstance(new, Fixed):
-            settings[new] = value
-        elif value != new.value:
-            settings[name] = value
+        if isinstance(new, Fixed):
+            settings |= {} if value == new.value else {name: value}
+            continue
+        *sections, last = new.split(".") if name != new else [name]
+        inner = settings
+        for section in sections:
+            inner = inner.setdefault(section, {})
+        inner[last] = value
     return settings
 
 
@@ -143,6 +149,7 @@ def _with_table(target: T, entries: Mapping[str, str | Fixed]) -> T:
     def accept(*arguments: Any, **given: Any) -> Any:
         if not given.keys().isdisjoint(table):
             given = with_new_names(accepting, given, say)
+            given = with_sections(target, given) if isinstance(target, type) else given
         return call(*arguments, **given)
 
     def say(sentence: str) -> None:

@@ -23,8 +23,9 @@ LAYERS = {
         ("",),
     ),
     "gym_text_policies": (
-        ("json_data", "files", "user_cache", "digests", "redaction", "drawing", "threads", "streams", "old_names"),
-        ("records",),
+        ("json_data", "files", "user_cache", "digests", "redaction", "drawing", "threads", "streams"),
+        ("sections",),
+        ("records", "old_names"),
         ("policy", "prompts", "environments", "remake", "store"),
         ("folders",),
         ("rollout", "game", "backends"),

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 from dataclasses import dataclass
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
 
@@ -11,10 +11,11 @@ from gym_text import UsageError
 from gym_text_policies import cli
 from gym_text_policies.commands.options import add_fields, by_fields
 from gym_text_policies.experiments.config import AgentConfig, EnvironmentConfig, RunsConfig, parse_config
-from gym_text_policies.experiments.settings import build, by_new_names, members_of, read_settings
+from gym_text_policies.experiments.settings import build, by_new_names, members_of, read_settings, settings_of
 from gym_text_policies.experiments.variants import Variant, read_variants
 from gym_text_policies.experiments.yaml_files import parse_yaml
 from gym_text_policies.old_names import Before, Fixed, gone, old_names, stored_by_new_names, table_of
+from gym_text_policies.sections import with_sections
 from gym_text_policies.store import RunFolder
 
 COMMANDS = {name: command.load()[0] for name, command in cli.COMMANDS.items()}
@@ -52,28 +53,19 @@ def parsed(config, words):
     return config(**by_fields(config, vars(parser.parse_args(words.split()))))
 
 
-def sample(field, hint) -> Any:
-    """Return values of a field's type that differ from its default."""
+def sample(hint, default=None) -> Any:
+    """Return a value of a type that is not the default."""
     member = members_of(hint)[0]
-    if get_origin(member) is Literal:
-        values = list(get_args(member))
-    elif get_origin(member) is tuple:
-        values = [("random",), (7,)]
-    else:
-        values = {bool: [True, False], int: [2, 7, 40], float: [0.5, 0.25], str: ["random", "BabyAIText-v0"]}[member]
-    return next(value for value in values if value != field.default)
+    if get_origin(member) is tuple:
+        return (sample(get_args(member)[0]),)
+    words = {bool: [True, False], int: [2, 7, 40], float: [0.5, 0.25], str: ["random", "BabyAIText-v0"]}
+    values = get_args(member) if get_origin(member) is Literal else words[member]
+    return next(value for value in values if value != default)
 
 
-def required(kind, but=""):
-    """Return values for the fields of a config that have no default."""
-    hints = get_type_hints(kind)
-    return {
-        field.name: sample(field, hints[field.name])
-        for field in dataclasses.fields(kind)
-        if field.default is field.default_factory is dataclasses.MISSING
-        and field.name != but
-        and not dataclasses.is_dataclass(hints[field.name])
-    }
+def words_of(value):
+    """Return a value as the command line spells it."""
+    return [str(part) for part in (value if isinstance(value, tuple) else (value,))]
 
 
 def test_python_callers_are_warned_where_they_call():
@@ -176,23 +168,23 @@ def test_rows_of_a_table_have_old_names(tmp_path, monkeypatch, caplog):
 @pytest.mark.parametrize("name, old", ENTRIES)
 def test_each_old_name_works_everywhere(name, old, caplog):
     kind, new = (COMMANDS | SECTIONS)[name], table_of((COMMANDS | SECTIONS)[name])[old]
-    fields, hints = {field.name: field for field in dataclasses.fields(kind)}, get_type_hints(kind)
-    assert old not in fields
-    if isinstance(new, Fixed):
-        value, others, expected = new.value, required(kind), {}
-    else:
-        value, others = sample(fields[new], hints[new]), required(kind, but=new)
-        expected = {new: value}
+    settings = {setting.name: setting for setting in settings_of(kind)}
+    assert old not in settings
+    value = new.value if isinstance(new, Fixed) else sample(settings[new].hint, settings[new].default)
+    required = {key: setting.hint for key, setting in settings.items() if setting.default is dataclasses.MISSING and key != new}
+    others = {key: sample(hint) for key, hint in required.items()}
+    given = others if isinstance(new, Fixed) else {**others, new: value}
     if kind is not Variant:
+        config = kind(**with_sections(kind, given))
         with pytest.warns(FutureWarning, match=f": {old} "):
-            assert kind(**others, **{old: value}) == kind(**others, **expected)
+            assert kind(**others, **{old: value}) == config
         node = by_new_names(kind, parse_yaml(json.dumps({**others, old: value}), "file.yaml"))
         assert f"file.yaml, line 1: {old} " in caplog.text
-        assert build(kind, node) == kind(**others, **expected)
+        assert build(kind, node) == config
     if name in COMMANDS:
-        option, spelt = old.replace("_", "-"), " ".join(map(str, value)) if isinstance(value, tuple) else value
-        words = f"--{option}" if value is True else f"--no-{option}" if value is False else f"--{option} {spelt}"
-        given = vars(cli.make_parser([name]).parse_args([name, *(str(word) for word in others.values()), *words.split()]))
-        settings = by_fields(kind, {key: word for key, word in given.items() if key in {old, *fields}})
-        assert settings == {**others, **expected}
-        assert f"--{option} " in caplog.text
+        option = f"--{'no-' if value is False else ''}{old.replace('_', '-')}"
+        words = [word for other in others.values() for word in words_of(other)]
+        words += [option, *(() if isinstance(value, bool) else words_of(value))]
+        parsed = vars(cli.make_parser([name]).parse_args([name, *words]))
+        assert by_fields(kind, {key: word for key, word in parsed.items() if key in {old, *settings}}) == given
+        assert f"--{old.replace('_', '-')} " in caplog.text

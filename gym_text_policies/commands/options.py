@@ -7,9 +7,9 @@ import dataclasses
 import json
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin
 
-from gym_text_policies.experiments.settings import Word, field_docs, members_of, read_value
+from gym_text_policies.experiments.settings import Setting, Word, members_of, read_value, settings_of
 from gym_text_policies.files import check_characters
 from gym_text_policies.old_names import Fixed, table_of, with_new_names
 
@@ -19,61 +19,60 @@ _logger = logging.getLogger(__name__)
 def add_fields(parser: argparse.ArgumentParser, config: type[Any]) -> None:
     """Make an option of each field of a config dataclass; the string under the field is its help.
 
-    It has the field's name, or that of ``metadata={"option": …}``: ``import`` is no name for a field.
+    A field that is a dataclass itself is a section: ``sft`` gives ``--sft.epochs`` and so on. It has a default, and
+    ``metadata={"without": (…)}`` names fields of it that are no options.
+
+    An option has the field's name, or that of ``metadata={"option": …}``: ``import`` is no name for a field.
 
     What is parsed has the options that were given, and no others: so an option can override a file, whatever its default.
+    `by_fields` translates it.
 
     A field without a default, or with ``metadata={"positional": True}``, is a positional argument. A bool is ``--x`` and
     ``--no-x``, ``none`` stands for None, a tuple takes several words, and a mapping ``key=value`` words, whose values are JSON
-    where they can be. Old names are options that no help shows; `by_fields` translates them.
+    where they can be. Old names are options that no help shows.
     """
-    docs, hints, spell = field_docs(config), get_type_hints(config), _speller(config)
-    for field in dataclasses.fields(config):
-        default = field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
-        text = docs.get(field.name, "")
+    settings = {setting.name: setting for setting in settings_of(config)}
+    spell = _speller(settings)
+    for setting in settings.values():
+        text, default = setting.doc, setting.default
         if default is not dataclasses.MISSING and default is not None:
             text += f" Default: {_shown(default)}."
-        arguments = _arguments(field.name, hints[field.name]) | {"help": text.replace("%", "%%"), "default": argparse.SUPPRESS}
-        if _is_positional(field):
+        arguments = _arguments(setting.name, setting.hint) | {"help": text.replace("%", "%%"), "default": argparse.SUPPRESS}
+        if setting.is_positional:
             several = arguments.get("nargs") == "*"
             optional = default is not dataclasses.MISSING
             arguments["nargs"] = ("*" if optional else "+") if several else "?" if optional else None
             if "choices" not in arguments:
-                arguments["metavar"] = field.name.upper()
-            parser.add_argument(field.name, **arguments)
+                arguments["metavar"] = setting.name.upper()
+            parser.add_argument(setting.name, **arguments)
         else:
-            parser.add_argument(spell(field.name), dest=field.name, **arguments)
+            parser.add_argument(spell(setting.name), dest=setting.name, **arguments)
     for old, new in table_of(config).items():
-        arguments = _arguments(old, type(new.value) if isinstance(new, Fixed) else hints[new])
+        arguments = _arguments(old, type(new.value) if isinstance(new, Fixed) else settings[new].hint)
         parser.add_argument(spell(old), dest=old, **arguments | {"help": argparse.SUPPRESS, "default": argparse.SUPPRESS})
 
 
 def by_fields(config: type[Any], parsed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what was parsed by the names of the fields, and log a sentence for each option with an old name.
+    """Return what was parsed by the names of the settings, and log a sentence for each option with an old name.
 
     Raises:
         UsageError: If an option was given by its old name and by its new one, or an option that is no more got another value than
             the one that always holds now.
     """
-    return with_new_names(config, parsed, _logger.warning, _speller(config))
+    spell = _speller({setting.name: setting for setting in settings_of(config)})
+    return with_new_names(config, parsed, _logger.warning, spell)
 
 
-def _speller(config: type[Any]) -> Callable[[str], str]:
-    """Return a function that turns the name of a field, or an old one, into what a user writes."""
-    fields = {field.name: field for field in dataclasses.fields(config)}
+def _speller(settings: Mapping[str, Setting]) -> Callable[[str], str]:
+    """Return a function that turns the name of a setting, or an old one, into what a user writes."""
 
     def spell(name: str) -> str:
-        if name in fields and _is_positional(fields[name]):
+        if name in settings and settings[name].is_positional:
             return name.upper()
-        option: str = fields[name].metadata.get("option", name) if name in fields else name
+        option: str = settings[name].metadata.get("option", name) if name in settings else name
         return f"--{option.replace('_', '-')}"
 
     return spell
-
-
-def _is_positional(field: dataclasses.Field[Any]) -> bool:
-    required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-    return required or bool(field.metadata.get("positional"))
 
 
 def _shown(default: Any) -> str:
@@ -83,7 +82,8 @@ def _shown(default: Any) -> str:
 
 
 def _arguments(name: str, hint: Any) -> dict[str, Any]:
-    """Return what `add_argument` is told of a field."""
+    """Return what `add_argument` is told of a setting."""
+    name = name.rpartition(".")[2]
     if hint is bool:
         return {"action": argparse.BooleanOptionalAction}
     if get_origin(hint) is tuple:

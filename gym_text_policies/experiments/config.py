@@ -20,7 +20,7 @@ from gym_text_policies.engines.options import PlayOptions
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.experiments.settings import build, by_new_names, field_docs
 from gym_text_policies.experiments.trust import Trust
-from gym_text_policies.experiments.yaml_files import Node, from_plain, read_yaml, variants
+from gym_text_policies.experiments.yaml_files import Node, at, changed, from_plain, read_yaml, variants
 from gym_text_policies.files import check_characters
 from gym_text_policies.load import resolved
 from gym_text_policies.policies.config import DEFAULTS, SETTINGS, PolicyConfig
@@ -213,10 +213,8 @@ def explain_keys() -> str:
 
 def _config(node: Node, changes: Mapping[str, Any], trust: Trust) -> ExperimentConfig:
     for path, value in changes.items():
-        names, change = path.split("."), from_plain(value)
-        for name in reversed(names):
-            change = Node({name: change})
-        node = _changed(node, by_new_names(ExperimentConfig, change), len(names))
+        change = by_new_names(ExperimentConfig, at(path, from_plain(value)))
+        node = changed(node, change, path.count(".") + 1)
     configs = []
     for part, chosen in variants(node):
         label = ",".join(f"{path.rpartition('.')[2]}={value}" for path, value in chosen.items())
@@ -224,16 +222,6 @@ def _config(node: Node, changes: Mapping[str, Any], trust: Trust) -> ExperimentC
     if len({config.label for config in configs}) < len(configs):  # long or odd values can give the same name
         configs = [dataclasses.replace(config, label=f"{number:03}-{config.label}") for number, config in enumerate(configs)]
     return dataclasses.replace(configs[0], others=tuple(configs[1:]), source=node.plain())
-
-
-def _changed(node: Node, change: Node, depth: int) -> Node:
-    """Return a node with what another one has at this depth in place of its own."""
-    if not depth:
-        return change
-    parts = dict(node.value) if isinstance(node.value, dict) else {}
-    for name, part in change.value.items():
-        parts[name] = _changed(parts.get(name, Node(None)), part, depth - 1)
-    return Node(parts, node.place)
 
 
 def _as_name(text: str) -> str:

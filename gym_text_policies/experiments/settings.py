@@ -12,14 +12,16 @@ import inspect
 import logging
 import textwrap
 import types
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from gym_text.errors import UsageError
 from gym_text_policies.experiments.trust import TRUST_OPTIONS, Trust
-from gym_text_policies.experiments.yaml_files import Node, from_plain, read_yaml
+from gym_text_policies.experiments.yaml_files import Node, at, changed, from_plain, read_yaml
 from gym_text_policies.old_names import by_weight, new_name, table_of
+from gym_text_policies.sections import default_of
 
 T = TypeVar("T")
 _logger = logging.getLogger(__name__)
@@ -126,6 +128,45 @@ def field_docs(config: type[Any]) -> dict[str, str]:
     return docs
 
 
+@dataclass(frozen=True)
+class Setting:
+    """A field of a config dataclass, or of a section of it."""
+
+    name: str
+    """Name of the field; in a section that of the section first, as in ``sft.epochs``."""
+    hint: Any
+    """Its type."""
+    doc: str
+    """The string under it."""
+    default: Any
+    """Its value where none is given; `dataclasses.MISSING` if it has none."""
+    metadata: Mapping[str, Any]
+    """Of the field."""
+
+    @property
+    def is_positional(self) -> bool:
+        """Whether it is an argument of the command line, not an option."""
+        return self.default is dataclasses.MISSING or bool(self.metadata.get("positional") and "." not in self.name)
+
+
+def settings_of(kind: type[Any], section: Any = None) -> Iterator[Setting]:
+    """Yield the settings of a config dataclass, those of its sections included.
+
+    Args:
+        kind: The dataclass.
+        section: An instance that has the defaults, in place of those of the class.
+    """
+    docs, hints = field_docs(kind), get_type_hints(kind)
+    for field in dataclasses.fields(kind):
+        default = default_of(field) if section is None else getattr(section, field.name)
+        if not dataclasses.is_dataclass(hints[field.name]):
+            yield Setting(field.name, hints[field.name], docs.get(field.name, ""), default, field.metadata)
+            continue
+        for inner in settings_of(hints[field.name], default):
+            if inner.name not in field.metadata.get("without", ()):
+                yield dataclasses.replace(inner, name=f"{field.name}.{inner.name}")
+
+
 def read_settings(kind: type[T], path: str | Path, changes: Mapping[str, Any] | None = None) -> T:
     """Return the config dataclass that a YAML file describes.
 
@@ -140,7 +181,8 @@ def read_settings(kind: type[T], path: str | Path, changes: Mapping[str, Any] | 
     given, root = dict(changes or {}), by_new_names(kind, read_yaml(path))
     allowed = {name: given.pop(name) for name in TRUST_OPTIONS if name in given}
     if root.value is None or isinstance(root.value, dict):
-        root = Node({**(root.value or {}), **from_plain(given).value}, root.place)
+        for path, value in given.items():
+            root = changed(root, at(path, from_plain(value)), path.count(".") + 1)
     config: Any = build(kind, Trust(**allowed).checked(root))
     made: T = dataclasses.replace(config, **allowed)
     return made
@@ -149,7 +191,7 @@ def read_settings(kind: type[T], path: str | Path, changes: Mapping[str, Any] | 
 def build(kind: type[T], node: Node) -> T:
     """Return the config dataclass that a node without lists describes; a field that is a dataclass is a section.
 
-    Fields with ``metadata={"internal": True}`` are no keys.
+    Fields with ``metadata={"internal": True}`` are no keys, and of a section none that ``metadata={"without": (…)}`` names.
 
     Raises:
         UsageError: If keys are unknown or values wrong; every mistake is named, a line each.
@@ -175,7 +217,7 @@ def by_new_names(kind: type[Any], node: Node, *, quiet: bool = False) -> Node:
         return Node([by_new_names(kind, part, quiet=quiet) for part in node.value], node.place)
     if not isinstance(node.value, dict):
         return node
-    parts, hints = {}, get_type_hints(kind)
+    found, hints = Node({}, node.place), get_type_hints(kind)
     for name, part in by_weight(kind, node.value):
         new: str | None = name
         if name in table_of(kind):
@@ -186,46 +228,50 @@ def by_new_names(kind: type[Any], node: Node, *, quiet: bool = False) -> Node:
             except UsageError:
                 pass
         if new is not None:
-            is_section = dataclasses.is_dataclass(hints.get(new))
-            parts[new] = by_new_names(hints[new], part, quiet=quiet) if is_section else part
-    return Node(parts, node.place)
+            if dataclasses.is_dataclass(hints.get(new)):
+                part = by_new_names(hints[new], part, quiet=quiet)
+            found = changed(found, at(new, part), new.count(".") + 1)
+    return found
 
 
-def keys_of(kind: type[Any]) -> list[str]:
+def keys_of(kind: type[Any], without: Collection[str] = ()) -> list[str]:
     """Return the names that a section may have."""
-    return [field.name for field in dataclasses.fields(kind) if not field.metadata.get("internal")]
+    return [field.name for field in dataclasses.fields(kind) if not field.metadata.get("internal") and field.name not in without]
 
 
-def _build(kind: type[T], node: Node, where: str, mistakes: list[str]) -> T | None:
-    section = f"{where[:-1]}: " if where else ""
+def _build(
+    kind: type[T], node: Node, where: str, mistakes: list[str], default: Any = None, without: Collection[str] = ()
+) -> T | None:
+    """Return a section, or add its mistakes; what is not given is as in `default`."""
+    section, known, before = f"{where[:-1]}: " if where else "", keys_of(kind, without), len(mistakes)
     if node.value is not None and not isinstance(node.value, dict):
-        mistakes.append(f"{node.place}{section}expected keys ({', '.join(keys_of(kind))}); got {node.value!r}.")
+        mistakes.append(f"{node.place}{section}expected keys ({', '.join(known)}); got {node.value!r}.")
         return None
-    given: dict[str, Node] = node.value or {}
-    known, hints, values, before = keys_of(kind), get_type_hints(kind), {}, len(mistakes)
+    given, values, hints = dict(node.value or {}), {}, get_type_hints(kind)
+    fields: dict[str, Any] = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    defaults = {name: default_of(field) if default is None else getattr(default, name) for name, field in fields.items()}
+    missing = [name for name in known if name not in given and defaults[name] is dataclasses.MISSING]
+    given |= {name: Node(None, node.place) for name in missing if dataclasses.is_dataclass(hints[name])}
     for name, part in given.items():
         if name in table_of(kind):
             mistakes.append(f"{part.place}{section}{_old_key(kind, name, given)}")
         elif name not in known:
             mistakes.append(f"{part.place}{section}{_unknown_key(name, known)}")
         elif dataclasses.is_dataclass(hints[name]):
-            values[name] = _build(hints[name], part, f"{where}{name}.", mistakes)
+            inner = None if defaults[name] is dataclasses.MISSING else defaults[name]
+            left = fields[name].metadata.get("without", ())
+            values[name] = _build(hints[name], part, f"{where}{name}.", mistakes, inner, left)
         else:
             try:
                 values[name] = read_value(part.plain(), hints[name])
             except ValueError as error:
                 mistakes.append(f"{part.place}{where}{name}: expected {error}; got {part.plain()!r}.")
-    for field in dataclasses.fields(kind):  # type: ignore[arg-type]  # dataclasses alone come here
-        required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-        if required and field.name not in given:
-            if dataclasses.is_dataclass(hints[field.name]):
-                values[field.name] = _build(hints[field.name], Node(None, node.place), f"{where}{field.name}.", mistakes)
-            else:
-                mistakes.append(f"{node.place}{section}expected the key {field.name!r}; it is missing.")
+    mistakes += [f"{node.place}{section}expected the key {name!r}; it is missing." for name in missing if name not in given]
     if len(mistakes) > before:
         return None
     try:
-        return kind(**values)
+        made: Any = kind(**values) if default is None else dataclasses.replace(default, **values)
+        return made  # type: ignore[no-any-return]
     except UsageError as error:
         part = given.get(str(error).partition(":")[0], node)
         mistakes.append(f"{part.place}{where}{error}")

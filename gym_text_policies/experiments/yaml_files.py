@@ -86,6 +86,23 @@ def parse_yaml(text: str, source: str) -> Node:
         raise UsageError(f"{source}: expected YAML; {' '.join(str(error).split())}.") from error
 
 
+def at(path: str, value: Node) -> Node:
+    """Return the node in which a value has a path such as ``agent.model``."""
+    for name in reversed(path.split(".")):
+        value = Node({name: value})
+    return value
+
+
+def changed(node: Node, change: Node, depth: int) -> Node:
+    """Return a node that has what another one has this many keys deep; what lies higher in the other is added to."""
+    if not depth:
+        return change
+    parts = dict(node.value) if isinstance(node.value, dict) else {}
+    for name, part in change.value.items():
+        parts[name] = changed(parts.get(name, Node(None)), part, depth - 1)
+    return Node(parts, node.place)
+
+
 def from_plain(value: Any) -> Node:
     """Return a plain value as nodes without a place."""
     if isinstance(value, Mapping):
