@@ -74,9 +74,9 @@ def rows(config: Config) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for name in names:
         found[f"{name}, greedy"] = {"model": f"adapters/{name}"}
-        found[f"{name}, drawn"] = {"model": f"adapters/{name}", "temperature": 1.0, "seeds": config.drawn_episodes}
+        found[f"{name}, drawn"] = {"model": f"adapters/{name}", "temperature": 1.0, "episodes": config.drawn_episodes}
     asked = json.loads((ADAPTERS / names[0] / RECORD).read_text("utf-8"))["asked"]
-    return {BASE: {"model": "smollm2", "seeds": config.base_episodes, **asked}, **found}
+    return {BASE: {"model": "smollm2", "episodes": config.base_episodes, **asked}, **found}
 
 
 def summary(figures: Sequence[Mapping[str, Any]], figure: str) -> str:
@@ -133,8 +133,8 @@ def main() -> None:
     """Play and write the results."""
     config = options(Config, __doc__)
     models, family = rows(config), FAMILIES[config.family]
-    played = {"folder": f"{config.folder}/{config.family}", "environments": family.environments, "batch": config.num_envs}
-    text, record, store = play_variants(models, **played, llm_seeds=config.episodes, seeds=config.episodes)
+    played = {"folder": f"{config.folder}/{config.family}", "environments": family.environments, "num_envs": config.num_envs}
+    text, record, store = play_variants(models, **played, llm_episodes=config.episodes, episodes=config.episodes)
     record["command"] = command()
     record["config"] = {key: value for key, value in record["config"].items() if key not in ("variants", "folder")}
     record["tests"] = list(paired(read_runs([store.folder]).variants, record["rows"], models))

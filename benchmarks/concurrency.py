@@ -72,7 +72,7 @@ def measure(config: Config, workers: int) -> dict[str, Any]:
     with provider() as url, contextlib.closing(load_backend("openai:m", base_url=f"{url}/v1")) as backend:
         policy = LLMPolicy(backend, text_spec(make_env()))
         start, cpu = time.perf_counter(), time.process_time()
-        episodes = list(rollout(make_env, policy, range(config.episodes), workers=workers, batch=1))
+        episodes = list(rollout(make_env, policy, range(config.episodes), workers=workers, num_envs=1))
         seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
     waits = [sum(float(str(step.decision.completion).split()[-1]) for step in episode.steps) for episode in episodes]
     assert all(episode.length == config.steps for episode in episodes), "no episode ends before its time"

@@ -238,7 +238,7 @@ def adapter_table(config: Config) -> tuple[str, dict[str, Any]]:
         rows[f"{adapter}, greedy"] = {"model": adapter, "temperature": 0.0}
         rows[f"{adapter}, drawn"] = {"model": adapter, "temperature": 1.0}
     played = {"environments": config.environments, "folder": config.folder}
-    text, record, _ = play_variants(rows, **played, seeds=config.episodes, llm_seeds=config.episodes)
+    text, record, _ = play_variants(rows, **played, episodes=config.episodes, llm_episodes=config.episodes)
     return text, {"rows": record["rows"]}
 
 

@@ -142,7 +142,7 @@ RUNS = {
     "bench": Run(
         split(
             "bench --environments BabyAIText-v0?task=goto CookingWorldText-v0 --models 'scripted:go forward' "
-            "--modes text --seeds 150 --llm-seeds 50 --folder"
+            "--modes text --episodes 150 --llm-episodes 50 --folder"
         ),
         episodes_of,
     ),
@@ -272,7 +272,7 @@ def providers(config: Config) -> dict[str, Any]:
         seeds = range(config.requests // 3)
         start = time.perf_counter()
         with EpisodeStore(folder, {}) as store:
-            for episode in rollout(make_goto, policy, seeds, workers=16, batch=1):
+            for episode in rollout(make_goto, policy, seeds, workers=16, num_envs=1):
                 store.append(episode)
                 outcomes[episode.outcome] += 1
             seconds = time.perf_counter() - start

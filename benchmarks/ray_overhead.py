@@ -39,7 +39,7 @@ def main() -> None:
         start = time.perf_counter()
         ray.init(address="local", num_cpus=workers, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
         started = time.perf_counter() - start
-        engine = EngineOptions(engine="ray", ray_workers=workers)
+        engine = EngineOptions(engine="ray", workers=workers)
         rows.append(measure(config, f"Ray, {workers} worker{'s' * (workers > 1)}", engine) | {"cluster_start": started})
         ray.shutdown()
     lines = []
@@ -64,7 +64,7 @@ def measure(config: Config, name: str, options: EngineOptions) -> dict[str, Any]
     with options.make_engine() as engine:
         engine.identify(job)
         ready = time.perf_counter() - start
-        play(engine, job, 50 * max(1, options.ray_workers))
+        play(engine, job, 50 * max(1, options.workers))
         seconds = play(engine, job, config.episodes)
     load = psutil.getloadavg()[0]
     return {"engine": name, "ready": ready, "seconds": seconds, "episodes_per_second": config.episodes / seconds, "load": load}

@@ -247,7 +247,7 @@ def evaluate(game: Game, folder: Path, name: str, seeds: int) -> Played:
     }
     played = {"folder": str(folder / "evaluation" / name), "environments": tuple(game.environments.values()), "baselines": ()}
     # The model keeps what it has read of five long episodes; of more it would read all again and again.
-    _, record, store = play_variants(variants, **played, llm_seeds=seeds, batch=5)
+    _, record, store = play_variants(variants, **played, llm_episodes=seeds, num_envs=5)
     short = {environment: column for column, environment in game.environments.items()}
     # A row has the key of its first episode.
     columns = {row["key"]: short[row["environment"]] + row["policy"].removeprefix(name) for row in record["rows"]}

@@ -37,10 +37,10 @@ PUBLISHED = (
 """Mean and standard deviation over 10 runs, as published for 3 parameters and 400 evaluations, the optimum told to the model:
 Prompted Policy Search, 2025, https://arxiv.org/abs/2511.21928; SAC and PPO as its table has them."""
 SHAPES = {3: {"bias": True, "bounds": (-6.0, 6.0)}, 2: {"bias": False, "bounds": (-7.0, 7.0)}}
-MODEL = {"reasons": False, "retries": 1, "buffer_size": 10, "structured": True, "batch": 16}
+MODEL = {"reasons": False, "num_reasks": 1, "buffer_size": 10, "structured": True, "proposals_per_prompt": 16}
 """How the language model is asked. It makes several proposals from one prompt, as in OPRO (https://arxiv.org/abs/2309.03409)."""
-ALONE = {"optimiser": "model", "warmup_episodes": 20, **MODEL}
-HYBRID = {"optimiser": "model then cma", "prompt": "numeric", "warmup_episodes": 120, "refine_at": 152, **MODEL}
+ALONE = {"optimiser": "model", "warmup_evaluations": 20, **MODEL}
+HYBRID = {"optimiser": "model then cma", "prompt": "numeric", "warmup_evaluations": 120, "refine_at": 152, **MODEL}
 
 
 @dataclass(frozen=True)

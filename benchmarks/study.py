@@ -73,8 +73,8 @@ def play(config: Config) -> EpisodeStore:
             variants=config.variants,
             fold="none",
             first_seed=config.first_seed,
-            seeds=config.episodes,
-            llm_seeds=config.episodes,
+            episodes=config.episodes,
+            llm_episodes=config.episodes,
             **{name: getattr(config, name) for name in PLAY_OPTIONS},
         )
     )

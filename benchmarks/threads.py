@@ -40,7 +40,7 @@ from gym_text_policies.environments import environment_maker
 make = environment_maker(environment, fold="test")
 policy = load_policy(model, make(), mode="choose")
 began = time.perf_counter()
-episodes = sorted(rollout(make, policy, range(levels), batch=8), key=lambda episode: episode.seed)
+episodes = sorted(rollout(make, policy, range(levels), num_envs=8), key=lambda episode: episode.seed)
 seconds = time.perf_counter() - began
 actions = json.dumps([[step.decision.action for step in episode.steps] for episode in episodes])
 print(json.dumps([seconds, hashlib.sha256(actions.encode()).hexdigest()[:16]]))

@@ -25,7 +25,7 @@ LIMITS = {"ScienceWorldText-v0": 25, "LunarLanderLLM-v2": 300, "MountainCarConti
 WORLDS = tuple(f"{name}?max_episode_steps={LIMITS[name]}" if name in LIMITS else name for name in playable_ids(gymnasium=False))
 DEFAULTS: dict[str, Any] = {
     **{"folder": "runs/worlds", "environments": WORLDS, "modes": ("choose",), "baselines": ("random", "gold")},
-    **{"seeds": 10, "llm_seeds": 10, "skip_llm": ()},
+    **{"episodes": 10, "llm_episodes": 10, "skip_llm": ()},
 }
 PLAYERS = {"random": "chance", "smollm2, choose": "smollm2", "gold (expert)": "expert"}
 """Rows of the benchmark, and their columns here."""

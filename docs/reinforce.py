@@ -44,7 +44,7 @@ def play(model, tokenizer, make_env, levels, *, draws=1, temperature=1.0, dtype=
     backend = TransformersBackend(copy.deepcopy(model).to(dtype), tokenizer, "learner", optimise=True)
     spec, ask = make_env().get_wrapper_attr("text_spec"), {"strategy": "chat", "history": 0, "mode": "choose"}
     policies = [LLMPolicy(backend, spec, temperature=temperature, seed=seed * draws + draw, **ask) for draw in range(draws)]
-    return [episode for policy in policies for episode in rollout(make_env, policy, levels, batch=8)]
+    return [episode for policy in policies for episode in rollout(make_env, policy, levels, num_envs=8)]
 
 
 def won(episodes):

@@ -132,7 +132,7 @@ def start_on(chosen: argparse.Namespace, levels: Sequence[int]) -> dict[int, tup
     backend = load_backend(chosen.start)
     for seed in range(chosen.start_draws):
         policy = load_policy(backend, make_env(), **asked, seed=seed)
-        for episode in rollout(make_env, policy, levels, batch=16):
+        for episode in rollout(make_env, policy, levels, num_envs=16):
             found[episode.seed].append((episode.outcome == "won", episode.total_reward))
     return {level: tuple(np.mean(values, axis=0).tolist()) for level, values in found.items()}
 

@@ -57,10 +57,10 @@ EXAMPLES = {
     ),
     "play": (
         "gym-text play CookingWorldText-v0",
-        "gym-text play 'BabyAIText-v0?task=goto' --seed 3",
+        "gym-text play 'BabyAIText-v0?task=goto' --first-seed 3",
     ),
     "make-games": (
-        "gym-text make-games TextWorldCooking-v0 --seeds 20 --folds train dev test",
+        "gym-text make-games TextWorldCooking-v0 --episodes 20 --folds train dev test",
         "gym-text make-games 'TextWorldCooking-v0?difficulty=gata-10' --workers 4",
     ),
     "serve": (
@@ -68,13 +68,13 @@ EXAMPLES = {
         "gym-text serve 'BabyAIText-v0?task=goto' --port 8001 --max-sessions 128",
     ),
     "bench": (
-        "gym-text bench --models smollm2 --environments 'BabyAIText-v0?task=goto' --llm-seeds 10",
+        "gym-text bench --models smollm2 --environments 'BabyAIText-v0?task=goto' --llm-episodes 10",
         "gym-text bench --models my_policies:Mine sb3:ppo.zip --baselines random gold",
     ),
     "report": ("gym-text report runs/policies",),
     "run": (
         "gym-text run experiment.yaml",
-        "gym-text run experiment.yaml --set agent.model=smollm2 experiment.num_runs=3",
+        "gym-text run experiment.yaml --set agent.model=smollm2 experiment.episodes=3",
     ),
     "collect": (
         "gym-text collect --environments 'BabyAIText-v0?task=goto' --episodes 100",

@@ -13,60 +13,64 @@ from dataclasses import replace
 from gym_text.errors import PolicyError, UsageError, check_int
 from gym_text.text_env import MAX_SEED
 from gym_text_policies.game import Game, MakeEnv, is_of_episode
+from gym_text_policies.old_names import old_names
 from gym_text_policies.policy import Policy
 from gym_text_policies.records import Decision, Episode, checked_decision
 
 _TABLES = itertools.count()
 
 
+@old_names(batch="num_envs")
 def rollout(
     make_env: MakeEnv,
     policy: Policy,
     seeds: Iterable[int],
     *,
     workers: int = 1,
-    batch: int = 8,
+    num_envs: int = 8,
     watch: Callable[[int], None] | None = None,
 ) -> Iterator[Episode]:
     """Play one episode for each seed, and yield each when it ends.
 
-    Episodes that wait for a decision are in one queue. Each worker takes up to `batch` of them, decides, plays a step in each, and
-    puts them back. Up to ``workers * batch`` episodes run at once; with several workers twice as many, so that no worker is idle
-    while the last episodes go on; never more than the process has room for (`TextEnv.most_at_once`). For a model in this process,
-    one worker and a batch are fastest. For a remote model, many workers and a batch of 1 are: a slow answer then delays only its
-    own episode. Episodes do not depend on either number, except for the last digits of probabilities.
+    Episodes that wait for a decision are in one queue. Each worker takes up to `num_envs` of them, asks the policy for their
+    decisions in one call, plays a step in each, and puts them back into the queue. ``workers * num_envs`` episodes run at once, or
+    twice as many with several workers: then no worker waits while the last episodes end. The process may have room for fewer
+    (`TextEnv.most_at_once`). A model in this process is fastest with one worker and several environments. A model of a provider
+    is fastest with many workers and one environment each, because a slow answer then delays only its episode. Neither number
+    changes an episode, except for the last digits of probabilities.
 
-    What an environment or a policy raises in one episode ends that episode alone: its record has `error`, which names environment,
-    seed and step, and, if nobody raised it on purpose, `traceback`. An environment that raised is made anew for the next seed.
+    An exception of an environment or a policy ends only the episode in which it was raised. The record of this episode has
+    `error`, which names environment, seed and step, and `traceback` if the exception is not one of this package's. The environment
+    that raised is made anew for the next seed.
 
     Args:
         make_env: Makes an environment, without the policy's wrappers. It is called once for each episode that runs at once.
         policy: The policy that plays.
-        seeds: Seeds of the episodes; NumPy's integers are integers.
-        workers: Number of threads that decide. With 1 the caller's thread decides.
-        batch: Most turns in a call of ``policy.decide``.
+        seeds: Seeds of the episodes, as integers of Python or NumPy.
+        workers: Number of threads that ask the policy. With 1 it is the caller's thread.
+        num_envs: Environments of each worker that run at once: the most turns in a call of ``policy.decide``.
         watch: Called after each call of ``policy.decide``, with the number of its turns.
 
     Yields:
         The episodes, in the order in which they end. An episode that could not continue has `error` set.
 
     Raises:
-        UsageError: If `workers` or `batch` is below 1, a seed is no whole number from 0 on, or the policy has a wrong setting.
-        BudgetError, StoreError, MissingDependencyError: As no other episode could be played; see `gym_text.errors`.
+        UsageError: If `workers` or `num_envs` is below 1, a seed is no integer from 0 on, or the policy has a wrong setting.
+        BudgetError, StoreError, MissingDependencyError: If no other episode could be played either; see `gym_text.errors`.
     """
     if not callable(make_env):
         raise UsageError(
             f"make_env: expected a function without arguments that makes an environment; got {make_env!r}. "
             "environment_maker(name) makes one."
         )
-    if workers < 1 or batch < 1:
-        raise UsageError(f"rollout: expected workers and batch of at least 1; got workers={workers}, batch={batch}.")
-    at_once = workers * batch * (1 if workers == 1 else 2)
+    if workers < 1 or num_envs < 1:
+        raise UsageError(f"rollout: expected workers and num_envs of at least 1; got workers={workers}, num_envs={num_envs}.")
+    at_once = workers * num_envs * (1 if workers == 1 else 2)
     numbers: Iterable[int] = map(_seed, seeds)
-    numbers = list(numbers) if isinstance(seeds, Collection) else numbers  # a wrong one is refused before any is played
+    numbers = list(numbers) if isinstance(seeds, Collection) else numbers  # a wrong one is refused before the first episode
     table = _Table(make_env, policy, iter(numbers), at_once, watch or (lambda turns: None))
     try:
-        yield from _play(table, batch) if workers == 1 else _play_in_threads(table, workers, batch)
+        yield from _play(table, num_envs) if workers == 1 else _play_in_threads(table, workers, num_envs)
     finally:
         table.close()
 
@@ -149,9 +153,9 @@ class _Table:
         self._waiting.append(game)
 
 
-def _play(table: _Table, batch: int) -> Iterator[Episode]:
+def _play(table: _Table, num_envs: int) -> Iterator[Episode]:
     """Take games, decide, play a step in each, and put them back. Yield the episodes that end."""
-    while games := table.take(batch):
+    while games := table.take(num_envs):
         ready = []
         for game in games:
             error = None if game.turn else game.begin(table.number())
@@ -169,13 +173,13 @@ def _play(table: _Table, batch: int) -> Iterator[Episode]:
                 table.put_back(game)
 
 
-def _play_in_threads(table: _Table, workers: int, batch: int) -> Iterator[Episode]:
+def _play_in_threads(table: _Table, workers: int, num_envs: int) -> Iterator[Episode]:
     """Run `_play` in several threads and yield their episodes."""
     ended: queue.Queue[Episode | BaseException | None] = queue.Queue()
 
     def work() -> None:
         try:
-            for episode in _play(table, batch):
+            for episode in _play(table, num_envs):
                 ended.put(episode)
         except BaseException as error:  # is raised in the caller's thread
             ended.put(error)

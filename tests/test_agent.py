@@ -28,7 +28,7 @@ def test_an_agent_plays_in_a_loop_of_ones_own_as_rollout_does(make):
             over = terminated or truncated
             played.append(agent.decision.messages)
     policy = load_policy(backend, env, history=3)
-    episodes = rollout(lambda: gym.make("BabyAIText-v0", max_episode_steps=8), policy, (0, 1), batch=1)
+    episodes = rollout(lambda: gym.make("BabyAIText-v0", max_episode_steps=8), policy, (0, 1), num_envs=1)
     assert played == [step.decision.messages for episode in episodes for step in episode.steps]
 
 
@@ -49,7 +49,7 @@ def test_an_agent_draws_what_rollout_draws(make):
             over = terminated or truncated
             drawn.append(raw["action_name"])
     policy = load_policy("random", env, seed=3, noise=0.5)
-    episodes = rollout(lambda: gym.make("BabyAIText-v0", max_episode_steps=8), policy, (4, 5), batch=1)
+    episodes = rollout(lambda: gym.make("BabyAIText-v0", max_episode_steps=8), policy, (4, 5), num_envs=1)
     assert drawn == [step.decision.action for episode in episodes for step in episode.steps]
 
 

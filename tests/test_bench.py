@@ -20,7 +20,7 @@ SCRIPT = Path(__file__).parent.parent / "benchmarks" / "policies.py"
 
 
 def arguments(folder, **options):
-    values = {"seeds": 3, "llm_seeds": 1, "environments": "BabyAIText-v0", "modes": "choose"} | options
+    values = {"episodes": 3, "llm_episodes": 1, "environments": "BabyAIText-v0", "modes": "choose"} | options
     return ["bench", "--folder", str(folder)] + [
         word for key, value in values.items() for word in (f"--{key.replace('_', '-')}", *str(value).split())
     ]
@@ -47,7 +47,7 @@ def test_one_command_gives_the_table_and_names_the_folder(tmp_path, capsys):
 
 
 def test_options_of_the_model_reach_it_and_identify_its_episodes(tmp_path, tiny_model):
-    options = {"seeds": 0, "models": tiny_model, "environments": "BabyAIText-v0?max_episode_steps=2", "baselines": "none"}
+    options = {"episodes": 0, "models": tiny_model, "environments": "BabyAIText-v0?max_episode_steps=2", "baselines": "none"}
     assert cli.main(arguments(tmp_path, **options)) == 0
     assert cli.main(arguments(tmp_path, **options, options="dtype=bfloat16")) == 0
     lines = (tmp_path / "episodes.jsonl").read_text().splitlines()
@@ -57,10 +57,10 @@ def test_options_of_the_model_reach_it_and_identify_its_episodes(tmp_path, tiny_
 
 
 def test_a_second_run_plays_nothing_again_and_more_seeds_only_the_new(tmp_path, monkeypatch, capsys):
-    options = {"llm_seeds": 0}
+    options = {"llm_episodes": 0}
     assert cli.main(arguments(tmp_path, **options)) == 0
     first = (tmp_path / "episodes.jsonl").read_bytes()
-    assert cli.main(arguments(tmp_path, **options, seeds=4)) == 0
+    assert cli.main(arguments(tmp_path, **options, episodes=4)) == 0
     assert (tmp_path / "episodes.jsonl").read_bytes().startswith(first)
     assert len(EpisodeStore(tmp_path)) == 8
     table = (tmp_path / "table.md").read_text()
@@ -69,14 +69,14 @@ def test_a_second_run_plays_nothing_again_and_more_seeds_only_the_new(tmp_path, 
         raise AssertionError("played again")
 
     monkeypatch.setattr(engines, "rollout", no_loop)
-    assert cli.main(arguments(tmp_path, **options, seeds=4)) == 0
+    assert cli.main(arguments(tmp_path, **options, episodes=4)) == 0
     assert (tmp_path / "table.md").read_text() == table
     assert rows(tmp_path)["BabyAIText-v0", "random"]["episodes"] == 4
 
 
 def test_another_configuration_in_the_same_folder_is_refused(tmp_path, capsys):
-    assert cli.main(arguments(tmp_path, llm_seeds=0)) == 0
-    assert cli.main(arguments(tmp_path, llm_seeds=0, fold="dev")) == 2
+    assert cli.main(arguments(tmp_path, llm_episodes=0)) == 0
+    assert cli.main(arguments(tmp_path, llm_episodes=0, fold="dev")) == 2
     assert "fold: stored 'test', given 'dev'" in capsys.readouterr().err
 
 
@@ -85,7 +85,7 @@ def test_another_configuration_in_the_same_folder_is_refused(tmp_path, capsys):
     [
         ({"environments": "BabyAIText-v1"}, "Did you mean 'BabyAIText-v0'"),
         ({"fold": "tst"}, "Did you mean 'test'"),
-        ({"seeds": -1}, "seeds: expected an integer from 0"),
+        ({"episodes": -1}, "episodes: expected an integer from 0"),
         ({"models": "gpt"}, "model: expected one of"),
         ({"modes": "chose"}, "Did you mean 'choose'"),
     ],
@@ -101,7 +101,7 @@ def test_ctrl_c_ends_the_run_and_the_next_one_goes_on(tmp_path, moment, sign):
     command = [
         sys.executable,
         str(SCRIPT),
-        *arguments(tmp_path, seeds=100, llm_seeds=20, environments="BabyAIText-v0 LunarLanderLLM-v2")[1:],
+        *arguments(tmp_path, episodes=100, llm_episodes=20, environments="BabyAIText-v0 LunarLanderLLM-v2")[1:],
     ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait_for_lines(process, tmp_path / sign)
@@ -112,7 +112,7 @@ def test_ctrl_c_ends_the_run_and_the_next_one_goes_on(tmp_path, moment, sign):
         assert "goes on from there" in error
         assert len(EpisodeStore(tmp_path)) > 0
         # the same configuration without the model's rows goes on in the same folder
-        done = arguments(tmp_path, seeds=5, llm_seeds=0, environments="BabyAIText-v0 LunarLanderLLM-v2")
+        done = arguments(tmp_path, episodes=5, llm_episodes=0, environments="BabyAIText-v0 LunarLanderLLM-v2")
         assert cli.main(done) == 0
         assert rows(tmp_path)["LunarLanderLLM-v2", "gold (expert)"]["episodes"] == 5
 
@@ -149,7 +149,7 @@ def test_an_adapter_is_asked_as_it_was_trained_and_any_other_model_in_two_ways()
 
 def test_a_bench_that_finds_everything_says_so_and_fresh_plays_anew(tmp_path, capsys, caplog):
     caplog.set_level(logging.INFO)
-    words = arguments(tmp_path, llm_seeds=0, baselines="random")
+    words = arguments(tmp_path, llm_episodes=0, baselines="random")
     assert cli.main(words) == 0 and "were found" not in capsys.readouterr().out
     assert cli.main(words) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "3 of 3 episodes were found there; --fresh plays all anew."

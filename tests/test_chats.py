@@ -168,7 +168,7 @@ def test_answers_of_other_forms_end_their_own_episodes_and_the_paid_ones_are_kep
         server.faults += [Fault(200, form if isinstance(form, str) else json.dumps(form)), None]
     with EpisodeStore(tmp_path, {}) as store:
         policy = LLMPolicy(backend_of(server), text_spec(make()))
-        for episode in rollout(make, policy, range(30), workers=4, batch=1):
+        for episode in rollout(make, policy, range(30), workers=4, num_envs=1):
             store.append(episode)
     ends = [episode.outcome for episode in store.episodes()]
     assert len(ends) == 30 and ends.count("error") == len(OTHER_FORMS)

@@ -48,13 +48,13 @@ def test_a_misspelt_option_is_named(capsys):
     with pytest.raises(SystemExit) as stopped:
         cli.main(["bench", "--llm-sedes=3"])
     assert stopped.value.code == 2
-    assert "Did you mean --llm-seeds?" in capsys.readouterr().err
+    assert "Did you mean --llm-episodes?" in capsys.readouterr().err
 
 
 def test_shells_can_complete(capsys):
     pytest.importorskip("shtab")
     assert cli.main(["completion", "bash"]) == 0
-    assert "--llm-seeds" in capsys.readouterr().out
+    assert "--llm-episodes" in capsys.readouterr().out
 
 
 def test_ctrl_c_is_130_and_a_closed_pipe_is_no_error(monkeypatch, capsys):
@@ -88,8 +88,8 @@ def test_ctrl_c_says_what_is_kept(monkeypatch, tmp_path, capsys):
 
 def test_options_are_not_abbreviated(capsys):
     with pytest.raises(SystemExit, match="2"):
-        cli.main(["bench", "--seed", "3"])  # not --seeds, which would start the whole default run
-    assert "got --seed. Did you mean --seeds?" in capsys.readouterr().err
+        cli.main(["bench", "--episode", "3"])  # not --episodes, which would start the whole default run
+    assert "got --episode. Did you mean --episodes?" in capsys.readouterr().err
 
 
 def test_the_version_is_told(capsys):
@@ -205,7 +205,7 @@ BENCH = ("bench", "--models", "openai:m", "--modes", "text", "--environments", "
 
 def test_requests_to_a_provider_leave_no_lines(tmp_path):
     with running(ProviderServer()) as server:
-        done = played(tmp_path, server, *BENCH, "--seeds", "2", "--llm-seeds", "2")
+        done = played(tmp_path, server, *BENCH, "--episodes", "2", "--llm-episodes", "2")
     assert done.returncode == 0 and len(server.requests) > 2, done.stderr
     assert "HTTP Request" not in done.stderr and "episodes" in done.stderr
 
@@ -213,8 +213,8 @@ def test_requests_to_a_provider_leave_no_lines(tmp_path):
 def test_a_run_of_errors_alone_exits_with_1_and_says_why(tmp_path):
     refusal, why = Fault(404, "no such model"), "3 x PolicyError: openai:m: HTTP 404: no such model"
     collect = ("collect", "--policy", "openai:m", "--mode", "text", "--environments", "BabyAIText-v0", "--episodes", "3")
-    (tmp_path / "e.yaml").write_text("agent: {model: 'openai:m'}\nenvironment: {name: BabyAIText-v0}\nexperiment: {num_runs: 3}\n")
-    for words in ((*BENCH, "--seeds", "0", "--llm-seeds", "3"), collect, ("run", "e.yaml", "--folder", "runs/e")):
+    (tmp_path / "e.yaml").write_text("agent: {model: 'openai:m'}\nenvironment: {name: BabyAIText-v0}\nexperiment: {episodes: 3}\n")
+    for words in ((*BENCH, "--episodes", "0", "--llm-episodes", "3"), collect, ("run", "e.yaml", "--folder", "runs/e")):
         with running(ProviderServer()) as server:
             server.faults += [None, *[refusal] * 9]
             for _ in range(2):  # the second time all is stored, and nobody is asked
@@ -229,7 +229,7 @@ def test_a_server_without_the_model_ends_a_command_before_anything_is_played(tmp
         done = played(tmp_path, server, *BENCH)
         assert done.returncode == 2 and len(server.requests) == 1
         assert "asked before the run, it failed: openai:m: HTTP 404: no such model" in done.stderr
-        (tmp_path / "e.yaml").write_text("environment: {name: BabyAIText-v0}\nexperiment: {num_runs: 1}\n")
+        (tmp_path / "e.yaml").write_text("environment: {name: BabyAIText-v0}\nexperiment: {episodes: 1}\n")
         for words in (
             "collect --environments BabyAIText-v0 --episodes 2 --threshold 0 --mode text --policy openai:{}",
             "run e.yaml --folder runs/e --set agent.model=openai:{}",

@@ -92,7 +92,7 @@ def test_an_environment_without_an_expert_is_said_in_time(tmp_path):
                 with pytest.raises(UsageError, match=f"expected an environment with an expert; {name} has none"):
                     collect(CollectConfig(str(tmp_path), (name,), ("2",), **options))
         assert collect(CollectConfig(str(tmp_path / "lake"), ("FrozenLake-v1",), ("2",), policy="random", threshold=0))
-        config = BenchConfig(folder=str(tmp_path / "bench"), environments=("Corridor-v0",), models=(), seeds=1)
+        config = BenchConfig(folder=str(tmp_path / "bench"), environments=("Corridor-v0",), models=(), episodes=1)
         assert [row["policy"] for row in _rows_of(config)] == ["random"]
         env = gym.make("Corridor-v0")
         for model, settings in (("gold", {}), ("random", {"expert_share": 0.5}), ("scripted:left", {"strategy": "few_shot"})):

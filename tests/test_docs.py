@@ -100,7 +100,7 @@ def test_every_environment_has_its_picture_on_the_site(site):
 
 def test_the_command_line_page_says_what_help_says(site):
     page = (site.parent / "pages/command-line.md").read_text()
-    assert "`--seeds N`\n:   " in page and "`ENVIRONMENT`\n:   Id of the environment" in page
+    assert "`--episodes N`\n:   " in page and "`ENVIRONMENT`\n:   Id of the environment" in page
     assert "%%" not in page and "%(" not in page
 
 

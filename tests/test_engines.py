@@ -12,7 +12,7 @@ from gym_text_policies import EpisodeStore
 from gym_text_policies.backends.local import loading
 from gym_text_policies.engines.base import EpisodeJob
 from gym_text_policies.engines.local import LocalEngine
-from gym_text_policies.engines.options import EngineOptions
+from gym_text_policies.engines.options import PlayOptions
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.experiments.play_missing import play_missing
 from gym_text_policies.experiments.series import Series
@@ -29,10 +29,10 @@ def test_each_process_gets_its_share_of_requests_and_limits():
     assert part.max_concurrency == 13
 
 
-@pytest.mark.parametrize("options", [{"engine": "rya"}, {"ray_workers": -1}, {"ray_cpus": 0}, {"ray_gpus": -0.5}], ids=str)
+@pytest.mark.parametrize("options", [{"engine": "rya"}, {"workers": -1}, {"ray_cpus": 0}, {"ray_gpus": -0.5}], ids=str)
 def test_a_mistake_in_the_options_of_the_engine_is_named(options):
     with pytest.raises(UsageError, match=next(iter(options))):
-        EngineOptions(**options)
+        PlayOptions(**options)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ environment:
   kwargs: {task: goto, expert: off}
 experiment:
   name: tried
-  num_runs: 3
+  episodes: 3
   verbose: no
 """
 
@@ -37,7 +37,7 @@ def test_a_file_becomes_typed_sections(write):
     config = parse_config(write(FILE))
     assert (config.player.model, config.player.temperature, config.player.history) == ("scripted:go forward", 0.5, "all")
     assert config.environment.kwargs == {"task": "goto", "expert": "off"}  # off is a word
-    assert (config.experiment.num_runs, config.experiment.verbose, config.experiment.seed) == (3, False, 0)
+    assert (config.experiment.episodes, config.experiment.verbose, config.experiment.first_seed) == (3, False, 0)
     assert config.experiments == (config,)
     assert str(config.folder) == "experiments/tried"
 
@@ -55,10 +55,10 @@ def test_a_file_becomes_typed_sections(write):
         ("backend: scripted", "api_key: sk-planted", "Keys of providers come from the environment alone"),
         ("BabyAIText-v0", "BabyAIText-v1", "line 7: environment.name: environment: expected one of"),
         ("task: goto", "tsk: goto", "line 8: environment.kwargs: environment 'BabyAIText-v0': got an unknown option 'tsk'"),
-        ("num_runs: 3", "num_runs: 0", "line 11: experiment.num_runs: expected an integer from 1"),
-        ("num_runs: 3", "name: again", "line 11: expected each key once; 'name' comes twice"),
-        ("num_runs: 3", "strategy: [", "line "),
-        ("num_runs: 3", "num_runs: []", "line 11: experiment.num_runs: expected a list with at least one entry"),
+        ("episodes: 3", "episodes: 0", "line 11: experiment.episodes: expected an integer from 1"),
+        ("episodes: 3", "name: again", "line 11: expected each key once; 'name' comes twice"),
+        ("episodes: 3", "strategy: [", "line "),
+        ("episodes: 3", "episodes: []", "line 11: experiment.episodes: expected a list with at least one entry"),
         ("  name: BabyAIText-v0\n", "", "line 6: environment: expected the key 'name'; it is missing"),
         ("agent:", "agnt:", "line 1: got an unknown key 'agnt'. Did you mean 'agent'?"),
         ("backend: scripted", "backend: !!python/object:os.system x", "expected YAML"),
@@ -87,21 +87,21 @@ def test_a_callers_names_are_checked_as_a_files_are(settings):
 
 def test_all_mistakes_are_named_at_once(write):
     with pytest.raises(UsageError) as error:
-        parse_config(write(FILE.replace("model", "modl").replace("num_runs: 3", "num_runs: many")))
+        parse_config(write(FILE.replace("model", "modl").replace("episodes: 3", "episodes: many")))
     assert [line.partition(", ")[2][:7] for line in str(error.value).splitlines()] == ["line 3:", "line 11"]
 
 
 def test_a_list_anywhere_makes_a_batch(write):
-    config = parse_config(write(FILE.replace("model: go forward", "model: [a, b]").replace("num_runs: 3", "num_runs: [1, 2]")))
-    assert [(part.agent.model, part.experiment.num_runs) for part in config.experiments] == [("a", 1), ("a", 2), ("b", 1), ("b", 2)]
-    assert [part.label for part in config.experiments][:2] == ["model=a,num_runs=1", "model=a,num_runs=2"]
+    config = parse_config(write(FILE.replace("model: go forward", "model: [a, b]").replace("episodes: 3", "episodes: [1, 2]")))
+    assert [(part.agent.model, part.experiment.episodes) for part in config.experiments] == [("a", 1), ("a", 2), ("b", 1), ("b", 2)]
+    assert [part.label for part in config.experiments][:2] == ["model=a,episodes=1", "model=a,episodes=2"]
     assert config.experiments[0].experiments == (config.experiments[0],)
 
 
 def test_values_can_be_changed_from_outside(write):
-    config = parse_config(write(FILE), {"agent.model": ["x", "y"], "experiment.seed": 7})
+    config = parse_config(write(FILE), {"agent.model": ["x", "y"], "experiment.first_seed": 7})
     assert [part.agent.model for part in config.experiments] == ["x", "y"]
-    assert {part.experiment.seed for part in config.experiments} == {7}
+    assert {part.experiment.first_seed for part in config.experiments} == {7}
     with pytest.raises(UsageError, match="unknown key 'sed'"):
         parse_config(write(FILE), {"experiment.sed": 7})
 

@@ -33,7 +33,7 @@ def test_a_provider_that_does_everything_wrong_ends_no_run(tmp_path):
         server.faults += random_mischief(6 * kinds, seed=0, silence=5.0)
         backend = load_backend("openai:m", base_url=f"{server.url}/v1", retries=1, timeout=2.5)
         policy = LLMPolicy(backend, text_spec(make_goto()))
-        for episode in rollout(make_goto, policy, range(30), workers=8, batch=1):
+        for episode in rollout(make_goto, policy, range(30), workers=8, num_envs=1):
             store.append(episode)
         backend.close()
     assert not server.faults, "every fault has happened"
@@ -52,7 +52,7 @@ def test_a_killed_benchmark_goes_on_and_gives_what_an_undisturbed_one_gives(tmp_
     options = ["--environments", "BabyAIText-v0?task=goto", "--models", "scripted:go forward", "--modes", "text"]
 
     def command(name, seeds=100):
-        return ["bench", "--folder", str(tmp_path / name), *options, "--seeds", str(seeds), "--llm-seeds", "20"]
+        return ["bench", "--folder", str(tmp_path / name), *options, "--episodes", str(seeds), "--llm-episodes", "20"]
 
     killed = subprocess.Popen(
         [sys.executable, "-m", "gym_text_policies.cli", *command("killed", 5_000)],  # it must not end before it is killed
@@ -136,13 +136,13 @@ def playing(command, environment, folder):
         sections = {
             "environment": {"name": environment},
             "agent": {"model": "random"},
-            "experiment": {"num_runs": 12, "save_gif": True, "verbose": False},
+            "experiment": {"episodes": 12, "save_gif": True, "verbose": False},
         }
         path = folder.with_suffix(".yaml")
         path.write_text(json.dumps(sections))
         return ["run", str(path), "--folder", str(folder), "--import", "failing_games"]
     if command == "bench":
-        rows = ["--models", "random", "--baselines", "none", "--seeds", "12"]
+        rows = ["--models", "random", "--baselines", "none", "--episodes", "12"]
         return ["bench", "--folder", str(folder), "--environments", environment, *rows]
     return ["collect", "--folder", str(folder), "--environments", environment, "--policy", "random", "--episodes", "12"]
 

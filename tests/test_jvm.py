@@ -154,11 +154,11 @@ print("done")
 EXPERIMENT = """
 environment: {name: CookingWorldText-v0, kwargs: {max_episode_steps: 2}}
 agent: {model: "openai:m", strategy: zero_shot, mode: text}
-experiment: {name: run, parent: ., num_runs: 3}
+experiment: {name: run, parent: ., episodes: 3}
 """
 SHORT = "CookingWorldText-v0?max_episode_steps=2"
 COMMANDS = {
-    "bench": f"bench --models openai:m --modes text --baselines none --environments {SHORT} --seeds 3 --llm-seeds 3",
+    "bench": f"bench --models openai:m --modes text --baselines none --environments {SHORT} --episodes 3 --llm-episodes 3",
     "collect": f"collect --policy openai:m --mode text --environments {SHORT} --episodes 3 --threshold -1 --threshold-on return",
     "run": "run experiment.yaml",
 }
@@ -354,7 +354,7 @@ made = []
 def make():
     made.append(gym.make("ScienceWorldText-v0", expert="off", max_episode_steps=2))
     return made[-1]
-episodes = list(rollout(make, load_policy("random", make()), range(16), workers=8, batch=1))
+episodes = list(rollout(make, load_policy("random", make()), range(16), workers=8, num_envs=1))
 print(len(made) - 1, len(episodes), [episode.error for episode in episodes if episode.error])
 """
     assert end(tmp_path, ["-c", script], _JAVA_OPTIONS="-Xmx128m") == "5 16 []\n"

@@ -54,8 +54,8 @@ def test_a_text_game_can_answer_an_invalid_action_itself():
 
 
 def test_random_replacements_depend_on_the_seed_and_on_nothing_else():
-    def actions(batch, seed):
-        episodes = rollout(short_baby, policy_that_says("?", seed=seed), range(4), batch=batch)
+    def actions(num_envs, seed):
+        episodes = rollout(short_baby, policy_that_says("?", seed=seed), range(4), num_envs=num_envs)
         return {e.seed: [s.decision.action for s in e.steps] for e in episodes}
 
     assert actions(1, 0) == actions(4, 0) != actions(4, 1)

@@ -155,7 +155,7 @@ from gym_text_policies.cli import main
 for name in ("LunarLanderLLM-v2", "LunarLander-v3", "CarRacing-v3"):
     print(name, main(["bench", "--environments", name, "--models", "random", "--baselines", "none", "--folder", "one"]))
 print("envs", main(["envs"]))
-arguments = ["--models", "random", "--modes", "text", "--baselines", "none", "--seeds", "1", "--folder", "all"]
+arguments = ["--models", "random", "--modes", "text", "--baselines", "none", "--episodes", "1", "--folder", "all"]
 print("bench", main(["bench", *arguments]))
 """
 

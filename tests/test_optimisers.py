@@ -60,10 +60,10 @@ def test_a_scripted_proposer_gives_the_same_returns_bit_for_bit(tmp_path):
 
 def test_a_warm_up_is_random_or_taken_over(tmp_path):
     earlier = search(config(folder=str(tmp_path)))
-    warmed = search(config(optimiser="zero", warmup_episodes=4, warmup_folder=str(tmp_path), evaluations=5))
+    warmed = search(config(optimiser="zero", warmup_evaluations=4, warmup_folder=str(tmp_path), evaluations=5))
     assert tried(warmed)[:4] == tried(earlier)[:4]
     assert [e.proposal.source for e in warmed.evaluations] == ["loaded"] * 4 + ["zero"]
-    fresh = search(config(optimiser="zero", warmup_episodes=2, evaluations=3))
+    fresh = search(config(optimiser="zero", warmup_evaluations=2, evaluations=3))
     assert [e.proposal.source for e in fresh.evaluations] == ["random", "random", "zero"]
     with pytest.raises(UsageError, match="expected 9 evaluations"):
-        search(config(warmup_episodes=9, warmup_folder=str(tmp_path), evaluations=10))
+        search(config(warmup_evaluations=9, warmup_folder=str(tmp_path), evaluations=10))

@@ -123,7 +123,7 @@ def test_strings_in_place_of_decisions_and_a_name_in_place_of_a_maker_are_said(m
 
 def test_they_are_rows_of_the_benchmark_beside_the_baselines_asked_for(module):
     words = ["bench", "--models", "own_policies:Four", "own_policies:forward", "random", "--baselines", "gold"]
-    words += ["--environments", GOTO, "--seeds", "2", "--folder", "run"]
+    words += ["--environments", GOTO, "--episodes", "2", "--folder", "run"]
 
     def bench():
         done = subprocess.run(

@@ -130,7 +130,7 @@ def test_help_and_an_ambiguous_word_cost_no_step(make):
 def test_a_mistake_is_one_line(monkeypatch, capsys):
     assert play(monkeypatch, [], "BabyAITxt-v0") == 2
     assert "Did you mean 'BabyAIText-v0'" in capsys.readouterr().err
-    assert play(monkeypatch, [], "BabyAIText-v0", "--seed", "-1") == 2
+    assert play(monkeypatch, [], "BabyAIText-v0", "--first-seed", "-1") == 2
 
 
 def test_environments_are_listed(capsys):

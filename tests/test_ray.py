@@ -122,7 +122,7 @@ def wait_until(condition):
 def test_the_table_equals_that_of_the_local_engine(two_nodes, tmp_path, capsys):
     tables = {}
     for engine in ("local", "ray"):
-        options = f"--engine {engine} --ray-workers 2 --modes choose --seeds 5 --llm-seeds 3 --batch 2".split()
+        options = f"--engine {engine} --workers 2 --modes choose --episodes 5 --llm-episodes 3 --num-envs 2".split()
         where = ["--environments", "CookingWorldText-v0", "--folder", str(tmp_path / engine)]
         assert cli.main(["bench", *where, *options, "--models", "scripted:go forward"]) == 0, capsys.readouterr().err
         rows = json.loads((tmp_path / engine / "table.json").read_text())["rows"]
@@ -135,10 +135,10 @@ def test_the_table_equals_that_of_the_local_engine(two_nodes, tmp_path, capsys):
 
 def test_a_level_that_kills_every_worker_stops_the_run_in_one_sentence(two_nodes, monkeypatch):
     monkeypatch.setattr(cluster, "_MOST_DEATHS", 1)
-    job = EpisodeJob("test_ray:DeadlyText-v0", {}, PolicyConfig("random"), batch=1)
+    job = EpisodeJob("test_ray:DeadlyText-v0", {}, PolicyConfig("random"), num_envs=1)
     played = []
     with (
-        EngineOptions(engine="ray", ray_workers=1).make_engine() as engine,
+        EngineOptions(engine="ray", workers=1).make_engine() as engine,
         pytest.raises(ClusterError, match="seed 3, policy random; 2"),
     ):
         played += engine.play([(job, range(4))])
@@ -148,14 +148,14 @@ def test_training_data_are_the_same(two_nodes, tmp_path):
     pytest.importorskip("datasets", reason="datasets is not installed")
     rows = []
     for engine in ("local", "ray"):
-        config = CollectConfig(str(tmp_path / engine), (GOTO,), ("6",), noise=0.3, engine=engine, ray_workers=2)
+        config = CollectConfig(str(tmp_path / engine), (GOTO,), ("6",), noise=0.3, engine=engine, workers=2)
         rows.append(collect(config))
     assert rows[0] == rows[1] and len(rows[0]) > 3
 
 
 def test_a_search_gives_the_same_returns(two_nodes):
     settings = SearchConfig(environment="CartPole-v1", optimiser="cma", evaluations=12, num_rollouts=3, folder="")
-    local, spread = (search(dataclasses.replace(settings, engine=engine, ray_workers=1)) for engine in ("local", "ray"))
+    local, spread = (search(dataclasses.replace(settings, engine=engine, workers=1)) for engine in ("local", "ray"))
     assert [(e.parameters, e.returns) for e in spread.evaluations] == [(e.parameters, e.returns) for e in local.evaluations]
 
 
@@ -165,7 +165,7 @@ def test_rollouts_of_a_lost_worker_are_played_again(two_nodes, caplog):
     batch = [(0.5, 3.0, 0.1), (-1.0, 4.0, 0.2), (0.0, 6.0, 0.0)]
     with closing(Evaluator(task)) as evaluator:
         here = evaluator(batch)
-    with EngineOptions(engine="ray", ray_workers=1).make_engine() as engine, closing(Evaluator(task, engine=engine)) as evaluator:
+    with EngineOptions(engine="ray", workers=1).make_engine() as engine, closing(Evaluator(task, engine=engine)) as evaluator:
         first = evaluator(batch)
         os.kill(ray.get(engine._idle[0].process.remote()), signal.SIGKILL)
         again = evaluator(batch)
@@ -177,14 +177,14 @@ def test_rollouts_of_a_lost_worker_are_played_again(two_nodes, caplog):
 
 
 def test_a_mistake_is_the_same_error_as_without_a_cluster(two_nodes):
-    with EngineOptions(engine="ray", ray_workers=1).make_engine() as engine:
+    with EngineOptions(engine="ray", workers=1).make_engine() as engine:
         for make in (engine.identify, LocalEngine().identify):
             with pytest.raises(UsageError, match="Did you mean 'strategy'"):
                 make(EpisodeJob(GOTO, {}, PolicyConfig.of("scripted:go", stratgy="chat")))
 
 
 def test_seeds_are_handed_out_in_ever_smaller_parts():
-    job = EpisodeJob(GOTO, {}, PolicyConfig("random"), batch=2)
+    job = EpisodeJob(GOTO, {}, PolicyConfig("random"), num_envs=2)
     work = cluster._Work([job, job], [deque(range(100)), deque(range(5))])
     parts = list(iter(lambda: work.take(3), None))
     assert [(place, seed) for place, seeds in parts for seed in seeds] == [(0, s) for s in range(100)] + [(1, s) for s in range(5)]
@@ -193,10 +193,10 @@ def test_seeds_are_handed_out_in_ever_smaller_parts():
 
 
 def test_a_killed_worker_and_a_lost_node_cost_their_unfinished_episodes_a_retry(two_nodes, caplog):
-    job = EpisodeJob(GOTO, {}, PolicyConfig("random"), batch=2)
+    job = EpisodeJob(GOTO, {}, PolicyConfig("random"), num_envs=2)
     (node,) = two_nodes.worker_nodes
     played = []
-    with EngineOptions(engine="ray", ray_workers=2).make_engine() as engine:
+    with EngineOptions(engine="ray", workers=2).make_engine() as engine:
         for episode in engine.play([(job, range(200))]):
             played.append(episode)
             if len(played) == 1:
@@ -209,7 +209,7 @@ def test_a_killed_worker_and_a_lost_node_cost_their_unfinished_episodes_a_retry(
 
 
 def test_a_worker_asks_a_provider_once_before_anything_is_played(two_nodes, tmp_path):
-    with running(ProviderServer()) as server, EngineOptions(engine="ray", ray_workers=2).make_engine() as engine:
+    with running(ProviderServer()) as server, EngineOptions(engine="ray", workers=2).make_engine() as engine:
         server.faults.append(Fault(404, "no such model"))
         policy = PolicyConfig.of("openai:m", base_url=f"{server.url}/v1", retries=0)
         jobs = [EpisodeJob(environment, {}, policy) for environment in (GOTO, f"{GOTO}&max_episode_steps=4")]
@@ -229,8 +229,8 @@ from gym_text_policies.engines.base import EpisodeJob
 from gym_text_policies.engines.options import EngineOptions
 from gym_text_policies.policies.config import PolicyConfig
 
-job = EpisodeJob("BabyAIText-v0?task=goto", {}, PolicyConfig("random"), batch=1)
-with EngineOptions(engine="ray", ray_workers=1).make_engine() as engine:
+job = EpisodeJob("BabyAIText-v0?task=goto", {}, PolicyConfig("random"), num_envs=1)
+with EngineOptions(engine="ray", workers=1).make_engine() as engine:
     try:
         for episode in engine.play([(job, range(10**6))]):
             for child in psutil.Process().children() if not episode.seed else ():

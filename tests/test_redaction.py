@@ -107,7 +107,7 @@ def test_a_key_that_a_server_repeats_is_in_no_record_and_no_cache(server, monkey
     server.faults += [completion(f"turn left {PLANTED} another-secret-77"), Fault(400, f"no {PLANTED}")]
     backend = load_backend("openai:m", **options)
     with contextlib.closing(backend), EpisodeStore(tmp_path / "run", {}) as store:
-        for episode in rollout(make, LLMPolicy(backend, text_spec(make())), range(2), batch=1):
+        for episode in rollout(make, LLMPolicy(backend, text_spec(make())), range(2), num_envs=1):
             store.append(episode)
     headers = {name.lower(): value for name, value in server.requests[0][1].items()}
     assert headers["authorization"] == f"Bearer {PLANTED}", "the key was in use"
@@ -122,7 +122,7 @@ def test_a_stored_record_has_no_key_of_the_environment_whoever_wrote_it(monkeypa
 
     monkeypatch.setenv("OTHER_TOKEN", "another-secret-77")
     policy = LLMPolicy(load_backend("scripted:turn left another-secret-77"), text_spec(make()))
-    (episode,) = rollout(make, policy, [0], batch=1)
+    (episode,) = rollout(make, policy, [0], num_envs=1)
     with EpisodeStore(tmp_path, {}) as store:
         store.append(episode)
         assert store.has(episode.key)

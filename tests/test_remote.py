@@ -281,7 +281,7 @@ def test_a_run_goes_on_at_another_address_of_a_named_server(server, tmp_path):
             {
                 "agent": agent,
                 "environment": {"name": "BabyAIText-v0", "kwargs": {"max_episode_steps": 2, "expert": "off"}},
-                "experiment": {"parent": str(tmp_path), "name": name, "num_runs": 2, "verbose": False},
+                "experiment": {"parent": str(tmp_path), "name": name, "episodes": 2, "verbose": False},
             }
         )
 
@@ -376,7 +376,7 @@ def policy_of(backend, **options):
 def test_a_run_that_a_limit_stopped_is_resumed(server, tmp_path):
     def play(**options):
         policy = policy_of(backend_of(server, **options))
-        for episode in rollout(make_babyai, policy, [seed for seed in range(6) if seed not in done], workers=2, batch=1):
+        for episode in rollout(make_babyai, policy, [seed for seed in range(6) if seed not in done], workers=2, num_envs=1):
             store.append(episode)
             done.add(episode.seed)
 
@@ -390,7 +390,7 @@ def test_a_run_that_a_limit_stopped_is_resumed(server, tmp_path):
 
 def test_faults_end_their_own_episodes_alone(server):
     server.faults.extend([Fault(400, "no")] * 2)
-    episodes = list(rollout(make_babyai, policy_of(backend_of(server)), range(6), workers=6, batch=1))
+    episodes = list(rollout(make_babyai, policy_of(backend_of(server)), range(6), workers=6, num_envs=1))
     assert sorted(episode.outcome == "error" for episode in episodes) == [False] * 4 + [True] * 2
     assert all("HTTP 400: no" in episode.error for episode in episodes if episode.error)
 
@@ -405,7 +405,7 @@ def test_a_slow_answer_holds_up_only_its_own_episode(server):
 
     server.latency = latency
     ended = 0
-    for _ in rollout(make_babyai, policy_of(backend_of(server, timeout=60)), range(8), workers=4, batch=1):
+    for _ in rollout(make_babyai, policy_of(backend_of(server, timeout=60)), range(8), workers=4, num_envs=1):
         ended += 1
         if ended == 7:
             others_have_ended.set()
@@ -420,7 +420,7 @@ def test_a_key_appears_in_no_record_log_error_configuration_or_cache(server, pro
     store = EpisodeStore(tmp_path / "run", {"policy": policy.config})
     server.faults.append(Fault(500, f"the key {KEY} met an error"))
     server.faults.append(Fault(401, f"Incorrect API key provided: {KEY}"))
-    for episode in rollout(make_babyai, policy, range(3), batch=1):
+    for episode in rollout(make_babyai, policy, range(3), num_envs=1):
         store.append(episode)
     errors = [episode.error for episode in store.episodes() if episode.error]
     assert len(errors) == 1 and "(not kept)" in errors[0]
@@ -520,7 +520,7 @@ def test_a_policy_passes_on_what_is_not_its_own(server):
     env = make_babyai()
     policy = load_policy("openai:m", env, mode="choose", base_url=f"{server.url}/v1", timeout=9.0)
     assert policy.config["base_url"] == f"{server.url}/v1" and "timeout" not in policy.config
-    (episode,) = rollout(make_babyai, policy, [0], batch=1)
+    (episode,) = rollout(make_babyai, policy, [0], num_envs=1)
     assert episode.steps[0].decision.probabilities and server.requests[0][0] == "/v1/decisions"
     server.stack.callback(policy._backend.close)
     with pytest.raises(UsageError, match=r"'stratgy'\. Did you mean 'strategy'"):

@@ -29,7 +29,7 @@ def page(run):
 
 def test_one_command_writes_the_page_and_names_it(run, tmp_path, capsys):
     output = tmp_path / "made" / "page.html"
-    assert cli.main(["report", str(run), "--no-pictures", "--episodes", "3", "--title", "All of it", "--output", str(output)]) == 0
+    assert cli.main(["report", str(run), "--no-pictures", "--episodes", "3", "--title", "All of it", "--file", str(output)]) == 0
     assert str(output) in capsys.readouterr().out
     text = output.read_text()
     assert "<title>All of it</title>" in text and text.count('id="episode-') == 3
@@ -38,7 +38,7 @@ def test_one_command_writes_the_page_and_names_it(run, tmp_path, capsys):
 def test_a_page_that_cannot_be_written_is_one_line(run, tmp_path, capsys):
     (tmp_path / "file").write_text("")
     for output in (tmp_path / "file" / "page.html", tmp_path / "file" / "deep" / "page.html", "/proc/none/page.html"):
-        assert cli.main(["report", str(run), "--no-pictures", "--episodes", "0", "--output", str(output)]) == 1
+        assert cli.main(["report", str(run), "--no-pictures", "--episodes", "0", "--file", str(output)]) == 1
         (line,) = capsys.readouterr().err.splitlines()
         assert f"gym-text: {output}: expected to write there; " in line and "Name a" in line
 
@@ -147,7 +147,7 @@ def test_a_row_shows_its_gif(run, tmp_path):
         (["nowhere"], "expected the folder of a run; nowhere is none"),
         (["."], "has neither"),
         ([".", "--episodes", "500"], "expected an integer from 0 to 200"),
-        ([".", "--output", "."], "expected a file"),
+        ([".", "--file", "."], "expected a file"),
     ],
 )
 def test_a_mistake_on_the_command_line_is_one_line(tmp_path, monkeypatch, capsys, arguments, message):

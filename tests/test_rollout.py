@@ -32,10 +32,10 @@ def without_seconds(episodes):
 
 @pytest.mark.parametrize("env_id", ["CookingWorldText-v0", "BabyAIText-v0", "MountainCarContinuousLLM-v0"])
 def test_episodes_do_not_depend_on_how_many_run_at_once(env_id):
-    def play(workers, batch):
+    def play(workers, num_envs):
         policy = load_policy("random", gym.make(env_id), seed=5)
         make = lambda: gym.make(env_id, max_episode_steps=30)  # noqa: E731
-        return without_seconds(rollout(make, policy, range(6), workers=workers, batch=batch))
+        return without_seconds(rollout(make, policy, range(6), workers=workers, num_envs=num_envs))
 
     alone = play(1, 1)
     assert [e.seed for e in alone] == list(range(6))
@@ -78,10 +78,10 @@ class Faulty(Policy):
         return [Decision(self.spec.names(turn.obs)[0]) for turn in turns]
 
 
-@pytest.mark.parametrize(("workers", "batch"), [(1, 8), (4, 1)])
-def test_a_failing_decision_ends_its_own_episode_and_no_other(workers, batch):
+@pytest.mark.parametrize(("workers", "num_envs"), [(1, 8), (4, 1)])
+def test_a_failing_decision_ends_its_own_episode_and_no_other(workers, num_envs):
     policy = Faulty(text_spec(make_cooking()))
-    episodes = list(rollout(make_cooking, policy, range(8), workers=workers, batch=batch))
+    episodes = list(rollout(make_cooking, policy, range(8), workers=workers, num_envs=num_envs))
     assert sorted(e.seed for e in episodes) == list(range(8))
     failed = [e for e in episodes if e.outcome == "error"]
     assert len(failed) == 4
@@ -173,13 +173,13 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize(("workers", "batch"), [(1, 8), (2, 1)])
+@pytest.mark.parametrize(("workers", "num_envs"), [(1, 8), (2, 1)])
 @pytest.mark.parametrize("name", HOSTILE)
-def test_whatever_an_environment_does_in_one_episode_ends_that_episode_alone(name, workers, batch):
+def test_whatever_an_environment_does_in_one_episode_ends_that_episode_alone(name, workers, num_envs):
     fail, expected = HOSTILE[name]
     policy = load_policy("random", make_cooking())
     make = lambda: FailsInOne(make_cooking(), fail)  # noqa: E731
-    episodes = {e.seed: e for e in rollout(make, policy, range(4), workers=workers, batch=batch)}
+    episodes = {e.seed: e for e in rollout(make, policy, range(4), workers=workers, num_envs=num_envs)}
     assert sorted(episodes) == [0, 1, 2, 3] and [e.seed for e in episodes.values() if e.error] == [1]
     assert episodes[1].error.startswith(expected.format("step 3")) and "(CookingWorldText-v0, seed 1, step 3)" in episodes[1].error
     assert episodes[1].length == 2 and episodes[1].last_observation["text"]
@@ -190,7 +190,7 @@ def test_whatever_an_environment_does_in_one_episode_ends_that_episode_alone(nam
 def test_an_environment_that_broke_at_reset_is_made_anew(name):
     fail, expected = HOSTILE[name]
     make = lambda: FailsInOne(make_cooking(), fail, at_reset=True)  # noqa: E731
-    episodes = {e.seed: e for e in rollout(make, load_policy("random", make_cooking()), range(4), batch=1)}
+    episodes = {e.seed: e for e in rollout(make, load_policy("random", make_cooking()), range(4), num_envs=1)}
     assert [seed for seed, episode in sorted(episodes.items()) if not episode.error] == [0, 2, 3]
     assert (
         episodes[1].error.startswith(expected.format("at reset")) and "(CookingWorldText-v0, seed 1, at reset)" in episodes[1].error
@@ -238,9 +238,9 @@ class Wrong(Policy):
         (lambda decision: 1 / 0, "ZeroDivisionError: division by zero ("),
     ],
 )
-@pytest.mark.parametrize(("workers", "batch"), [(1, 8), (3, 1)])
-def test_whatever_a_policy_does_in_one_episode_ends_that_episode_alone(answer, expected, workers, batch):
-    episodes = list(rollout(make_cooking, Wrong(answer), range(4), workers=workers, batch=batch))
+@pytest.mark.parametrize(("workers", "num_envs"), [(1, 8), (3, 1)])
+def test_whatever_a_policy_does_in_one_episode_ends_that_episode_alone(answer, expected, workers, num_envs):
+    episodes = list(rollout(make_cooking, Wrong(answer), range(4), workers=workers, num_envs=num_envs))
     assert sorted(e.seed for e in episodes) == [0, 1, 2, 3]
     (failed,) = [e for e in episodes if e.error]
     assert failed.error.startswith(expected) and f"(CookingWorldText-v0, seed {failed.seed}, step 2)" in failed.error
@@ -256,7 +256,7 @@ def test_what_no_other_episode_would_escape_ends_the_run(error, workers):
         raise error
 
     with pytest.raises(type(error)):
-        list(rollout(make_cooking, Wrong(refuse), range(4), workers=workers, batch=1))
+        list(rollout(make_cooking, Wrong(refuse), range(4), workers=workers, num_envs=1))
 
 
 def test_a_name_that_is_no_action_ends_its_episode_and_not_the_run():
@@ -282,10 +282,10 @@ class FailsOften(Policy):
         return decisions
 
 
-@pytest.mark.parametrize("batch", [2, 4, 8])
-def test_a_failing_sibling_changes_no_draw_of_its_neighbours(batch):
+@pytest.mark.parametrize("num_envs", [2, 4, 8])
+def test_a_failing_sibling_changes_no_draw_of_its_neighbours(num_envs):
     policy = FailsOften(text_spec(make_cooking()))
-    alone, together = (without_seconds(rollout(make_cooking, policy, range(6), batch=size)) for size in (1, batch))
+    alone, together = (without_seconds(rollout(make_cooking, policy, range(6), num_envs=size)) for size in (1, num_envs))
     assert together == alone and [bool(e.error) for e in alone] == [False, True, True, False, False, False]
 
 
@@ -294,9 +294,9 @@ def test_a_model_that_is_drawn_and_fails_gives_equal_episodes_in_batches_and_alo
     def answer(request):
         return "nonsense" if request.seed % 3 == 0 else "look around" if request.seed % 3 == 1 else "inventory"
 
-    def play(batch):
+    def play(num_envs):
         policy = load_policy(ScriptedBackend(answer), make_cooking(), temperature=1.0, on_invalid=on_invalid, noise=0.3)
-        return without_seconds(rollout(make_cooking, policy, range(5), batch=batch))
+        return without_seconds(rollout(make_cooking, policy, range(5), num_envs=num_envs))
 
     alone = play(1)
     assert play(4) == alone and (any(e.error for e in alone) == (on_invalid == "raise"))
@@ -345,7 +345,7 @@ def test_a_slow_answer_holds_up_only_its_own_episode():
                 waited.append(ended.wait(300))
             return [Decision(self.spec.names(turn.obs)[0]) for turn in turns]
 
-    for _ in rollout(make_cooking, Slow(text_spec(make_cooking())), range(4), workers=2, batch=1):
+    for _ in rollout(make_cooking, Slow(text_spec(make_cooking())), range(4), workers=2, num_envs=1):
         finished += 1
         if finished == 3:
             ended.set()
@@ -362,7 +362,7 @@ def test_leaving_the_loop_early_does_not_wait_for_slow_answers():
                 answered.append(turns[0].episode)
             return [Decision(self.spec.names(turn.obs)[0]) for turn in turns]
 
-    for _ in rollout(make_cooking, Endless(text_spec(make_cooking())), range(4), workers=4, batch=1):
+    for _ in rollout(make_cooking, Endless(text_spec(make_cooking())), range(4), workers=4, num_envs=1):
         break
     waited_for = list(answered)
     left.set()
@@ -382,7 +382,7 @@ def test_a_loop_without_workers_is_refused():
 
 def test_an_episode_knows_its_level_which_seeds_beyond_the_fold_play_again():
     def levels(make_env, seeds):
-        return [episode.level for episode in rollout(make_env, load_policy("random", make_env()), seeds, batch=1)]
+        return [episode.level for episode in rollout(make_env, load_policy("random", make_env()), seeds, num_envs=1)]
 
     cooking = levels(lambda: gym.make("CookingWorldText-v0", fold="test", max_episode_steps=1), (0, 1, 1000))
     assert cooking[0] == cooking[2] != cooking[1]

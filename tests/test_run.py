@@ -36,7 +36,7 @@ experiment:
     seed: 3
     save_gif: true
     gif_fps: 30
-    num_runs: 1
+    episodes: 1
     verbose: true
 """
 
@@ -78,7 +78,7 @@ def test_one_file_gives_one_folder_with_all_in_it(config_file, capsys):
     before = (folder / "episodes.jsonl").read_bytes()
     assert cli.main(["run", str(folder)]) == 0  # plays nothing again
     assert (folder / "episodes.jsonl").read_bytes() == before
-    assert cli.main(["run", str(folder), "--set", "experiment.num_runs=2", "experiment.save_gif=false"]) == 0
+    assert cli.main(["run", str(folder), "--set", "experiment.episodes=2", "experiment.save_gif=false"]) == 0
     assert len(EpisodeStore(folder)) == 2
     capsys.readouterr()
     assert cli.main(["run", str(folder), "--set", "agent.history=1"]) == 2
@@ -89,7 +89,7 @@ def test_a_batch_has_a_folder_for_each_experiment_and_goes_on(tmp_path):
     config = {
         "agent": {"model": ["random", "gold"]},
         "environment": {"name": "BabyAIText-v0", "kwargs": {"task": "goto"}},
-        "experiment": {"num_runs": 2, "verbose": False},
+        "experiment": {"episodes": 2, "verbose": False},
     }
     folder = run_experiment(config, tmp_path / "both")
     rows = read(folder / "metrics.json")["rows"]
@@ -112,7 +112,7 @@ def test_a_game_that_is_watched_is_the_same_game(tmp_path, monkeypatch):
     folder = run_experiment(config, tmp_path / "run")
     config["environment"]["kwargs"]["render_mode"] = "human"
     run_experiment(config, folder)  # plays nothing again
-    run_experiment(config | {"experiment": {"verbose": False, "num_runs": 2}}, folder)
+    run_experiment(config | {"experiment": {"verbose": False, "episodes": 2}}, folder)
     episodes = [json.loads(line) for line in (folder / "episodes.jsonl").read_text().splitlines()]
     assert [episode["seed"] for episode in episodes] == [0, 1]
     assert episodes[0]["environment"] == episodes[1]["environment"]
@@ -158,7 +158,7 @@ def test_ctrl_c_keeps_what_is_done_and_the_folder_goes_on(config_file, tmp_path)
     folder = tmp_path / "stopped"
     script = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     script += "from gym_text_policies.cli import console\nconsole()"
-    changes = ["experiment.num_runs=100000", "experiment.save_gif=false", "environment.kwargs={max_episode_steps: 20}"]
+    changes = ["experiment.episodes=100000", "experiment.save_gif=false", "environment.kwargs={max_episode_steps: 20}"]
     command = [sys.executable, "-c", script, "run", str(config_file), "--folder", str(folder), "--set", *changes]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
     wait_for_lines(process, folder / "episodes.jsonl")
@@ -167,7 +167,7 @@ def test_ctrl_c_keeps_what_is_done_and_the_folder_goes_on(config_file, tmp_path)
     assert "Traceback" not in error and f"gym-text run {folder} goes on" in error
     played = len(EpisodeStore(folder))
     assert played >= 1 and read(folder / "metrics.json")["episodes"] >= played - 1  # one may have been stored at that moment
-    assert cli.main(["run", str(folder), "--set", "experiment.num_runs=1"]) == 0
+    assert cli.main(["run", str(folder), "--set", "experiment.episodes=1"]) == 0
     assert read(folder / "metrics.json")["seeds"] == [3]
 
 
@@ -179,7 +179,7 @@ def test_no_file_of_a_run_has_a_key(tmp_path, monkeypatch, capsys):
     config = {
         "agent": {"backend": "openai", "model": "gpt", "options": options},
         "environment": {"name": "BabyAIText-v0"},
-        "experiment": {"num_runs": 2},
+        "experiment": {"episodes": 2},
     }
     with running(server):
         folder = run_experiment(config, tmp_path / "run")

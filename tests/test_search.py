@@ -60,7 +60,7 @@ def test_one_command_searches_draws_and_is_played_by_bench(tmp_path, capsys):
     assert stored["bounds"] == [-7, 7] and "optimum" not in stored
     words = shlex.split(printed.partition("Play it: gym-text ")[2].splitlines()[0])
     assert words == ["bench", "--models", str(tmp_path / "run" / "policy.json"), "--environments", CAR]
-    assert cli.main([*words, "--seeds", "1", "--folder", str(tmp_path / "bench")]) == 0
+    assert cli.main([*words, "--episodes", "1", "--folder", str(tmp_path / "bench")]) == 0
     assert "policy.json" in capsys.readouterr().out
 
 
@@ -97,10 +97,10 @@ def test_unknown_keys_of_a_file_are_named_and_options_count_more(tmp_path):
         path.write_text(text)
         with pytest.raises(UsageError, match=message):
             read_settings(SearchConfig, path)
-    path.write_text("evaluations: 3\nbias: no\nbounds: [-5, 5.5]\nsearch_std: 0.5\nbuffer_size: 7\nwarmup_episodes: 2\n")
+    path.write_text("evaluations: 3\nbias: no\nbounds: [-5, 5.5]\nsearch_std: 0.5\nbuffer_size: 7\nwarmup_evaluations: 2\n")
     resolved = read_settings(SearchConfig, path, {"evaluations": 9})
     assert (resolved.bias, resolved.bounds) == (False, (-5.0, 5.5))
-    assert (resolved.evaluations, resolved.search_std, resolved.buffer_size, resolved.warmup_episodes) == (9, 0.5, 7, 2)
+    assert (resolved.evaluations, resolved.search_std, resolved.buffer_size, resolved.warmup_evaluations) == (9, 0.5, 7, 2)
 
 
 def test_another_search_in_the_same_folder_is_refused(tmp_path):
@@ -142,7 +142,7 @@ def test_a_stored_evaluation_of_other_values_is_named(tmp_path, old, new):
 
 
 @pytest.mark.parametrize(
-    "words", ["max_episode_steps: 0", "bounds: [.nan, 1]", "bounds: [-.inf, .inf]", "sigma: .nan", "ray_gpus: .inf"]
+    "words", ["max_episode_steps: 0", "bounds: [.nan, 1]", "bounds: [-.inf, .inf]", "search_std: .nan", "workers: -1"]
 )
 def test_odd_numbers_are_one_sentence(tmp_path, words):
     (tmp_path / "s.yaml").write_text(words)

@@ -37,14 +37,14 @@ def test_a_model_is_shown_what_was_tried_and_its_words_are_kept():
 
 
 def test_answers_that_cannot_be_used_are_asked_again_counted_and_replaced():
-    found, requests = asked(["p1=9, p2=0, p3=0", "I do not know", "1 2 3", "1 2 3", "1 2 3", "nothing"], evaluations=2, retries=2)
+    found, requests = asked(["p1=9, p2=0, p3=0", "I do not know", "1 2 3", "1 2 3", "1 2 3", "nothing"], evaluations=2, num_reasks=2)
     first, second = (evaluation.proposal for evaluation in found.evaluations)
     assert first.parameters == (1, 2, 3) and first.source == "model" and len(first.rejections) == 2
     assert second.source == "random instead" and len(second.rejections) == 3 and second.reason is None
     assert "tried before" in second.rejections[0] and all(-6 <= value <= 6 for value in second.parameters)
     assert "p1 = 9 is not from -6 to 6" in requests[1].messages[-1]["content"]
     assert requests[1].messages[-2] == {"role": "assistant", "content": "p1=9, p2=0, p3=0"}
-    again, _ = asked(["p1=9, p2=0, p3=0", "I do not know", "1 2 3", "1 2 3", "1 2 3", "nothing"], evaluations=2, retries=2)
+    again, _ = asked(["p1=9, p2=0, p3=0", "I do not know", "1 2 3", "1 2 3", "1 2 3", "nothing"], evaluations=2, num_reasks=2)
     assert tried(again) == tried(found)
 
 
@@ -69,7 +69,7 @@ def test_several_proposals_of_one_prompt_are_evaluated_before_the_next(tmp_path)
         rng = np.random.default_rng(request.seed)
         return "2 2 2" if rng.random() < 0.3 else " ".join(f"{value:.3f}" for value in rng.uniform(-7, 6, size=3))
 
-    options = {"evaluations": 9, "batch": 4, "warmup_episodes": 1, "retries": 2}
+    options = {"evaluations": 9, "proposals_per_prompt": 4, "warmup_evaluations": 1, "num_reasks": 2}
     whole, requests = asked(script, **options)
     prompts = [request.messages for request in requests if len(request.messages) == 2]
     assert len(prompts) == 8 and len(set(map(str, prompts))) == 2
@@ -79,8 +79,8 @@ def test_several_proposals_of_one_prompt_are_evaluated_before_the_next(tmp_path)
         part, again = asked(script, **(options | {"evaluations": some, "folder": str(tmp_path)}))
         assert tried(part) == tried(whole)[:some]
     assert sum(len(request.messages) == 2 for request in again) == 2 + 4  # not those that were evaluated already
-    with pytest.raises(UsageError, match="batch: expected 1"):
-        config(optimiser="model", batch=2, temperature=0)
+    with pytest.raises(UsageError, match="proposals_per_prompt: expected an integer from 1"):
+        config(optimiser="model", proposals_per_prompt=0)
 
 
 def test_a_conversation_grows_by_a_turn():
@@ -122,7 +122,7 @@ def test_what_a_provider_refuses_ends_the_run_and_the_next_goes_on(tmp_path):
         return "1 2 3" if "1, p2=2" not in request.messages[-1]["content"] else "2 2 2"
 
     broken = True
-    settings = config(optimiser="model", evaluations=2, warmup_episodes=1, folder=str(tmp_path))
+    settings = config(optimiser="model", evaluations=2, warmup_evaluations=1, folder=str(tmp_path))
     with pytest.raises(PolicyError, match="down"):
         search(settings, backend=ScriptedBackend(answer))
     assert len(EvaluationStore(tmp_path)) == 1

@@ -123,7 +123,7 @@ def test_no_name_of_an_environment_or_model_leaves_the_run_folder(tmp_path, caps
     (tmp_path / "here").mkdir()
     for option in ("--environments", "--models"):
         folder = tmp_path / "here" / "run"
-        arguments = ["bench", "--folder", str(folder), option, f"{name}", "--seeds", "1", "--llm-seeds", "1", "--modes", "text"]
+        arguments = ["bench", "--folder", str(folder), option, f"{name}", "--episodes", "1", "--llm-episodes", "1", "--modes", "text"]
         extra = ["--environments", "BabyAIText-v0"] if option == "--models" else []
         assert cli.main([*arguments, *extra]) == 2
         assert "Traceback" not in capsys.readouterr().err
@@ -139,13 +139,13 @@ def test_arguments_in_a_name_are_literals_and_never_code(tmp_path):
 def test_a_scripted_name_with_a_path_is_only_a_label(tmp_path):
     """A model's name goes into records as text."""
     arguments = ["bench", "--folder", str(tmp_path / "run"), "--environments", "BabyAIText-v0", "--modes", "text"]
-    assert cli.main([*arguments, "--models", "scripted:../../x", "--seeds", "1", "--llm-seeds", "1"]) == 0
+    assert cli.main([*arguments, "--models", "scripted:../../x", "--episodes", "1", "--llm-episodes", "1"]) == 0
     assert "scripted:../../x" in json.loads((tmp_path / "run" / "table.json").read_text())["rows"][1]["policy"]
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 def test_a_stored_seed_and_a_link_lead_no_run_out_of_its_folder(tmp_path):
-    settings = {"num_runs": 1, "verbose": False}
+    settings = {"episodes": 1, "verbose": False}
     agent, world = {"model": "scripted:go forward"}, {"name": "BabyAIText-v0", "kwargs": {"max_episode_steps": 2}}
     config = {"agent": agent, "environment": world, "experiment": settings}
     folder = run_experiment(config, tmp_path / "theirs" / "run")

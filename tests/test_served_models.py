@@ -70,7 +70,7 @@ def test_episodes_are_played_by_a_served_model(openai):
         return gym.make("BabyAIText-v0", expert="off", max_episode_steps=2)
 
     policy = LLMPolicy(openai, text_spec(make()), max_tokens=4)
-    (episode,) = rollout(make, policy, [0], batch=1)
+    (episode,) = rollout(make, policy, [0], num_envs=1)
     assert (episode.length, episode.error) == (2, None)
     assert all(step.decision.tokens_in > 0 and step.decision.seconds > 0 for step in episode.steps)
 

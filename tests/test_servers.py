@@ -79,7 +79,7 @@ def test_many_workers_share_two_servers_one_of_which_is_gone(two):
     one.faults.extend([Fault(drop=True)] * 50)
     make = functools.partial(gym.make, "BabyAIText-v0", expert="off", max_episode_steps=3)
     policy = LLMPolicy(backend(retries=3), text_spec(make()))
-    episodes = list(rollout(make, policy, range(8), workers=8, batch=1))
+    episodes = list(rollout(make, policy, range(8), workers=8, num_envs=1))
     assert [episode.error for episode in episodes] == [None] * 8
     assert len(other.requests) == sum(episode.length for episode in episodes) > 8
 

@@ -101,10 +101,10 @@ def test_drawn_play_depends_on_its_seed_and_on_no_neighbour(algorithm, make, arg
         return {episode.seed: [step.decision.action for step in episode.steps] for episode in episodes}
 
     before = np.random.get_state()[1].tolist(), torch.random.get_rng_state().tolist()
-    alone = actions(policy, batch=1)
+    alone = actions(policy, num_envs=1)
     assert before == (np.random.get_state()[1].tolist(), torch.random.get_rng_state().tolist())
     torch.manual_seed(1)
-    assert alone == actions(policy, batch=4) == actions(policy, workers=2, batch=1)
+    assert alone == actions(policy, num_envs=4) == actions(policy, workers=2, num_envs=1)
     usual = actions(load_policy(name, make()))
     assert alone != usual and alone != actions(load_policy(name, make(), deterministic=False, seed=4))
     assert policy.config.items() - load_policy(name, make()).config.items() == {("deterministic", False), ("seed", 3)}
@@ -134,7 +134,7 @@ def test_an_object_with_predict_draws_where_it_is_asked_to():
 
     def played(**options):
         policy = as_policy(Model(), goto(), name="model", **options)
-        return policy, [[step.decision.action for step in episode.steps] for episode in rollout(goto, policy, range(3), batch=1)]
+        return policy, [[step.decision.action for step in episode.steps] for episode in rollout(goto, policy, range(3), num_envs=1)]
 
     usual, first = played()
     drawing, drawn = played(deterministic=False)

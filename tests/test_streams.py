@@ -11,7 +11,7 @@ from gym_text_policies import cli
 from gym_text_policies.streams import ShownFormatter, shown
 
 BENCH = ("bench", "--models", "random", "--environments", "BabyAIText-v0?max_episode_steps=2", "--baselines", "none")
-BENCH += ("--seeds", "1", "--fold", "none")
+BENCH += ("--episodes", "1", "--fold", "none")
 
 
 def command(folder, *words, closed="", **environment):

@@ -30,7 +30,7 @@ def backend(small_model):
 
 def play(backend, seeds=(0, 1), **settings):
     policy = LLMPolicy(backend, text_spec(make()), **(SETTINGS | settings))
-    return [Episode.from_json(json.loads(json.dumps(episode.to_json()))) for episode in rollout(make, policy, seeds, batch=2)]
+    return [Episode.from_json(json.loads(json.dumps(episode.to_json()))) for episode in rollout(make, policy, seeds, num_envs=2)]
 
 
 def plain_log_probs(model, row, temperature):

@@ -181,10 +181,10 @@ def test_episodes_of_the_model_do_not_depend_on_how_many_run_at_once(mode, small
     def make():
         return gym.make("BabyAIText-v0", expert="off", max_episode_steps=3)
 
-    def play(batch):
+    def play(num_envs):
         backend = TransformersBackend(*small_model, "small")
         policy = LLMPolicy(backend, text_spec(make()), mode=mode, max_tokens=6)
-        return sorted(rollout(make, policy, range(8), batch=batch), key=lambda e: e.seed)
+        return sorted(rollout(make, policy, range(8), num_envs=num_envs), key=lambda e: e.seed)
 
     for one, eight in zip(play(1), play(8), strict=True):
         assert one.key == eight.key and one.length == eight.length > 0

@@ -47,7 +47,7 @@ def draw(obs):
 
 gym.register("Theirs-v0", Env, max_episode_steps=3)
 """
-RUN = "experiment: {num_runs: 1, verbose: false, parent: runs, name: one}\n"
+RUN = "experiment: {episodes: 1, verbose: false, parent: runs, name: one}\n"
 NIM = "TextArenaTwoPlayers-v0?game=Nim-v0"
 
 
@@ -97,8 +97,8 @@ CODE = {
         "scripted",
     ),
     "one of a batch": ("run", RUN + "environment: {name: BabyAIText-v0}\nagent: {model: [random, 'theirs:forward']}\n", "theirs"),
-    "a variant": ("bench", "row: {model: 'theirs:forward', seeds: 1}\n", "theirs"),
-    "a variant's pickled objects": ("bench", "row: {model: 'sb3:theirs.zip', seeds: 1}\n", "sb3:theirs.zip"),
+    "a variant": ("bench", "row: {model: 'theirs:forward', episodes: 1}\n", "theirs"),
+    "a variant's pickled objects": ("bench", "row: {model: 'sb3:theirs.zip', episodes: 1}\n", "sb3:theirs.zip"),
     "a search's environment": ("search", SEARCH + "environment: 'theirs:Theirs-v0'\n", "theirs"),
     "a gateway's configuration": (
         "run",
@@ -111,7 +111,7 @@ CODE = {
 BENCH = ("bench", "--variants", "file.yaml", "--environments", "BabyAIText-v0?max_episode_steps=2", "--baselines", "none")
 COMMANDS = {
     "run": ("run", "file.yaml"),
-    "bench": (*BENCH, "--seeds", "1", "--fold", "none", "--folder", "runs/b"),
+    "bench": (*BENCH, "--episodes", "1", "--fold", "none", "--folder", "runs/b"),
     "search": ("search", "file.yaml", "--folder", "runs/s"),
 }
 
@@ -179,7 +179,7 @@ def test_in_python_a_file_needs_permission_and_a_mapping_does_not(folder):
             refused()
     assert not (folder / "made").exists()
     assert parse_config("file.yaml", imports=["theirs"]).player.model == "theirs:forward"
-    settings = {"num_runs": 1, "verbose": False}
+    settings = {"episodes": 1, "verbose": False}
     arguments = {"max_episode_steps": 2}
     mapping = {
         "agent": {"model": "theirs:forward"},
@@ -320,7 +320,7 @@ def test_a_variable_goes_only_to_a_host_that_belongs_to_it(folder, capsys, optio
 def test_variants_and_searches_send_no_key_either(folder, capsys):
     with running(ProviderServer(text="p1 = 1, p2 = 1, p3 = 0")) as server:
         address = f"base_url: '{server.url}/v1'"
-        (folder / "file.yaml").write_text(f"row: {{model: 'openai:m', mode: text, seeds: 1, {address}}}\n")
+        (folder / "file.yaml").write_text(f"row: {{model: 'openai:m', mode: text, episodes: 1, {address}}}\n")
         assert command("bench") == 0, capsys.readouterr().err
         (folder / "file.yaml").write_text(f"{SEARCH.replace('zero', 'model')}model: 'openai:m'\noptions: {{{address}}}\n")
         assert command("search") == 0, capsys.readouterr().err

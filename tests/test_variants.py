@@ -13,11 +13,11 @@ from gym_text_policies.report.runs import read_runs
 def test_each_variant_is_a_row_beside_random_and_expert(tmp_path, capsys):
     variants = tmp_path / "variants.yaml"
     variants.write_text(
-        "left: {model: 'scripted:turn left', history: 2}\nchoose: {model: 'scripted:go forward', mode: choose, seeds: 1}\n"
+        "left: {model: 'scripted:turn left', history: 2}\nchoose: {model: 'scripted:go forward', mode: choose, episodes: 1}\n"
     )
     name = "BabyAIText-v0?task=goto&max_episode_steps=8"
-    words = f"bench --folder {tmp_path / 'run'} --environments {name} --variants {variants} --fold none --first-seed 200 --seeds 2"
-    assert cli.main([*words.split(), "--llm-seeds", "2"]) == 0
+    words = f"bench --folder {tmp_path / 'run'} --environments {name} --variants {variants} --fold none --first-seed 200 --episodes 2"
+    assert cli.main([*words.split(), "--llm-episodes", "2"]) == 0
     rows = json.loads((tmp_path / "run/table.json").read_text())["rows"]
     assert [(row["environment"], row["policy"], row["episodes"]) for row in rows] == [
         (name, policy, count) for policy, count in {"random": 2, "left": 2, "choose": 1, "gold (expert)": 2}.items()
@@ -26,7 +26,7 @@ def test_each_variant_is_a_row_beside_random_and_expert(tmp_path, capsys):
     assert {record["seed"] for record in records} == {200, 201}
     assert all(record["environment"]["kwargs"] == {"task": "goto"} for record in records)
     variants.write_text("left: {model: 'scripted:turn left', history: 3}\nright: {model: 'scripted:turn right'}\n")
-    assert cli.main([*words.split(), "--llm-seeds", "2"]) == 0
+    assert cli.main([*words.split(), "--llm-episodes", "2"]) == 0
     rows = json.loads((tmp_path / "run/table.json").read_text())["rows"]
     assert [row["policy"] for row in rows] == ["random", "left", "right", "gold (expert)"]
     added = (tmp_path / "run/episodes.jsonl").read_text().splitlines()[len(records) :]
@@ -48,7 +48,7 @@ def test_each_variant_is_a_row_beside_random_and_expert(tmp_path, capsys):
         ("b: {model: random}\na: smollm2", "line 2: a: expected options"),
         ("a: !!python/object/apply:os.getcwd []", "expected YAML"),
         ("a: {model: 'scripted:x', histroy: 3}", "BabyAIText-v0 a: .*Did you mean 'history'"),
-        ("a: {model: 'scripted:x', seeds: many}", "a: seeds: expected an integer"),
+        ("a: {model: 'scripted:x', episodes: many}", "a: episodes: expected an integer"),
         ("a: {model: 'scripted:x', with_reward: maybe}", "line 1: a: with_reward: expected true or false or null; got 'maybe'"),
     ],
 )

@@ -31,7 +31,8 @@ _FREE = {"top_p": (1.0, None), "top_k": (0, None), "min_p": (0.0, None), "repeti
 """Settings of a draw that is of the model's own probabilities, at a temperature."""
 
 
-def trl_rollout(environment: str, *, batch: int = 16, **settings: Any) -> RolloutFunc:
+@old_names(batch="num_envs")
+def trl_rollout(environment: str, *, num_envs: int = 16, **settings: Any) -> RolloutFunc:
     """Return a `rollout_func`: it plays a level for each prompt of `gym_text_policies.bridges.trl.trl_dataset`.
 
     Prompts of one level are episodes of their own: the level is equal, what the model draws is not. The trainer's temperature
@@ -43,7 +44,7 @@ def trl_rollout(environment: str, *, batch: int = 16, **settings: Any) -> Rollou
     Args:
         environment: Its name, with arguments as in ``BabyAIText-v0?task=goto&max_episode_steps=24``; the fold is the rows'. TRL's
             `max_completion_length` does not bound an episode; the step limit does.
-        batch: Episodes that the model reads at once.
+        num_envs: Episodes that run at once; the model decides for them together.
         settings: Of `PolicyConfig`: ``max_tokens`` of an answer (by default 16), ``on_invalid``, ``with_reward`` …
 
     Raises:
@@ -69,7 +70,7 @@ def trl_rollout(environment: str, *, batch: int = 16, **settings: Any) -> Rollou
             with make_env() as env:
                 policy = _Apart(load_policy(model, env, **options), [*seed, len(played)])
             places = [place for place, level in enumerate(levels) if level[0] == fold]
-            for episode in rollout(make_env, policy, [levels[place][1] for place in places], batch=batch):
+            for episode in rollout(make_env, policy, [levels[place][1] for place in places], num_envs=num_envs):
                 place = next(place for place in places if levels[place][1] == episode.seed and place not in played)
                 played[place] = episode
         return _fields([played[place] for place in range(len(prompts))], trainer.processing_class.eos_token_id)

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from gym_text.errors import UsageError, check_choice, check_int, import_extra
 from gym_text.text_env import FOLDS
 from gym_text_policies.environments import environment_maker, parse_environment
+from gym_text_policies.old_names import old_names
 
 
 class LevelFiles(Protocol):
@@ -20,16 +21,17 @@ class LevelFiles(Protocol):
         """Return the file of a level, which is made if it is not there."""
 
 
+@old_names(seeds="episodes", first="first_seed")
 @dataclass(frozen=True)
 class MakeGamesConfig:
-    """Make the levels of a range of seeds of one of TextWorld's games, and keep them where its environment looks for them."""
+    """Make the levels of one of TextWorld's games before they are played, and keep them where the environment looks for them."""
 
     environment: str
     """An id with its arguments, such as 'TextWorldCooking-v0?difficulty=gata-10'."""
-    seeds: int = 100
-    """Number of seeds, from the first."""
-    first: int = 0
-    """The first seed."""
+    episodes: int = 100
+    """Episodes whose levels are made, of each fold."""
+    first_seed: int = 0
+    """Seed of the first episode; the others follow it."""
     folds: tuple[str, ...] = ("train",)
     """Folds, of train, dev and test."""
     workers: int = 1
@@ -42,8 +44,8 @@ def run(config: MakeGamesConfig) -> str:
     Raises:
         UsageError: If the environment has no levels to make, or an option is out of its range.
     """
-    check_int("seeds", config.seeds, 1, 1_000_000)
-    check_int("first", config.first, 0, 2**62)
+    check_int("episodes", config.episodes, 1, 1_000_000)
+    check_int("first_seed", config.first_seed, 0, 2**62)
     check_int("workers", config.workers, 1, 256)
     jobs = [(levels, seed) for fold in config.folds for levels, seed in _wanted(config, fold)]
     tqdm = import_extra("tqdm", "bench").tqdm
@@ -63,5 +65,5 @@ def _wanted(config: MakeGamesConfig, fold: str) -> list[tuple[LevelFiles, int]]:
     levels: LevelFiles | None = getattr(game, "levels", None)
     if levels is None:
         raise UsageError(f"environment: expected one that keeps its levels in files; {config.environment!r} does not.")
-    seeds = range(config.first, config.first + config.seeds)
+    seeds = range(config.first_seed, config.first_seed + config.episodes)
     return [(levels, number) for number in dict.fromkeys(map(game._level_seed, seeds))]

@@ -12,6 +12,7 @@ from typing import Any
 from gym_text.errors import MissingDependencyError, PolicyError, UsageError, check_int, import_extra, unknown_choice
 from gym_text.spec import TextSpec
 from gym_text_policies.environments import environment_maker
+from gym_text_policies.old_names import old_names
 from gym_text_policies.policies.parsing import parse_action
 from gym_text_policies.policy import Policy, text_spec
 from gym_text_policies.records import Decision, Turn
@@ -25,19 +26,20 @@ _MANY = 12
 """More actions than this are only listed on request."""
 
 
+@old_names(seed="first_seed")
 @dataclass(frozen=True)
 class PlayConfig:
     """Play an environment in the terminal."""
 
     environment: str
     """Id of the environment, with keyword arguments as in BabyAIText-v0?task=goto. gym-text envs lists the ids."""
-    seed: int = 0
+    first_seed: int = 0
     """Seed of the episode. The same seed gives the same game."""
     folder: str | None = None
     """A run folder that keeps the episode."""
 
     def __post_init__(self) -> None:
-        check_int("seed", self.seed, 0, 2**31 - 1)
+        check_int("first_seed", self.first_seed, 0, 2**31 - 1)
 
 
 class Person(Policy):
@@ -123,7 +125,7 @@ def run(config: PlayConfig) -> str:
     make_env = environment_maker(config.environment)
     with make_env() as env:
         person = Person(text_spec(env), _reader(), _write)
-    (episode,) = rollout(make_env, person, [config.seed], batch=1)
+    (episode,) = rollout(make_env, person, [config.first_seed], num_envs=1)
     if config.folder is not None:
         with EpisodeStore(config.folder) as store:
             store.append(episode)

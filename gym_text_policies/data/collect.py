@@ -31,6 +31,7 @@ from gym_text_policies.environments import check_no_fold, environment_maker, fol
 from gym_text_policies.experiments.play_missing import check_some_played, play_missing, stored
 from gym_text_policies.experiments.progress import ProgressBar
 from gym_text_policies.experiments.series import Series
+from gym_text_policies.old_names import old_names
 from gym_text_policies.policies.config import Mode, PolicyConfig, PromptOptions
 from gym_text_policies.policy import text_spec
 from gym_text_policies.records import Episode
@@ -41,6 +42,7 @@ _BELOW = "below the threshold"
 THRESHOLDS = ("progression", "return")
 
 
+@old_names()
 @dataclass(frozen=True)
 class CollectConfig(PlayOptions, PromptOptions):
     """Play the train fold, and make training data of the answers that are good enough."""
@@ -169,7 +171,7 @@ def _series(config: CollectConfig, environment: str, count: int, engine: Engine)
     if expert != "off":
         with environment_maker(environment, **arguments)() as env:
             check_expert(env, "labels='expert'" if config.learnt == "expert" else "policy 'gold'")
-    job = EpisodeJob(environment, arguments, config.player, batch=config.batch, max_concurrency=config.max_concurrency)
+    job = EpisodeJob(environment, arguments, config.player, num_envs=config.num_envs, max_concurrency=config.max_concurrency)
     return Series.of(environment, job, engine, range(config.first_seed, config.first_seed + count))
 
 

@@ -16,6 +16,7 @@ from gym_text_policies.backends.providers.budget import Purse, one_purse
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.game import MakeEnv
 from gym_text_policies.load import load_when_asked
+from gym_text_policies.old_names import old_names
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.policy import Policy, by_names, environment_config, episode_key
 from gym_text_policies.records import Episode
@@ -42,8 +43,8 @@ class Job(ABC, Generic[R]):
 
     environment: str
     """Its name, with keyword arguments as in ``BabyAIText-v0?task=goto``; see `environment_maker`."""
-    batch: int = dataclasses.field(default=8, kw_only=True)
-    """Seeds that are worked on at once, asking a model in this process together."""
+    num_envs: int = dataclasses.field(default=8, kw_only=True)
+    """Episodes that run at once in a process; a model in this process decides for them together."""
 
     @abstractmethod
     def play(self, seeds: Sequence[int], held: dict[str, Any], watch: Watch | None = None) -> Iterator[R]:
@@ -64,6 +65,7 @@ class Job(ABC, Generic[R]):
         return self
 
 
+@old_names(batch="num_envs")
 @dataclass(frozen=True)
 class EpisodeJob(Job[Episode]):
     """A policy in an environment; each seed is an episode."""
@@ -90,11 +92,11 @@ class EpisodeJob(Job[Episode]):
         return dataclasses.replace(self, policy=policy, max_concurrency=-(-self.max_concurrency // processes))
 
     def play(self, seeds: Sequence[int], held: dict[str, Any], watch: Watch | None = None) -> Iterator[Episode]:
-        """Play the episodes: with one worker and a batch where the model is here, with many workers where it is a provider's."""
+        """Play the episodes: with one worker if the model is in this process, with many workers if it is a provider's."""
         make_env, policy, _ = self.player(held)
         if policy.remote:
-            return rollout(make_env, policy, seeds, watch=watch, workers=self.max_concurrency, batch=1)
-        return rollout(make_env, policy, seeds, watch=watch, batch=self.batch)
+            return rollout(make_env, policy, seeds, watch=watch, workers=self.max_concurrency, num_envs=1)
+        return rollout(make_env, policy, seeds, watch=watch, num_envs=self.num_envs)
 
     def player(self, held: dict[str, Any]) -> tuple[MakeEnv, Policy, Identity]:
         """Return what plays; it is made once in each process."""

@@ -10,27 +10,22 @@ from gym_text.errors import UsageError, check_choice, check_int
 from gym_text_policies.engines.base import Engine
 from gym_text_policies.engines.local import LocalEngine
 from gym_text_policies.engines.ray import RayEngine
+from gym_text_policies.old_names import old_names
 
 
+@old_names(ray_workers="workers")
 @dataclass(frozen=True, kw_only=True)
 class EngineOptions:
     """Where episodes are played."""
 
     engine: Literal["local", "ray"] = "local"
-    """In this process, or spread over a Ray cluster: the one at RAY_ADDRESS, or a new one on this machine."""
-    ray_workers: int = 0
-    """Ray: number of processes that play, each with the model in its memory; 0: as many as the cluster has room for."""
-    ray_cpus: int = 1
-    """Ray: CPU cores of each of them."""
-    ray_gpus: float = 0.0
-    """Ray: GPUs of each of them, or the share of one."""
+    """Play in this process (local), or on a Ray cluster: the one at RAY_ADDRESS, or a new one on this machine."""
+    workers: int = 0
+    """Processes that play on a Ray cluster, each with the model in its memory; 0: as many as the cluster has room for."""
 
     def __post_init__(self) -> None:
         check_choice("engine", self.engine, ("local", "ray"))
-        check_int("ray_workers", self.ray_workers, 0, 1_000_000)
-        check_int("ray_cpus", self.ray_cpus, 1, 10_000)
-        if not 0 <= self.ray_gpus <= 10_000:
-            raise UsageError(f"ray_gpus: expected a number from 0 to 10,000; got {self.ray_gpus!r}.")
+        check_int("workers", self.workers, 0, 1_000_000)
 
     def make_engine(self) -> Engine:
         """Return the engine; close it in the end.
@@ -38,17 +33,20 @@ class EngineOptions:
         Raises:
             MissingDependencyError: If Ray is asked for and not installed.
         """
-        if self.engine == "local":
-            return LocalEngine()
-        return RayEngine(self.ray_workers, cpus=self.ray_cpus, gpus=self.ray_gpus)
+        return LocalEngine() if self.engine == "local" else RayEngine(self.workers)
 
 
+@old_names(batch="num_envs")
 @dataclass(frozen=True, kw_only=True)
 class PlayOptions(EngineOptions):
     """How episodes are played: where, how many at once, and whether failures are tried again."""
 
-    batch: int = 8
-    """Episodes that run at once, asking a model in this process together."""
+    ray_cpus: int = 1
+    """CPU cores that each worker of a Ray cluster gets."""
+    ray_gpus: float = 0.0
+    """GPUs that each worker of a Ray cluster gets, or the share of one."""
+    num_envs: int = 8
+    """Episodes that run at once in a process; a model in this process decides for them together."""
     max_concurrency: int = 50
     """Requests to a provider that wait at once."""
     retry_errors: bool = False
@@ -58,8 +56,15 @@ class PlayOptions(EngineOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_int("batch", self.batch, 1, 1_000_000)
+        check_int("ray_cpus", self.ray_cpus, 1, 10_000)
+        if not 0 <= self.ray_gpus <= 10_000:
+            raise UsageError(f"ray_gpus: expected a number from 0 to 10,000; got {self.ray_gpus!r}.")
+        check_int("num_envs", self.num_envs, 1, 1_000_000)
         check_int("max_concurrency", self.max_concurrency, 1, 1_000_000)
+
+    def make_engine(self) -> Engine:
+        """Return the engine; see `EngineOptions.make_engine`."""
+        return LocalEngine() if self.engine == "local" else RayEngine(self.workers, cpus=self.ray_cpus, gpus=self.ray_gpus)
 
 
 ENGINE_OPTIONS = tuple(field.name for field in dataclasses.fields(EngineOptions))

@@ -81,7 +81,7 @@ class _Work:
             return None
         left = sum(map(len, self.left))
         share = -(-left // workers)
-        size = max(min(self.jobs[place].batch, share), -(-share // 4))
+        size = max(min(self.jobs[place].num_envs, share), -(-share // 4))
         return place, [self.left[place].popleft() for _ in range(min(size, len(self.left[place])))]
 
 

@@ -1,4 +1,4 @@
-"""The main benchmark: policies x environments x seeds, in one table made from stored episodes."""
+"""`gym-text bench`: play policies in environments, and make one table of the stored episodes."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from gym_text_policies.experiments.progress import ProgressBar
 from gym_text_policies.experiments.series import Series, naming
 from gym_text_policies.experiments.trust import Trust
 from gym_text_policies.experiments.variants import Variant, read_variants
+from gym_text_policies.old_names import old_names
 from gym_text_policies.policies.baselines import controller_of
 from gym_text_policies.policies.config import MODES, WITHOUT_MODEL, Mode, PolicyConfig, PromptOptions, settings_of
 from gym_text_policies.policy import text_spec
@@ -35,6 +36,7 @@ _PACKAGES = ("gym-text", "gymnasium", "numpy", *ENGINES, "torch", "transformers"
 _logger = logging.getLogger(__name__)
 
 
+@old_names(seeds="episodes", llm_seeds="llm_episodes")
 @dataclass(frozen=True)
 class BenchConfig(PlayOptions, PromptOptions, Trust):
     """Play policies in environments, and make one table of the results; a second run goes on from the first."""
@@ -52,18 +54,18 @@ class BenchConfig(PlayOptions, PromptOptions, Trust):
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of the language models' backend: dtype, device, base_url, timeout, cache, prices, max_cost …"""
     variants: str = ""
-    """A YAML file of rows in place of models x modes: name -> settings of a policy, model among them, and seeds, should the
-    row have others than llm_seeds."""
+    """A YAML file of rows, in place of models x modes: for each name of a row the settings of its policy, model among them, and
+    perhaps episodes, in place of llm_episodes."""
     baselines: tuple[Literal["random", "gold", "controller", "none"], ...] = ("random", "gold", "controller")
     """Rows that are added where the environment has them: random, gold (its expert), controller; none adds no row."""
     fold: Literal["train", "dev", "test", "none"] = "test"
-    """Seeds of which fold: train, dev or test; none leaves it at the environment's default."""
+    """Fold whose levels are played: train, dev or test; none leaves it at the environment's default."""
     first_seed: int = 0
     """Seed of each row's first episode; the others follow it."""
-    seeds: int = 100
-    """Episodes of each row without a language model."""
-    llm_seeds: int = 3
-    """Episodes of each row of a language model."""
+    episodes: int = 100
+    """Episodes of each environment in a row without a language model."""
+    llm_episodes: int = 3
+    """Episodes of each environment in a row of a language model."""
     skip_llm: tuple[str, ...] = LONG
     """Environments that language models do not play: 999 steps an episode take a small one over five minutes."""
 
@@ -73,7 +75,7 @@ class BenchConfig(PlayOptions, PromptOptions, Trust):
             parse_environment(environment)
         check_choice("fold", self.fold, ("train", "dev", "test", "none"))
         check_int("first_seed", self.first_seed, 0, 2**31 - 1)
-        for name in ("seeds", "llm_seeds"):
+        for name in ("episodes", "llm_episodes"):
             check_int(name, getattr(self, name), 0, 1_000_000)
         for name in self.baselines:
             check_choice("baselines", name, (*WITHOUT_MODEL, "none"))
@@ -81,7 +83,7 @@ class BenchConfig(PlayOptions, PromptOptions, Trust):
             check_choice("mode", mode, MODES)
 
     def identity(self) -> dict[str, Any]:
-        """Return what all runs into one folder must share; further rows and seeds can be added."""
+        """Return what all runs into one folder must share; further rows and episodes can be added."""
         return {"benchmark": "policies", "fold": self.fold}
 
     def rows(self) -> dict[str, Variant]:
@@ -203,11 +205,11 @@ def _rows(config: BenchConfig, environment: str, engine: Engine) -> list[Row]:
     last = {label: added.pop(label) for label in (_label("gold"),) if label in added}
     found = []
     for label, variant in {**added, **wanted, **last}.items():
-        usual = config.llm_seeds if variant.policy.asks_model else config.seeds
-        count = usual if variant.seeds is None else variant.seeds
+        usual = config.llm_episodes if variant.policy.asks_model else config.episodes
+        count = usual if variant.episodes is None else variant.episodes
         if variant.policy.asks_model and not count:
             continue  # its model need not be loaded
-        job = EpisodeJob(environment, arguments, variant.policy, batch=config.batch, max_concurrency=config.max_concurrency)
+        job = EpisodeJob(environment, arguments, variant.policy, num_envs=config.num_envs, max_concurrency=config.max_concurrency)
         seeds = range(config.first_seed, config.first_seed + count)
         found.append(Row(environment, label, Series.of(f"{environment} {label}", job, engine, seeds)))
     return found

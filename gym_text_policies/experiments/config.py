@@ -23,6 +23,7 @@ from gym_text_policies.experiments.trust import Trust
 from gym_text_policies.experiments.yaml_files import Node, at, changed, from_plain, read_yaml, variants
 from gym_text_policies.files import check_characters
 from gym_text_policies.load import resolved
+from gym_text_policies.old_names import old_names
 from gym_text_policies.policies.config import DEFAULTS, SETTINGS, PolicyConfig
 from gym_text_policies.redaction import without_secrets
 
@@ -89,6 +90,7 @@ class EnvironmentConfig:
         return self.maker(**more)()
 
 
+@old_names(seed="first_seed", num_runs="episodes")
 @dataclass(frozen=True)
 class RunsConfig(PlayOptions):
     """How often, where, and what is kept."""
@@ -99,22 +101,22 @@ class RunsConfig(PlayOptions):
     """Name of the run folder; by default the environment's id."""
     use_datetime: bool = False
     """Whether the name ends in date and time. Without, the same command goes on from where it was stopped."""
-    seed: int = 0
-    """Seed of the first episode, and of what the policy draws; the episodes' seeds follow each other."""
+    first_seed: int = 0
+    """Seed of the first episode, and of what the policy draws at random; the other episodes' seeds follow it."""
     save_gif: bool = False
     """Whether each episode becomes a GIF: the picture beside reasoning, action and probabilities."""
     gif_fps: int = 10
     """Pictures a second."""
-    num_runs: int = 1
-    """Number of episodes."""
+    episodes: int = 1
+    """Episodes of the environment."""
     verbose: bool = True
     """Whether progress is shown."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_int("seed", self.seed, 0, 2**31 - 1)
+        check_int("first_seed", self.first_seed, 0, 2**31 - 1)
         check_int("gif_fps", self.gif_fps, 1, 50)
-        check_int("num_runs", self.num_runs, 1, 1_000_000)
+        check_int("episodes", self.episodes, 1, 1_000_000)
         for key in ("name", "parent"):
             check_characters(key, getattr(self, key))
         if Path(self.name).name != self.name or self.name == "..":
@@ -146,7 +148,7 @@ class ExperimentConfig:
     @property
     def player(self) -> PolicyConfig:
         """Who plays, with every setting given."""
-        return self.agent.player(self.experiment.seed)
+        return self.agent.player(self.experiment.first_seed)
 
     @property
     def folder(self) -> Path:

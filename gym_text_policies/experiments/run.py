@@ -48,7 +48,7 @@ class RunConfig(Trust):
     config: str
     """The YAML file, or a run folder that is to go on."""
     set: tuple[str, ...] = ()
-    """Values in place of the file's, such as agent.model=smollm2 experiment.num_runs=3; [a, b] makes a batch."""
+    """Values in place of the file's, such as agent.model=smollm2 experiment.episodes=3; [a, b] makes a batch."""
     folder: str | None = None
     """The run folder, in place of what the file says."""
 
@@ -136,16 +136,16 @@ def _run(config: ExperimentConfig, folder: Path) -> dict[str, Any]:
     """Run one experiment; return its row of the table."""
     options, player = config.experiment, config.player
     if config.environment.kwargs.get("render_mode") == "human":  # the game is shown as it is played: one at a time, here
-        options = dataclasses.replace(options, engine="local", batch=1, max_concurrency=1)
+        options = dataclasses.replace(options, engine="local", num_envs=1, max_concurrency=1)
     job = EpisodeJob(
         config.environment.full_name,
         config.environment.kwargs,
         player,
-        batch=options.batch,
+        num_envs=options.num_envs,
         max_concurrency=options.max_concurrency,
     )
     with options.make_engine() as engine:
-        seeds = range(options.seed, options.seed + options.num_runs)
+        seeds = range(options.first_seed, options.first_seed + options.episodes)
         series = Series.of(f"{config.environment.name}, {player.label}", job, engine, seeds)
         watch = ProgressBar(lines=True) if options.verbose else None
         with EpisodeStore(folder, _identity(config)) as store:
@@ -245,7 +245,7 @@ def _identity(config: ExperimentConfig) -> dict[str, Any]:
         **{f"agent.{name}": value for name, value in agent.items()},
         "environment.name": config.environment.name,
         "environment.kwargs": {name: value for name, value in config.environment.kwargs.items() if name != "render_mode"},
-        "experiment.seed": config.experiment.seed,
+        "experiment.seed": config.experiment.first_seed,
     }
     safe: dict[str, Any] = without_secrets(data)
     return safe

@@ -10,16 +10,18 @@ from gym_text.errors import UsageError, check_int
 from gym_text_policies.experiments.settings import by_new_names, read_value
 from gym_text_policies.experiments.trust import Trust
 from gym_text_policies.experiments.yaml_files import Node, read_yaml
+from gym_text_policies.old_names import old_names
 from gym_text_policies.policies.config import SETTINGS, PolicyConfig, mixture
 
 
+@old_names(seeds="episodes")
 @dataclass(frozen=True)
 class Variant:
     """A row of a table to be."""
 
     policy: PolicyConfig
-    seeds: int | None = None
-    """Number of episodes; None is the table's own number."""
+    episodes: int | None = None
+    """Episodes of each environment; None is the table's number."""
 
 
 def read_variants(path: str | Path, trust: Trust | None = None) -> dict[str, Variant]:
@@ -28,9 +30,9 @@ def read_variants(path: str | Path, trust: Trust | None = None) -> dict[str, Var
     Two rows::
 
         baseline: {model: smollm2, strategy: zero_shot}
-        history: {model: smollm2, strategy: zero_shot, history: 16, seeds: 20}
+        history: {model: smollm2, strategy: zero_shot, history: 16, episodes: 20}
 
-    The name of a row says so where the expert or chance acts, too. Keys are the fields of `PolicyConfig`, ``seeds``, and options of
+    The name of a row says so where the expert or chance acts, too. Keys are the fields of `PolicyConfig`, ``episodes``, and options of
     the model's backend.
 
     Args:
@@ -55,13 +57,13 @@ def _variant(name: str, node: Node) -> Variant:
     settings, place = node.plain(), f"{node.place}{name}"
     if not isinstance(settings, dict):
         raise UsageError(f"{place}: expected options such as {{model: smollm2, mode: text}}; got {settings!r}.")
-    model, seeds = settings.pop("model", None), settings.pop("seeds", None)
+    model, episodes = settings.pop("model", None), settings.pop("episodes", None)
     if not isinstance(model, str):
         raise UsageError(f"{place}: expected a model, such as 'model: smollm2'; got {model!r}.")
     if "env" in settings:
         raise UsageError(f"{place}: expected options of a policy; got 'env'. Name environments beside the variants.")
-    if seeds is not None:
-        check_int(f"{place}: seeds", seeds, 0, 1_000_000)
+    if episodes is not None:
+        check_int(f"{place}: episodes", episodes, 0, 1_000_000)
     hints = get_type_hints(PolicyConfig)
     for key in settings.keys() & set(SETTINGS):
         try:
@@ -69,6 +71,6 @@ def _variant(name: str, node: Node) -> Variant:
         except ValueError as error:
             raise UsageError(f"{place}: {key}: expected {error}; got {settings[key]!r}.") from error
     try:
-        return Variant(PolicyConfig.of(model, **settings), seeds)
+        return Variant(PolicyConfig.of(model, **settings), episodes)
     except UsageError as error:
         raise UsageError(f"{place}: {error}") from error

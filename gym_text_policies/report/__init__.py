@@ -24,18 +24,21 @@ from pathlib import Path
 
 from gym_text.errors import UsageError, check_int, import_extra
 
+from gym_text_policies.old_names import old_names
+
 _logger = logging.getLogger(__name__)
 __all__ = ["ReportConfig", "run", "write_report"]
 
 
+@old_names(run="runs", output="file")
 @dataclass(frozen=True)
 class ReportConfig:
     """Make one HTML page of run folders: tables, plots, comparisons, learning curves, and episodes to step through."""
 
-    run: tuple[str, ...] = field(metadata={"positional": True})
+    runs: tuple[str, ...] = field(metadata={"positional": True})
     """Run folders, or folders that contain run folders."""
-    output: str | None = None
-    """The HTML file. None is report.html in the first folder."""
+    file: str | None = None
+    """File to write. None is report.html in the first folder."""
     episodes: int = 200
     """Most episodes to step through, at most 200."""
     pictures: bool = True
@@ -48,18 +51,19 @@ class ReportConfig:
 
 def run(config: ReportConfig) -> str:
     """Write the report and say where it is."""
-    if not config.run:
-        raise UsageError("run: expected one or more run folders; got none.")
-    output = config.output or Path(config.run[0]) / "report.html"
+    if not config.runs:
+        raise UsageError("runs: expected one or more run folders; got none.")
+    file = config.file or Path(config.runs[0]) / "report.html"
     path = write_report(
-        config.run, output, episodes=config.episodes, pictures=config.pictures, title=config.title, imports=config.imports
+        config.runs, file, episodes=config.episodes, pictures=config.pictures, title=config.title, imports=config.imports
     )
     return f"{path} ({path.stat().st_size / 1e6:.1f} MB)"
 
 
+@old_names(output="file")
 def write_report(
     folders: Iterable[str | Path],
-    output: str | Path,
+    file: str | Path,
     *,
     episodes: int = 200,
     pictures: bool = True,
@@ -71,7 +75,7 @@ def write_report(
 
     Args:
         folders: Run folders, or folders that contain run folders.
-        output: The HTML file.
+        file: The HTML file.
         episodes: Most episodes to step through, at most 200.
         pictures: Whether to play these episodes again for their pictures. The run folder keeps the pictures.
         title: Heading of the page.
@@ -83,7 +87,7 @@ def write_report(
         The page's path.
 
     Raises:
-        UsageError: If a folder contains no run, `output` is a folder, or a module cannot be imported.
+        UsageError: If a folder contains no run, `file` is a folder, or a module cannot be imported.
         StoreError: If the page cannot be written.
         MissingDependencyError: If scipy, which computes the intervals, is not installed.
     """
@@ -95,9 +99,9 @@ def write_report(
     from gym_text_policies.store import write_atomically, writing
 
     check_int("episodes", episodes, 0, MOST)
-    path = Path(output)
+    path = Path(file)
     if path.is_dir():
-        raise UsageError(f"output: expected a file; {path} is a folder. Name a file in it, such as {path / 'report.html'}.")
+        raise UsageError(f"file: expected a file; {path} is a folder. Name a file in it, such as {path / 'report.html'}.")
     imports = tuple(imports)
     import_modules(imports)
     runs = read_runs(folders)

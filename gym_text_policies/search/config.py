@@ -14,13 +14,16 @@ from gym_text.text_env import fold_seed
 from gym_text_policies.engines.options import ENGINE_OPTIONS, EngineOptions
 from gym_text_policies.environments import MOST_STEPS, parse_environment
 from gym_text_policies.experiments.trust import TRUST_OPTIONS, Trust
+from gym_text_policies.old_names import gone, old_names
 from gym_text_policies.search.evaluate import Task
 from gym_text_policies.search.model import Asking
 
 OPTIMISERS = ("model", "random", "zero", "cma", "gp", "scripted")
-_FREE = ("folder", "evaluations", "workers", "pictures", "trajectories", "options", *ENGINE_OPTIONS, *TRUST_OPTIONS)
+_FREE = ("folder", "evaluations", "pictures", "trajectories", "options", *ENGINE_OPTIONS, *TRUST_OPTIONS)
 
 
+@old_names(warmup_episodes="warmup_evaluations", ray_workers="workers")
+@gone(sigma=0.0, ray_cpus=1, ray_gpus=0.0)
 @dataclass(frozen=True)
 class SearchConfig(Trust, Asking, EngineOptions):
     """Search for the parameters of a policy: a language model proposes them, or CMA-ES, a Gaussian process, chance.
@@ -47,22 +50,20 @@ class SearchConfig(Trust, Asking, EngineOptions):
     """Whether a linear policy has a constant term: 3 parameters on MountainCarContinuous instead of 2."""
     bounds: tuple[float, ...] = (-6.0, 6.0)
     """Least and greatest value of a linear policy's parameters."""
-    warmup_episodes: int = 0
-    """Proposals before the optimiser begins: random ones, or those of warmup_folder."""
+    warmup_evaluations: int = 0
+    """Evaluations before the optimiser begins: of random proposals, or of those of warmup_folder."""
     warmup_folder: str = ""
     """Folder of an earlier search, whose first proposals are the warm-up."""
     refine_at: int = 0
     """With two optimisers: evaluations after which the second takes over; 0 means half of them."""
-    sigma: float = 0.0
-    """First step size of CMA-ES as a share of the bounds' range; 0 means 0.3, or 0.05 where it is the second optimiser."""
     proposals: str = ""
     """For scripted: a JSON file with the parameters of each evaluation as a list, or the folder of a search to repeat."""
     seed: int = 0
     """Seed of the search and of its rollouts."""
     folder: str = "runs/search"
     """Run folder."""
-    workers: int = 1
-    """Number of processes for rollouts, without Ray; MountainCarContinuous needs none, as it plays all in one computation."""
+    workers: int = 0
+    """Processes that play the rollouts; 0: one, or as many as a Ray cluster has room for. MountainCarContinuous plays all in one process."""
     trajectories: bool = True
     """Whether to keep each evaluation's trajectories, compressed."""
     pictures: bool = True
@@ -78,14 +79,12 @@ class SearchConfig(Trust, Asking, EngineOptions):
             raise UsageError(f"bounds: expected the least and the greatest value, as in -6 6; got {self.bounds}.")
         Asking.__post_init__(self)
         EngineOptions.__post_init__(self)
-        limits = {"evaluations": (1, 1_000_000), "num_rollouts": (1, 100_000), "workers": (1, 1000), "seed": (0, 2**31 - 1)}
+        limits = {"evaluations": (1, 1_000_000), "num_rollouts": (1, 100_000), "seed": (0, 2**31 - 1)}
         if self.max_episode_steps is not None:
             limits["max_episode_steps"] = (1, MOST_STEPS)
-        limits |= {"warmup_episodes": (0, 1_000_000), "refine_at": (0, 1_000_000)}
+        limits |= {"warmup_evaluations": (0, 1_000_000), "refine_at": (0, 1_000_000)}
         for name, (low, high) in limits.items():
             check_int(name, getattr(self, name), low, high)
-        if not 0 <= self.sigma <= 1:
-            raise UsageError(f"sigma: expected a number from 0 to 1; got {self.sigma!r}.")
         if "scripted" in self.stages and not self.proposals:
             raise UsageError("proposals: expected a JSON file, or the folder of a search, for the optimiser 'scripted'; got none.")
 
@@ -101,8 +100,8 @@ class SearchConfig(Trust, Asking, EngineOptions):
 
     @property
     def first_sigma(self) -> float:
-        """The first step of CMA-ES, as a share of the range."""
-        return self.sigma or (0.05 if len(self.stages) > 1 else 0.3)
+        """The first step of CMA-ES as a share of the bounds' range: smaller where it refines what another optimiser has found."""
+        return 0.05 if len(self.stages) > 1 else 0.3
 
     @property
     def task(self) -> Task:

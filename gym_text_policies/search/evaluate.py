@@ -118,7 +118,7 @@ class Evaluator:
     def _spread(self, batch: Sequence[tuple[float, ...]], count: int, keep: bool) -> list[Rollout]:
         """Let the engine play, and return the rollouts in order."""
         assert self._engine is not None
-        job = RolloutJob(self.task.environment, self.task, tuple(batch), keep, batch=len(self.task.seeds))
+        job = RolloutJob(self.task.environment, self.task, tuple(batch), keep, num_envs=len(self.task.seeds))
         played = {one.seed: one.rollout for one in self._engine.play([(job, range(count))])}
         return [played[i] for i in range(count)]
 

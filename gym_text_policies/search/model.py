@@ -11,6 +11,7 @@ from typing import Any, Literal
 from gym_text import TextSpec
 from gym_text.errors import UsageError, check_choice, check_int
 from gym_text_policies.backends.base import Answer, Backend, Request
+from gym_text_policies.old_names import gone, old_names
 from gym_text_policies.policies.forms import Form, Parameter
 from gym_text_policies.records import Message
 from gym_text_policies.search.optimisers import Optimiser, RandomOptimiser, generator
@@ -21,13 +22,15 @@ _SHOWN = 400
 """Most characters of a trajectory's summary in a prompt."""
 
 
+@old_names(batch="proposals_per_prompt", retries="num_reasks")
+@gone(temperature=1.0, max_tokens=None)
 @dataclass(frozen=True, kw_only=True)
 class Asking:
     """How the model is asked."""
 
     prompt: Literal["numeric", "semantic"] = "numeric"
     """numeric: the model optimises an unnamed function. semantic: it is also told the task, the meanings, how episodes went."""
-    batch: int = 1
+    proposals_per_prompt: int = 1
     """Proposals from one prompt, each in an answer of its own. All of them are evaluated before the next prompt."""
     conversation: bool = False
     """Whether each evaluation is a turn of a conversation, instead of a line in a single prompt."""
@@ -41,21 +44,15 @@ class Asking:
     """A hint to the model: how far from good parameters to look."""
     optimum: float | None = None
     """Greatest possible value. None does not tell the model. It is part of the run's configuration."""
-    retries: int = 3
-    """How often an unusable answer is asked for again, before a random proposal replaces it."""
-    temperature: float = 1.0
-    """Sampling temperature of the model; 0 takes the most probable answer."""
-    max_tokens: int | None = None
-    """Most tokens of an answer. None leaves room for the numbers and a short reason."""
+    num_reasks: int = 3
+    """How often the model is asked again after an unusable answer, before a random proposal replaces it."""
 
     def __post_init__(self) -> None:
         check_choice("prompt", self.prompt, ("numeric", "semantic"))
-        for name, least in (("batch", 1), ("buffer_size", 1), ("retries", 0)):
+        for name, least in (("proposals_per_prompt", 1), ("buffer_size", 1), ("num_reasks", 0)):
             check_int(name, getattr(self, name), least, 10_000)
-        if not self.search_std > 0 or not 0 <= self.temperature <= 100:
-            raise UsageError("expected search_std above 0 and temperature from 0 to 100.")
-        if self.batch > 1 and not self.temperature:
-            raise UsageError(f"batch: expected 1 at temperature 0, where answers are equal; got {self.batch}. Raise temperature.")
+        if not self.search_std > 0:
+            raise UsageError(f"search_std: expected a number above 0; got {self.search_std!r}.")
 
 
 @dataclass
@@ -75,7 +72,7 @@ class ModelOptimiser(Optimiser):
     """Asks a language model.
 
     An answer is rejected if its numbers are not the right ones, are out of bounds or were tried before. The model is told why and
-    asked again. After `retries` more rejections a random proposal replaces it; its source is "random instead".
+    asked again. After `num_reasks` more rejections a random proposal replaces it; its source is "random instead".
 
     Args:
         form: The form of the policy.
@@ -98,7 +95,7 @@ class ModelOptimiser(Optimiser):
 
     def propose(self, history: Sequence[Evaluation]) -> list[Proposal]:
         """Return the rest of the proposals from the current prompt. Random ones replace those that cannot be used."""
-        done = (len(history) - self._start) % self._asking.batch
+        done = (len(history) - self._start) % self._asking.proposals_per_prompt
         known = history[: len(history) - done]
         if len(known) not in self._made:
             self._made = {len(known): self._ask(known, history[len(known) :])}
@@ -107,10 +104,10 @@ class ModelOptimiser(Optimiser):
     def _ask(self, history: Sequence[Evaluation], made: Sequence[Evaluation]) -> list[Proposal]:
         """Return the proposals from one prompt. Those that an earlier run has evaluated (`made`) are not asked for again."""
         begin, messages = time.perf_counter(), self.messages(history)
-        drafts = [_Draft(len(history) + i, list(messages)) for i in range(self._asking.batch)]
+        drafts = [_Draft(len(history) + i, list(messages)) for i in range(self._asking.proposals_per_prompt)]
         for draft, evaluation in zip(drafts, made, strict=False):
             draft.chosen = evaluation.parameters
-        for attempt in range(self._asking.retries + 1):
+        for attempt in range(self._asking.num_reasks + 1):
             left = [draft for draft in drafts if draft.chosen is None]
             if not left:
                 break
@@ -229,14 +226,13 @@ class ModelOptimiser(Optimiser):
         return f"Propose new numbers. {reason} {', '.join(f'{name}=…' for name in names)}.{whole}"
 
     def _request(self, messages: Sequence[Message], index: int, attempt: int) -> Request:
-        drawn = self._asking.temperature > 0
-        most = self._asking.max_tokens or 20 + 14 * len(self._shown) + (70 if self._asking.reasons else 0)
+        draws = generator(self.seed, "model", index).integers(2**31, size=attempt + 1)
         return Request(
             tuple(messages),
             schema=self._schema() if self._asking.structured else None,
-            max_tokens=most,
-            temperature=self._asking.temperature,
-            seed=int(generator(self.seed, "model", index).integers(2**31, size=attempt + 1)[attempt]) if drawn else None,
+            max_tokens=20 + 14 * len(self._shown) + (70 if self._asking.reasons else 0),  # the numbers, and a short reason
+            temperature=1.0,
+            seed=int(draws[attempt]),
         )
 
     def _schema(self) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def search(config: SearchConfig, *, backend: Backend | None = None, watch: Watch
         optimiser = make_optimiser(config, evaluator, backend)
         if not config.folder:
             return _loop(config, evaluator, optimiser, None, watch)
-        with EvaluationStore(config.folder, config.identity()) as store:
+        with EvaluationStore(config.folder, config.identity(), SearchConfig) as store:
             return _loop(config, evaluator, optimiser, store, watch)
 
 
@@ -92,7 +92,7 @@ def _loop(
 
 def make_optimiser(config: SearchConfig, evaluator: Evaluator, backend: Backend | None = None) -> Optimiser:
     """Return the optimiser of a configuration, with its warm-up."""
-    start, made = config.warmup_episodes, []
+    start, made = config.warmup_evaluations, []
     for place, name in enumerate(config.stages):
         made.append(_stage(name, config, evaluator, backend, config.takes_over_at if place else start))
     optimiser = made[0] if len(made) == 1 else SequentialOptimiser(made[0], made[1], config.takes_over_at)

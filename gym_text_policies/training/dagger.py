@@ -107,7 +107,7 @@ def dagger(config: DAggerConfig) -> Path:
             history=prompting.history,
             with_reward=prompting.with_reward,
             options={} if config.device == "auto" else {"device": config.device},
-            batch=config.batch,
+            num_envs=config.batch,
             seed=config.seed,
         )
         new = collect(played)

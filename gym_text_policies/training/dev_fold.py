@@ -38,7 +38,7 @@ def play_dev_fold(player: Backend, environments: Sequence[str], episodes: int, p
         make_env = environment_maker(environment, **{"fold": "dev", "expert": "off"})
         env = make_env()
         learner = load_policy(player, env, **policy.given)
-        played += rollout(make_env, learner, own_share(range(episodes)), batch=_BATCH)
+        played += rollout(make_env, learner, own_share(range(episodes)), num_envs=_BATCH)
         env.close()
     played = gather(played)
     tell_failures("dev fold", played)

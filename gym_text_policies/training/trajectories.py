@@ -144,7 +144,7 @@ def play(config: OnPolicyConfig, actor: Actor, state: State, group_size: int = 1
         own = []
         for member in range(group_size):
             policy = load_policy(player, env, seed=(config.seed + member * 1_000_003) % 2**31, **options)
-            for episode in rollout(make_env, policy, seeds, batch=config.batch):
+            for episode in rollout(make_env, policy, seeds, num_envs=config.batch):
                 bar.update()
                 own.append(episode)
         found = sorted(gather(own), key=lambda episode: episode.seed)

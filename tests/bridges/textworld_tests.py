@@ -168,7 +168,7 @@ def test_levels_lie_in_the_users_cache_folder(monkeypatch):
 
 def test_games_are_made_ahead_by_a_command(monkeypatch, capsys, tmp_path):
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
-    words = ["make-games", "TextWorldCoinCollector-v0?level=1&num_levels=1", "--seeds", "3"]
+    words = ["make-games", "TextWorldCoinCollector-v0?level=1&num_levels=1", "--episodes", "3"]
     assert cli.main([*words, "--folds", "train", "dev"]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith("2 levels are in\n") and str(tmp_path) in printed
