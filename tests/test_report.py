@@ -144,7 +144,7 @@ def test_a_row_shows_its_gif(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nowhere"], "expected the folder of a run; nowhere is none"),
+        (["nowhere"], "expected a run folder; nowhere is no folder"),
         (["."], "has neither"),
         ([".", "--episodes", "500"], "expected an integer from 0 to 200"),
         ([".", "--file", "."], "expected a file"),

@@ -123,7 +123,19 @@ def test_no_name_of_an_environment_or_model_leaves_the_run_folder(tmp_path, caps
     (tmp_path / "here").mkdir()
     for option in ("--environments", "--models"):
         folder = tmp_path / "here" / "run"
-        arguments = ["bench", "--folder", str(folder), option, f"{name}", "--episodes", "1", "--llm-episodes", "1", "--modes", "text"]
+        arguments = [
+            "bench",
+            "--folder",
+            str(folder),
+            option,
+            f"{name}",
+            "--episodes",
+            "1",
+            "--llm-episodes",
+            "1",
+            "--modes",
+            "text",
+        ]
         extra = ["--environments", "BabyAIText-v0"] if option == "--models" else []
         assert cli.main([*arguments, *extra]) == 2
         assert "Traceback" not in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What an engine plays: jobs. An `EpisodeJob` is a policy in an environment, both by name."""
+"""`Engine`, and the jobs that it plays. An `EpisodeJob` names a policy and an environment, so any process can make both."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Watch = Callable[[int], None]
 
 
 class Seeded(Protocol):
-    """A result that knows the seed that it belongs to."""
+    """The result of one seed of a job."""
 
     @property
     def seed(self) -> int:
@@ -51,17 +51,17 @@ class Job(ABC, Generic[R]):
         """Yield the result of each seed as it is ready.
 
         Args:
-            seeds: What to play.
-            held: What a process keeps from job to job, such as models.
+            seeds: The seeds to play.
+            held: What the process keeps from job to job, such as models.
             watch: Called with the number of turns that have been decided.
         """
 
     @abstractmethod
     def describe(self, seed: int) -> str:
-        """Name what is played for a seed, for errors."""
+        """Describe what is played for a seed, for errors."""
 
     def for_one_of(self, processes: int) -> Self:
-        """Return the job of one of several processes; limits on requests and spending are divided among them."""
+        """Return the job for one of several processes, with its share of the limits on requests and spending."""
         return self
 
 
@@ -82,7 +82,7 @@ class EpisodeJob(Job[Episode]):
         return load_when_asked(self.policy, env)
 
     def for_one_of(self, processes: int) -> Self:
-        """Return the job of one of several processes: its part of the requests at once, and of the limits on spending."""
+        """Return the job for one of several processes, with its share of the limits on requests and spending."""
         options = dict(self.policy.options)
         if options.get("max_cost"):
             options["max_cost"] /= processes
@@ -99,12 +99,12 @@ class EpisodeJob(Job[Episode]):
         return rollout(make_env, policy, seeds, watch=watch, num_envs=self.num_envs)
 
     def player(self, held: dict[str, Any]) -> tuple[MakeEnv, Policy, Identity]:
-        """Return what plays; it is made once in each process."""
+        """Return the environment's maker, the policy and their identity. A process makes them once."""
         name = json.dumps(dataclasses.asdict(self), sort_keys=True, default=str)
         if name not in held:
             make_env = environment_maker(self.environment, **self.arguments)
             env = make_env()
-            with one_purse(held.setdefault("purse", Purse())):  # the limits on spending are the run's
+            with one_purse(held.setdefault("purse", Purse())):  # all policies of a run share its limits on spending
                 policy = self.make_policy(env)
             held[name] = make_env, policy, Identity(environment_config(policy.wrap(env)), policy.config)
             env.close()
@@ -113,19 +113,19 @@ class EpisodeJob(Job[Episode]):
 
     @property
     def asks(self) -> str:
-        """What its model's server is asked for: the model, its options, and what of the policy a server notices."""
+        """The settings on which the requests to the model's server depend, as a text."""
         noticed = ("mode", "temperature", "max_tokens", "length_normalised")
         settings = {name: self.policy.settings.get(name) for name in noticed}
         return json.dumps([self.policy.model, dict(self.policy.options), settings], sort_keys=True, default=str)
 
     def describe(self, seed: int) -> str:
-        """Name an episode."""
+        """Describe the episode of a seed."""
         return f"{self.environment}, seed {seed}, policy {self.policy.model}"
 
 
 @dataclass(frozen=True)
 class Identity:
-    """What identifies the episodes of a job."""
+    """Identifies the episodes of a job."""
 
     environment: Mapping[str, Any]
     """The environment's configuration."""
@@ -137,7 +137,7 @@ class Identity:
         return episode_key(self.environment, self.policy, seed)
 
     def older_key(self, seed: int) -> str:
-        """Return the key from before a model's content was part of what identifies its episodes."""
+        """Return the key by which an earlier version stored the episode: it named the model, whatever the model's weights."""
         return episode_key(self.environment, by_names(self.policy), seed)
 
 
@@ -148,21 +148,21 @@ class Engine(ABC):
     """Whether it plays several jobs at the same time."""
 
     def __init__(self) -> None:
-        self._asked: set[str] = set()  # what servers have been asked, as `EpisodeJob.asks` says it
+        self._asked: set[str] = set()  # `EpisodeJob.asks` of the jobs that were checked
 
     @abstractmethod
     def identify(self, job: EpisodeJob) -> Identity:
-        """Return what identifies the job's episodes.
+        """Return the identity of the job's episodes.
 
         Raises:
             UsageError: If the job names an environment, a model or settings that do not exist.
         """
 
     def check(self, job: EpisodeJob) -> None:
-        """See before a run whether the job's policy can decide, by `Policy.check`; once for all jobs that ask the same.
+        """Check by `Policy.check` whether the job's policy can decide. Jobs with equal requests are checked once.
 
         Raises:
-            UsageError: If it cannot, with what to do.
+            UsageError: If the policy cannot decide; the message says how to repair it.
         """
         if job.asks not in self._asked:
             self._check(job)
@@ -178,11 +178,12 @@ class Engine(ABC):
 
         Args:
             work: Jobs, and the seeds of each.
-            watch: Called with the number of turns that have been decided, where the engine knows it before an episode ends.
+            watch: Called with the number of turns that have been decided. An engine that learns of turns only when an episode ends
+                does not call it.
         """
 
     def close(self) -> None:  # noqa: B027  most have nothing to close
-        """Let go of processes and models."""
+        """End the processes and release the models."""
 
     def __enter__(self) -> Self:
         return self

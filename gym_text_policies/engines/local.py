@@ -16,7 +16,7 @@ class LocalEngine(Engine):
         self._held: dict[str, Any] = {}
 
     def identify(self, job: EpisodeJob) -> Identity:
-        """Make the job's policy, if it has not been made, and return what identifies its episodes."""
+        """Make the job's policy unless it is made already, and return the identity of the job's episodes."""
         return job.player(self._held)[2]
 
     def _check(self, job: EpisodeJob) -> None:

@@ -1,8 +1,8 @@
 """`RayEngine`: the same rollout, spread over the processes of a Ray cluster (https://docs.ray.io).
 
 Each worker is a Ray actor that keeps its models and its JVM from job to job. It gets some seeds of a job at a time, fewer as the
-work runs out (guided self-scheduling, Polychronopoulos and Kuck 1987), and streams the episodes back as they end. If a worker dies,
-or its node is lost, its unfinished seeds go to other workers; its finished episodes have already arrived. Only this process writes.
+work runs out (guided self-scheduling, Polychronopoulos and Kuck 1987), and sends each episode back when it ends. If a worker dies or
+its node is lost, other workers play its unfinished seeds. Only the process that started the engine, the driver, writes to the store.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PATIENCE = 300.0
 _POLL = 5.0
 """Seconds between two looks at the clock and at the nodes while the driver waits."""
 _ANSWER = 20.0
-"""Seconds within which a cluster answers, if it is there; after 60 Ray itself ends the process without a word of ours."""
+"""Seconds within which a living cluster answers. After 60 seconds Ray would end this process, without our message."""
 
 
 class _Worker:
@@ -53,18 +53,18 @@ class _Worker:
 
 @dataclass
 class _Task:
-    """Some seeds of a job in the hands of a worker."""
+    """Seeds of a job that a worker plays."""
 
     worker: Any
     job: int
     """Index of the job."""
     seeds: set[int]
-    """The seeds that are not played yet."""
+    """Seeds whose episodes have not ended."""
 
 
 @dataclass
 class _Work:
-    """The seeds that are left, and those that workers play now."""
+    """Seeds that no worker has, and seeds that workers play now."""
 
     jobs: list[Job[Any]]
     left: list[deque[int]]
@@ -75,14 +75,13 @@ class _Work:
     """(job, seed) -> number of workers that died while they had it."""
 
     def take(self, workers: int) -> tuple[int, list[int]] | None:
-        """Return the index of a job and some of its seeds, for one of this many workers; None if no seed is left."""
-        place = next((i for i, seeds in enumerate(self.left) if seeds), None)
-        if place is None:
+        """Return the index of a job and some of its seeds, for one worker of `workers`; None if no seed is left."""
+        job = next((i for i, seeds in enumerate(self.left) if seeds), None)
+        if job is None:
             return None
-        left = sum(map(len, self.left))
-        share = -(-left // workers)
-        size = max(min(self.jobs[place].num_envs, share), -(-share // 4))
-        return place, [self.left[place].popleft() for _ in range(min(size, len(self.left[place])))]
+        share = -(-sum(map(len, self.left)) // workers)
+        size = max(min(self.jobs[job].num_envs, share), -(-share // 4))
+        return job, [self.left[job].popleft() for _ in range(min(size, len(self.left[job])))]
 
 
 class RayEngine(Engine):
@@ -118,16 +117,16 @@ class RayEngine(Engine):
         self._node = ray.get_runtime_context().get_node_id()
 
     def identify(self, job: EpisodeJob) -> Identity:
-        """Let a worker make the job's policy, and return what identifies its episodes. No model is loaded in this process."""
+        """Let a worker make the job's policy; return the identity of its episodes. This process loads no model."""
         identity: Identity = self._ask(job, "identify")
         return identity
 
     def _check(self, job: EpisodeJob) -> None:
-        """Let one worker check the job's policy: the server has to be reached from there, and the others play with the same."""
+        """Let one worker check the job's policy, because the workers send the requests to a model's server."""
         self._ask(job, "check")
 
     def _ask(self, job: EpisodeJob, method: str) -> Any:
-        """Return what a method of one worker says of a job."""
+        """Return the result of one worker's method for a job."""
         for _ in range(_MOST_DEATHS + 1):
             self._recruit(0)
             while not self._idle:
@@ -137,15 +136,15 @@ class RayEngine(Engine):
                 answer = getattr(worker, method).remote(job.for_one_of(self._size))
                 while not self._ray.wait([answer], timeout=_POLL, fetch_local=False)[0]:
                     self._check_nodes()
-                told = self._get(answer)
+                result = self._get(answer)
                 self._idle.append(worker)
-                return told
+                return result
             except self._ray.exceptions.RayError as error:
                 self._dismiss(worker, error)
         raise ClusterError(f"Ray: {_MOST_DEATHS + 1} workers died while they loaded {job.policy.model}. See Ray's logs.")
 
     def play(self, work: Sequence[tuple[Job[R], Sequence[int]]], *, watch: Watch | None = None) -> Iterator[R]:
-        """Play all jobs at the same time; `watch` is not called, as episodes are known only when they have ended.
+        """Play all jobs at the same time. `watch` is not called: the driver learns of an episode when it ends.
 
         Raises:
             ClusterError: If an episode has cost several workers their lives, or no worker can be started.
@@ -160,7 +159,7 @@ class RayEngine(Engine):
                     if result is not None:
                         yield result
         finally:
-            for task in state.tasks.values():  # the caller has left early: no worker is to play on
+            for task in state.tasks.values():  # if the caller left early, the workers stop
                 self._kill(task.worker)
 
     def close(self) -> None:
@@ -173,15 +172,15 @@ class RayEngine(Engine):
             _in_time(self._ray.shutdown) if self._lost else self._ray.shutdown()
 
     def _kill(self, worker: Any) -> None:
-        """End a worker; one of a cluster that is gone is gone, too."""
+        """End a worker, unless the whole cluster is lost."""
         if not self._lost:
             self._ray.kill(worker)
 
     def _check_nodes(self) -> None:
-        """See whether the cluster is still there.
+        """Check that the cluster answers.
 
         Raises:
-            ClusterError: If it does not answer, or this machine's node has ended: nothing would come from it any more.
+            ClusterError: If it does not answer, or this machine's node has ended, so that no result could arrive.
         """
         nodes = _in_time(self._ray.nodes)
         if nodes and any(node["Alive"] and node["NodeID"] == self._node for node in nodes):
@@ -194,20 +193,20 @@ class RayEngine(Engine):
         )
 
     def _recruit(self, playing: int) -> None:
-        """Start workers until there are enough; Ray lets one wait until there is room for it."""
+        """Start workers until there are enough. Ray keeps a worker waiting until a node has room for it."""
         while playing + len(self._idle) + len(self._starting) < self._size:
             worker = self._make_worker()
             self._starting[worker.process.remote()] = worker
 
     def _hand_out(self, state: _Work) -> None:
-        """Give every idle worker some seeds."""
+        """Give seeds to each idle worker."""
         while self._idle and (taken := state.take(self._size)):
-            worker, (place, seeds) = self._idle.popleft(), taken
-            stream = worker.play.options(num_returns="streaming").remote(state.jobs[place], seeds)
-            state.tasks[stream] = _Task(worker, place, set(seeds))
+            worker, (job, seeds) = self._idle.popleft(), taken
+            stream = worker.play.options(num_returns="streaming").remote(state.jobs[job], seeds)
+            state.tasks[stream] = _Task(worker, job, set(seeds))
 
     def _wait(self, tasks: dict[Any, _Task]) -> list[Any]:
-        """Wait for news: note the workers that are ready, and return the streams that have a result or have ended."""
+        """Wait for results. Note the workers that are ready, and return the streams that have a result or have ended."""
         ready, _ = self._ray.wait([*tasks, *self._starting], num_returns=1, timeout=_POLL, fetch_local=False)
         if not ready or time.monotonic() - self._checked > _ANSWER:
             self._check_nodes()
@@ -250,7 +249,7 @@ class RayEngine(Engine):
         return result
 
     def _retry(self, task: _Task, state: _Work, error: Exception) -> None:
-        """Put the unfinished seeds of a dead worker back."""
+        """Put the unfinished seeds of a dead worker back into the queue."""
         state.left[task.job].extendleft(sorted(task.seeds, reverse=True))
         state.deaths.update((task.job, seed) for seed in task.seeds)
         worst = max(task.seeds, key=lambda seed: state.deaths[task.job, seed], default=None)
@@ -261,9 +260,9 @@ class RayEngine(Engine):
             )
 
     def _get(self, reference: Any) -> Any:
-        """Return a result, or raise what the worker raised."""
+        """Return a result, or raise the error that the worker raised."""
         try:
-            return self._ray.get(reference, timeout=_PATIENCE)  # it is there, but the node that has it may be lost meanwhile
+            return self._ray.get(reference, timeout=_PATIENCE)  # the result is ready, but its node may be lost meanwhile
         except self._ray.exceptions.RayTaskError as error:
             raise error.cause from None
 
@@ -273,12 +272,12 @@ class RayEngine(Engine):
 
 
 def _in_time(call: Callable[[], R]) -> R | None:
-    """Return what a call returns, or None if it takes too long: a cluster that is gone lets most of Ray's calls wait."""
-    found: list[R] = []
-    thread = threading.Thread(target=lambda: found.append(call()), daemon=True)
+    """Return the result of a call, or None if it takes too long: most calls of Ray wait for ever once the cluster is lost."""
+    results: list[R] = []
+    thread = threading.Thread(target=lambda: results.append(call()), daemon=True)
     thread.start()
     thread.join(_ANSWER)
-    return found[0] if found else None
+    return results[0] if results else None
 
 
 def _connect(ray: Any) -> None:
@@ -294,6 +293,6 @@ def _connect(ray: Any) -> None:
 
 
 def _sentence(error: Exception) -> str:
-    """Return the first line of an error of Ray's, which may fill pages."""
+    """Return the first line of one of Ray's errors, which may fill pages."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0][:200] if lines else ''}"

@@ -83,11 +83,11 @@ class BenchConfig(PlayOptions, PromptOptions, Trust):
             check_choice("mode", mode, MODES)
 
     def identity(self) -> dict[str, Any]:
-        """Return what all runs into one folder must share; further rows and episodes can be added."""
+        """Return the settings that all runs into one folder share; a later run may add rows and episodes."""
         return {"benchmark": "policies", "fold": self.fold}
 
     def rows(self) -> dict[str, Variant]:
-        """Return the rows that the user asks for, by their labels."""
+        """Return the rows that the user asks for, by their names."""
         if self.variants:
             if self.options:
                 raise UsageError(
@@ -95,8 +95,8 @@ class BenchConfig(PlayOptions, PromptOptions, Trust):
                 )
             return read_variants(self.variants, self.trust)
         asking = [model for model in self.models if PolicyConfig(model).asks_model]
-        found = {_label(model): Variant(PolicyConfig(model)) for model in self.models if model not in asking}
-        return found | {
+        rows = {_label(model): Variant(PolicyConfig(model)) for model in self.models if model not in asking}
+        return rows | {
             f"{model}, {mode}": Variant(self.asking(model, mode=mode, options=self.options))
             for model in asking
             for mode in self.modes or _usual_modes(model)
@@ -114,36 +114,39 @@ def run(config: BenchConfig) -> tuple[str, EpisodeStore]:
 
 
 def _run(config: BenchConfig) -> tuple[str, EpisodeStore, int]:
-    """Do what `run` does; return also how many episodes were found."""
+    """Do what `run` does; return also how many episodes were stored before."""
     import_extra("scipy", "bench")
     with EpisodeStore(config.folder, config.identity()) as store, config.make_engine() as engine:
         rows = [row for environment in _installed(config) for row in _rows(config, environment, engine)]
         series, again = [row.series for row in rows], config.retry_errors
-        found = play_missing(store, series, engine, ProgressBar(), retry_errors=again, fresh=config.fresh)
-        return tabulate(config, rows, store), store, found
+        stored_before = play_missing(store, series, engine, ProgressBar(), retry_errors=again, fresh=config.fresh)
+        return tabulate(config, rows, store), store, stored_before
 
 
 def command(config: BenchConfig) -> str:
-    """Play, and return the table and where all is kept.
+    """Play what is missing; return the table and the folder that keeps the episodes.
 
     Raises:
         RunError: If all episodes of the table ended in an error; the files are written.
     """
-    table, store, found = _run(config)
+    table, store, stored_before = _run(config)
     rows = json.loads((store.folder / "table.json").read_text("utf-8"))["rows"]
     check_some_played(store.folder, rows)
-    kept = f"{found} of {sum(row['episodes'] for row in rows)} episodes were found there; --fresh plays all anew." if found else ""
+    all_episodes = sum(row["episodes"] for row in rows)
+    kept = f"{stored_before} of {all_episodes} episodes were found there; --fresh plays all anew." if stored_before else ""
     return f"\n{table}\n\nEpisodes, tables (table.md, table.json) and configuration: {store.folder}\n{kept}".rstrip()
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the table to be."""
+    """A row of the table, before it has figures."""
 
     environment: str
+    """Name of the environment."""
     policy: str
-    """The policy's name in the table."""
+    """Name of the policy in the table."""
     series: Series
+    """The row's episodes."""
 
     @property
     def asked(self) -> str:
@@ -158,9 +161,10 @@ def tabulate(config: BenchConfig, rows: Sequence[Row], store: EpisodeStore) -> s
     including the labels of rows of earlier runs into the folder.
     """
     figures = []
-    for one in rows:
-        first = next(iter(one.series.keys.values()), "")
-        figures.append({"key": first, **row(one.environment, one.policy, stored(store, one.series), asked=one.asked)})
+    for planned in rows:
+        first = next(iter(planned.series.keys.values()), "")
+        played = stored(store, planned.series)
+        figures.append({"key": first, **row(planned.environment, planned.policy, played, asked=planned.asked)})
     table = markdown(figures)
     record = {
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -178,22 +182,22 @@ def _installed(config: BenchConfig) -> tuple[str, ...]:
     """Return the environments that are played: those that the user names, or those of the default that are installed."""
     if config.environments != BenchConfig.environments:
         return config.environments
-    found = []
+    installed = []
     for environment in config.environments:
         try:
             environment_maker(environment)().close()
-            found.append(environment)
+            installed.append(environment)
         except MissingDependencyError as error:
             _logger.warning("%s is left out. %s", environment, error)
-    return tuple(found)
+    return tuple(installed)
 
 
 def _rows(config: BenchConfig, environment: str, engine: Engine) -> list[Row]:
-    """Return the rows of one environment: the baselines first, but the expert last, and between them what was asked for."""
+    """Return the rows of one environment: the baselines, then the policies that the user asks for, and the expert last."""
     arguments = {} if config.fold == "none" else {"fold": config.fold}
     with naming(environment):
         env, env_id = environment_maker(environment, **arguments)(), parse_environment(environment)[0]
-    there = {
+    possible = {
         "random": text_spec(env).lists_actions,
         "controller": controller_of(env) is not None,
         "gold": has_expert(env) and getattr(env.unwrapped, "expert", "") != "off",
@@ -201,9 +205,9 @@ def _rows(config: BenchConfig, environment: str, engine: Engine) -> list[Row]:
     env.close()
     skipped = {environment, env_id} & set(config.skip_llm)
     wanted = {label: row for label, row in config.rows().items() if not (skipped and row.policy.asks_model)}
-    added = {_label(name): Variant(PolicyConfig(name)) for name in there if there[name] and name in config.baselines}
+    added = {_label(name): Variant(PolicyConfig(name)) for name in possible if possible[name] and name in config.baselines}
     last = {label: added.pop(label) for label in (_label("gold"),) if label in added}
-    found = []
+    rows = []
     for label, variant in {**added, **wanted, **last}.items():
         usual = config.llm_episodes if variant.policy.asks_model else config.episodes
         count = usual if variant.episodes is None else variant.episodes
@@ -211,12 +215,12 @@ def _rows(config: BenchConfig, environment: str, engine: Engine) -> list[Row]:
             continue  # its model need not be loaded
         job = EpisodeJob(environment, arguments, variant.policy, num_envs=config.num_envs, max_concurrency=config.max_concurrency)
         seeds = range(config.first_seed, config.first_seed + count)
-        found.append(Row(environment, label, Series.of(f"{environment} {label}", job, engine, seeds)))
-    return found
+        rows.append(Row(environment, label, Series.of(f"{environment} {label}", job, engine, seeds)))
+    return rows
 
 
 def _usual_modes(model: str) -> tuple[Mode, ...]:
-    """Return how a language model is asked by default: as its own record says, else in text and in choose."""
+    """Return the modes of a language model's rows: the mode in which an adapter was trained, else text and choose."""
     trained: Mode | None = settings_of(model).get("mode")
     return (trained,) if trained else ("text", "choose")
 
@@ -227,11 +231,11 @@ def _label(model: str) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of what results depend on."""
-    found = {"python": platform.python_version(), "system": platform.platform()}
+    """Return the versions of Python, the system, and the packages that results depend on."""
+    numbers = {"python": platform.python_version(), "system": platform.platform()}
     for package in _PACKAGES:
         try:
-            found[package] = version(package)
+            numbers[package] = version(package)
         except PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+            numbers[package] = "not installed"
+    return numbers

@@ -1,6 +1,7 @@
-"""`play_missing`: the one way in which a run plays the episodes that its folder does not have yet.
+"""`play_missing`: play the episodes of a run that its folder does not have yet.
 
-The benchmark, experiments and the collection of training data all play by it: on any engine, resumable, with failures tried again.
+The commands bench, run and collect play by this function alone. It plays on any engine, goes on where a run was stopped, and can
+play episodes again that ended in an error.
 """
 
 from __future__ import annotations
@@ -40,22 +41,22 @@ def play_missing(
     retry_errors: bool = False,
     fresh: bool = False,
 ) -> int:
-    """Play the episodes that are not stored, and store each as it ends. Then say the first error of each kind.
+    """Play the episodes that are not stored, and store each episode when it ends. Then log the first error of each kind.
 
-    Before anything is played, each model's server is asked once whether it can do what is missing, and each model in this process
-    is loaded once. An engine that plays one series after the other plays all of a model together.
+    Before the first episode, each model's server is asked whether it can answer as the episodes need, and each model in this
+    process is loaded. An engine that plays one series after the other plays the series of one model together.
 
     Args:
-        store: Of the run folder.
-        series: What belongs to the run.
-        engine: Where it is played: one series after the other, or all at the same time where the engine spreads its work.
+        store: The run folder's episodes.
+        series: The episodes of the run.
+        engine: Plays one series after the other, or all at the same time if it spreads its work.
         watch: Shows progress.
-        missing: What `check_missing` has returned, if it was called before.
+        missing: The result of `check_missing`, if the caller has called it.
         retry_errors: Whether episodes that ended in an error are played again.
         fresh: Whether all episodes are played again. The last record of an episode counts.
 
     Returns:
-        How many episodes were found, and not played.
+        How many episodes were stored already.
 
     Raises:
         UsageError: If a model's server does not answer, or not in the way that is needed. Nothing has been played then.
@@ -64,62 +65,62 @@ def play_missing(
     if missing is None:
         missing = check_missing(store, series, engine, retry_errors=retry_errors, fresh=fresh)
     work = list(zip(series, missing, strict=True))
-    for one, seeds in work:
-        if len(seeds) < len(one.seeds):
-            _logger.info("%s: %d of %d episodes found", one.label, len(one.seeds) - len(seeds), len(one.seeds))
-    for together in [work] if engine.spreads else [[one] for one in _by_model(work)]:
+    for row, seeds in work:
+        if len(seeds) < len(row.seeds):
+            _logger.info("%s: %d of %d episodes found", row.label, len(row.seeds) - len(seeds), len(row.seeds))
+    for together in [work] if engine.spreads else [[row] for row in _by_model(work)]:
         _play(store, together, engine, watch)
-        for one, _ in together:
-            _tell_older(store, one)
-            _tell_errors(store, one)
-    return sum(len(one.seeds) - len(seeds) for one, seeds in work)
+        for row, _ in together:
+            _tell_older(store, row)
+            _tell_errors(store, row)
+    return sum(len(row.seeds) - len(seeds) for row, seeds in work)
 
 
 def check_missing(
     store: EpisodeStore, series: Sequence[Series], engine: Engine, *, retry_errors: bool = False, fresh: bool = False
 ) -> list[list[int]]:
-    """Return for each series the seeds whose episodes are missing, after the engine has checked that they can be played.
+    """Return the seeds of each series whose episodes are missing, after the engine has checked that their policies can decide.
 
-    What an earlier series is to play is not missing in a later one.
+    An episode that two series share is missing in the first one only.
 
     Args:
-        store: Of the run folder.
-        series: What belongs to the run.
-        engine: Where it is to be played.
-        retry_errors: Whether episodes that ended in an error are missing.
-        fresh: Whether all are.
+        store: The run folder's episodes.
+        series: The episodes of the run.
+        engine: Will play them.
+        retry_errors: Whether an episode that ended in an error is missing.
+        fresh: Whether every episode is missing.
 
     Raises:
         UsageError: If a model's server does not answer, or not in the way that is needed.
     """
     planned: set[str] = set()
     missing = []
-    for one in series:
-        new = {key: seed for seed, key in one.keys.items() if fresh or not store.has(key, retry_errors=retry_errors)}
+    for row in series:
+        new = {key: seed for seed, key in row.keys.items() if fresh or not store.has(key, retry_errors=retry_errors)}
         missing.append([seed for key, seed in new.items() if key not in planned])
         planned |= new.keys()
-    for one, seeds in reversed(_by_model(list(zip(series, missing, strict=True)))):  # the model that plays first is loaded last
+    for row, seeds in reversed(_by_model(list(zip(series, missing, strict=True)))):  # the model that plays first is loaded last
         if seeds:
-            with naming(one.label):
-                engine.check(one.job)
-            _tell_repeated_levels(one)
+            with naming(row.label):
+                engine.check(row.job)
+            _tell_repeated_levels(row)
     return missing
 
 
 def _by_model(work: Sequence[Work]) -> list[Work]:
-    """Return the series in such an order that those of one model stay together."""
-    models = list(dict.fromkeys(one.model for one, _ in work))
+    """Return the work ordered by model, in the order in which the models come first."""
+    models = list(dict.fromkeys(row.model for row, _ in work))
     return sorted(work, key=lambda item: models.index(item[0].model))
 
 
 def _play(store: EpisodeStore, work: Sequence[Work], engine: Engine, watch: Progress) -> None:
-    """Play some series, and store each episode as it ends."""
+    """Play the missing episodes of some series, and store each episode when it ends."""
     missing = sum(len(seeds) for _, seeds in work)
     if not missing:
         return
     label = work[0][0].label if len(work) == 1 else ""
-    with watch.showing([one for one, _ in work], store, missing), naming(label) if label else contextlib.nullcontext():
-        for episode in engine.play([(one.job, seeds) for one, seeds in work], watch=watch.turns):
+    with watch.showing([row for row, _ in work], store, missing), naming(label) if label else contextlib.nullcontext():
+        for episode in engine.play([(row.job, seeds) for row, seeds in work], watch=watch.turns):
             store.append(episode)
             watch.ended(episode)
 
@@ -130,11 +131,11 @@ def stored(store: EpisodeStore, series: Series) -> Iterator[Episode]:
 
 
 def check_some_played(folder: object, rows: Iterable[Mapping[str, int]]) -> None:
-    """Raise `RunError` if all of a run's episodes ended in an error, so that its command does not end in success.
+    """Raise `RunError` if all episodes of a run ended in an error: then the command's exit status is 1.
 
     Args:
-        folder: Of the run, for the message.
-        rows: Of its table: how many ``episodes`` each has, and how many of them ended in an ``error``.
+        folder: The run folder, for the message.
+        rows: The rows of the run's table: how many ``episodes`` each has, and how many of them ended in an ``error``.
     """
     rows = list(rows)
     errors, episodes = (sum(row[name] for row in rows) for name in ("error", "episodes"))
@@ -146,18 +147,18 @@ def check_some_played(folder: object, rows: Iterable[Mapping[str, int]]) -> None
 
 
 def kinds_of_errors(errors: Iterable[str]) -> dict[str, tuple[str, int]]:
-    """Return kind -> (the first error of the kind, how many there are). What is quoted, and numbers, do not count in a kind."""
-    found: dict[str, tuple[str, int]] = {}
+    """Return kind -> (the first error of this kind, their number). Errors of one kind differ only in numbers and quoted texts."""
+    kinds: dict[str, tuple[str, int]] = {}
     for error in errors:
         first_line = error.partition("\n")[0]
         kind = _VARIES.sub("…", first_line)
-        first, count = found.get(kind, (first_line, 0))
-        found[kind] = first, count + 1
-    return found
+        first, count = kinds.get(kind, (first_line, 0))
+        kinds[kind] = first, count + 1
+    return kinds
 
 
 def _tell_older(store: EpisodeStore, series: Series) -> None:
-    """Say how many stored episodes do not count any more, as they do not say of which weights they are."""
+    """Log how many stored episodes do not count, because their records do not identify the model's weights."""
     older = sum(store.has(key) for seed in series.seeds if (key := series.identity.older_key(seed)) != series.keys[seed])
     if older:
         _logger.info(
@@ -168,7 +169,7 @@ def _tell_older(store: EpisodeStore, series: Series) -> None:
 
 
 def _tell_repeated_levels(series: Series) -> None:
-    """Warn if seeds of a series play the same levels again, as beyond the last level of a fold."""
+    """Warn if two seeds of a series play the same level, as beyond the last level of a fold."""
     with environment_maker(series.job.environment, **series.job.arguments)() as env:
         levels = {level_of(env, seed) for seed in series.seeds}
     if len(levels) < len(series.seeds) and None not in levels:
@@ -179,15 +180,15 @@ def _tell_repeated_levels(series: Series) -> None:
 
 
 def _tell_errors(store: EpisodeStore, series: Series) -> None:
-    """Warn of the stored errors of a series: the first of each kind, the most frequent kinds first."""
+    """Warn of the stored errors of a series: the first error of each kind, the most frequent kind first."""
     keys = [key for key in series.keys.values() if store.has(key) and not store.has(key, retry_errors=True)]
     if not keys:
         return
     kinds = kinds_of_errors(episode.error or "" for episode in store.episodes(keys))
-    told = sorted(kinds.values(), key=lambda one: -one[1])
-    lines = [f"  {count} x {error[:_SHOWN]}{' …' if len(error) > _SHOWN else ''}" for error, count in told[:_KINDS]]
-    if len(told) > _KINDS:
-        lines.append(f"  and {len(told) - _KINDS} other kinds")
+    frequent = sorted(kinds.values(), key=lambda kind: -kind[1])
+    lines = [f"  {count} x {error[:_SHOWN]}{' …' if len(error) > _SHOWN else ''}" for error, count in frequent[:_KINDS]]
+    if len(frequent) > _KINDS:
+        lines.append(f"  and {len(frequent) - _KINDS} other kinds")
     _logger.warning(
         "%s: %d of %d episodes ended in an error. The first of each kind:\n%s\nAll are in %s; retry_errors plays them again.",
         *(series.label, len(keys), len(series.keys), "\n".join(lines), store.path),

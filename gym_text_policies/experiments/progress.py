@@ -1,4 +1,4 @@
-"""`Progress` hears how a run goes on; `ProgressBar` shows it on stderr."""
+"""`Progress` is told what a run has played; `ProgressBar` shows it on stderr."""
 
 from __future__ import annotations
 
@@ -18,17 +18,23 @@ _USUAL_LIMIT = 100
 
 
 class Progress:
-    """Hears how a run goes on; this one shows nothing."""
+    """Is told what a run has played. This class shows nothing."""
 
     def showing(self, series: Sequence[Series], store: EpisodeStore, missing: int) -> Progress:
-        """Begin with some series, of which this many episodes are missing. A ``with`` block ends it."""
+        """Begin to play the missing episodes of some series. The end of a ``with`` block ends it.
+
+        Args:
+            series: Of the run.
+            store: The episodes that are stored.
+            missing: Number of episodes that will be played.
+        """
         return self
 
     def turns(self, count: int) -> None:
-        """Note that so many turns were decided."""
+        """Count turns that were decided."""
 
     def ended(self, episode: Episode) -> None:
-        """Note that an episode has ended and is stored."""
+        """Count an episode that has ended and is stored."""
 
     def __enter__(self) -> Self:
         return self
@@ -38,11 +44,11 @@ class Progress:
 
 
 class Pace:
-    """How many steps are left, by those that were played.
+    """Estimates from the steps that were played how many are left.
 
     Args:
-        missing: Number of episodes that are to be played.
-        limit: Most steps of an episode; None if that is not known.
+        missing: Number of episodes that will be played.
+        limit: Most steps of an episode; None if it is not known.
     """
 
     def __init__(self, missing: int, limit: int | None) -> None:
@@ -50,26 +56,26 @@ class Pace:
         self.ended, self._steps, self._turns = 0, 0, 0
 
     def turns(self, count: int) -> None:
-        """Note turns of episodes that run."""
+        """Count turns of running episodes."""
         self._turns += count
 
     def end(self, length: int) -> None:
-        """Note an episode that has ended after so many steps."""
+        """Count an episode that has ended after `length` steps."""
         self.ended += 1
         self._steps += length
-        self._turns = max(self._turns, self._steps)  # an engine may tell of turns only with the episodes
+        self._turns = max(self._turns, self._steps)  # Ray's engine reports no turns, only episodes
 
     @property
     def played(self) -> int:
-        """Steps that were played, of ended episodes and of those that run."""
+        """Steps that were played, in ended and in running episodes."""
         return self._turns
 
     @property
     def left(self) -> float:
-        """Steps that are left, about; at least one for each episode that has not ended.
+        """An estimate of the steps that are left; at least one for each episode that has not ended.
 
-        Short episodes end first, so their mean is no estimate of the rest. The estimate takes all steps, also those of episodes
-        that run, by the number of ended ones, and begins with one episode at the limit.
+        Short episodes end first, so the mean length of ended episodes is too low an estimate. This one divides all steps, those of
+        running episodes among them, by the number of ended episodes, and counts one more episode as long as the limit.
         """
         remaining = self.missing - self.ended
         mean = (self._turns + (self._limit or _USUAL_LIMIT)) / (self.ended + 1)
@@ -80,9 +86,10 @@ class Pace:
 
 
 class ProgressBar(Progress):
-    """A line on stderr that counts episodes, those of earlier runs among them, and tells the time that is left.
+    """A line on stderr that counts episodes, those of earlier runs among them, and shows the time that is left.
 
-    It tells how many were won, but no rate before all have ended: those that end first are not like the others.
+    It shows how many episodes were won, and their rate when all have ended. An earlier rate would mislead: short episodes end first,
+    and they are won more or less often than long ones.
 
     Args:
         lines: Whether to write a line about each episode that ends.
@@ -123,7 +130,7 @@ class ProgressBar(Progress):
         return self
 
     def turns(self, count: int) -> None:
-        """Note turns: they move the time that is left."""
+        """Count turns that were decided, and show the new estimate of the time that is left."""
         self._pace.turns(count)
         self._show(0)
 
@@ -156,7 +163,7 @@ class ProgressBar(Progress):
 
     @contextlib.contextmanager
     def _while_it_can_be_written(self) -> Iterator[None]:
-        """Show nothing more once stderr is closed: what is played counts, not what is seen."""
+        """Show nothing more once stderr is closed; the episodes are played all the same."""
         try:
             yield
         except (OSError, ValueError):

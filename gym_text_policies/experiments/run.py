@@ -1,4 +1,4 @@
-"""`run_experiment`: from a YAML file to a run folder, which a second run goes on from."""
+"""`gym-text run` and `run_experiment`: play the experiment of a YAML file, and keep everything in one run folder."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ from gym_text_policies.store import EpisodeStore, write_atomically
 
 _logger = logging.getLogger(__name__)
 _FREE_OPTIONS = ("timeout", "retries", "cache", "prices", "max_cost", "max_total_tokens", "key_variable")
-"""Options of backends that change no answer; they may differ when a run goes on."""
+"""Options of backends that change no answer. They may differ when a run is continued."""
 
 
 @dataclass(frozen=True)
 class RunConfig(Trust):
-    """Run the experiment of a YAML file, or go on with the one of a run folder, and keep all of it in one folder."""
+    """Run the experiment of a YAML file, or continue the run of a folder, and keep everything in one folder."""
 
     config: str
-    """The YAML file, or a run folder that is to go on."""
+    """The YAML file, or a run folder whose run is continued."""
     set: tuple[str, ...] = ()
-    """Values in place of the file's, such as agent.model=smollm2 experiment.episodes=3; [a, b] makes a batch."""
+    """Values that replace the file's, such as agent.model=smollm2 experiment.episodes=3; [a, b] makes a batch."""
     folder: str | None = None
-    """The run folder, in place of what the file says."""
+    """Run folder, in place of the file's."""
 
     @staticmethod
     def more_help() -> str:
-        """Return what stands below the options: all keys of a file."""
+        """Return the help that follows the options: all keys of a file."""
         return (
-            "The file has three sections; [in brackets] what a key is if it is left out. A list anywhere, such as\n"
+            "The file has three sections. Each key's default stands [in brackets]. A list anywhere, such as\n"
             "model: [smollm2, random], makes a batch: one experiment for each combination.\n\n" + explain_keys() + "\n\n"
             "In the folder: experiment.yaml (the configuration), versions.json, episodes.jsonl (all steps), metrics.json,\n"
             "answers/ (what the model answered, by step), gifs/, report.html."
@@ -64,7 +64,7 @@ class RunConfig(Trust):
 
 
 def run(config: RunConfig) -> str:
-    """Run the experiment that the command line asks for; return the table and where all is kept.
+    """Run the experiment that the command line asks for; return the table and the run folder.
 
     Raises:
         RunError: If all episodes ended in an error; the results are written.
@@ -94,7 +94,7 @@ def run_experiment(
 ) -> Path:
     """Play the episodes of an experiment, or of a batch, and keep everything in a folder.
 
-    Stored episodes are not played again: an interrupted run goes on.
+    Stored episodes are not played again, so an interrupted run goes on.
 
     Args:
         config: What `parse_config` returns, nested mappings, or the path of a YAML file or run folder.
@@ -135,7 +135,7 @@ def run_experiment(
 def _run(config: ExperimentConfig, folder: Path) -> dict[str, Any]:
     """Run one experiment; return its row of the table."""
     options, player = config.experiment, config.player
-    if config.environment.kwargs.get("render_mode") == "human":  # the game is shown as it is played: one at a time, here
+    if config.environment.kwargs.get("render_mode") == "human":  # one window: one episode at a time, in this process
         options = dataclasses.replace(options, engine="local", num_envs=1, max_concurrency=1)
     job = EpisodeJob(
         config.environment.full_name,
@@ -150,13 +150,13 @@ def _run(config: ExperimentConfig, folder: Path) -> dict[str, Any]:
         watch = ProgressBar(lines=True) if options.verbose else None
         with EpisodeStore(folder, _identity(config)) as store:
             again = {"retry_errors": options.retry_errors, "fresh": options.fresh}
-            missing = check_missing(store, [series], engine, **again)  # if they cannot be played, nothing is written
+            missing = check_missing(store, [series], engine, **again)  # nothing is written if they cannot be played
             _write_yaml(folder / FILE, config.to_dict())
             _write_json(folder / "versions.json", versions())
             _forget_files(folder, missing[0])
             try:
                 play_missing(store, [series], engine, watch, missing=missing)
-            finally:  # what is done has its figures, whatever ends the run
+            finally:  # the table has what was played, also if an error or Ctrl-C ends the run
                 asked = how_asked(series.identity.policy, player.label)
                 figures = _write_results(config, folder, stored(store, series), asked)
             if options.save_gif:
@@ -197,8 +197,8 @@ def _forget_files(folder: Path, seeds: Iterable[int]) -> None:
 
 
 def _of_episode(seed: int) -> tuple[str, str]:
-    """Return the names of an episode's own files: its answers and its GIF."""
-    seed = check_int("seed", seed, 0, 2**63)  # a record from elsewhere could lead out of the folder
+    """Return the names of an episode's files: its answers and its GIF."""
+    seed = check_int("seed", seed, 0, 2**63)  # a record by somebody else could hold a path that leads out of the folder
     return f"answers/seed-{seed}.json", f"gifs/seed-{seed}.gif"
 
 
@@ -209,14 +209,14 @@ def _write_gifs(config: ExperimentConfig, folder: Path, episodes: Iterable[Episo
             subfolder(folder, path.parent.name)
             try:
                 write_gif(path, episode, config.environment.maker(render_mode="rgb_array"), config.experiment.gif_fps)
-            except Exception as error:  # an environment's own, as it draws or plays again
+            except Exception as error:  # raised by the environment while it draws or plays again
                 if not is_of_episode(error):
                     raise
                 _logger.warning("seed %d: no GIF: %s: %s", episode.seed, type(error).__name__, error)
 
 
 def _write_answers(path: Path, episode: Episode, spec: TextSpec) -> None:
-    """Write the answers by the number of the step, counted from 1. Steps at which the model was not asked are left out."""
+    """Write a model's answers by the number of their step, counted from 1, without steps at which the model was not asked."""
     if path.exists():
         return
     answers = {}
@@ -235,9 +235,12 @@ def _with_tuples(observation: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _identity(config: ExperimentConfig) -> dict[str, Any]:
-    """Return what all runs into a folder must share: all that the episodes depend on."""
+    """Return the settings that all runs into a folder share: those that the episodes depend on."""
     player = config.player
-    free = (*_FREE_OPTIONS, *(["base_url"] if player.options.get("server") else []))  # the server's name stands for its address
+    free = (
+        *_FREE_OPTIONS,
+        *(["base_url"] if player.options.get("server") else []),
+    )  # `server` names the server, whatever its address
     options = {name: value for name, value in player.options.items() if name not in free}
     agent = {"model": player.model, **dict.fromkeys(SETTINGS), **player.given, "options": options}
     data = {
@@ -252,7 +255,7 @@ def _identity(config: ExperimentConfig) -> dict[str, Any]:
 
 
 def _write_yaml(path: Path, data: Mapping[str, Any]) -> None:
-    """Write a configuration for the next run, which is to go on, not to play anew again."""
+    """Write a configuration for the next run, without `fresh`: the next run goes on."""
     if "experiment" in data:
         data = {**data, "experiment": {name: value for name, value in data["experiment"].items() if name != "fresh"}}
     yaml = import_extra("yaml", "experiments")

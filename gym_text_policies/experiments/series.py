@@ -1,4 +1,4 @@
-"""`Series`: the episodes of a job that belong to a run; and the errors that name whose they are."""
+"""`Series`: the episodes of one row of a run: a policy in an environment, with their seeds."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from typing import Self
 from gym_text.errors import GymTextError, UsageError
 from gym_text_policies.engines.base import Engine, EpisodeJob, Identity
 
-UNKNOWN_LIMIT = 100
-"""Steps to expect of an episode whose environment names no limit."""
-
 
 @dataclass(frozen=True)
 class Series:
-    """The episodes of a job that belong to a run."""
+    """The episodes of one policy in one environment that belong to a run."""
 
     label: str
-    """What progress shows."""
+    """Name of the row, which progress and errors show."""
     job: EpisodeJob
+    """How an engine plays them."""
     identity: Identity
+    """Identifies them in the store."""
     seeds: Sequence[int]
+    """The seed of each."""
 
     @classmethod
     def of(cls, label: str, job: EpisodeJob, engine: Engine, seeds: Sequence[int]) -> Self:
-        """Return the episodes of a job, identified by the engine that is to play them.
+        """Return the episodes of a job; the engine that will play them tells what identifies them.
 
         Raises:
             UsageError: If the job names an environment, a model or settings that do not exist.
@@ -54,7 +54,7 @@ class Series:
 
 @contextmanager
 def naming(label: str) -> Iterator[None]:
-    """Let errors of what the user names, and of the user's own code, say in which row they came up."""
+    """Add the name of a row to a `UsageError`, and to the errors of a user's code, which are raised in the block."""
     try:
         yield
     except UsageError as error:

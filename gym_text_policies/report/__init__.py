@@ -5,14 +5,14 @@ In the order in which data flows, with the modules to read in that order::
     runs      folders -> a Variant (a policy in an environment) for each row
     curves    training files -> learning curves, and their charts
     intervals means and intervals, in which a level counts once
-    table     episodes -> Summary -> a row with intervals; also used by the commands bench and run
+    table     episodes -> Summary -> a row with intervals; the commands bench and run use it as well
     plots     variants -> bars with standard errors
-    compare   variants -> in pairs on the same levels: how probable it is that one is better
-    replay    a recorded episode -> its states, by playing it again
+    compare   variants -> pairs of them on the same levels, and the probability that one is better
+    replay    a recorded episode -> its states, by playing its actions again
     pictures  replay -> pictures and the expert's advice, for the viewer
-    viewer    variants -> the episodes to step through, with all that is shown of them
-    page      all of these -> one HTML page (page.html.jinja, style.css, viewer.js)
-    gif       replay -> an episode as a GIF, for run folders; no part of the page
+    viewer    variants -> the episodes to step through, as JSON for viewer.js
+    page      all of the above -> one HTML page (page.html.jinja, style.css, viewer.js)
+    gif       replay -> an episode as a GIF in a run folder
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class ReportConfig:
     file: str | None = None
     """File to write. None is report.html in the first folder."""
     episodes: int = 200
-    """Most episodes to step through, at most 200."""
+    """Episodes to step through, at most 200."""
     pictures: bool = True
-    """Whether to play these episodes again for their pictures. The run folder keeps the pictures."""
+    """Draw pictures of these episodes, by playing them again. The run folder keeps the pictures."""
     title: str = "Report"
     """Heading of the page."""
     imports: tuple[str, ...] = field(default=(), metadata={"option": "import"})
-    """Modules of your own whose environments may be played again, as in my_games; a record alone imports nothing."""
+    """Modules whose environments may be played again, as in my_games. No other module that a record names is imported."""
 
 
 def run(config: ReportConfig) -> str:
@@ -80,8 +80,8 @@ def write_report(
         pictures: Whether to play these episodes again for their pictures. The run folder keeps the pictures.
         title: Heading of the page.
         progress: Whether to show a progress bar in a terminal.
-        imports: Modules whose environments may be played again, beside those that ship. Nothing else is imported, whatever a
-            record says.
+        imports: Modules whose environments may be played again, beside those that ship. No other module that a record names is
+            imported.
 
     Returns:
         The page's path.
@@ -111,5 +111,5 @@ def write_report(
     page = render(runs, shown, title)
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, page.encode("utf-8", "replace").decode("utf-8"))  # a model may have said half a character
+    write_atomically(path, page.encode("utf-8", "replace").decode("utf-8"))  # a model's text may end within a character
     return path

@@ -1,4 +1,4 @@
-"""Compare policies in pairs on the same levels: how probable it is that one of them is better."""
+"""Compare policies in pairs on the same levels: the probability that one has a higher mean return than the other."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from gym_text_policies.report.runs import Variant
 from gym_text_policies.report.table import number
 
 MOST = 12
-"""Most policies of an environment that are compared: the best ones."""
+"""Number of policies of an environment that are compared: the best."""
 FEW = 10
-"""Fewer common levels than this say little."""
+"""A pair with fewer common levels is marked as uncertain."""
 DRAWS = 4000
 """Bootstrap samples."""
 _CHUNK = 200
@@ -36,12 +36,12 @@ class Pair:
 
     @property
     def few(self) -> bool:
-        """Whether there are too few levels to say much."""
+        """Whether the pair has fewer than `FEW` levels."""
         return self.levels < FEW
 
     @property
     def text(self) -> str:
-        """The probability in words. "> 0.99" needs enough levels and enough bootstrap samples; see `sure`."""
+        """The probability as text. "> 0.99" needs enough levels and enough bootstrap samples; see `sure`."""
         if self.sure(self.probability):
             return "> 0.99"
         if self.sure(1 - self.probability):
@@ -61,10 +61,10 @@ class Pair:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The best policies of an environment, each compared with each."""
+    """The best policies of an environment, each compared with each other one."""
 
     policies: tuple[str, ...]
-    """Best first."""
+    """Names of the policies, the best first."""
     pairs: tuple[tuple[Pair | None, ...], ...]
     """Pairs by row and column. None on the diagonal, and where two policies have no common level."""
     left_out: int
@@ -97,10 +97,10 @@ def compare(variants: Sequence[Variant]) -> Comparison | None:
         by_level([e for e in variant.episodes if e.error is None], lambda episode: episode.total_reward, levels) for variant in best
     ]
     cells: list[list[Pair | None]] = [[None] * len(best) for _ in best]
-    places = [(i, j) for i in range(len(best)) for j in range(i)]
-    differences = [_differences(returns[i], returns[j]) for i, j in places]
+    pairs = [(i, j) for i in range(len(best)) for j in range(i)]
+    differences = [_differences(returns[i], returns[j]) for i, j in pairs]
     better = probabilities_of_better([difference for difference, _ in differences])
-    for (i, j), (difference, exponent), probability in zip(places, differences, better, strict=True):
+    for (i, j), (difference, exponent), probability in zip(pairs, differences, better, strict=True):
         if len(difference):
             mean = unscaled(float(difference.mean()), exponent)
             cells[i][j] = Pair(probability, mean, len(difference))
@@ -110,7 +110,7 @@ def compare(variants: Sequence[Variant]) -> Comparison | None:
 
 
 def _differences(first: Mapping[Any, float], second: Mapping[Any, float]) -> tuple[np.ndarray, int]:
-    """Return the differences in the levels of both, divided by a power of two, and its exponent."""
+    """Return the differences in the levels that both have, divided by a power of two, and the exponent of this power."""
     common = [level for level in first if level in second]
     both, exponent = scaled([*(first[level] for level in common), *(second[level] for level in common)])
     return both[: len(common)] - both[len(common) :], exponent
@@ -133,19 +133,19 @@ def probabilities_of_better(differences: Sequence[np.ndarray], seed: int = 0) ->
     for i, difference in enumerate(differences):
         if np.any(difference):
             by_count.setdefault(len(difference), []).append(i)
-    for count, places in by_count.items():
+    for count, indices in by_count.items():
         rng = np.random.default_rng([seed, count])
-        table = np.stack([_with_imagined(scaled(differences[i])[0]) for i in places])  # (pairs, levels + 2)
-        above = np.zeros(len(places))
+        table = np.stack([_with_imagined(scaled(differences[i])[0]) for i in indices])  # (pairs, levels + 2)
+        above = np.zeros(len(indices))
         for _ in range(DRAWS // _CHUNK):
             weights = rng.standard_exponential((_CHUNK, count + 2))  # their sum does not change the sign
             above += (weights @ table.T > 0).sum(axis=0)
-        for i, fraction in zip(places, above / DRAWS, strict=True):
+        for i, fraction in zip(indices, above / DRAWS, strict=True):
             results[i] = float(fraction)
     return results
 
 
 def _with_imagined(difference: np.ndarray) -> np.ndarray:
-    """Return the differences and two imagined ones."""
+    """Return the differences and those of the two imagined levels."""
     size = math.sqrt(float(np.mean(np.square(difference[difference != 0]))))
     return np.concatenate([difference, [size, -size]])

@@ -1,4 +1,4 @@
-"""Means and intervals of levels. Figures of any finite size: they are scaled by a power of two, which changes no digit."""
+"""Means and intervals over levels. Values are scaled by a power of two, so that sums of any finite values neither overflow nor round."""
 
 from __future__ import annotations
 
@@ -16,43 +16,42 @@ _Z = NormalDist().inv_cdf(0.975)
 
 
 class Played(Protocol):
-    """An episode, as far as its level is known."""
+    """An episode with its seed and its level."""
 
     @property
     def seed(self) -> int:
-        """Its seed."""
+        """The seed of the episode."""
 
     @property
     def level(self) -> int | None:
-        """Number of the level that the seed plays; None where that is not known."""
+        """Number of the level that the seed plays; None if it is not known."""
 
 
 P = TypeVar("P", bound=Played)
 
 
 def levels_of(episodes: Iterable[Played]) -> dict[int, int]:
-    """Return the level of each seed, as far as an episode tells; records of earlier versions do not."""
+    """Return the level of each seed that is known. Records of earlier versions do not have it."""
     return {episode.seed: episode.level for episode in episodes if episode.level is not None}
 
 
 def by_level(
     episodes: Iterable[P], figure: Callable[[P], float], levels: Mapping[int, int] | None = None
 ) -> dict[tuple[bool, int], float]:
-    """Return the mean figure of each level. Seeds beyond a fold's levels play levels again, which is no new evidence.
+    """Return the mean of a figure over the episodes of each level. Several episodes of one level are no independent evidence.
 
     Args:
-        episodes: Of one policy in one environment.
-        figure: What is measured of an episode.
-        levels: The level of each seed, where other episodes tell more; by default as these tell it. A seed whose level nobody
-            tells is a level of its own.
+        episodes: The episodes of one policy in one environment.
+        figure: Returns the figure of an episode.
+        levels: The level of each seed; by default as these episodes tell it. A seed that is missing counts as a level.
     """
     episodes = list(episodes)
     levels = levels_of(episodes) if levels is None else levels
-    found: dict[tuple[bool, int], list[float]] = {}
+    figures: dict[tuple[bool, int], list[float]] = {}
     for episode in episodes:
         known = episode.seed in levels
-        found.setdefault((known, levels[episode.seed] if known else episode.seed), []).append(figure(episode))
-    return {level: values[0] if len(values) == 1 else mean(values) or 0.0 for level, values in found.items()}
+        figures.setdefault((known, levels[episode.seed] if known else episode.seed), []).append(figure(episode))
+    return {level: values[0] if len(values) == 1 else mean(values) or 0.0 for level, values in figures.items()}
 
 
 def scaled(values: Sequence[float] | np.ndarray) -> tuple[np.ndarray, int]:
@@ -63,13 +62,13 @@ def scaled(values: Sequence[float] | np.ndarray) -> tuple[np.ndarray, int]:
 
 
 def unscaled(value: float, exponent: int) -> float:
-    """Return a value multiplied by a power of two, at most the greatest number there is."""
+    """Return a value multiplied by a power of two, at most the greatest finite number."""
     with np.errstate(over="ignore"):
         return float(np.clip(np.ldexp(value, exponent), -MOST, MOST))
 
 
 def mean(values: Sequence[float]) -> float | None:
-    """Return the mean, or None of no values."""
+    """Return the mean, or None if there are no values."""
     if not len(values):
         return None
     array, exponent = scaled(values)
@@ -77,7 +76,7 @@ def mean(values: Sequence[float]) -> float | None:
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float | None, float | None]:
-    """Return the mean and its standard error. The mean of no values is None, and so is the error of fewer than two."""
+    """Return the mean and its standard error: None without values, and the error None with fewer than two."""
     if len(values) < 2:
         return mean(values), None
     array, exponent = scaled(values)
@@ -85,7 +84,7 @@ def mean_and_error(values: Sequence[float]) -> tuple[float | None, float | None]
 
 
 def t_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """Return Student's 95 % interval of the mean, or None of fewer than two values."""
+    """Return Student's 95 % interval of the mean, or None if there are fewer than two values."""
     if len(values) < 2:
         return None
     from scipy import stats
@@ -97,7 +96,7 @@ def t_interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 
 def wilson_interval(successes: float, trials: int) -> tuple[float, float] | None:
-    """Return Wilson's 95 % interval of a rate, or None without trials. A level that was won in part counts so."""
+    """Return Wilson's 95 % interval of a rate, or None without trials. `successes` may be a fraction: levels won in part."""
     if trials == 0:
         return None
     rate, weight = successes / trials, _Z**2 / trials

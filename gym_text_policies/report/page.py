@@ -1,4 +1,4 @@
-"""Render runs as one HTML page, which contains all that it needs."""
+"""Render runs as one HTML page that needs no other file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Row:
 
     cells: tuple[str, ...]
     gif: str | None = None
-    """A GIF of an episode, as a data URI."""
+    """A GIF of an episode as a data URI."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,13 @@ class Environment:
 
     @property
     def has_gifs(self) -> bool:
-        """Whether a row has one."""
+        """Whether a row has a GIF."""
         return any(row.gif for row in self.rows)
 
 
 def render(runs: Runs, shown: Sequence[Shown], title: str) -> str:
-    """Return the page. All text of a run is escaped: in HTML by the template, in JSON by `script_json`."""
-    script = (_HERE / "viewer.js").read_text("utf-8")  # our own files are safe as Markup
+    """Return the page. The template escapes a run's texts in HTML, `script_json` those in JSON."""
+    script = (_HERE / "viewer.js").read_text("utf-8")  # a file of this package is safe as Markup
     names = list(dict.fromkeys(curves.labels(runs.curves).values()))
     colours = {name: i % _COLOURS for i, name in enumerate(names)}
     gifs, left_out = _gifs(runs.variants)
@@ -87,7 +87,7 @@ def render(runs: Runs, shown: Sequence[Shown], title: str) -> str:
 
 
 def without_pictures(shown: Sequence[Shown]) -> list[str]:
-    """Return a sentence for each reason for which episodes have no pictures."""
+    """Return a sentence for each reason why episodes have no pictures."""
     reasons = Counter(one.missing for one in shown if one.missing)
     return [f"{_count(count, 'episode')} without pictures: {reason}" for reason, count in reasons.items()]
 
@@ -124,18 +124,18 @@ def _environment(name: str, variants: Sequence[Variant], gifs: Mapping[int, str]
 
 
 def _gifs(variants: Sequence[Variant]) -> tuple[dict[int, str], int]:
-    """Return a GIF as a data URI for each variant, by the variant's id(), and the number of variants whose GIFs are too large.
+    """Return for each variant, by its id(), a GIF as a data URI, and the number of variants whose GIFs are all too large.
 
     A variant shows its first GIF, or its smallest one if the first is larger than its share of the budget.
     """
-    found = [variant for variant in variants if variant.gifs]
+    with_gifs = [variant for variant in variants if variant.gifs]
     left, kept = _GIF_BUDGET, {}
-    for number, variant in enumerate(found):
-        share = left / (len(found) - number)
+    for number, variant in enumerate(with_gifs):
+        share = left / (len(with_gifs) - number)
         path = variant.gifs[0]
         if path.stat().st_size > share:
             path = min(variant.gifs, key=lambda path: path.stat().st_size)
         if (size := path.stat().st_size) <= left:
             left -= size
             kept[id(variant)] = "data:image/gif;base64," + base64.b64encode(path.read_bytes()).decode("ascii")
-    return kept, len(found) - len(kept)
+    return kept, len(with_gifs) - len(kept)

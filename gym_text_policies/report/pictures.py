@@ -1,4 +1,4 @@
-"""Pictures for the page: a recorded episode is played again, drawn, and asked for the expert's advice where the record has none."""
+"""Pictures of a recorded episode for the page, and the expert's actions that the record lacks: both by playing it again."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ _MOST_PICTURES = 40
 _MOST_WIDTH = 720
 """Pixels."""
 _COLOURS = 32
-"""The games use few colours. A picture takes 1 to 8 kB, without visible loss."""
+"""Colours of a picture. The games use few, so 1 to 8 kB a picture show no loss."""
 _KEY = re.compile("[0-9a-f]{32}")
-"""What a key looks like; it becomes a file's name, and another text could lead out of the folder."""
+"""A key becomes the name of a file. Any other text could lead out of the folder."""
 _MOST_REASON = 300
-"""Characters."""
+"""Most characters of a reason."""
 _KEPT = {"pictures": str, "shown": int, "gold_actions": str}
-"""What a file keeps of an episode: fields of `Pictures`, and the type of their entries."""
+"""The fields of `Pictures` that a file keeps, and the type of their entries."""
 
 
 @dataclass(frozen=True)
 class Pictures:
-    """The pictures of an episode, and the expert's advice."""
+    """The pictures of an episode, and the expert's actions."""
 
     pictures: tuple[str, ...] = ()
     """PNG in base64; equal pictures are kept once."""
     shown: tuple[int | None, ...] = ()
-    """For each observation the index of its picture, or None where the earlier picture stays."""
+    """For each observation the index of its picture, or None if the picture before it stays."""
     gold_actions: tuple[str | None, ...] = ()
-    """For each step the expert's action, or None where it is unknown."""
+    """For each step the expert's action, or None if it is unknown."""
     missing: str = ""
-    """Why there are none."""
+    """Why there are no pictures."""
 
     @property
     def size(self) -> int:
@@ -63,11 +63,11 @@ def draw_pictures(episode: Episode, run: Path | None = None, *, imports: Sequenc
 
     Args:
         episode: The recorded episode. Its environment is made from the record; see `remake_environment` for what is made.
-        run: A folder, in whose folder ``pictures`` is kept what was drawn. If that cannot be written, nothing is kept.
+        run: The run folder; its folder ``pictures`` keeps the pictures, if it can be written.
         imports: Modules whose environments may be made.
 
     Returns:
-        The pictures. There are none if the environment cannot be made, or if the game goes another way than the record.
+        The pictures. There are none if the environment cannot be made, or if its observations differ from the record's.
     """
     try:
         if not _KEY.fullmatch(episode.key):
@@ -76,7 +76,7 @@ def draw_pictures(episode: Episode, run: Path | None = None, *, imports: Sequenc
         if kept is not None:
             return kept
         drawn = _draw(episode, imports)
-    except Exception as error:  # whatever a record makes of an environment
+    except Exception as error:  # an environment that a record describes may raise anything
         reason = " ".join(str(error).split())[:_MOST_REASON]
         return Pictures(missing=reason or type(error).__name__)
     if run is not None:
@@ -89,7 +89,7 @@ def _path(run: Path, episode: Episode) -> Path:
 
 
 def _read(run: Path, episode: Episode) -> Pictures | None:
-    """Return what was kept of an episode's pictures, if it is whole and lies in the run's folder."""
+    """Return the kept pictures of an episode, if their file is whole and lies in the run folder."""
     path = _path(run, episode)
     with suppress(OSError, ValueError, TypeError, KeyError):
         if is_regular(path, run):
@@ -125,7 +125,7 @@ def _draw(episode: Episode, imports: Sequence[str]) -> Pictures:
 
 
 def _make(episode: Episode, imports: Sequence[str]) -> gym.Env[Any, Any]:
-    """Return the episode's environment with pictures, and with an expert for every state if the record lacks some advice."""
+    """Return the episode's environment with pictures; with an expert for every state if the record lacks an expert's action."""
     record = dict(episode.environment)
     if owner_of(record["id"]).startswith("gym_text."):
         known = all(step.gold_action for step in episode.steps)
@@ -134,9 +134,9 @@ def _make(episode: Episode, imports: Sequence[str]) -> gym.Env[Any, Any]:
 
 
 def _check(obs: Any, recorded: Mapping[str, Any]) -> None:
-    """Raise ValueError unless an observation is the recorded one, in the keys that both have."""
+    """Raise ValueError unless an observation equals the recorded one in the keys that both have."""
     if plain({key: obs[key] for key in recorded if key in obs}) != {key: recorded[key] for key in recorded if key in obs}:
-        raise ValueError("expected the recorded observations; played again, the game goes another way")
+        raise ValueError("expected the recorded observations; the game, played again, shows others")
 
 
 def _encode(frame: Any) -> str:

@@ -19,7 +19,7 @@ class Measure:
     form: str
     """Format of its mean."""
     of: Callable[[Summary], float | None]
-    """Its value in an episode; None where that is not known."""
+    """Returns its value in an episode; None if it is not known."""
     always: bool = True
     """Whether it is plotted even if all means are 0."""
 
@@ -86,7 +86,7 @@ def _values(variant: Variant, measure: Measure) -> list[float]:
 
 def _plot(measure: Measure, points: Sequence[tuple[str, float, float | None]]) -> Plot:
     ends = [0.0, *(math.ldexp(mean, -2) + side * math.ldexp(error or 0.0, -2) for _, mean, error in points for side in (-1, 1))]
-    low, high = (0.0, 0.25) if measure.name == "success rate" else (min(ends), max(ends))  # by 4, so that no sum is too large
+    low, high = (0.0, 0.25) if measure.name == "success rate" else (min(ends), max(ends))  # divided by 4, so that no sum overflows
     span = (high - low) or 1.0
 
     def place(value: float) -> float:

@@ -1,4 +1,4 @@
-"""Play a recorded episode again, by its actions: for its pictures and for facts that the record lacks."""
+"""Play the actions of a recorded episode again, for its pictures and for facts that the record lacks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class State(NamedTuple):
     """A state of an episode that is played again."""
 
     number: int
-    """Steps played before it."""
+    """Number of steps before this state."""
     env: gym.Env[Any, Any]
     obs: Any
     info: dict[str, Any]
@@ -31,7 +31,7 @@ class State(NamedTuple):
     """Sum of the rewards up to this state."""
 
     def picture(self) -> np.ndarray:
-        """Return its picture, uint8 of shape (height, width, 3). An environment that draws nothing gives a page with its text."""
+        """Return the picture of the state, uint8 of shape (height, width, 3); a page with its text if the environment draws none."""
         frame = None
         if self.env.render_mode == "rgb_array":
             with contextlib.suppress(GymTextError, gym.error.Error):  # the package that draws is not installed
@@ -42,9 +42,9 @@ class State(NamedTuple):
 
 
 def replay(episode: Episode, make_env: Callable[[], gym.Env[Any, Any]]) -> Iterator[State]:
-    """Play an episode again and yield its states, one more than it has steps. A state is valid until the next one.
+    """Play an episode again and yield the state before each step and the last one. A state is valid until the next one.
 
-    A different return is logged as a warning.
+    If the return differs from the record's, a warning says so.
 
     Args:
         episode: The recorded episode.

@@ -1,4 +1,4 @@
-"""Read run folders: episodes by environment and policy, GIFs, and training curves. Each policy gets a name of its own."""
+"""Read run folders: episodes by environment and policy, GIFs, and training curves. No two policies get the same name."""
 
 from __future__ import annotations
 
@@ -33,27 +33,28 @@ class Variant:
     policy: str
     """Name of the policy; no other policy in this environment has it."""
     episodes: tuple[Summary, ...]
-    """By seed."""
+    """Its episodes, in the order of their seeds."""
     stores: Mapping[str, EpisodeStore]
     """Key of an episode -> the store that has it."""
     gifs: tuple[Path, ...] = ()
-    """GIFs of the episodes, by seed."""
+    """GIFs of the episodes, in the order of their seeds."""
     asked: str = ""
     """How a language model is asked."""
 
     @cached_property
     def row(self) -> dict[str, Any]:
-        """Its figures."""
+        """The figures of its row."""
         return row(self.environment, self.policy, self.episodes, asked=self.asked)
 
 
 @dataclass(frozen=True)
 class Runs:
-    """All that one report is about."""
+    """The content of one report."""
 
     variants: tuple[Variant, ...]
-    """In the order of their first episodes, those of an environment together."""
+    """The rows, in the order of their first episodes; the rows of an environment stand together."""
     curves: tuple[Curve, ...]
+    """Curves of training and of searches."""
     sources: tuple[Path, ...]
     """The folders that were read."""
 
@@ -67,9 +68,9 @@ class Runs:
 
 
 def read_runs(folders: Iterable[str | Path]) -> Runs:
-    """Read run folders, and the run folders in them. Only regular files count, and no link leads out of a folder.
+    """Read run folders, and the run folders within them. Only regular files are read, and links out of a folder are not followed.
 
-    An episode that is in several folders counts once, as the last folder has it.
+    An episode that is in several folders counts once: the record of the last folder.
 
     Raises:
         UsageError: If a folder does not exist, or has neither episodes nor curves.
@@ -77,18 +78,18 @@ def read_runs(folders: Iterable[str | Path]) -> Runs:
     roots = list(dict.fromkeys(Path(folder) for folder in folders))
     if not roots:
         raise UsageError("report: expected one or more run folders; got none.")
-    places: dict[Path, None] = {}
+    with_episodes: dict[Path, None] = {}
     curves: dict[Curve, None] = {}
     for root in roots:
         if not root.is_dir():
-            raise UsageError(f"report: expected the folder of a run; {root} is none. `gym-text bench` and `gym-text run` make one.")
-        found = sorted(path.parent for path in root.rglob("episodes.jsonl") if is_regular(path, root))
+            raise UsageError(f"report: expected a run folder; {root} is no folder. `gym-text bench` and `gym-text run` make one.")
+        played = sorted(path.parent for path in root.rglob("episodes.jsonl") if is_regular(path, root))
         trained = list(read_curves(root))
-        if not found and not trained:
+        if not played and not trained:
             raise UsageError(f"report: expected a folder with episodes.jsonl or a training curve; {root} has neither.")
-        places |= dict.fromkeys(found)
+        with_episodes |= dict.fromkeys(played)
         curves |= dict.fromkeys(trained)
-    return Runs(tuple(_variants(places)), tuple(curves), tuple(roots))
+    return Runs(tuple(_variants(with_episodes)), tuple(curves), tuple(roots))
 
 
 @dataclass
@@ -97,13 +98,13 @@ class _Group:
 
     game: dict[str, Any]
     settings: dict[str, Any]
-    """All settings that can tell its row from others: the policy's, and the environment's below ``environment``."""
+    """The settings that may distinguish its row from other rows: the policy's, and the environment's under ``environment``."""
     label: str = ""
-    """The name that the benchmark gave it, if any."""
+    """The name of the row in the benchmark's table, if it has one."""
     episodes: dict[str, Summary] = field(default_factory=dict)
-    """By key."""
+    """Key -> episode."""
     stores: dict[str, EpisodeStore] = field(default_factory=dict)
-    """By the episode's key."""
+    """Key of an episode -> the store that has it."""
     gifs: tuple[Path, ...] = ()
 
 
@@ -133,18 +134,18 @@ def _read_groups(folders: Iterable[Path]) -> list[_Group]:
             group.episodes[episode.key] = Summary.of(episode)
             group.stores[episode.key] = store
             here.add(name)
-        if len(here) == 1:  # else a GIF does not say whose episode it shows
+        if len(here) == 1:  # with several groups the name of a GIF does not tell its group
             groups[here.pop()].gifs = _gifs(folder)
     return list(groups.values())
 
 
 def _gifs(folder: Path) -> tuple[Path, ...]:
-    found = [path for path in folder.glob("gifs/*.gif") if is_regular(path, folder)]
-    return tuple(sorted(found, key=lambda path: (len(path.name), path.name)))  # seed-10 after seed-9
+    files = [path for path in folder.glob("gifs/*.gif") if is_regular(path, folder)]
+    return tuple(sorted(files, key=lambda path: (len(path.name), path.name)))  # seed-10 after seed-9
 
 
 def _game(episode: Episode) -> dict[str, Any]:
-    """Return what identifies the game: id, keyword arguments, limit and wrappers, without what serves policies or records."""
+    """Return what identifies the game: id, keyword arguments, limit and wrappers; not those that serve policies or records."""
     environment = episode.environment
     return {
         "id": environment["id"],
@@ -161,7 +162,7 @@ def game_name(game: Mapping[str, Any]) -> str:
 
 
 def policy_name(config: Mapping[str, Any]) -> str:
-    """Return a short name of a policy, which says where another acts for it. Other policies may have the same."""
+    """Return a short name of a policy, with the share of actions that chance or the expert plays. Names may repeat."""
     if config.get("kind") == "mixed" and isinstance(config.get("player"), Mapping):
         return f"{policy_name(config['player'])}{mixture(config)}"
     kind = str(config.get("kind", "policy"))
@@ -175,16 +176,16 @@ def policy_name(config: Mapping[str, Any]) -> str:
 
 
 def distinct(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Make names distinct: equal ones get the settings in which they differ, then numbers.
+    """Make names distinct: equal names get the settings in which their policies differ, and numbers if these are equal, too.
 
     >>> distinct(["a", "a", "b"], [{"history": 0, "seed": 1}, {"history": 2, "seed": 1}, {}])
     ['a, history=0', 'a, history=2', 'b']
 
     Args:
         names: The names.
-        settings: The settings behind each name. Settings of the environment are used only if no other ones differ.
+        settings: The settings of each. Settings of the environment are added only if no others differ.
     """
-    flat = [dict(_flat(one)) for one in settings]
+    flat = [dict(_flat(values)) for values in settings]
     longer = list(names)
     for name in {name for name in names if names.count(name) > 1}:
         equal = [i for i, other in enumerate(names) if other == name]
@@ -198,7 +199,7 @@ def distinct(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> lis
 
 
 def _numbered(names: list[str]) -> list[str]:
-    """Return the names, with a number after each that stood before."""
+    """Return the names; a name that repeats gets a number."""
     counts: dict[str, int] = defaultdict(int)
     for i, name in enumerate(names):
         counts[name] += 1

@@ -1,4 +1,4 @@
-"""Episodes to step through: a balanced choice of them, and their data for viewer.js."""
+"""The episodes to step through: a balanced choice, and their data for viewer.js."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Shown:
     data: Markup
     """Its steps and pictures, as JSON that is safe in a script element."""
     missing: str = ""
-    """Why it has no pictures, if they were wanted."""
+    """Why it has no pictures, if pictures were wanted."""
 
 
 def choose(variants: Sequence[Variant], most: int = MOST) -> list[tuple[Variant, Summary]]:
@@ -56,17 +56,17 @@ def _alternate(iterators: Sequence[Iterator[_T]]) -> Iterator[_T]:
     """Yield one value of each iterator in turn, until all iterators have ended."""
     waiting = deque(iterators)
     while waiting:
-        one = waiting.popleft()
-        for value in one:
+        iterator = waiting.popleft()
+        for value in iterator:
             yield value
-            waiting.append(one)
+            waiting.append(iterator)
             break
 
 
 def show(
     chosen: Sequence[tuple[Variant, Summary]], *, pictures: bool = True, progress: bool = False, imports: Sequence[str] = ()
 ) -> list[Shown]:
-    """Return the data of the chosen episodes, by policy and seed. Those whose text exceeds the rest of `TEXT_BUDGET` are left out.
+    """Return the data of the chosen episodes, by policy and seed, without those whose text exceeds the rest of `TEXT_BUDGET`.
 
     Args:
         chosen: The result of `choose`.
@@ -90,10 +90,10 @@ def show(
         pictures_left -= drawn.size
         if pictures_left < 0:
             drawn = Pictures(gold_actions=drawn.gold_actions)
-        place = order.setdefault(id(variant), len(order))
+        rank = order.setdefault(id(variant), len(order))
         data = script_json(text | {name: getattr(drawn, name) for name in ("pictures", "shown", "gold_actions")})
-        shown.append((place, summary.seed, Shown(_entry(variant, summary), data, drawn.missing)))
-    return [one for *_, one in sorted(shown, key=lambda item: item[:2])]
+        shown.append((rank, summary.seed, Shown(_entry(variant, summary), data, drawn.missing)))
+    return [episode for *_, episode in sorted(shown, key=lambda item: item[:2])]
 
 
 def _entry(variant: Variant, summary: Summary) -> dict[str, Any]:
