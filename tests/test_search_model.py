@@ -37,16 +37,15 @@ def test_a_model_is_shown_what_was_tried_and_its_words_are_kept():
 
 
 def test_answers_that_cannot_be_used_are_asked_again_counted_and_replaced():
-    found, requests = asked(
-        ["p1=9, p2=0, p3=0", "I do not know", "1 2 3", "1 2 3", "1 2 3", "nothing"], evaluations=2, num_reasks=2
-    )
+    answers = ["p1=9, p2=0, p3=0", "I do not know", "1 2 3", "1 2 3", "1 2 3", "nothing"]
+    found, requests = asked(answers, evaluations=2, num_reasks=2)
     first, second = (evaluation.proposal for evaluation in found.evaluations)
     assert first.parameters == (1, 2, 3) and first.source == "model" and len(first.rejections) == 2
     assert second.source == "random instead" and len(second.rejections) == 3 and second.reason is None
     assert "tried before" in second.rejections[0] and all(-6 <= value <= 6 for value in second.parameters)
     assert "p1 = 9 is not from -6 to 6" in requests[1].messages[-1]["content"]
     assert requests[1].messages[-2] == {"role": "assistant", "content": "p1=9, p2=0, p3=0"}
-    again, _ = asked(["p1=9, p2=0, p3=0", "I do not know", "1 2 3", "1 2 3", "1 2 3", "nothing"], evaluations=2, num_reasks=2)
+    again, _ = asked(answers, evaluations=2, num_reasks=2)
     assert tried(again) == tried(found)
 
 

@@ -16,9 +16,8 @@ def test_each_variant_is_a_row_beside_random_and_expert(tmp_path, capsys):
         "left: {model: 'scripted:turn left', history: 2}\nchoose: {model: 'scripted:go forward', mode: choose, episodes: 1}\n"
     )
     name = "BabyAIText-v0?task=goto&max_episode_steps=8"
-    words = (
-        f"bench --folder {tmp_path / 'run'} --environments {name} --variants {variants} --fold none --first-seed 200 --episodes 2"
-    )
+    words = f"bench --folder {tmp_path / 'run'} --environments {name} --variants {variants} --fold none"
+    words += " --first-seed 200 --episodes 2"
     assert cli.main([*words.split(), "--llm-episodes", "2"]) == 0
     rows = json.loads((tmp_path / "run/table.json").read_text())["rows"]
     assert [(row["environment"], row["policy"], row["episodes"]) for row in rows] == [

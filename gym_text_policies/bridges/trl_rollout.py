@@ -21,6 +21,7 @@ from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.data.token_rows import TokenRow, token_rows
 from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
 from gym_text_policies.load import load_policy
+from gym_text_policies.old_names import old_names
 from gym_text_policies.policy import Policy
 from gym_text_policies.records import Decision, Episode, Turn
 from gym_text_policies.rollout import rollout

@@ -1,8 +1,9 @@
 """`RayEngine`: the same rollout, spread over the processes of a Ray cluster (https://docs.ray.io).
 
 Each worker is a Ray actor that keeps its models and its JVM from job to job. It gets some seeds of a job at a time, fewer as the
-work runs out (guided self-scheduling, Polychronopoulos and Kuck 1987), and sends each episode back when it ends. If a worker dies or
-its node is lost, other workers play its unfinished seeds. Only the process that started the engine, the driver, writes to the store.
+work runs out (guided self-scheduling, Polychronopoulos and Kuck 1987), and sends each episode back when it ends. If a worker dies
+or its node is lost, other workers play its unfinished seeds. The driver, which is the process that started the engine, is the only
+one that writes to the store.
 """
 
 from __future__ import annotations

@@ -88,8 +88,8 @@ class Pace:
 class ProgressBar(Progress):
     """A line on stderr that counts episodes, those of earlier runs among them, and shows the time that is left.
 
-    It shows how many episodes were won, and their rate when all have ended. An earlier rate would mislead: short episodes end first,
-    and they are won more or less often than long ones.
+    It shows how many episodes were won, and their rate when all have ended. An earlier rate would mislead, because short episodes
+    end first, and they are won more or less often than long ones.
 
     Args:
         lines: Whether to write a line about each episode that ends.

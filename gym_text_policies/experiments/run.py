@@ -240,7 +240,7 @@ def _identity(config: ExperimentConfig) -> dict[str, Any]:
     free = (
         *_FREE_OPTIONS,
         *(["base_url"] if player.options.get("server") else []),
-    )  # `server` names the server, whatever its address
+    )  # `server` names it
     options = {name: value for name, value in player.options.items() if name not in free}
     agent = {"model": player.model, **dict.fromkeys(SETTINGS), **player.given, "options": options}
     data = {

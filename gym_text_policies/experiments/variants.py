@@ -32,8 +32,8 @@ def read_variants(path: str | Path, trust: Trust | None = None) -> dict[str, Var
         baseline: {model: smollm2, strategy: zero_shot}
         history: {model: smollm2, strategy: zero_shot, history: 16, episodes: 20}
 
-    Keys of a row are the fields of `PolicyConfig`, ``episodes``, and options of the model's backend. Where the expert or chance acts
-    beside the model, the name of the row gets a note of it.
+    Keys of a row are the fields of `PolicyConfig`, ``episodes``, and options of the model's backend. Where the expert or chance
+    acts beside the model, the name of the row says so.
 
     Args:
         path: The file.

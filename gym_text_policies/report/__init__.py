@@ -23,7 +23,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gym_text.errors import UsageError, check_int, import_extra
-
 from gym_text_policies.old_names import old_names
 
 _logger = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""Means and intervals over levels. Values are scaled by a power of two, so that sums of any finite values neither overflow nor round."""
+"""Means and intervals over levels. Values are scaled by a power of two, so that no sum of finite values overflows."""
 
 from __future__ import annotations
 

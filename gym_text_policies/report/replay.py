@@ -31,7 +31,7 @@ class State(NamedTuple):
     """Sum of the rewards up to this state."""
 
     def picture(self) -> np.ndarray:
-        """Return the picture of the state, uint8 of shape (height, width, 3); a page with its text if the environment draws none."""
+        """Return a picture of the state, uint8 of shape (height, width, 3): the environment's, else a page with the text."""
         frame = None
         if self.env.render_mode == "rgb_array":
             with contextlib.suppress(GymTextError, gym.error.Error):  # the package that draws is not installed

@@ -63,7 +63,7 @@ class SearchConfig(Trust, Asking, EngineOptions):
     folder: str = "runs/search"
     """Run folder."""
     workers: int = 0
-    """Processes that play the rollouts; 0: one, or as many as a Ray cluster has room for. MountainCarContinuous plays all in one process."""
+    """Processes that play the rollouts; 0: one, or as many as a Ray cluster has room for. MountainCarContinuous plays in one."""
     trajectories: bool = True
     """Whether to keep each evaluation's trajectories, compressed."""
     pictures: bool = True
