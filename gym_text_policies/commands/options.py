@@ -48,6 +48,8 @@ def add_fields(parser: argparse.ArgumentParser, config: type[Any]) -> None:
         else:
             parser.add_argument(spell(setting.name), dest=setting.name, **arguments)
     for old, new in table_of(config).items():
+        if isinstance(new, str) and not spell(new).startswith("--"):
+            continue  # a positional argument has no name that could be old
         arguments = _arguments(old, type(new.value) if isinstance(new, Fixed) else settings[new].hint)
         parser.add_argument(spell(old), dest=old, **arguments | {"help": argparse.SUPPRESS, "default": argparse.SUPPRESS})
 
