@@ -32,10 +32,10 @@ from transformers import AutoTokenizer
 
 import gym_text  # noqa: F401  registers the environments
 from gym_text.errors import check_choice
+from gym_text.folds import FOLDS
 from gym_text.science_world.actions import ALWAYS
 from gym_text.science_world.engine import Game, check_installed, write_changed_classes
 from gym_text.science_world.tasks import TASKS
-from gym_text.text_env import FOLDS
 from gym_text_policies import load_policy
 from gym_text_policies.backends.local.smollm2 import smollm2_folder
 from gym_text_policies.backends.local.tree import Tree

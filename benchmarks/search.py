@@ -21,7 +21,7 @@ from helpers.harness import options, table, write
 from scipy import stats
 
 from gym_text.errors import GymTextError
-from gym_text.text_env import fold_seed
+from gym_text.folds import fold_seed
 from gym_text_policies.report.table import interval, number
 from gym_text_policies.search import SearchConfig, search
 from gym_text_policies.search.evaluate import Evaluator

@@ -17,7 +17,7 @@ from helpers.experts import play_gold_path, take_over
 from helpers.harness import command, options, table, write
 from tqdm import tqdm
 
-from gym_text.text_env import FOLDS
+from gym_text.folds import FOLDS
 from gym_text_policies.environments import environment_maker
 
 GAMES = ("TextWorldCooking-v0", "TextWorldTreasureHunter-v0", "TextWorldCoinCollector-v0", "TextWorldText-v0")

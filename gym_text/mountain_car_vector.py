@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium.utils import seeding
 
 from gym_text.errors import check_int
-from gym_text.text_env import MAX_SEED
+from gym_text.folds import MAX_SEED
 from gym_text.vectorised import Act, Played
 
 LIMIT = 999

@@ -16,6 +16,9 @@ from gymnasium import spaces
 from gymnasium.error import CustomSpaceError
 from gymnasium.vector.utils import create_shared_memory
 
+from gym_text.errors import InvalidActionError
+from gym_text.spec import TextSpec
+
 _CHARACTERS = frozenset(string.printable)
 _LONGEST_ACTION = 1000
 """Most characters of an action in a history; the longest are words in games that list no actions."""
@@ -98,3 +101,43 @@ class TextHistory(spaces.Sequence):
 @create_shared_memory.register(TextHistory)
 def _refuse_shared_memory(space: FreeText | ActionNames | TextHistory, *args: object, **kwargs: object) -> NoReturn:
     raise CustomSpaceError(f"{space} has no fixed size and cannot live in shared memory: pass shared_memory=False.")
+
+
+def checked_action(action: Any, space: spaces.Space[Any], spec: TextSpec) -> Any:
+    """Return an action as a str, an int or a float32 array.
+
+    Raises:
+        InvalidActionError: If the action is not of the space's type or range.
+    """
+    if isinstance(space, spaces.Text):
+        if isinstance(action, str):
+            return str(action)
+        expected = "a string"
+    elif isinstance(space, spaces.Discrete):
+        array = _as_array(action)
+        if array is not None and array.ndim == 0 and array.dtype.kind in "iu" and 0 <= int(array) < space.n:
+            return int(array)
+        if spec.encoding == "index":
+            expected = f"an integer from 0 to {space.n - 1}, a place in obs['valid_actions']"
+        else:
+            names = ", ".join(f"{i} ({a.name})" for i, a in enumerate(spec.actions))
+            expected = f"an integer: {names}"
+    else:
+        array = _as_array(action)
+        if array is not None and array.dtype.kind in "iuf" and array.shape == space.shape and np.all(abs(array) < 1e30):
+            number = array.astype(np.float32)
+            if space.contains(number):
+                return number
+        expected = f"an array in {space}"
+    raise InvalidActionError(
+        f"action: expected {expected}; got {action!r} ({type(action).__name__}). "
+        "text_spec.encode(name, obs) makes an action of its name."
+    )
+
+
+def _as_array(action: Any) -> np.ndarray | None:
+    """Return an action as an array, or None if it cannot be one."""
+    try:
+        return np.asarray(action)
+    except (ValueError, OverflowError):
+        return None

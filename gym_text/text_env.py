@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import inspect
 from abc import abstractmethod
-from collections.abc import Callable
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
 
 import gymnasium as gym
 import numpy as np
-from gymnasium import logger, spaces
+from gymnasium import logger
 
-from gym_text.errors import InvalidActionError, StepOrderError, UsageError, check_choice, check_int
+from gym_text.copies import Replayable
+from gym_text.errors import StepOrderError, UsageError, check_choice, check_int
+from gym_text.folds import FOLD_SIZE, FOLDS, MAX_SEED, Fold, fold_seed
+from gym_text.hints import EXPERTS, Expert, ExpertPath, warn_of_short_limit
 from gym_text.pictures import Window, draw_page
-from gym_text.spec import Observation, TextSpec
-
-Expert = Literal["off", "path", "replan"]
-Fold = Literal["train", "dev", "test"]
-EXPERTS = ("off", "path", "replan")
-FOLDS = ("train", "dev", "test")
-MAX_SEED = 2**63 - 1
-FOLD_SIZE = 1_000_000
-"""Seeds of one fold; the folds begin at 1, 2 and 3 times this number and never meet."""
-
-SHORT_LIMIT = "{}: the expert needs {} steps here, the limit is {}. Pass max_episode_steps={} or more to gym.make."
-"""Warning that the expert cannot win within the step limit."""
+from gym_text.schemas import HasSchemas
+from gym_text.spaces import checked_action
+from gym_text.spec import Observation
 
 
 class Outcome(NamedTuple):
@@ -46,7 +40,25 @@ class Outcome(NamedTuple):
     """Whether the game understood the action."""
 
 
-class TextEnv(gym.Env[Observation, Any]):
+@dataclass(slots=True)
+class _Episode:
+    """An episode as far as it has been played."""
+
+    level: int
+    observation: Observation
+    """The present observation: a copy, which no player can change."""
+    path: ExpertPath
+    actions: list[Any] = field(default_factory=list)
+    score: float = 0.0
+    outcome: Outcome | None = None
+    """What the last action did; None before the first."""
+    last_action: str | None = None
+    """The last action's name, for the picture."""
+    is_over: bool = False
+    """Whether the game, or a limit of its own, has ended the episode."""
+
+
+class TextEnv(HasSchemas, Replayable):
     """A Gymnasium environment that a language model can play.
 
     A subclass sets `text_spec`, `observation_space` and `action_space` in its constructor and implements `_start`
@@ -68,18 +80,10 @@ class TextEnv(gym.Env[Observation, Any]):
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi", "rgb_array", "human"], "render_fps": 10}  # type: ignore[misc]
-    text_spec: TextSpec
-    """What a player must know of the environment."""
     _frame_titles: ClassVar[dict[str, str]] = {}
     """Titles of the observation's texts in a picture, where the key says too little."""
     _frame_keys: str = ""
     """Keys that stand for the valid actions in `gymnasium.utils.play`; a picture shows them."""
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Make an environment, and keep what it is made with, for its copies."""
-        env = super().__new__(cls)
-        env.__made_with = args, kwargs
-        return env
 
     def __init__(self, *, fold: Fold | None, expert: Expert, render_mode: str | None) -> None:
         if fold is not None:
@@ -90,17 +94,8 @@ class TextEnv(gym.Env[Observation, Any]):
         self.fold = fold
         self.expert = expert
         self.render_mode = render_mode
-        self.__obs: Observation | None = None
-        self.__over = False
-        self.__score = 0.0
-        self.__path: tuple[str, ...] | None = None
-        self.__turn = 0
-        self.__on_path = False
-        self.__taken: str | None = None  # for the picture: the name of the last action, and what it did
-        self.__outcome: Outcome | None = None
+        self.__episode: _Episode | None = None
         self.__window: Window | None = None
-        self.__level: int | None = None  # for copies: the level, and what was played in it
-        self.__actions: list[Any] = []
 
     # ---------------------------------------------------------------- for subclasses
 
@@ -126,25 +121,28 @@ class TextEnv(gym.Env[Observation, Any]):
 
     def _frame(self) -> np.ndarray:
         """Return the picture of the present state, uint8 of shape (height, width, 3): its texts and the valid actions."""
-        assert self.__obs is not None
+        episode = self.__episode
+        assert episode is not None
+        obs, outcome = episode.observation, episode.outcome
         texts = [key for key, field in self.text_spec.fields.items() if not (field.is_list or field.quantities)]
-        if "look" in texts and self.__obs["look"] == self.__obs["text"]:
+        if "look" in texts and obs["look"] == obs["text"]:
             texts.remove("text")  # as after a move, or "look around"
-        refused = self.__outcome is not None and not self.__outcome.action_was_valid
         return draw_page(
-            [(self._frame_titles.get(key, key), self.__obs[key]) for key in sorted(texts, key=lambda key: key != "goal")],
+            [(self._frame_titles.get(key, key), obs[key]) for key in sorted(texts, key=lambda key: key != "goal")],
             facts=f"{self.spec.id}     {self._caption()}" if self.spec else self._caption(),
-            actions=() if self.__over else self.__obs.get("valid_actions", ()),
-            taken=self.__taken,
-            refused=refused,
+            actions=() if episode.is_over else obs.get("valid_actions", ()),
+            taken=episode.last_action,
+            refused=outcome is not None and not outcome.action_was_valid,
             keys=self._frame_keys,
         )
 
     def _caption(self) -> str:
         """Return the line of facts of a picture: how far the episode is, its score, and how it ended."""
-        parts = [f"step {self.__turn}", f"score {self.__score:.4g}"]
-        if self.__outcome is not None and (self.__outcome.success or self.__outcome.failure):
-            parts.append("won" if self.__outcome.success else "lost")
+        episode = self.__episode
+        assert episode is not None
+        parts = [f"step {len(episode.actions)}", f"score {episode.score:.4g}"]
+        if episode.outcome is not None and (episode.outcome.success or episode.outcome.failure):
+            parts.append("won" if episode.outcome.success else "lost")
         return "     ".join(parts)
 
     @property
@@ -187,19 +185,17 @@ class TextEnv(gym.Env[Observation, Any]):
         if seed is not None:
             seed = check_int("seed", seed, 0, MAX_SEED)
         super().reset(seed=seed)
-        self.__obs = None  # a failed start must not leave the last episode playable
+        self.__warn_of_limit()
+        self.__episode = None  # a failed start must not leave the last episode playable
         level = self._level_seed(int(self.np_random.integers(2**31)) if seed is None else seed)
-        self.__path = self._plan(level) if self.expert != "off" else None
-        obs = self._start(level)
-        self.__begin(level, obs)
+        episode = self.__begin(level)
         info: dict[str, Any] = {"score": 0.0, "success": False, "failure": False}
-        if self.__path is not None:
-            info["gold_path"] = self.__path
-            self.__warn_of_limit(len(self.__path))
-        self.__add_gold_action(info)
+        if episode.path.names is not None:
+            info["gold_path"] = episode.path.names
+        info |= self.__gold_action(episode)
         if self.render_mode == "human":
             self.render()
-        return obs, info | self._more_info()
+        return _copied(episode.observation), info | self._more_info()
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Play one action.
@@ -212,7 +208,7 @@ class TextEnv(gym.Env[Observation, Any]):
         try:
             answer = self._step(action)
         except BaseException:  # Ctrl-C too: the game may have taken the step, or not
-            self.__obs = None
+            self.__episode = None
             raise
         if self.render_mode == "human":
             self.render()
@@ -225,30 +221,24 @@ class TextEnv(gym.Env[Observation, Any]):
 
     def _step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Play an accepted action, and return what `step` returns."""
-        obs = self._running_episode("step")
-        if self.__on_path:
-            assert self.__path is not None
-            self.__on_path = self.__path[self.__turn] == self.__name(action, obs)
+        episode = self._running_episode("step")
+        if episode.path.is_followed:
+            episode.path.follow(self.__name(action, episode.observation))
         if self.render_mode in ("rgb_array", "human"):
-            self.__taken = self.__name(action, obs) or ""
-        self.__actions.append(action)
-        return self.__answer(self._play(action))
-
-    def __answer(self, outcome: Outcome) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Return what `step` returns after the game has answered."""
-        self.__obs = copied(outcome.observation)
-        self.__over = outcome.terminated or outcome.truncated
-        self.__score += outcome.reward
-        self.__turn += 1
-        self.__outcome = outcome
+            episode.last_action = self.__name(action, episode.observation) or ""
+        episode.actions.append(action)
+        outcome = episode.outcome = self._play(action)
+        episode.observation = _copied(outcome.observation)
+        episode.score += outcome.reward
+        episode.is_over = outcome.terminated or outcome.truncated
         info = {
-            "score": self.__score,
+            "score": episode.score,
             "success": outcome.success,
             "failure": outcome.failure,
             "action_was_valid": outcome.action_was_valid,
         }
-        if not self.__over:
-            self.__add_gold_action(info)
+        if not episode.is_over:
+            info |= self.__gold_action(episode)
         return outcome.observation, outcome.reward, outcome.terminated, outcome.truncated, info | self._more_info()
 
     def render(self) -> Any:
@@ -256,13 +246,14 @@ class TextEnv(gym.Env[Observation, Any]):
 
         With ``human`` the picture goes into a window, which `reset` and `step` do by themselves, and nothing is returned.
         """
-        if self.__obs is None:
+        episode = self.__episode
+        if episode is None:
             raise StepOrderError("render: expected an episode; there is none. Call reset() first.")
         if self.render_mode is None:
             logger.warn('render() without a render mode gives nothing: pass render_mode="ansi" or "rgb_array" to gym.make.')
             return None
         if self.render_mode == "ansi":
-            return f"{self.__obs['goal']}\n\n{self.__obs['text']}"
+            return f"{episode.observation['goal']}\n\n{episode.observation['text']}"
         if self.render_mode == "rgb_array":
             return self._frame()
         if self.__window is None:
@@ -272,97 +263,38 @@ class TextEnv(gym.Env[Observation, Any]):
 
     def close(self) -> None:
         """End the episode, close the window and release the game; call `reset` before another step."""
-        self.__obs = None
+        self.__episode = None
         if self.__window is not None:
             self.__window.close()
         super().close()
 
-    # ---------------------------------------------------------------- descriptions
-
-    def get_observation_schema(self) -> dict[str, Any]:
-        """Return a JSON schema of the observation."""
-        return self.text_spec.observation_schema()
-
-    def get_action_schema(self) -> dict[str, Any]:
-        """Return a JSON schema of an action's name."""
-        return self.text_spec.action_schema()
-
-    def get_goal_description(self) -> str:
-        """Return what the task is."""
-        return self.text_spec.goal
-
-    # ---------------------------------------------------------------- copies
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return what `copy.deepcopy` and `pickle` keep: the arguments of the constructor, and what was played in this episode.
-
-        A copy is made with the same arguments and plays the episode's actions again. It shares neither the window nor the game.
-        """
-        return {
-            "made_with": self.__made_with,
-            "spec": self.spec,
-            "random": (self._np_random, self._np_random_seed),
-            "level": None if self.__obs is None else self.__level,
-            "actions": tuple(self.__actions),
-        }
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Become the copy that `__getstate__` describes."""
-        args, kwargs = self.__made_with = state["made_with"]
-        type(self).__init__(self, *args, **kwargs)
-        self.spec = state["spec"]
-        if state["level"] is not None:
-            self.__path = self._plan(state["level"]) if self.expert != "off" else None
-            self.__begin(state["level"], self._start(state["level"]))
-            self.__add_gold_action({})
-            for action in state["actions"]:
-                self._step(action)
-        self._np_random, self._np_random_seed = state["random"]
-
     # ---------------------------------------------------------------- details
 
-    def __begin(self, level: int, obs: Observation) -> None:
-        """Note that the episode of a level has begun."""
-        self.__obs = copied(obs)
-        self.__over, self.__score, self.__turn, self.__on_path = False, 0.0, 0, self.__path is not None
-        self.__taken = self.__outcome = None
-        self.__level, self.__actions = level, []
+    def __begin(self, level: int) -> _Episode:
+        """Begin the episode of a level."""
+        path = ExpertPath(self._plan(level) if self.expert != "off" else None)
+        self.__episode = _Episode(level, _copied(self._start(level)), path)
+        return self.__episode
 
-    def _running_episode(self, caller: str) -> Observation:
-        """Return the observation of the running episode, or raise `StepOrderError`."""
-        if self.__obs is None:
+    def _episode_so_far(self) -> tuple[int, Sequence[Any]] | None:
+        return None if self.__episode is None else (self.__episode.level, tuple(self.__episode.actions))
+
+    def _replay_episode(self, level: int, actions: Sequence[Any]) -> None:
+        self.__gold_action(self.__begin(level))  # as in `reset`: the expert may keep what it has planned
+        for action in actions:
+            self._step(action)
+
+    def _running_episode(self, caller: str) -> _Episode:
+        """Return the running episode, or raise `StepOrderError`."""
+        if self.__episode is None:
             raise StepOrderError(f"{caller}: expected a running episode; there is none. Call reset() first.")
-        if self.__over:
+        if self.__episode.is_over:
             raise StepOrderError(f"{caller}: expected a running episode; this one has ended. Call reset() for the next.")
-        return self.__obs
+        return self.__episode
 
     def _checked_action(self, action: Any) -> Any:
         """Return the action as a str, an int or a float32 array, or raise `InvalidActionError`."""
-        space = self.action_space
-        if isinstance(space, spaces.Text):
-            if isinstance(action, str):
-                return str(action)
-            expected = "a string"
-        elif isinstance(space, spaces.Discrete):
-            array = _as_array(action)
-            if array is not None and array.ndim == 0 and array.dtype.kind in "iu" and 0 <= int(array) < space.n:
-                return int(array)
-            if self.text_spec.encoding == "index":
-                expected = f"an integer from 0 to {space.n - 1}, a place in obs['valid_actions']"
-            else:
-                names = ", ".join(f"{i} ({a.name})" for i, a in enumerate(self.text_spec.actions))
-                expected = f"an integer: {names}"
-        else:
-            array = _as_array(action)
-            if array is not None and array.dtype.kind in "iuf" and array.shape == space.shape and np.all(abs(array) < 1e30):
-                number = array.astype(np.float32)
-                if space.contains(number):
-                    return number
-            expected = f"an array in {space}"
-        raise InvalidActionError(
-            f"action: expected {expected}; got {action!r} ({type(action).__name__}). "
-            "text_spec.encode(name, obs) makes an action of its name."
-        )
+        return checked_action(action, self.action_space, self.text_spec)
 
     def __name(self, action: Any, obs: Observation) -> str | None:
         """Return the action's name, or None for an index beyond the valid actions."""
@@ -370,93 +302,28 @@ class TextEnv(gym.Env[Observation, Any]):
             return None
         return self.text_spec.decode(action, obs)
 
-    def __warn_of_limit(self, needed: int) -> None:
-        """Warn if the step limit is the registered one and too short for the expert; a limit that the user chose is no mistake."""
-        registered = gym.registry[self.spec.id].max_episode_steps if self.spec and self.spec.id in gym.registry else None
-        if self.spec is None or registered is None or needed <= registered:
-            return
-        # Gymnasium does not tell an environment about the TimeLimit around it, but that is among the callers of this reset
-        callers, frame = [], inspect.currentframe()
-        while frame is not None:
-            callers.append(frame.f_locals.get("self"))
-            frame = frame.f_back
-        if any(isinstance(caller, gym.wrappers.TimeLimit) and caller._max_episode_steps == registered for caller in callers):
-            logger.warn(SHORT_LIMIT.format(self.spec.id, needed, registered, needed))
+    def __warn_of_limit(self) -> None:
+        """Warn if the registered step limit has cut the last episode, and the expert could not have won within it.
 
-    def __add_gold_action(self, info: dict[str, Any]) -> None:
-        hint: str | None = None
-        self.__on_path = self.__on_path and self.__path is not None and self.__turn < len(self.__path)
-        if self.expert == "replan":
-            hint = self._hint()
-        elif self.__on_path and self.__path is not None:
-            hint = self.__path[self.__turn]
-        if hint is not None:
-            info["gold_action"] = hint
-            if (left := self._steps_left()) is not None:
-                info["gold_steps"] = left
+        Gymnasium does not tell an environment about the ``TimeLimit`` around it; only an episode that was cut shows the limit.
+        """
+        episode, registered = self.__episode, gym.registry.get(self.spec.id) if self.spec else None
+        if episode and registered and not episode.is_over and len(episode.actions) == registered.max_episode_steps:
+            warn_of_short_limit(registered.id, len(episode.path), registered.max_episode_steps)
+
+    def __gold_action(self, episode: _Episode) -> dict[str, Any]:
+        """Return the expert's entries of ``info`` in the present state."""
+        name = self._hint() if self.expert == "replan" else episode.path.next_action
+        if name is None:
+            return {}
+        steps_left = self._steps_left()
+        return {"gold_action": name} if steps_left is None else {"gold_action": name, "gold_steps": steps_left}
 
     def _steps_left(self) -> int | None:
         """Return the length of the rest of the expert's plan, or None if the expert decides step by step."""
-        return len(self.__path) - self.__turn if self.expert == "path" and self.__path is not None else None
+        return self.__episode.path.steps_left if self.expert == "path" and self.__episode is not None else None
 
 
-def closed_loop_path(twin: TextEnv, seed: int, controller: Callable[[Observation], str], limit: int) -> tuple[str, ...]:
-    """Play the episode of `seed` on `twin` by `controller`, at most `limit` steps; return the names of the actions."""
-    obs, path = twin._start(seed), []
-    for _ in range(limit):
-        path.append(controller(obs))
-        outcome = twin._play(twin.text_spec.encode(path[-1], obs))
-        if outcome.terminated:
-            break
-        obs = outcome.observation
-    return tuple(path)
-
-
-def has_expert(env: gym.Env[Any, Any]) -> bool:
-    """Return whether an environment has an expert, be it off or not."""
-    return bool(experts_of(env)) if isinstance(env.unwrapped, TextEnv) else hasattr(env.unwrapped, "expert")
-
-
-def experts_of(env: gym.Env[Any, Any]) -> tuple[str, ...]:
-    """Return which of ``path`` and ``replan`` the expert of one of our environments can do; nothing if it has none."""
-    game = type(env.unwrapped)
-    ways = (("path", "_plan"), ("replan", "_hint")) if issubclass(game, TextEnv) else ()
-    return tuple(way for way, method in ways if getattr(game, method) is not getattr(TextEnv, method))
-
-
-def check_expert(env: gym.Env[Any, Any], what: str, *, on: bool = True) -> None:
-    """Raise `UsageError` if something needs the expert of an environment that has none.
-
-    Args:
-        env: The environment.
-        what: What needs it, for the message.
-        on: Whether this very environment has to have it on.
-    """
-    name = env.spec.id if env.spec else str(env)
-    if not has_expert(env):
-        raise UsageError(f"{what}: expected an environment with an expert; {name} has none.")
-    if on and getattr(env.unwrapped, "expert", None) == "off":
-        raise UsageError(f"{what}: expected an environment with expert='path' or 'replan'; {name} was made with expert='off'.")
-
-
-def level_of(env: gym.Env[Any, Any], seed: int) -> int | None:
-    """Return the number of the level that a seed plays in an environment; None where the environment does not tell."""
-    return int(env.get_wrapper_attr("level_of")(seed)) if env.has_wrapper_attr("level_of") else None
-
-
-def fold_seed(fold: Fold | None, seed: int) -> int:
-    """Return `seed` shifted into a fold; without a fold, unchanged."""
-    return seed if fold is None else FOLD_SIZE * (1 + FOLDS.index(fold)) + seed % FOLD_SIZE
-
-
-def copied(obs: Observation) -> Observation:
+def _copied(obs: Observation) -> Observation:
     """Return a copy of an observation: changing one does not change the other."""
     return {key: value.copy() if isinstance(value, np.ndarray) else value for key, value in obs.items()}
-
-
-def _as_array(action: Any) -> np.ndarray | None:
-    """Return an action as an array, or None if it cannot be one."""
-    try:
-        return np.asarray(action)
-    except (ValueError, OverflowError):
-        return None

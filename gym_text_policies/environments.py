@@ -18,7 +18,7 @@ from gymnasium.wrappers import HumanRendering, TimeLimit
 import gym_text  # noqa: F401  registers the environments
 from gym_text.descriptions import DESCRIBED, description_of, import_engine
 from gym_text.errors import GymTextError, MissingDependencyError, UsageError, check_int, check_options, unknown_choice
-from gym_text.text_env import Expert
+from gym_text.hints import Expert
 from gym_text.wrappers import DescribeObservation
 from gym_text_policies.files import check_characters
 

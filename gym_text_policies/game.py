@@ -24,8 +24,8 @@ from gym_text.errors import (
     StoreError,
     UsageError,
 )
+from gym_text.folds import level_of
 from gym_text.spec import TextSpec
-from gym_text.text_env import level_of
 from gym_text_policies.json_data import check_json, checked, plain
 from gym_text_policies.policy import Policy, environment_config, episode_key, turn_rngs
 from gym_text_policies.records import Decision, Episode, Step, Turn

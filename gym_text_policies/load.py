@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 
 from gym_text.errors import UsageError
-from gym_text.text_env import check_expert
+from gym_text.experts import check_expert
 from gym_text_policies.backends.base import Backend
 from gym_text_policies.backends.load import load_backend
 from gym_text_policies.policies.action_rate import ActionRate

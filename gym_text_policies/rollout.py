@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 
 from gym_text.errors import PolicyError, UsageError, check_int
-from gym_text.text_env import MAX_SEED
+from gym_text.folds import MAX_SEED
 from gym_text_policies.game import Game, MakeEnv, is_of_episode
 from gym_text_policies.old_names import old_names
 from gym_text_policies.policy import Policy

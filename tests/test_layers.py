@@ -14,8 +14,9 @@ LAYERS = {
     "gym_text": (
         ("errors",),
         ("spec", "spec_parts", "spaces", "pictures", "parameters", "user_folder", "java", "box2d", "vectorised", "registration"),
+        ("folds", "hints", "copies", "schemas"),
         ("text_env",),
-        ("index_actions", "opponents"),
+        ("experts", "index_actions", "opponents"),
         (
             *("wrappers", "descriptions", "textworld_express", "science_world", "textworld", "textarena", "babyai"),
             *("lunar_lander", "mountain_car", "mountain_car_vector"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from gym_text.errors import UsageError, check_choice
+from gym_text.folds import FOLDS, Fold
+from gym_text.hints import Expert
 from gym_text.index_actions import Actions, IndexActionsEnv, game_space
 from gym_text.java.jvm import games_that_fit
 from gym_text.science_world.actions import MOST
@@ -12,7 +14,7 @@ from gym_text.science_world.engine import Game, State, check_installed
 from gym_text.science_world.expert import plan_from, solution
 from gym_text.science_world.tasks import SIMPLIFICATIONS, is_electrical, simplifications_of, task_name
 from gym_text.spec import Action, Field, Observation, TextSpec
-from gym_text.text_env import FOLDS, Expert, Fold, Outcome
+from gym_text.text_env import Outcome
 
 ValidActions = Literal["considered", "all"]
 

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from gym_text.errors import check_choice, check_int, check_options
+from gym_text.folds import FOLD_SIZE, FOLDS, Fold, fold_seed
+from gym_text.hints import Expert
 from gym_text.index_actions import Actions, IndexActionsEnv, game_space
 from gym_text.parameters import Flag, Parameters, signature_of
 from gym_text.spec import Action, Observation, TextSpec
-from gym_text.text_env import FOLD_SIZE, FOLDS, Expert, Fold, Outcome, fold_seed
+from gym_text.text_env import Outcome
 from gym_text.textworld.levels import Levels
 from gym_text.textworld.session import Session, State, command_of
 

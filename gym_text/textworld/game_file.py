@@ -6,9 +6,10 @@ import inspect
 from pathlib import Path
 
 from gym_text.errors import UsageError, check_choice, check_int
+from gym_text.folds import FOLD_SIZE, FOLDS, Fold, fold_seed
+from gym_text.hints import Expert
 from gym_text.index_actions import GAME_FIELDS, Actions
 from gym_text.spec import TextSpec
-from gym_text.text_env import FOLD_SIZE, FOLDS, Expert, Fold, fold_seed
 from gym_text.textworld.cooking import COOKING_SPEC
 from gym_text.textworld.env import UNLOCK, TextWorldEnv, filled
 from gym_text.textworld.levels import Levels

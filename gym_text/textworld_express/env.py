@@ -12,11 +12,13 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from gym_text.errors import UsageError, check_choice, check_options
+from gym_text.folds import FOLDS, Fold
+from gym_text.hints import Expert
 from gym_text.index_actions import Actions, IndexActionsEnv, game_space
 from gym_text.java.jvm import games_that_fit
 from gym_text.parameters import Parameters, signature_of
 from gym_text.spec import Action, Observation, TextSpec
-from gym_text.text_env import FOLDS, Expert, Fold, Outcome
+from gym_text.text_env import Outcome
 from gym_text.textworld_express.docstrings import docstring_of
 from gym_text.textworld_express.engine import Game, State, check_installed
 from gym_text.textworld_express.planner import Planner, PlannerConfig, Situation

@@ -7,13 +7,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from gymnasium import logger
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, iterate
 
 from gym_text.errors import StepOrderError, UsageError, check_int
+from gym_text.folds import MAX_SEED
+from gym_text.hints import warn_of_short_limit
 from gym_text.spec import TextSpec
-from gym_text.text_env import MAX_SEED
 from gym_text.textworld_express.arithmetic import ArithmeticEnv
 from gym_text.textworld_express.coin_collector import CoinCollectorEnv
 from gym_text.textworld_express.commonsense import CommonsenseEnv
@@ -156,9 +156,8 @@ class TextWorldExpressVectorEnv(VectorEnv[dict[str, Any], Any, np.ndarray]):
     def _reset_one(self, i: int, seed: int | None, options: dict[str, Any]) -> dict[str, Any]:
         self._observations[i], info = self.envs[i].reset(seed=seed, options=options)
         self._elapsed[i], self._ended[i] = 0, False
-        needed = len(info.get("gold_path", ()))
-        if self._limit is not None and needed > self._limit:
-            logger.warn(f"{type(self.envs[i]).__name__}: the expert needs {needed} steps here, the limit is {self._limit}.")
+        if self._limit is not None:
+            warn_of_short_limit(type(self.envs[i]).__name__, len(info.get("gold_path", ())), self._limit)
         return info
 
     def _stacked(self) -> dict[str, Any]:

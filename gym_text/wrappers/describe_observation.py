@@ -13,14 +13,15 @@ from gymnasium.utils import RecordConstructorArgs
 from gym_text.descriptions import Description, Ending, description_of, words_of_numbers
 from gym_text.descriptions.base import OBSERVATION, never
 from gym_text.errors import UsageError, check_choice, check_int
+from gym_text.folds import FOLDS, MAX_SEED, Fold, fold_seed
+from gym_text.schemas import HasSchemas
 from gym_text.spaces import FreeText
 from gym_text.spec import TextSpec
-from gym_text.text_env import FOLDS, MAX_SEED, Fold, fold_seed
 
 _MAX_TEXT = 8192
 
 
-class DescribeObservation(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+class DescribeObservation(HasSchemas, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """Give an environment words: its observation becomes a dict with ``text``, ``goal`` and the environment's own observation.
 
     The own observation has the key ``observation``; if it is a dict, it keeps its keys. Actions stay as they are, and
@@ -99,18 +100,6 @@ class DescribeObservation(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
     def succeeded(self, obs: Any, reward: float, terminated: bool, truncated: bool, score: float) -> bool:
         """Return whether an episode is a success if it ends with this step; `obs` is the environment's own observation."""
         return (terminated or truncated) and bool(self._success(Ending(obs, reward, terminated, truncated, score)))
-
-    def get_observation_schema(self) -> dict[str, Any]:
-        """Return a JSON schema of the observation."""
-        return self.text_spec.observation_schema()
-
-    def get_action_schema(self) -> dict[str, Any]:
-        """Return a JSON schema of an action's name."""
-        return self.text_spec.action_schema()
-
-    def get_goal_description(self) -> str:
-        """Return what the task is."""
-        return self.text_spec.goal
 
     def _in_words(self, obs: Any) -> dict[str, Any]:
         parts = obs if self._is_dict else {OBSERVATION: obs}

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium as gym
-from gymnasium import logger, spaces
+from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 
 from gym_text.errors import UsageError
+from gym_text.hints import warn_of_short_limit
 from gym_text.spaces import FreeText
-from gym_text.text_env import SHORT_LIMIT
 
 
 class GoldAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
@@ -34,11 +34,8 @@ class GoldAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
         """Begin an episode; warn if the expert's path is longer than the step limit."""
         obs, info = self.env.reset(**kwargs)
-        limit, needed = self.spec.max_episode_steps if self.spec else None, len(info.get("gold_path", ()))
-        known = gym.registry.get(self.spec.id) if self.spec else None
-        registered = known.max_episode_steps if known else None
-        if self.spec and limit is not None and needed > limit and limit != registered:
-            logger.warn(SHORT_LIMIT.format(self.spec.id, needed, limit, needed))  # for the registered limit, the environment warns
+        if self.spec and self.spec.max_episode_steps is not None:
+            warn_of_short_limit(self.spec.id, len(info.get("gold_path", ())), self.spec.max_episode_steps)
         return obs | {"gold_action": info.get("gold_action", "")}, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:

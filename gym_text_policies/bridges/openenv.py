@@ -27,8 +27,8 @@ from openenv.core.env_server.types import ConcurrencyConfig, EnvironmentMetadata
 from pydantic import Field
 
 from gym_text.errors import EngineError, InvalidActionError, StepOrderError, UsageError, check_choice, check_int, check_options
+from gym_text.folds import FOLD_SIZE, FOLDS, MAX_SEED
 from gym_text.spec import Observation, TextSpec
-from gym_text.text_env import FOLD_SIZE, FOLDS, MAX_SEED
 from gym_text_policies.bridges.serving import Door, Limits
 from gym_text_policies.json_data import check_json
 

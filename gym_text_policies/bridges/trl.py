@@ -18,8 +18,8 @@ from typing import Any
 import gymnasium as gym
 
 from gym_text.errors import EngineError, InvalidActionError, UsageError, check_choice, check_int, import_extra
+from gym_text.folds import FOLDS, MAX_SEED, Fold
 from gym_text.spec import Observation, TextSpec
-from gym_text.text_env import FOLDS, MAX_SEED, Fold
 from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
 from gym_text_policies.game import is_of_episode
 

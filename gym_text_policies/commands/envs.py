@@ -10,8 +10,9 @@ import gymnasium as gym
 from gymnasium import spaces
 
 from gym_text.errors import GymTextError, MissingDependencyError, UsageError
+from gym_text.experts import experts_of, has_expert
+from gym_text.folds import FOLD_SIZE
 from gym_text.registration import SERVED
-from gym_text.text_env import FOLD_SIZE, experts_of, has_expert
 from gym_text_policies.environments import import_module, make_environment, playable_ids
 from gym_text_policies.policies.baselines import RandomPolicy
 from gym_text_policies.policy import text_spec

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gym_text.errors import UsageError, check_choice, check_int, import_extra
-from gym_text.text_env import FOLDS
+from gym_text.folds import FOLDS
 from gym_text_policies.environments import environment_maker, parse_environment
 from gym_text_policies.old_names import old_names
 

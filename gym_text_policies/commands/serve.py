@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 
 from gym_text.errors import UsageError, check_int, import_extra
-from gym_text.text_env import FOLDS
+from gym_text.folds import FOLDS
 from gym_text_policies.bridges.serving import Limits, listen, server_of
 from gym_text_policies.environments import environment_maker, fold_arguments, parse_environment
 

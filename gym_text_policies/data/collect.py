@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gym_text.errors import UsageError, check_choice, check_int
+from gym_text.experts import check_expert
+from gym_text.hints import Expert
 from gym_text.registration import TRAINING
-from gym_text.text_env import Expert, check_expert
 from gym_text_policies.data.dataset import push_rows, write_rows
 from gym_text_policies.data.rows import LABELS, Labels, Row, rows_of, trained_as, training_prompt
 from gym_text_policies.engines.base import Engine, EpisodeJob

@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium as gym
 
 from gym_text.errors import UsageError, check_int
-from gym_text.text_env import MAX_SEED
+from gym_text.folds import MAX_SEED
 from gym_text_policies.experiments.config import AgentConfig
 from gym_text_policies.json_data import plain
 from gym_text_policies.load import load_policy

@@ -13,8 +13,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal
 
 from gym_text.errors import MissingDependencyError, UsageError, check_choice, check_int, import_extra
+from gym_text.experts import has_expert
 from gym_text.registration import BENCHMARK, ENGINES, LONG
-from gym_text.text_env import has_expert
 from gym_text_policies.engines.base import Engine, EpisodeJob
 from gym_text_policies.engines.options import PlayOptions
 from gym_text_policies.environments import environment_maker, parse_environment

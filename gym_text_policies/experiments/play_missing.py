@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gym_text.errors import RunError
-from gym_text.text_env import level_of
+from gym_text.folds import level_of
 from gym_text_policies.engines.base import Engine
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.experiments.progress import Progress

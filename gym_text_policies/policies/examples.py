@@ -14,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 
 from gym_text.errors import UsageError, check_int, import_extra
-from gym_text.text_env import check_expert
+from gym_text.experts import check_expert
 from gym_text_policies.policies.baselines import GoldPolicy
 from gym_text_policies.policy import text_spec
 from gym_text_policies.records import Episode

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gym_text.errors import UsageError, check_choice, check_int
+from gym_text.folds import fold_seed
 from gym_text.registration import SEARCH
-from gym_text.text_env import fold_seed
 from gym_text_policies.engines.options import ENGINE_OPTIONS, EngineOptions
 from gym_text_policies.environments import MOST_STEPS, parse_environment
 from gym_text_policies.experiments.trust import TRUST_OPTIONS, Trust

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gym_text.errors import UsageError, check_choice, check_int, import_extra
+from gym_text.hints import Expert
 from gym_text.registration import TRAINING
-from gym_text.text_env import Expert
 from gym_text.wrappers.exchange_names import ExchangeNames, Names
 from gym_text_policies.data.rows import prompt_record, trained_as
 from gym_text_policies.environments import check_no_fold, environment_maker

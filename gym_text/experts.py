@@ -1,0 +1,51 @@
+"""Which environments have an expert, and how a controller becomes an expert's path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+
+from gym_text.errors import UsageError
+from gym_text.spec import Observation
+from gym_text.text_env import TextEnv
+
+
+def closed_loop_path(twin: TextEnv, seed: int, controller: Callable[[Observation], str], limit: int) -> tuple[str, ...]:
+    """Play the episode of `seed` on `twin` by `controller`, at most `limit` steps; return the names of the actions."""
+    obs, path = twin._start(seed), []
+    for _ in range(limit):
+        path.append(controller(obs))
+        outcome = twin._play(twin.text_spec.encode(path[-1], obs))
+        if outcome.terminated:
+            break
+        obs = outcome.observation
+    return tuple(path)
+
+
+def has_expert(env: gym.Env[Any, Any]) -> bool:
+    """Return whether an environment has an expert, be it off or not."""
+    return bool(experts_of(env)) if isinstance(env.unwrapped, TextEnv) else hasattr(env.unwrapped, "expert")
+
+
+def experts_of(env: gym.Env[Any, Any]) -> tuple[str, ...]:
+    """Return which of ``path`` and ``replan`` the expert of a `TextEnv` can do; nothing without an expert."""
+    env_class = type(env.unwrapped)
+    methods = {"path": "_plan", "replan": "_hint"} if issubclass(env_class, TextEnv) else {}
+    return tuple(expert for expert, method in methods.items() if getattr(env_class, method) is not getattr(TextEnv, method))
+
+
+def check_expert(env: gym.Env[Any, Any], what: str, *, on: bool = True) -> None:
+    """Raise `UsageError` if something needs the expert of an environment that has none.
+
+    Args:
+        env: The environment.
+        what: What needs it, for the message.
+        on: Whether this very environment has to have it on.
+    """
+    name = env.spec.id if env.spec else str(env)
+    if not has_expert(env):
+        raise UsageError(f"{what}: expected an environment with an expert; {name} has none.")
+    if on and getattr(env.unwrapped, "expert", None) == "off":
+        raise UsageError(f"{what}: expected an environment with expert='path' or 'replan'; {name} was made with expert='off'.")
