@@ -29,10 +29,10 @@ def load_policy(model: str | PolicyConfig | Backend, env: gym.Env[Any, Any], **s
     """Return a policy for an environment.
 
     Args:
-        model: ``random``, ``gold`` (the environment's expert) or ``controller`` (of a control task). A policy of your own,
-            ``module:Name`` (see `load_own`); a model of stable-baselines3, ``sb3:FILE``. Or a language model:
-            ``smollm2`` (the embedded one), ``hf:OWNER/NAME``, a folder (of a model or an adapter), ``adapters/NAME`` (one that
-            ships), ``openai:MODEL``, ``ollama:MODEL``, ``tensorzero:FUNCTION``, ``scripted:A|B``, or a `Backend`: see
+        model: ``random``, ``gold`` (the environment's expert) or ``controller`` (of an environment that has one). A policy of your
+            own, ``module:Name`` (see `load_own`); a model of stable-baselines3, ``sb3:FILE``. Or a language model: ``smollm2``
+            (the embedded one), ``hf:OWNER/NAME``, a folder (of a model or an adapter), ``adapters/NAME`` (one that ships),
+            ``openai:MODEL`` or another provider's, ``module:Name`` of a `Backend` of your own, or a `Backend`: see
             `load_backend`. Or the ``policy.json`` of a search. Or a `PolicyConfig`.
         env: The environment to play.
         settings: Fields of `PolicyConfig`, such as `mode`, `history` and `seed`; they replace those of `model`, if that is one.

@@ -51,7 +51,7 @@ def test_a_file_becomes_typed_sections(write):
         ("temperature: .5", "temperature: true", "line 4: agent.temperature: expected a number or null; got True"),
         ("history: all", "history: few", "line 5: agent.history: expected an integer or 'all'"),
         ("backend: scripted", "backend: opnai", "line 2: agent.backend: expected one of 'local'"),
-        ("backend: scripted", "backend: opnai", "did you mean 'openai'?"),
+        ("backend: scripted", "backend: opnai", "Did you mean 'openai'?"),
         ("backend: scripted", "api_key: sk-planted", "Keys of providers come from the environment alone"),
         ("BabyAIText-v0", "BabyAIText-v1", "line 7: environment.name: environment: expected one of"),
         ("task: goto", "tsk: goto", "line 8: environment.kwargs: environment 'BabyAIText-v0': got an unknown option 'tsk'"),

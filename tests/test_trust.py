@@ -15,6 +15,7 @@ from gym_text import UsageError
 from gym_text_policies import cli, parse_config, run_experiment
 from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.load import load_backend
+from gym_text_policies.backends.own_models import is_own
 from gym_text_policies.backends.providers.keys import belongs
 from gym_text_policies.backends.providers.remote import RemoteBackend
 from gym_text_policies.environments import _value, parse_environment
@@ -25,7 +26,7 @@ from gym_text_policies.experiments.variants import read_variants
 from gym_text_policies.experiments.yaml_files import parse_yaml
 from gym_text_policies.opponents import _WITH_MODE
 from gym_text_policies.policies.config import PolicyConfig
-from gym_text_policies.policies.own import is_own, load_own
+from gym_text_policies.policies.own import load_own
 from gym_text_policies.search import SearchConfig
 
 KEY = "sk-of-this-user-0123456789"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from gym_text_policies.records import Message, Tokens
 
@@ -81,6 +82,21 @@ class Backend(ABC):
 
     remote: bool = False
     """Whether its calls wait for a server. If so, many threads send one request each; else one thread sends many at once."""
+
+    @classmethod
+    def of(cls, model: str, options: Mapping[str, Any]) -> Self:
+        """Return the backend of a provider's model; see `PROVIDERS`.
+
+        Args:
+            model: What stands behind the colon of its name.
+            options: Those that `option_names` lists.
+        """
+        return cls(model, **options)  # type: ignore[call-arg]
+
+    @classmethod
+    def option_names(cls) -> list[str]:
+        """Return the names of the constructor's options: all parameters but ``model``."""
+        return [name for name in inspect.signature(cls).parameters if name != "model"]
 
     @abstractmethod
     def answer(self, requests: Sequence[Request]) -> list[Answer]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
 
 from gym_text_policies.backends.base import Answer, Backend, Request
 
@@ -21,6 +21,16 @@ class ScriptedBackend(Backend):
         self._script = script
         self._name = name
         self._calls = 0
+
+    @classmethod
+    def of(cls, model: str, options: Mapping[str, Any]) -> Self:
+        """Return the backend that gives the answers of its name in turn."""
+        return cls(model.split("|"), f"scripted:{model}", **options)
+
+    @classmethod
+    def option_names(cls) -> list[str]:
+        """Return nothing: a script has no options."""
+        return []
 
     def answer(self, requests: Sequence[Request]) -> list[Answer]:
         """Return the next answers of the script; tokens are counted as words."""

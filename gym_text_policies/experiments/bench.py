@@ -15,6 +15,7 @@ from typing import Any, Literal
 from gym_text.errors import MissingDependencyError, UsageError, check_choice, check_int, import_extra
 from gym_text.experts import has_expert
 from gym_text.registration import BENCHMARK, ENGINES, LONG
+from gym_text_policies.backends.provider_table import names_for_help
 from gym_text_policies.engines.base import Engine, EpisodeJob
 from gym_text_policies.engines.options import PlayOptions
 from gym_text_policies.environments import environment_maker, parse_environment
@@ -45,9 +46,9 @@ class BenchConfig(PlayOptions, PromptOptions, Trust):
     """Run folder: episodes, tables, configuration. A second run goes on from what is there."""
     environments: tuple[str, ...] = BENCHMARK
     """Environments: ids, with keyword arguments as in BabyAIText-v0?task=goto&num_dists=2; Gymnasium's own as well."""
-    models: tuple[str, ...] = ("smollm2",)
-    """Who plays: smollm2, hf:OWNER/NAME, a folder, openai:MODEL, ollama:MODEL, tensorzero:FUNCTION; module:Name (a policy of your
-    own), sb3:FILE (of stable-baselines3), a policy.json, random, gold, controller."""
+    models: tuple[str, ...] = field(default=("smollm2",), metadata={"more": names_for_help})
+    """Who plays: language models, module:Name (a policy of your own), sb3:FILE (of stable-baselines3), a policy.json, random, gold,
+    controller."""
     modes: tuple[Mode, ...] = ()
     """How a language model answers, text, json or choose: each is a row. By default as an adapter was trained, and any other model
     in text and in choose."""

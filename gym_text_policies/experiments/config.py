@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 import gymnasium as gym
 
 from gym_text.descriptions import gymnasium_id
-from gym_text.errors import UsageError, check_int
+from gym_text.errors import UsageError, check_choice, check_int
+from gym_text_policies.backends.provider_table import prefixes
 from gym_text_policies.engines.options import PlayOptions
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.experiments.settings import build, by_new_names, field_docs
@@ -27,7 +28,8 @@ from gym_text_policies.old_names import old_names
 from gym_text_policies.policies.config import DEFAULTS, SETTINGS, PolicyConfig
 from gym_text_policies.redaction import without_secrets
 
-Backend = Literal["local", "transformers", "hf", "openai", "ollama", "tensorzero", "scripted"]
+_LOCAL = ("local", "transformers")
+"""Backends in gym-llm's files that are this process: the model's name says the rest."""
 FILE = "experiment.yaml"
 """Name of the resolved configuration in a run folder."""
 
@@ -36,10 +38,12 @@ FILE = "experiment.yaml"
 class AgentConfig(PolicyConfig):
     """Who plays: a `PolicyConfig` whose model may be given in two parts, as in gym-llm's files."""
 
-    backend: Backend | None = None
-    """Where the model runs: local (or transformers), hf, openai, ollama, tensorzero, scripted; `model` alone can say it all."""
+    backend: str | None = field(default=None, metadata={"more": lambda: f"One of {', '.join((*_LOCAL, *prefixes()))}."})
+    """Where the model runs, as in gym-llm's files; `model` alone can say it all."""
 
     def __post_init__(self) -> None:
+        if self.backend is not None:
+            check_choice("backend", self.backend, (*_LOCAL, *prefixes()))
         super().__post_init__()
         if without_secrets(self.options) != self.options:
             raise UsageError("options: expected no key and no password; keys come from the environment alone (OPENAI_API_KEY …).")
@@ -53,7 +57,7 @@ class AgentConfig(PolicyConfig):
         Args:
             seed: Of what the policy draws, if the agent has no seed of its own.
         """
-        prefixed = self.backend not in (None, "local", "transformers") and not self.model.startswith(f"{self.backend}:")
+        prefixed = self.backend not in (None, *_LOCAL) and not self.model.startswith(f"{self.backend}:")
         model = f"{self.backend}:{self.model}" if prefixed else self.model
         config = PolicyConfig(model, **self.given, options=self.options).for_any()
         return resolved(config.with_defaults({"seed": seed}))

@@ -115,7 +115,10 @@ def _expected(member: Any) -> str:
 
 
 def field_docs(config: type[Any]) -> dict[str, str]:
-    """Return the string that stands under each field of a dataclass, inherited fields included."""
+    """Return the string that stands under each field of a dataclass, inherited fields included.
+
+    What ``metadata={"more": function}`` returns is added: choices that follow from a table.
+    """
     docs = {}
     for kind in reversed(config.__mro__):
         if not dataclasses.is_dataclass(kind):
@@ -125,7 +128,8 @@ def field_docs(config: type[Any]) -> dict[str, str]:
         for field, doc in zip(body.body, body.body[1:], strict=False):
             if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(doc, ast.Expr):
                 docs[field.target.id] = " ".join(str(ast.literal_eval(doc.value)).split())
-    return docs
+    more = {field.name: field.metadata["more"]() for field in dataclasses.fields(config) if "more" in field.metadata}
+    return docs | {name: f"{docs[name]} {text}" for name, text in more.items()}
 
 
 @dataclass(frozen=True)

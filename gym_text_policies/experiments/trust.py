@@ -18,18 +18,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gym_text.errors import UsageError
-from gym_text_policies.backends.providers.keys import USUAL, belongs, host_of
+from gym_text_policies.backends.own_models import is_own
+from gym_text_policies.backends.provider_table import PROVIDERS, prefixes
+from gym_text_policies.backends.providers.keys import belongs, host_of
 from gym_text_policies.environments import is_module, module_and_id
 from gym_text_policies.experiments.yaml_files import Node, from_plain
-from gym_text_policies.policies.config import MODES, PROVIDERS
-from gym_text_policies.policies.own import is_own
+from gym_text_policies.policies.config import MODES
 
 _logger = logging.getLogger(__name__)
 _MODE = re.compile(rf"\s*,\s*({'|'.join(MODES)})$")
 """What may follow an opponent's name."""
 _PLACES = (("experiment", "name"), ("experiment", "parent"))
 """Section and key of texts that are folders, whatever they look like."""
-_OPENAI = "https://api.openai.com/v1"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class Trust:
     """What files are trusted with, beside data."""
 
     imports: tuple[str, ...] = field(default=(), metadata={"option": "import", "internal": True})
-    """Code that a file may name: modules (my_games), and files that hold code or say where keys go (sb3:ppo.zip, a TensorZero
+    """Code that a file may name: modules (my_games), and files that hold code or say where keys go (sb3:ppo.zip, a gateway's
     configuration), as they stand there. What the command line names needs no permission."""
     key_hosts: Mapping[str, str] = field(default_factory=dict, metadata={"internal": True})
     """Servers that a file may name as receivers of a key, as in OPENAI_API_KEY=llm.example.org; without, a key goes only to the
@@ -85,11 +85,13 @@ class Trust:
         in_file = next((part for part in (address, named) if part is not None and part.place), None)
         if in_file is None or (named is not None and named.value is None):
             return parts
-        variable = str(named.value) if named is not None else USUAL.get(provider, "")
-        usual = os.environ.get("OPENAI_BASE_URL") or _OPENAI if provider == "openai" else ""
+        row = PROVIDERS.get(provider)
+        own_variable = row.key_variable if row else ""
+        variable = str(named.value) if named is not None else own_variable
+        usual = (os.environ.get(row.address_variable) or row.address) if row else ""
         given = (address.plain() if address is not None else None) or usual
         addresses = given if isinstance(given, list) else [given]
-        if variable == USUAL.get(provider) and given == usual:
+        if variable == own_variable and given == usual:
             return parts
         others = [one for one in addresses if not belongs(variable, one, self.key_hosts)]
         if not others:
@@ -124,17 +126,17 @@ def code_in(text: str, key: str = "") -> Iterator[str]:
         key: Its key.
     """
     environment = key in ("name", "environment")
-    if key == "config_file" or (text.startswith("sb3:") and not environment):
+    if any(key in row.trusted_options for row in PROVIDERS.values()) or (text.startswith("sb3:") and not environment):
         yield text
         return
     name, _, query = text.partition("?")
     for policy in (text, _MODE.sub("", text)):
-        if is_own(policy) and policy.partition(":")[0] not in PROVIDERS:
+        if is_own(policy):
             yield policy.partition(":")[0]
             break
     else:
         module, _ = module_and_id(name)
-        if module and is_module(module) and (environment or name.partition(":")[0] not in PROVIDERS):
+        if module and is_module(module) and (environment or name.partition(":")[0] not in prefixes()):
             yield module
     for pair in query.split("&") if query else ():
         yield from code_in(_literal(pair.partition("=")[2]))
@@ -153,7 +155,7 @@ def _leaves(node: Node, section: str = "", key: str = "") -> Iterator[tuple[str,
     if isinstance(node.value, dict):
         backend = node.value.get("backend", Node(None)).value
         for name, part in node.value.items():
-            whole = name == "model" and isinstance(backend, str) and backend in PROVIDERS
+            whole = name == "model" and isinstance(backend, str) and backend in prefixes()
             yield from _leaves(Node(f"{backend}:{part.value}", part.place) if whole else part, key, name)
     elif isinstance(node.value, list):
         for part in node.value:
@@ -164,7 +166,7 @@ def _leaves(node: Node, section: str = "", key: str = "") -> Iterator[tuple[str,
 
 def _provider(node: Node | None) -> str:
     name = node.value.partition(":")[0] if node is not None and isinstance(node.value, str) else ""
-    return name if name in USUAL else ""
+    return name if name in PROVIDERS and PROVIDERS[name].key_variable else ""
 
 
 def _literal(text: str) -> str:

@@ -13,8 +13,9 @@ from typing import Any, Literal, Self
 
 from gym_text.errors import UsageError, check_choice, check_int, check_options
 from gym_text_policies.backends.local.adapters import RECORD, record_of
+from gym_text_policies.backends.own_models import is_own, is_own_backend
+from gym_text_policies.backends.provider_table import names_for_help
 from gym_text_policies.files import check_characters
-from gym_text_policies.policies.own import is_own
 from gym_text_policies.prompts import Prompt
 
 Mode = Literal["text", "json", "choose"]
@@ -22,8 +23,6 @@ Depth = int | Literal["all"]
 MODES = ("text", "json", "choose")
 WITHOUT_MODEL = ("random", "gold", "controller")
 """Policies that ask no language model."""
-PROVIDERS = ("hf", "openai", "ollama", "tensorzero", "scripted")
-"""What stands before the colon in the name of a language model; any other name with a colon is a policy of the user's own."""
 _OF_ANY = ("action_rate", "between", "noise", "expert_share", "seed")
 """Settings that any policy takes, not only a language model."""
 
@@ -55,9 +54,9 @@ class PromptOptions:
 class PolicyConfig(PromptOptions):
     """Who plays, and how it is asked."""
 
-    model: str = "smollm2"
-    """Language model (smollm2, hf:OWNER/NAME, a folder, adapters/NAME, openai:MODEL, ollama:MODEL, tensorzero:FUNCTION,
-    scripted:A|B), or random, gold, controller, module:Name (a policy of your own), sb3:FILE, or the policy.json of a search."""
+    model: str = field(default="smollm2", metadata={"more": names_for_help})
+    """A language model, or random, gold, controller, module:Name (a policy of your own), sb3:FILE, or the policy.json of a
+    search."""
     mode: Mode | None = None
     """How it is answered: in words, as a JSON object, or by a probability for each action."""
     own_words: bool | None = None
@@ -162,10 +161,10 @@ class PolicyConfig(PromptOptions):
 
     @property
     def asks_model(self) -> bool:
-        """Whether it is a language model."""
+        """Whether it is a language model. To know that of ``module:Name``, the module is imported."""
         if self.model in WITHOUT_MODEL or self.model.endswith(".json") or self.model.startswith("sb3:"):
             return False
-        return not is_own(self.model) or self.model.partition(":")[0] in PROVIDERS
+        return not is_own(self.model) or is_own_backend(self.model)
 
     def with_defaults(self, others: PolicyConfig | Mapping[str, Any]) -> Self:
         """Return this, with the settings of `others` where none was given."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import operator
-import re
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
@@ -12,18 +10,10 @@ from typing import Any
 import gymnasium as gym
 
 from gym_text.errors import UsageError, unknown_choice
-from gym_text_policies.digests import file_digest
-from gym_text_policies.environments import import_module
+from gym_text_policies.backends.base import Backend
+from gym_text_policies.backends.own_models import module_of, object_of, source_of
 from gym_text_policies.policy import Policy, as_policy, text_spec
 from gym_text_policies.records import Decision, Turn
-
-_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
-"""Two Python names, dotted or not, with a colon between them."""
-
-
-def is_own(model: str) -> bool:
-    """Return whether a model's name can be a module and a name in it, such as ``my_policies:Four``."""
-    return bool(_NAME.fullmatch(model))
 
 
 def load_own(name: str, env: gym.Env[Any, Any], seed: int = 0, deterministic: bool | None = None) -> Policy:
@@ -41,24 +31,20 @@ def load_own(name: str, env: gym.Env[Any, Any], seed: int = 0, deterministic: bo
     Raises:
         UsageError: If there is no such module or name, or it is none of these.
     """
-    module_name, _, path = name.partition(":")
-    module = import_module(
-        module_name, f"policy {name!r}: expected a language model's name, or module:Name of a policy of your own"
-    )
     try:
-        found = operator.attrgetter(path)(module)
+        player = object_of(name)
     except AttributeError:
-        raise _unknown(name, path, module) from None
-    if isinstance(found, type):
-        found = _made(found, name, env, seed)
-    player = as_policy(found, env, name=name, seed=seed, deterministic=deterministic)
-    file = getattr(module, "__file__", None)
-    return OwnPolicy(player, name, file_digest(file) if file else "")
+        raise _unknown(name, name.partition(":")[2], module_of(name)) from None
+    if isinstance(player, type):
+        player = _made(player, name, env, seed)
+    policy = as_policy(player, env, name=name, seed=seed, deterministic=deterministic)
+    return OwnPolicy(policy, name, source_of(name))
 
 
 def _unknown(name: str, path: str, module: ModuleType) -> UsageError:
     """Return the error for a name that a module does not have; it names what the module has that may be a policy."""
-    known = [one for one, value in vars(module).items() if not one.startswith("_") and _may_play(value, module.__name__)]
+    members = vars(module).items()
+    known = [member for member, value in members if not member.startswith("_") and _may_play(value, module.__name__)]
     if known:
         return unknown_choice(f"policy {name!r}", path, known)
     return UsageError(
@@ -69,9 +55,9 @@ def _unknown(name: str, path: str, module: ModuleType) -> UsageError:
 def _may_play(value: object, module: str) -> bool:
     """Whether an object may be meant as a policy: not what the module has imported to write one."""
     if isinstance(value, type):
-        return issubclass(value, Policy) and value.__module__ == module
+        return issubclass(value, Policy | Backend) and value.__module__ == module
     here = getattr(value, "__module__", module) == module
-    return isinstance(value, Policy) or hasattr(value, "predict") or (here and callable(value))
+    return isinstance(value, Policy | Backend) or hasattr(value, "predict") or (here and callable(value))
 
 
 class OwnPolicy(Policy):

@@ -170,7 +170,7 @@ def policy_name(config: Mapping[str, Any]) -> str:
         return "gold (expert)"
     if kind == "llm":
         backend, model = config.get("backend", ""), str(config.get("model") or config.get("name") or "model")
-        is_clear = backend in ("", "transformers") or model.partition(":")[0] == backend
+        is_clear = backend in ("", "transformers", "own") or model.partition(":")[0] == backend
         return f"{model if is_clear else f'{backend}:{model}'}, {config.get('mode')}"
     return kind if kind in ("random", "controller") else str(config.get("name") or kind)
 

@@ -11,6 +11,7 @@ from typing import Any
 from gym_text.errors import UsageError, check_choice, check_int
 from gym_text.folds import fold_seed
 from gym_text.registration import SEARCH
+from gym_text_policies.backends.provider_table import names_for_help
 from gym_text_policies.engines.options import ENGINE_OPTIONS, EngineOptions
 from gym_text_policies.environments import MOST_STEPS, parse_environment
 from gym_text_policies.experiments.trust import TRUST_OPTIONS, Trust
@@ -36,8 +37,8 @@ class SearchConfig(Trust, Asking, EngineOptions):
     """A Gymnasium id, or one of ours; with keyword arguments as in FrozenLake-v1?is_slippery=False."""
     optimiser: str = "model"
     """Who proposes parameters: model, random, zero, cma, gp, scripted, or two of them as in 'model then cma'."""
-    model: str = "smollm2"
-    """Language model: smollm2, hf:OWNER/NAME, a folder, openai:MODEL, ollama:MODEL, tensorzero:FUNCTION, scripted:A|B."""
+    model: str = field(default="smollm2", metadata={"more": names_for_help})
+    """The language model that proposes."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of the model's backend: dtype, device, base_url, timeout, cache, prices, max_cost …"""
     evaluations: int = 100

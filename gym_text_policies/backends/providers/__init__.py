@@ -1,1 +1,1 @@
-"""Language models behind a server: OpenAI and all that speak its protocol, Ollama, TensorZero."""
+"""Language models behind a server, a file for each provider of `gym_text_policies.backends.provider_table`, and what they share."""

@@ -7,9 +7,8 @@ import re
 from collections.abc import Mapping
 
 from gym_text.errors import UsageError
+from gym_text_policies.backends.provider_table import PROVIDERS
 
-USUAL = {"openai": "OPENAI_API_KEY", "ollama": "OLLAMA_API_KEY", "tensorzero": "TENSORZERO_API_KEY"}
-"""The variable of each provider's key, unless another one is named."""
 NO_KEY = "none"
 """What a client is given in place of a key."""
 _HOSTS = {
@@ -18,13 +17,11 @@ _HOSTS = {
     "GEMINI_API_KEY": "generativelanguage.googleapis.com",
     "GROQ_API_KEY": "api.groq.com",
     "MISTRAL_API_KEY": "api.mistral.ai",
-    "OLLAMA_API_KEY": "ollama.com",
-    "OPENAI_API_KEY": "api.openai.com",
     "OPENROUTER_API_KEY": "openrouter.ai",
     "TOGETHER_API_KEY": "api.together.xyz",
     "XAI_API_KEY": "api.x.ai",
 }
-"""The host of the provider that gives out the key."""
+"""The host that gives out a key, of servers with the protocol of a provider in `PROVIDERS`."""
 _ADDRESS = re.compile(r"(https?)://([A-Za-z0-9.-]+)(:\d+)?(/[\w.~/-]*)?")
 """An address that every client reads alike."""
 
@@ -50,7 +47,7 @@ def client_key(provider: str, variable: str | None) -> str | None:
 
     That is `NO_KEY` where there is none and the client would take another one from the environment.
     """
-    return key_of(variable) or (NO_KEY if os.environ.get(USUAL[provider]) else None)
+    return key_of(variable) or (NO_KEY if os.environ.get(PROVIDERS[provider].key_variable) else None)
 
 
 def belongs(variable: str, address: object, also: Mapping[str, str]) -> bool:
@@ -66,9 +63,9 @@ def belongs(variable: str, address: object, also: Mapping[str, str]) -> bool:
         return False
     host, port = found[2].lower(), found[3] or ""
     own = also.get(variable, "").lower().split(",")
-    return host in own or f"{host}{port}" in own or (found[1] == "https" and host == _HOSTS.get(variable))
+    return host in own or f"{host}{port}" in own or (found[1] == "https" and host == host_of(variable))
 
 
 def host_of(variable: str) -> str:
     """Return the host that a key belongs to, or an empty text if that is not known."""
-    return _HOSTS.get(variable, "")
+    return next((row.key_host for row in PROVIDERS.values() if row.key_variable == variable), "") or _HOSTS.get(variable, "")

@@ -9,11 +9,12 @@ from typing import Any
 
 from gym_text.errors import check_int, import_extra
 from gym_text_policies.backends.base import Answer, Request
+from gym_text_policies.backends.provider_table import PROVIDERS
 from gym_text_policies.backends.providers.chats import as_state, finish_of
 from gym_text_policies.backends.providers.checks import count, normalised
 from gym_text_policies.backends.providers.connection import UNPACKED, bounded, check_no_error, check_url, in_time
 from gym_text_policies.backends.providers.errors import CallError
-from gym_text_policies.backends.providers.keys import USUAL, client_key, key_of
+from gym_text_policies.backends.providers.keys import client_key, key_of
 from gym_text_policies.backends.providers.openai import INSTRUCTIONS
 from gym_text_policies.backends.providers.options import RemoteOptions
 from gym_text_policies.backends.providers.remote import RemoteBackend
@@ -49,7 +50,7 @@ class OllamaBackend(RemoteBackend):
         options: RemoteOptions | None = None,
         *,
         base_url: str | None = None,
-        key_variable: str | None = USUAL["ollama"],
+        key_variable: str | None = PROVIDERS["ollama"].key_variable,
         num_ctx: int | None = None,
     ) -> None:
         super().__init__(model, options)

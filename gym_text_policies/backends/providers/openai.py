@@ -10,11 +10,12 @@ from typing import Any, Literal, get_args
 
 from gym_text.errors import UsageError, check_choice, import_extra
 from gym_text_policies.backends.base import Answer, Request
+from gym_text_policies.backends.provider_table import PROVIDERS
 from gym_text_policies.backends.providers.chats import as_state, first_choice, read_chat, tokens_of
 from gym_text_policies.backends.providers.checks import check_fields, check_name, count, normalised
 from gym_text_policies.backends.providers.connection import UNPACKED, Connection, bounded, check_url
 from gym_text_policies.backends.providers.errors import CallError
-from gym_text_policies.backends.providers.keys import NO_KEY, USUAL, key_of
+from gym_text_policies.backends.providers.keys import NO_KEY, key_of
 from gym_text_policies.backends.providers.letters import MOST_LETTERS, lettered, of_letters
 from gym_text_policies.backends.providers.logprobs import LogProbs, tells
 from gym_text_policies.backends.providers.options import RemoteOptions
@@ -72,7 +73,7 @@ class OpenAIBackend(RemoteBackend):
         options: RemoteOptions | None = None,
         *,
         base_url: str | Sequence[str] | None = None,
-        key_variable: str | None = USUAL["openai"],
+        key_variable: str | None = PROVIDERS["openai"].key_variable,
         decide: Decide = "auto",
         tokenizer: str | None = None,
         extra: Mapping[str, Any] | None = None,

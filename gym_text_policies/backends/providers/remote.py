@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Self
 
 from gym_text.errors import GymTextError, PolicyError, UsageError, import_extra
 from gym_text_policies.backends.base import Answer, Backend, Request
+from gym_text_policies.backends.provider_table import PROVIDERS
 from gym_text_policies.backends.providers.budget import Budget, Prices, Spending
 from gym_text_policies.backends.providers.cache import AnswerCache
 from gym_text_policies.backends.providers.checks import check_answer
@@ -43,7 +44,7 @@ class RemoteBackend(Backend):
 
     remote = True
     provider: ClassVar[str]
-    """Part of the model string before the colon, and name of the extra."""
+    """Its name in `PROVIDERS`, which stands before the colon of a model's name."""
     _client: Any
     most_choices: int = 0
     """Most choices of a request; 0 where the provider has no typed decisions."""
@@ -56,7 +57,7 @@ class RemoteBackend(Backend):
             raise UsageError(f"model: expected {self.provider}:NAME; got {self.provider + ':'!r}.")
         self.model = model
         self._options = options or RemoteOptions()
-        self._tenacity = import_extra("tenacity", self.provider)
+        self._tenacity = import_extra("tenacity", PROVIDERS[self.provider].extra)
         self._prices = Prices.of(model, self._options.prices)
         self._budget = Budget(self._prices, self._options.max_cost, self._options.max_total_tokens)
         self._cache = AnswerCache(self._options.cache) if self._options.cache else None
@@ -67,6 +68,11 @@ class RemoteBackend(Backend):
         shared = {name: value for name, value in options.items() if name in SHARED_OPTIONS}
         own = {name: value for name, value in options.items() if name not in SHARED_OPTIONS}
         return cls(model, RemoteOptions(**shared), **own)
+
+    @classmethod
+    def option_names(cls) -> list[str]:
+        """Return the names of its constructor's options, and of those that all providers take."""
+        return [name for name in super().option_names() if name != "options"] + list(SHARED_OPTIONS)
 
     @property
     def config(self) -> dict[str, Any]:

@@ -11,11 +11,12 @@ from typing import Any
 
 from gym_text.errors import UsageError, import_extra
 from gym_text_policies.backends.base import Answer, Request
+from gym_text_policies.backends.provider_table import PROVIDERS
 from gym_text_policies.backends.providers.chats import finish_of
 from gym_text_policies.backends.providers.checks import check_name, count
 from gym_text_policies.backends.providers.connection import check_url
 from gym_text_policies.backends.providers.errors import CallError
-from gym_text_policies.backends.providers.keys import USUAL, client_key, key_of
+from gym_text_policies.backends.providers.keys import client_key, key_of
 from gym_text_policies.backends.providers.options import RemoteOptions
 from gym_text_policies.backends.providers.remote import RemoteBackend
 from gym_text_policies.records import Episode
@@ -49,7 +50,7 @@ class TensorZeroBackend(RemoteBackend):
         *,
         config_file: str | None = None,
         base_url: str | None = None,
-        key_variable: str | None = USUAL["tensorzero"],
+        key_variable: str | None = PROVIDERS["tensorzero"].key_variable,
     ) -> None:
         super().__init__(model, options)
         config_file = check_name("config_file", config_file)

@@ -1,0 +1,188 @@
+"""A language model of the user's own, ``module:Name``: a `Backend`, or a function that `backend` makes one of."""
+
+from __future__ import annotations
+
+import inspect
+import operator
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+from gym_text.errors import PolicyError, UsageError, check_options
+from gym_text_policies.backends.base import Answer, Backend, Request
+from gym_text_policies.backends.provider_table import prefixes
+from gym_text_policies.backends.providers.checks import check_answer
+from gym_text_policies.digests import file_digest
+from gym_text_policies.environments import import_module
+
+_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+"""Two Python names, dotted or not, with a colon between them."""
+
+
+def is_own(model: str) -> bool:
+    """Return whether a model's name can be a module and a name in it, such as ``my_policies:Four``."""
+    return bool(_NAME.fullmatch(model)) and model.partition(":")[0] not in prefixes()
+
+
+def is_there(name: str) -> bool:
+    """Return whether there is a package or a module of the name of ``module:Name``; nothing of it is imported."""
+    return find_spec(name.partition(":")[0].partition(".")[0]) is not None
+
+
+def module_of(name: str) -> ModuleType:
+    """Import the module of ``module:Name``.
+
+    Raises:
+        UsageError: If it cannot be imported.
+    """
+    module = name.partition(":")[0]
+    return import_module(
+        module, f"model {name!r}: expected a language model's name, or module:Name of a policy or a Backend of your own"
+    )
+
+
+def object_of(name: str) -> Any:
+    """Import the module of ``module:Name``, and return what has that name in it.
+
+    Raises:
+        UsageError: If the module cannot be imported.
+        AttributeError: If it has no such name.
+    """
+    return operator.attrgetter(name.partition(":")[2])(module_of(name))
+
+
+def source_of(name: str) -> str:
+    """Return the digest of the file of the module of ``module:Name``: of an edited file it is another one."""
+    file = getattr(module_of(name), "__file__", None)
+    return file_digest(file) if file else ""
+
+
+def is_own_backend(name: str) -> bool:
+    """Return whether ``module:Name`` is a `Backend`, which imports the module; False where there is no such name."""
+    try:
+        value = object_of(name)
+    except (UsageError, AttributeError):  # which whoever loads it tells
+        return False
+    return isinstance(value, Backend) or (isinstance(value, type) and issubclass(value, Backend))
+
+
+def backend(function: Callable[..., Sequence[Answer]]) -> type[Backend]:
+    """Make a `Backend` of a function from requests to their answers, as a decorator.
+
+    >>> @backend
+    ... def shouting(requests, *, word="go"):
+    ...     return [Answer(text=word.upper()) for request in requests]
+    >>> shouting(word="left").answer([Request(({"role": "user", "content": "Where?"},))])[0].text
+    'LEFT'
+
+    Args:
+        function: Its first parameter is a list of `Request`, and it returns an `Answer` for each; its other parameters are options
+            of the backend. An answer must not depend on the other requests.
+    """
+    signature = inspect.signature(function)
+    parameters = [one.replace(kind=one.KEYWORD_ONLY) for one in list(signature.parameters.values())[1:]]
+
+    class FunctionBackend(Backend):
+        __doc__ = function.__doc__
+        __signature__ = signature.replace(parameters=parameters, return_annotation=inspect.Signature.empty)
+
+        def __init__(self, **options: Any) -> None:
+            self._options = options
+
+        def answer(self, requests: Sequence[Request]) -> list[Answer]:
+            return list(function(requests, **self._options))
+
+        @property
+        def config(self) -> dict[str, Any]:
+            return {"backend": "function", "model": function.__qualname__, **self._options}
+
+    FunctionBackend.__name__, FunctionBackend.__qualname__ = function.__name__, function.__qualname__
+    FunctionBackend.__module__ = function.__module__
+    return FunctionBackend
+
+
+def load_own_backend(name: str, options: Mapping[str, Any], others: Collection[str] = ()) -> Backend:
+    """Return a language model of the user's own.
+
+    Args:
+        name: ``module:Name``. The module can be imported: it is installed, or lies in the folder from which a command is called.
+            Name is a subclass of `Backend`, which is called with the options, a function that `backend` decorates, or a `Backend`.
+            Records identify it by this name, its module's file, and its ``config``.
+        options: Of the class or the function; a `Backend` takes none.
+        others: Names of options that the caller takes itself, for the error that lists all.
+
+    Raises:
+        UsageError: If there is no such module or name, it is no `Backend`, or does not take the options.
+    """
+    try:
+        value = object_of(name)
+    except AttributeError:
+        raise UsageError(f"model {name!r}: expected a Backend of that module; it has nothing of this name.") from None
+    if isinstance(value, Backend):
+        check_options(name, options, list(others))
+        return OwnBackend(value, name)
+    if not (isinstance(value, type) and issubclass(value, Backend)):
+        raise UsageError(f"model {name!r}: expected a Backend, or a function that @backend decorates; got {value!r}.")
+    if inspect.isabstract(value):
+        missing = ", ".join(sorted(value.__abstractmethods__))
+        raise UsageError(f"model {name!r}: expected a class with {missing}; it has none. Implement what `Backend` leaves open.")
+    parameters = inspect.signature(value)
+    check_options(name, options, [*others, *parameters.parameters])
+    try:
+        parameters.bind(**options)
+    except TypeError as error:
+        raise UsageError(f"model {name!r}: expected the options of {value.__name__}{parameters}; {error}.") from None
+    return OwnBackend(value(**options), name)
+
+
+class OwnBackend(Backend):
+    """Another backend, whose answers are checked, and which records identify by its name and its module's source as well.
+
+    Args:
+        model: The other backend.
+        name: Its name, ``module:Name``.
+    """
+
+    def __init__(self, model: Backend, name: str) -> None:
+        self.remote = model.remote
+        self._model, self._name, self._source = model, name, source_of(name)
+
+    def answer(self, requests: Sequence[Request]) -> list[Answer]:
+        """Let the other backend answer.
+
+        Raises:
+            PolicyError: If it fails, or its answers are none of the requests'.
+        """
+        answers = self._model.answer(requests)
+        is_list = isinstance(answers, list | tuple) and all(isinstance(answer, Answer) for answer in answers)
+        if not is_list or len(answers) != len(requests):
+            got = f"{len(answers)} answers" if is_list else f"{answers!r:.200}"
+            raise PolicyError(f"{self._name}: expected a list with an Answer for each of {len(requests)} requests; got {got}.")
+        try:
+            return [_checked(answer, request.choices) for answer, request in zip(answers, requests, strict=True)]
+        except (TypeError, ValueError) as error:
+            raise PolicyError(f"{self._name}: expected answers of the documented form; {error}.") from error
+
+    def count(self, text: str) -> int:
+        """Let the other backend count."""
+        return self._model.count(text)
+
+    def check(self, request: Request) -> None:
+        """Let the other backend see whether it can answer."""
+        self._model.check(request)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Its name, the hash of its module's file, and its own configuration."""
+        return {"backend": "own", "model": self._name, "source": self._source, "own": self._model.config}
+
+
+def _checked(answer: Answer, choices: Sequence[str] | None) -> Answer:
+    """Return an answer whose parts are all of their kind, with the choices in the request's order."""
+    given = answer.probabilities
+    if choices is not None and isinstance(given, Mapping) and given.keys() == set(choices):
+        answer = replace(answer, probabilities={choice: given[choice] for choice in choices})
+    return check_answer(answer, choices)

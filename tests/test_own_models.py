@@ -1,0 +1,197 @@
+"""Language models of the user's own, by name, in commands, in files and in `load_policy`."""
+
+import json
+import sys
+
+import gymnasium as gym
+import pytest
+
+from gym_text import UsageError
+from gym_text_policies import EpisodeStore, cli, load_policy, rollout
+from gym_text_policies.backends import Answer, Backend
+from gym_text_policies.backends.load import load_backend
+from gym_text_policies.policies.config import PolicyConfig
+
+GOTO = "BabyAIText-v0?task=goto&max_episode_steps=4"
+MODULE = """
+from gym_text_policies.backends import Answer, Backend, backend
+
+open("imported", "w").close()
+
+@backend
+def saying(requests, *, word="turn left"):
+    "Say one word."
+    return [
+        Answer(word) if request.choices is None
+        else Answer(probabilities=chosen(request.choices, word))
+        for request in requests
+    ]
+
+def chosen(choices, word):
+    best = word if word in choices else choices[0]
+    return {choice: float(choice == best) for choice in reversed(choices)}
+
+class Loud(Backend):
+    def __init__(self, *, times):
+        self.times = times
+
+    config = {"backend": "loud"}
+
+    def answer(self, requests):
+        return [Answer("go forward")] * len(requests) * self.times
+
+class Unfinished(Backend):
+    pass
+
+ready = Loud(times=1)
+
+@backend
+def numbers(requests):
+    return [Answer("p1 = 1, p2 = 1, p3 = 0")] * len(requests)
+
+@backend
+def broken(requests):
+    return ["turn left" for request in requests]
+
+@backend
+def unlikely(requests):
+    return [Answer(probabilities=dict.fromkeys(request.choices, 1.0)) for request in requests]
+
+def forward(obs):
+    return 2
+"""
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """The current folder, with a module of models."""
+    (tmp_path / "own_models.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    sys.modules.pop("own_models", None)
+
+
+def make():
+    return gym.make("BabyAIText-v0", task="goto", max_episode_steps=4)
+
+
+@pytest.mark.parametrize("mode", ["text", "choose"])
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [("saying", {}, "turn left"), ("saying", {"word": "turn right"}, "turn right"), ("Loud", {"times": 1}, "go forward")],
+)
+def test_a_function_and_a_class_play_by_their_names_with_settings_and_options(module, name, options, said, mode):
+    if (name, mode) == ("Loud", "choose"):
+        pytest.skip("it only speaks")
+    policy = load_policy(f"own_models:{name}", make(), mode=mode, **options)
+    (episode,) = rollout(make, policy, [0])
+    assert {step.decision.action for step in episode.steps} == {said}
+    assert (policy.config["mode"], policy.config["model"]) == (mode, f"own_models:{name}") and len(policy.config["source"]) == 16
+
+
+def test_an_object_plays_as_it_is(module):
+    (episode,) = rollout(make, load_policy("own_models:ready", make()), [0])
+    assert {step.decision.action for step in episode.steps} == {"go forward"}
+
+
+def test_options_and_source_identify_a_model(module):
+    def identity(**options):
+        sys.modules.pop("own_models", None)
+        return load_backend("own_models:saying", **options).config
+
+    first = identity()
+    assert identity() == first != identity(word="turn right")
+    path = module / "own_models.py"
+    path.write_text(MODULE + "# edited\n")
+    assert identity() != first
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("own_models:Unfinished", {}, "expected a class with answer, config; it has none"),
+        ("own_models:Loud", {}, "expected the options of Loud.*missing a required argument: 'times'"),
+        ("own_models:saying", {"wrod": "left"}, "unknown option 'wrod'.*word"),
+        ("own_models:ready", {"times": 2}, "unknown option 'times'"),
+        ("own_models:sayin", {}, "Did you mean 'saying'"),
+    ],
+)
+def test_what_is_wrong_with_a_model_is_said(module, name, options, message):
+    with pytest.raises(UsageError, match=message):
+        load_policy(name, make(), **options)
+
+
+@pytest.mark.parametrize("name", ["own_models:nothing", "own_models:forward", "no_such_module:Name"])
+def test_a_search_is_told_that_it_needs_a_model(module, name):
+    with pytest.raises(UsageError, match=r"model.*expected (a Backend|one of)"):
+        load_backend(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "mode", "message"),
+    [
+        ("broken", {}, "text", "expected a list with an Answer for each of 1 requests; got ['turn left']"),
+        ("Loud", {"times": 2}, "text", "for each of 1 requests; got 2 answers"),
+        ("unlikely", {}, "choose", "expected answers of the documented form; probabilities that sum to 1"),
+        ("saying", {"word": 5}, "text", "expected answers of the documented form; a text as text"),
+    ],
+)
+def test_answers_of_another_form_end_the_episode_with_a_sentence(module, name, options, mode, message):
+    (episode,) = rollout(make, load_policy(f"own_models:{name}", make(), mode=mode, **options), [0])
+    assert message in episode.error
+
+
+def test_a_policy_of_that_module_stays_a_policy(module):
+    assert PolicyConfig("own_models:saying").asks_model and not PolicyConfig("own_models:forward").asks_model
+    assert load_policy("own_models:forward", make()).config["kind"] == "own"
+
+
+def test_bench_has_a_row_for_each_mode_and_collect_takes_it(module, capsys):
+    words = ["bench", "--models", "own_models:saying", "--options", "word=turn right", "--environments", GOTO]
+    assert cli.main([*words, "--baselines", "none", "--folder", "run"]) == 0, capsys.readouterr().err
+    rows = json.loads((module / "run/table.json").read_text())["rows"]
+    assert [row["policy"] for row in rows] == ["own_models:saying, text", "own_models:saying, choose"]
+    assert {step.decision.action for episode in EpisodeStore(module / "run").episodes() for step in episode.steps} == {"turn right"}
+    assert cli.main(["report", "run"]) == 0
+    words = ["collect", "--policy", "own_models:saying", "--environments", GOTO, "--episodes", "12", "--threshold", "0"]
+    assert cli.main([*words, "--folder", "data"]) == 0, capsys.readouterr().err
+
+
+AGENT = "agent: {model: 'own_models:saying', options: {word: turn right}, mode: choose}\n"
+FILES = {
+    "run": (f"{AGENT}environment: {{name: '{GOTO}'}}\nexperiment: {{parent: runs, verbose: false}}\n", ["run", "file.yaml"]),
+    "variants": (
+        "row: {model: 'own_models:saying', mode: text}\n",
+        ["bench", "--variants", "file.yaml", "--environments", GOTO, "--baselines", "none", "--folder", "b"],
+    ),
+    "search": (
+        "evaluations: 1\nnum_rollouts: 1\npictures: false\noptimiser: model\nmodel: 'own_models:numbers'\n",
+        ["search", "file.yaml", "--folder", "s"],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_a_file_may_name_it_once_the_command_line_allows_its_module(module, capsys, kind):
+    text, words = FILES[kind]
+    (module / "file.yaml").write_text(text)
+    assert cli.main(words) == 2
+    assert "--import own_models allows it" in capsys.readouterr().err and not (module / "imported").exists()
+    assert cli.main([*words, "--import", "own_models"]) == 0, capsys.readouterr().err
+    assert (module / "imported").exists()
+
+
+def test_a_backend_of_ones_own_is_an_opponent(module):
+    env = gym.make("TextArenaTwoPlayers-v0", game="Nim-v0", opponent="own_models:saying,choose")
+    env.reset(seed=1)
+    assert env.unwrapped.identity["model"] == "own_models:saying"
+
+
+def test_in_python_a_class_that_backend_makes_is_called_with_its_options(module):
+    import own_models
+
+    assert issubclass(own_models.saying, Backend) and own_models.saying.__doc__ == "Say one word."
+    (episode,) = rollout(make, load_policy(own_models.saying(word="turn right"), make()), [0])
+    assert {step.decision.action for step in episode.steps} == {"turn right"}
+    assert isinstance(own_models.saying().answer([]), list) and Answer("a").text == "a"

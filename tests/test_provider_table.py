@@ -1,0 +1,104 @@
+"""One row of the table makes a provider known to commands, files, help and errors."""
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from gym_text import UsageError
+from gym_text_policies import cli
+from gym_text_policies.backends.base import Backend
+from gym_text_policies.backends.load import load_backend
+from gym_text_policies.backends.provider_table import PROVIDERS, Provider, model_names, prefixes
+from gym_text_policies.backends.providers.keys import belongs
+from gym_text_policies.experiments.config import explain_keys
+from gym_text_policies.experiments.trust import Trust, code_in
+from gym_text_policies.experiments.yaml_files import parse_yaml
+
+ROOT = Path(__file__).parent.parent
+MODULE = """
+from gym_text_policies.backends import Answer, Backend
+
+class AcmeBackend(Backend):
+    def __init__(self, model, *, loud=False, base_url=None, key_variable=None):
+        self.model, self.loud = model, loud
+
+    @property
+    def config(self):
+        return {"backend": "acme", "model": self.model, "loud": self.loud}
+
+    def answer(self, requests):
+        return [Answer("turn left") for request in requests]
+"""
+ROW = Provider("acme_backend:AcmeBackend", models="GADGET", key_variable="ACME_API_KEY", key_host="acme.example.org")
+BENCH = ("--environments", "BabyAIText-v0?max_episode_steps=2", "--baselines", "none", "--modes", "text", "--folder", "run")
+
+
+@pytest.fixture
+def acme(tmp_path, monkeypatch):
+    """A provider in a module of the current folder, with a row in the table: nothing else knows of it."""
+    (tmp_path / "acme_backend.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(PROVIDERS, "acme", ROW)
+    yield tmp_path
+    sys.modules.pop("acme_backend", None)
+
+
+def test_a_row_and_a_class_are_a_provider_in_bench_and_in_a_file(acme, capsys):
+    assert cli.main(["bench", "--models", "acme:anvil", "--options", "loud=true", *BENCH]) == 0, capsys.readouterr().err
+    assert "acme:anvil, text" in capsys.readouterr().out
+    environment = (
+        "environment: {name: 'BabyAIText-v0?max_episode_steps=2'}\nexperiment: {parent: runs, name: NAME, verbose: false}\n"
+    )
+    agents = {"one": "{backend: acme, model: anvil, options: {loud: true}}", "two": "{model: 'acme:anvil'}"}
+    for name, agent in agents.items():
+        Path("run.yaml").write_text(f"agent: {agent}\n" + environment.replace("NAME", name))
+        assert cli.main(["run", "run.yaml"]) == 0, capsys.readouterr().err
+        assert "acme:anvil" in Path("runs", name, "experiment.yaml").read_text()
+
+
+def test_help_and_errors_offer_it(acme, capsys):
+    for command in ("bench", "search"):
+        with pytest.raises(SystemExit):
+            cli.main([command, "--help"])
+        assert "acme:GADGET" in " ".join(capsys.readouterr().out.split())
+    assert "acme:GADGET" in explain_keys() and ", acme." in explain_keys()
+    with pytest.raises(UsageError, match="acme:GADGET"):
+        load_backend("acmee:anvil")
+    with pytest.raises(UsageError, match=r"unknown option 'luod'.*loud"):
+        load_backend("acme:anvil", luod=True)
+    Path("run.yaml").write_text("agent: {backend: acmee, model: anvil}\nenvironment: {name: BabyAIText-v0}\n")
+    assert cli.main(["run", "run.yaml"]) == 2
+    told = capsys.readouterr().err
+    assert "run.yaml, line 1" in told and "'acme'" in told
+
+
+def test_its_key_goes_to_its_own_host_alone(acme):
+    assert belongs("ACME_API_KEY", "https://acme.example.org/v1", {})
+    text = "{model: 'acme:anvil', base_url: 'ADDRESS'}"
+    keys = {
+        address: Trust().checked(parse_yaml(text.replace("ADDRESS", address), "file.yaml")).plain().get("key_variable", "its own")
+        for address in ("https://acme.example.org/v1", "https://elsewhere.example.org/v1")
+    }
+    assert list(keys.values()) == ["its own", None]
+    assert list(code_in("acme:anvil")) == []
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+def test_each_row_names_a_backend_and_an_extra_that_exist(name):
+    row = PROVIDERS[name]
+    assert issubclass(row.load(), Backend)
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    assert not row.extra or row.extra in extras
+
+
+def test_the_documentation_has_each_provider():
+    page, strategies = ((ROOT / "docs" / name).read_text("utf-8") for name in ("providers.md", "strategies.md"))
+    rows = {name for name, row in PROVIDERS.items() if row.extra}
+    assert set(re.findall(r"^\| `(\w+):`", page, re.M)) == rows
+    assert all(f"`{PROVIDERS[name].key_variable}`" in page for name in rows)
+    assert all(f"`{name}:{PROVIDERS[name].models}`" in strategies for name in rows)
+    assert {f"{name}:{PROVIDERS[name].models}" for name in rows} <= set(model_names()) and set(PROVIDERS) < set(prefixes())
