@@ -11,9 +11,9 @@ import pytest
 from test_run import interrupted, wait_for_lines
 
 from gym_text_policies import EpisodeStore, cli
-from gym_text_policies.commands import options
 from gym_text_policies.engines import base as engines
 from gym_text_policies.experiments import bench
+from gym_text_policies.experiments.settings import field_docs
 from gym_text_policies.report import intervals, table
 
 SCRIPT = Path(__file__).parent.parent / "benchmarks" / "policies.py"
@@ -136,8 +136,8 @@ def test_every_option_is_explained(capsys):
     with pytest.raises(SystemExit):
         cli.main(["bench", "--help"])
     printed = " ".join(capsys.readouterr().out.split())
-    assert all(doc.split(".")[0] in printed for doc in options.field_docs(bench.BenchConfig).values())
-    assert set(options.field_docs(bench.BenchConfig)) == {field.name for field in bench.dataclasses.fields(bench.BenchConfig)}
+    assert all(doc.split(".")[0] in printed for doc in field_docs(bench.BenchConfig).values())
+    assert set(field_docs(bench.BenchConfig)) == {field.name for field in bench.dataclasses.fields(bench.BenchConfig)}
 
 
 def test_an_adapter_is_asked_as_it_was_trained_and_any_other_model_in_two_ways():

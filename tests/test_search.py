@@ -1,5 +1,6 @@
 """A search: its run folder, its configuration and its command."""
 
+import itertools
 import json
 import math
 import shlex
@@ -12,7 +13,7 @@ import pytest
 from searches import CAR, config
 
 from gym_text import UsageError
-from gym_text_policies import cli, load_policy
+from gym_text_policies import ScriptedBackend, cli, load_policy
 from gym_text_policies.environments import make_environment
 from gym_text_policies.experiments.settings import read_settings
 from gym_text_policies.search import SearchConfig, search
@@ -107,6 +108,24 @@ def test_another_search_in_the_same_folder_is_refused(tmp_path):
     search(config(folder=str(tmp_path)))
     with pytest.raises(UsageError, match="num_rollouts: stored 3, given 4"):
         search(config(folder=str(tmp_path), num_rollouts=4))
+
+
+def test_a_folder_of_an_earlier_release_goes_on(tmp_path):
+    said = itertools.count()
+    model = ScriptedBackend(lambda request: f"{next(said) / 10} 1 2")
+    options = {"optimiser": "model", "folder": str(tmp_path), "num_reasks": 1, "proposals_per_prompt": 2}
+    search(config(**options, evaluations=4), backend=model)
+    path = tmp_path / "config.json"
+    stored = json.loads(path.read_text()) | {"sigma": 0.0, "temperature": 1.0, "max_tokens": None}
+    for new, old in {"num_reasks": "retries", "proposals_per_prompt": "batch", "warmup_evaluations": "warmup_episodes"}.items():
+        stored[old] = stored.pop(new)
+    path.write_text(json.dumps(stored))
+    assert len(search(config(**options, evaluations=6), backend=model).evaluations) == 6 == next(said)
+    with pytest.raises(UsageError, match="these keys differ: num_reasks: stored 1, given 2"):
+        search(config(**options | {"num_reasks": 2}), backend=model)
+    path.write_text(json.dumps(stored | {"temperature": 0.5}))
+    with pytest.raises(UsageError, match=r"these keys differ: temperature: stored 0\.5"):
+        search(config(**options), backend=model)
 
 
 def test_a_policy_of_another_environment_is_refused(tmp_path):
