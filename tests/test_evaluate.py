@@ -1,5 +1,6 @@
 """The value of parameters is the return of their policy, in whatever process it is rolled out."""
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
@@ -25,6 +26,19 @@ def test_the_value_is_the_return_of_the_policy_in_the_one_loop(env_id, tmp_path)
         assert kept["lengths"].tolist() == list(found.best.lengths)
         assert len(kept["actions"]) == sum(found.best.lengths)
         assert len(kept["observations"]) == sum(length + 1 for length in found.best.lengths)
+
+
+def test_what_gymnasium_has_registered_with_other_dynamics_is_stepped():
+    gym.register("SwiftCar-v0", "gymnasium.envs.classic_control:Continuous_MountainCarEnv", 200, kwargs={"goal_velocity": 0.01})
+    gym.register("SameCar-v0", "gymnasium.envs.classic_control:Continuous_MountainCarEnv", max_episode_steps=150)
+    try:
+        swift, same = (Evaluator(config(environment=name, max_episode_steps=None).task) for name in ("SwiftCar-v0", "SameCar-v0"))
+        assert (swift.at_once, same.at_once > 1) == (1, True)
+        (idle,) = same([(0.0, 0.0, 0.0)], keep=False)
+        assert {rollout.length for rollout in idle} == {150}
+    finally:
+        for name in ("SwiftCar-v0", "SameCar-v0"):
+            gym.registry.pop(name)
 
 
 def test_rollouts_in_processes_are_those_in_this_one():

@@ -11,6 +11,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 
 import gym_text_policies
 from gym_text import UsageError
+from gym_text.babyai.env import BabyAITextEnv
 from gym_text_policies import as_policy, load_policy, rollout
 from gym_text_policies.backends.base import Answer, Backend
 from gym_text_policies.policy import environment_config, episode_key, text_spec
@@ -209,3 +210,27 @@ def test_an_action_that_is_listed_twice_is_one_candidate():
     for step in episode.steps:
         assert sum(step.decision.probabilities.values()) == pytest.approx(1)
         assert len(step.decision.probabilities) == len(set(step.observation["valid_actions"]))
+
+
+def test_an_environment_of_ones_own_brings_its_controller():
+    class Bold(BabyAITextEnv):
+        controller = staticmethod(lambda obs: "go forward")
+
+    gym.register("Bold-v0", Bold, max_episode_steps=3)
+    try:
+        env = gym.make("Bold-v0")
+        policy = load_policy("controller", env)
+        assert policy(env.reset(seed=0)[0]) == 2 and policy.config["kind"] == "controller"
+    finally:
+        gym.registry.pop("Bold-v0")
+
+
+@pytest.mark.parametrize(
+    ("env_id", "name"),
+    [
+        ("LunarLanderLLM-v2", "gym_text.lunar_lander.controller"),
+        ("MountainCarContinuousLLM-v0", "gym_text.mountain_car.controller"),
+    ],
+)
+def test_the_controllers_that_ship_are_recorded_by_these_names(make, env_id, name):
+    assert load_policy("controller", make(env_id)).config == {"kind": "controller", "name": name}
