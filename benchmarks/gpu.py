@@ -31,7 +31,7 @@ from gym_text_policies.backends.local.models import Source, device_of, load_mode
 from gym_text_policies.backends.local.smollm2 import quiet, smollm2_folder
 from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.data.collect import CollectConfig, collect
-from gym_text_policies.training.model.lora import TrainingDevice, add_lora, environment_record, load_base, set_precision
+from gym_text_policies.training.model.lora import TrainingDevice, add_lora, environment_record, load_base, set_dtype
 from gym_text_policies.training.ppo import PPOConfig, train
 
 _NAMES = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")
@@ -194,9 +194,9 @@ class Player:
 def learner(folder: str, precision: str, device: TrainingDevice) -> tuple[Any, Any]:
     """Return a model to train, with an adapter, and its tokenizer."""
     held = "float32" if precision == "float32" else "bfloat16"
-    base, tokenizer = load_base(folder, four_bit=precision == "4bit", precision=held, device=device)
+    base, tokenizer = load_base(folder, dtype=held, load_in_4bit=precision == "4bit", device=device)
     model = add_lora(base)
-    set_precision(model, held)
+    set_dtype(model, held)
     return model, tokenizer
 
 

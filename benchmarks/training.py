@@ -28,7 +28,7 @@ from gym_text_policies.training.grpo import GRPOConfig, group_advantages, make_b
 from gym_text_policies.training.model.actor_critic import Actor
 from gym_text_policies.training.model.checkpoints import State
 from gym_text_policies.training.model.layouts import answer_losses
-from gym_text_policies.training.model.lora import add_lora, compile_layers, environment_record, load_base, set_precision
+from gym_text_policies.training.model.lora import add_lora, compile_layers, environment_record, load_base, set_dtype
 from gym_text_policies.training.model.sequences import Conversation, passes
 from gym_text_policies.training.trajectories import Trajectory, play
 
@@ -96,7 +96,7 @@ def _learner(precision: str) -> tuple[Any, Any]:
     """Return a model to train and its tokenizer; one in bfloat16 is compiled."""
     base, tokenizer = load_base("smollm2")
     model = add_lora(base)
-    set_precision(model, precision)
+    set_dtype(model, precision)
     if precision == "bfloat16":
         compile_layers(model)
     return model, tokenizer

@@ -88,6 +88,7 @@ EXAMPLES = {
     "search": ("gym-text search --environment MountainCarContinuousLLM-v0 --optimiser cma",),
     "aggrevate": ("gym-text aggrevate --adapter adapters/cookingworld-sft --iterations 10",),
     "average": ("gym-text average --adapters runs/a/adapter runs/b/adapter",),
+    "merge": ("gym-text merge adapters/babyai-sft runs/merged",),
     "grpo": ("gym-text grpo --adapter runs/weak/adapter --environments 'BabyAIText-v0?task=goto' --iterations 20",),
     "ppo": ("gym-text ppo --adapter adapters/babyai-sft --environments 'BabyAIText-v0?task=goto' --iterations 20",),
     "export": (
@@ -125,6 +126,7 @@ COMMANDS = {
         "AggreVaTeConfig",
     ),
     "average": Command("take the mean of adapters", "gym_text_policies.training.model.average", "AverageConfig"),
+    "merge": Command("make one model of an adapter and its base", "gym_text_policies.training.model.merge", "MergeConfig"),
     "grpo": Command(
         "let a language model learn from its own episodes beside others of the same level, by GRPO",
         "gym_text_policies.training.grpo",

@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from training_data import examples, plain_losses, with_random_adapter
+from training_data import with_random_adapter
 
 from gym_text import UsageError
 from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.local.adapters import read_adapter
 from gym_text_policies.backends.local.transformers import TransformersBackend
-from gym_text_policies.training.model.lora import add_lora, load_base, merge_adapter, player_of, set_precision
+from gym_text_policies.training.model.lora import add_lora, load_base, player_of, set_dtype
 from gym_text_policies.training.model.saving import save_adapter
 
 pytestmark = [
@@ -24,16 +24,6 @@ def adapter(tiny_model, tmp_path):
     return tmp_path / "adapter"
 
 
-def test_a_merged_adapter_is_a_model_that_needs_none(tiny_model, adapter, tmp_path):
-    merge_adapter(adapter, tmp_path / "merged")
-    base, tokenizer = load_base(tiny_model)
-    merged, _ = load_base(str(tmp_path / "merged"))
-    tuned = plain_losses(add_lora(base, adapter=adapter).eval(), tokenizer, examples())
-    assert tuned == pytest.approx(plain_losses(merged.eval(), tokenizer, examples()), abs=1e-3)
-    with pytest.raises(UsageError, match="there already"):
-        merge_adapter(adapter, tmp_path / "merged")
-
-
 def test_an_adapter_of_another_base_or_without_weights_is_refused(tiny_model, adapter):
     base, _ = load_base(tiny_model)
     base.base_name = "smollm2"
@@ -43,7 +33,7 @@ def test_an_adapter_of_another_base_or_without_weights_is_refused(tiny_model, ad
     with pytest.raises(UsageError, match=r"expected weights in adapter_model\.safetensors; got none"):
         read_adapter(adapter)
     with pytest.raises(UsageError, match="expected a CUDA device") if not torch.cuda.is_available() else pytest.raises(UsageError):
-        load_base(tiny_model if not torch.cuda.is_available() else "nothing", four_bit=True)
+        load_base(tiny_model if not torch.cuda.is_available() else "nothing", load_in_4bit=True)
 
 
 def test_logits_are_in_float32_where_the_last_layer_has_a_bias_as_well(tiny_model):
@@ -51,7 +41,7 @@ def test_logits_are_in_float32_where_the_last_layer_has_a_bias_as_well(tiny_mode
     base.lm_head.bias = torch.nn.Parameter(torch.arange(base.config.vocab_size).float(), requires_grad=False)
     model = add_lora(base)
     expected = model(input_ids=torch.tensor([[1, 2, 3]])).logits.detach()
-    set_precision(model, "bfloat16")
+    set_dtype(model, "bfloat16")
     with torch.autocast("cpu", torch.bfloat16):
         logits = model(input_ids=torch.tensor([[1, 2, 3]])).logits.detach()
     assert logits.dtype == torch.float32 and base.lm_head.bias.dtype == torch.bfloat16

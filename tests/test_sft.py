@@ -64,10 +64,10 @@ def test_a_run_that_is_done_goes_on_if_max_steps_is_raised(tiny_model, tmp_path)
 
 def test_products_in_bfloat16_learn_nearly_the_same(tiny_model, tmp_path):
     learnt = {}
-    for precision in ("float32", "bfloat16"):
-        config = settings(tiny_model, tmp_path / precision, max_steps=8, epochs=20, precision=precision)
+    for dtype in ("float32", "bfloat16"):
+        config = settings(tiny_model, tmp_path / dtype, max_steps=8, epochs=20, dtype=dtype)
         curve = json.loads((sft(config, examples()) / "training.json").read_text())["curve"]
-        learnt[precision] = [line["loss"] for line in curve]
+        learnt[dtype] = [line["loss"] for line in curve]
     assert learnt["bfloat16"] != learnt["float32"]  # it was not left out
     assert learnt["bfloat16"] == pytest.approx(learnt["float32"], rel=0.05)
 
@@ -231,4 +231,5 @@ def test_ctrl_c_keeps_what_was_learnt_until_then_and_the_run_goes_on_from_there(
     assert cli.main([*command, *resumed]) == 0
     name = f"checkpoint-{steps + 2}/adapter_model.safetensors"
     one, other = (load_file(run / name) for run in (folder, tmp_path / "straight"))
-    assert all(torch.allclose(one[name], other[name], atol=1e-6) for name in one)  # another process rounds in another way
+    # Another process rounds in another way; a step moves weights by 1e-4 at least.
+    assert all(torch.allclose(one[name], other[name], atol=5e-5) for name in one)

@@ -27,9 +27,9 @@ class TrainingOptions:
     learning_rate: float
     """Learning rate of the adapter."""
     interchangeable: tuple[str, ...] = ()
-    """Names, such as those of foods, that are exchanged with each other in each episode. The model then has to read what the text
-    says of a thing, and cannot remember what its name means in the train fold. Names that belong together are joined by =, as in
-    fry=stove roast=oven."""
+    """Names, such as those of foods, that are exchanged with each other at random, anew for each episode or row of data. The model
+    then has to read what the text says of a thing, and cannot remember what its name means in the train fold. Names that belong
+    together are joined by =, as in fry=stove roast=oven."""
     dev_episodes: int = 20
     """Episodes of each environment whenever the dev fold is played."""
     dtype: Precision = "float32"

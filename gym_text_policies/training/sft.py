@@ -20,57 +20,48 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gym_text.errors import UsageError, check_choice, check_int, import_extra
+from gym_text_policies.backends.local.adapters import base_and_adapter
 from gym_text_policies.backends.local.models import device_of
 from gym_text_policies.data.dataset import read_rows
 from gym_text_policies.data.rows import Row, exchange_names, policy_of, prompt_record
 from gym_text_policies.environments import check_no_fold
+from gym_text_policies.old_names import Fixed, gone, old_names
 from gym_text_policies.training.dev_fold import play_dev_fold
 from gym_text_policies.training.model.lora import (
-    PRECISIONS,
-    TRAINING_DEVICES,
-    Precision,
-    TrainingDevice,
     add_lora,
     checkpoint_layers,
     compile_layers,
     environment_record,
     load_base,
-    merge_adapter,
     player_of,
-    push_adapter,
-    set_precision,
+    set_dtype,
 )
 from gym_text_policies.training.model.processes import claim, is_first, process_count
 from gym_text_policies.training.model.saving import save_adapter
-from gym_text_policies.training.model.trackers import Tracker, check_tracker
+from gym_text_policies.training.options import FREE, TrainingOptions
 from gym_text_policies.training.trainer import last_checkpoint, make_trainer, steps_done, stopping_at_a_step
 
 SCHEDULES = ("cosine", "constant", "linear")
-_FREE = (
-    *("folder", "max_steps", "log_steps", "report_to", "merge_to", "push_to"),
-    *("rows_per_pass", "compiled", "gradient_checkpointing", "device"),
-)
+MAX_GRAD_NORM = 1.0
+"""Longer gradients are scaled down to this norm."""
+_FREE = (*FREE, "max_steps", "rows_per_pass")
 """Settings that may change when a run is continued."""
+_UPLOAD = "Upload the folder with huggingface_hub: hf upload OWNER/NAME FOLDER."
+_MERGE = "Merge the adapter when it is trained: gym-text merge ADAPTER FOLDER."
 
 
-@dataclass(frozen=True)
-class SFTConfig:
+@old_names(four_bit="load_in_4bit")
+@gone(alpha=32.0, weight_decay=0.0, max_norm=MAX_GRAD_NORM, log_steps=1, merge_to=Fixed("", _MERGE), push_to=Fixed("", _UPLOAD))
+@dataclass(frozen=True, kw_only=True)
+class SFTConfig(TrainingOptions):
     """Teach a language model the answers of a dataset, by supervised fine-tuning with LoRA."""
 
     data: tuple[str, ...] = ("runs/data/rows",)
     """Datasets of gym-text collect: folders, or hf:OWNER/NAME of the hub."""
     folder: str = "runs/sft"
-    """Run folder: checkpoints, log, and at the end the adapter. A run that was stopped goes on from its last checkpoint."""
-    model: str = "smollm2"
-    """The base: smollm2, hf:OWNER/NAME or a folder."""
-    adapter: str = ""
-    """Folder of an adapter to train further; empty: a new one."""
     rank: int = 16
-    """Rank of a new adapter's updates."""
-    alpha: float = 32.0
-    """A new adapter's updates are scaled by alpha / rank."""
+    """Rank of a new adapter's updates, which are scaled by 32 / rank."""
     learning_rate: float = 5e-4
-    """Highest learning rate."""
     schedule: Literal["cosine", "constant", "linear"] = "cosine"
     """Learning rate after the warm-up: cosine (to 0), linear (to 0) or constant."""
     warmup: int = 5
@@ -83,55 +74,25 @@ class SFTConfig:
     """Conversations in one step of the optimiser."""
     rows_per_pass: int = 2
     """Conversations that go through the model at once: 1,000 tokens take about 2.5 GB."""
-    weight_decay: float = 0.0
-    """Weight decay of the adapter."""
-    max_norm: float = 1.0
-    """Gradients longer than this are shortened to it."""
-    interchangeable: tuple[str, ...] = ()
-    """Names in the data, such as those of foods, that are exchanged with each other at random, anew for each row. The model then
-    has to read what the text says of a thing. Names joined by = (fry=stove roast=oven) are exchanged together."""
-    dev_environments: tuple[str, ...] = ()
-    """Environments whose dev fold is played at every checkpoint; the one with the highest success is kept. None: the last is."""
-    dev_episodes: int = 20
-    """Episodes of each of them."""
     save_steps: int = 20
     """Steps of the optimiser from one checkpoint to the next."""
-    log_steps: int = 1
-    """Steps from one line of the log to the next."""
-    report_to: Tracker = "none"
-    """Where else metrics go."""
-    precision: Precision = "float32"
-    """Precision of products and of the base's weights: float32, or bfloat16 (autocast; trained weights stay float32). bfloat16 is
-    faster where the processor multiplies it in hardware: GPUs, CPUs with AMX or AVX512-BF16."""
-    compiled: bool = False
-    """Compile the model's layers (torch.compile): steps get faster after some minutes. It needs a C++ compiler."""
-    gradient_checkpointing: bool = False
-    """Keep little of the model's layers and compute them again for the gradients: a quarter more time, a fraction of the memory."""
-    device: TrainingDevice = "auto"
-    """Where to learn: auto (CUDA where there is one, else MPS, else the CPU) or cpu. CUDA_VISIBLE_DEVICES picks one of several."""
-    four_bit: bool = False
-    """Read the base in 4 bits; needs CUDA."""
-    merge_to: str = ""
-    """Folder for the base with the adapter merged into it."""
-    push_to: str = ""
-    """Repository of the hub to which the adapter is uploaded."""
-    seed: int = 0
-    """Seed of the new adapter's weights and of the order of the rows."""
+    dev_environments: tuple[str, ...] = ()
+    """Environments whose dev fold is played at every checkpoint; the checkpoint with the highest success is kept. Without any, the
+    last checkpoint is kept."""
+    load_in_4bit: bool = False
+    """Load the base's weights in 4 bits; needs CUDA."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_no_fold("dev_environments", self.dev_environments, "dev")
         check_choice("schedule", self.schedule, SCHEDULES)
-        check_choice("precision", self.precision, PRECISIONS)
-        check_choice("device", self.device, TRAINING_DEVICES)
-        check_tracker(self.report_to)
-        for name in ("rank", "rows_per_step", "rows_per_pass", "dev_episodes", "save_steps", "log_steps"):
+        for name in ("rank", "rows_per_step", "rows_per_pass", "save_steps"):
             check_int(name, getattr(self, name), 1, 1_000_000)
-        for name in ("max_steps", "warmup", "seed"):
+        for name in ("max_steps", "warmup"):
             check_int(name, getattr(self, name), 0, 2**31 - 1)
         if self.rows_per_step % self.rows_per_pass:
             raise UsageError(f"rows_per_step: expected a multiple of rows_per_pass={self.rows_per_pass}; got {self.rows_per_step}.")
-        if not (self.learning_rate > 0 and self.epochs > 0 and self.alpha > 0):
-            raise UsageError("learning_rate, epochs, alpha: expected numbers above 0.")
+        self.check_positive("epochs")
 
 
 def sft(config: SFTConfig, rows: Sequence[Row] | None = None) -> Path:
@@ -170,10 +131,6 @@ def sft(config: SFTConfig, rows: Sequence[Row] | None = None) -> Path:
             made_by = {"sft": dataclasses.asdict(config), "data": _origin(rows), "ran_on": environment_record()}
             record |= {"made_by": made_by, "curve": _curve(trainer.state.log_history)}
             save_adapter(model, result, record, replace=True)  # there may be this run's own, after fewer steps
-            if config.merge_to:
-                merge_adapter(result, config.merge_to)
-            if config.push_to:
-                push_adapter(result, config.push_to)
     return result
 
 
@@ -185,9 +142,10 @@ def run(config: SFTConfig) -> str:
 def _load(config: SFTConfig) -> tuple[Any, Any]:
     """Return the model to train, with its adapter, and its tokenizer."""
     import_extra("torch", "train").manual_seed(config.seed)
-    base, tokenizer = load_base(config.model, four_bit=config.four_bit, precision=config.precision, device=config.device)
-    model = add_lora(base, rank=config.rank, alpha=config.alpha, adapter=config.adapter)
-    set_precision(model, config.precision)
+    base, adapter = base_and_adapter(config.model)
+    model, tokenizer = load_base(base, dtype=config.dtype, load_in_4bit=config.load_in_4bit, device=config.device)
+    model = add_lora(model, rank=config.rank, adapter=adapter)
+    set_dtype(model, config.dtype)
     if config.compiled:
         compile_layers(model)
     if config.gradient_checkpointing:
@@ -214,10 +172,9 @@ def _arguments(config: SFTConfig) -> Any:
         warmup_steps=config.warmup,
         num_train_epochs=config.epochs,
         max_steps=config.max_steps or -1,
-        weight_decay=config.weight_decay,
-        max_grad_norm=config.max_norm,
-        bf16=config.precision == "bfloat16",
-        logging_steps=config.log_steps,
+        max_grad_norm=MAX_GRAD_NORM,
+        bf16=config.dtype == "bfloat16",
+        logging_steps=1,
         save_steps=config.save_steps,
         save_total_limit=2,
         eval_strategy="steps" if plays_dev_fold else "no",

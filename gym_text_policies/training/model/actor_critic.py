@@ -27,7 +27,7 @@ from gym_text_policies.training.model.lora import (
     compile_layers,
     load_base,
     player_of,
-    set_precision,
+    set_dtype,
 )
 from gym_text_policies.training.model.sequences import Conversation
 
@@ -78,14 +78,14 @@ class Actor:
         gradient_checkpointing: bool = False,
         device: TrainingDevice = "auto",
     ) -> None:
-        base, self.tokenizer = load_base(model, precision=precision, device=device)
+        base, self.tokenizer = load_base(model, dtype=precision, device=device)
         self.model = add_lora(base, rank=rank, alpha=alpha, adapter=adapter)
         self._temperature = temperature
         self._starts_from_adapter = bool(adapter)
         if adapter:
             add_lora(self.model, adapter=adapter, name=_REFERENCE)
             self.model.set_adapter("default")
-        set_precision(self.model, precision)
+        set_dtype(self.model, precision)
         if compiled:
             compile_layers(self.model)
         if gradient_checkpointing:

@@ -40,25 +40,25 @@ more than a linear layer does."""
 
 
 def load_base(
-    name: str, *, four_bit: bool = False, precision: Precision = "float32", device: TrainingDevice = "auto"
+    name: str, *, dtype: Precision = "float32", load_in_4bit: bool = False, device: TrainingDevice = "auto"
 ) -> tuple[Any, Any]:
     """Return a model to train, its weights frozen, and its tokenizer.
 
     Args:
         name: ``smollm2``, ``hf:OWNER/NAME`` or a folder.
-        four_bit: Hold the weights in 4 bits, by bitsandbytes, on a CUDA device.
-        precision: Of the weights, where they are not of 4 bits.
+        dtype: Number format of the weights, if they are not of 4 bits.
+        load_in_4bit: Hold the weights in 4 bits, by bitsandbytes, on a CUDA device.
         device: ``cpu``; or ``auto``: CUDA where there is one, else MPS, else the CPU.
 
     Raises:
-        UsageError: If there is no such model, it is an adapter, 4 bits are asked for where there is no CUDA, or the model's
+        UsageError: If there is no such model, it is an adapter, 4 bits are asked for where there is no CUDA device, or the model's
             probabilities cannot be computed reliably.
     """
     from gym_text_policies.backends.local.exactness import packs
 
-    source = Source.of(name, load_in_4bit=four_bit, dtype="auto" if four_bit else precision, device=device)
+    source = Source.of(name, load_in_4bit=load_in_4bit, dtype="auto" if load_in_4bit else dtype, device=device)
     if source.adapter:
-        raise UsageError(f"model: expected a base; {name!r} is an adapter of {source.base!r}. Pass it as adapter.")
+        raise UsageError(f"model: expected a base; {name!r} is an adapter of {source.base!r}. Load that one.")
     model, tokenizer = load_model(source)
     model.requires_grad_(False)
     model.base_name = name  # an adapter's configuration names it
@@ -106,24 +106,24 @@ def add_lora(model: Any, *, rank: int = 16, alpha: float = 32.0, adapter: str | 
     return model
 
 
-def set_precision(model: Any, precision: str) -> None:
-    """Convert the frozen weights of a model to a precision, and the trained ones to float32.
+def set_dtype(model: Any, dtype: str) -> None:
+    """Convert the frozen weights of a model to a number format, and the trained ones to float32.
 
     Args:
         model: A model with an adapter. Its buffers, such as those of positions, and quantised weights stay as they are.
-        precision: ``float32`` or ``bfloat16``. Logits are computed in float32 all the same: bfloat16 would round a logit of 20 by
+        dtype: ``float32`` or ``bfloat16``. Logits are computed in float32 all the same: bfloat16 would round a logit of 20 by
             0.06, and a ratio of probabilities by 6 %.
     """
     torch = import_extra("torch", "train")
     head = model.get_output_embeddings()
-    if precision == "bfloat16" and type(head) is torch.nn.Linear:
+    if dtype == "bfloat16" and type(head) is torch.nn.Linear:
         head.forward = types.MethodType(_in_float32, head)
     quantised = _is_quantised(model)
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.data = parameter.data.float()
         elif not quantised:
-            parameter.data = parameter.data.to(getattr(torch, precision))
+            parameter.data = parameter.data.to(getattr(torch, dtype))
 
 
 def _in_float32(layer: Any, inputs: Any) -> Any:
@@ -178,7 +178,7 @@ def checkpoint_layers(model: Any) -> None:
         layer.forward = functools.partial(torch_checkpoint, layer.forward, **options)
 
 
-def player_of(model: Any, tokenizer: Any, precision: str = "float32") -> TransformersBackend:
+def player_of(model: Any, tokenizer: Any, dtype: str = "float32") -> TransformersBackend:
     """Return a backend that plays as a model with an adapter does now: a copy with the adapter merged, laid out for play.
 
     A model in 4 bits is not copied.
@@ -186,7 +186,7 @@ def player_of(model: Any, tokenizer: Any, precision: str = "float32") -> Transfo
     Args:
         model: The model.
         tokenizer: Its tokenizer.
-        precision: ``float32`` or ``bfloat16``: of the copy, after the adapter was merged in float32.
+        dtype: Number format of the copy, ``float32`` or ``bfloat16``; the adapter is merged in float32.
     """
     from gym_text_policies.backends.local.transformers import TransformersBackend
 
@@ -195,7 +195,7 @@ def player_of(model: Any, tokenizer: Any, precision: str = "float32") -> Transfo
         return TransformersBackend(model, tokenizer, "learner")
     player = copy.deepcopy(model).float().merge_and_unload()
     for parameter in player.parameters():  # and not the buffers, such as those of positions
-        parameter.data = parameter.data.to(getattr(torch, precision))
+        parameter.data = parameter.data.to(getattr(torch, dtype))
     return TransformersBackend(player, tokenizer, "learner", optimise=True)
 
 
@@ -216,28 +216,6 @@ def load_weights(model: Any, folder: str | Path, name: str = "default") -> None:
     if {key: tensor.shape for key, tensor in weights.items()} != {key: tensor.shape for key, tensor in own.items()}:
         raise UsageError(f"adapter {str(folder)!r}: expected weights for {model.base_name!r}; their names or shapes are others.")
     peft.set_peft_model_state_dict(model, weights, adapter_name=name)
-
-
-def merge_adapter(adapter: str | Path, folder: str | Path) -> None:
-    """Save the base with the adapter's update added to its weights: a model for any other program, which needs no adapter.
-
-    Raises:
-        UsageError: If the folder exists.
-    """
-    if Path(folder).exists():
-        raise UsageError(f"{folder}: expected a new folder; it is there already.")
-    model, tokenizer = load_base(read_adapter(adapter)[0])
-    merged = add_lora(model, adapter=adapter).merge_and_unload()
-    merged.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-
-
-def push_adapter(folder: str | Path, repository: str) -> None:
-    """Upload an adapter to the hub; a new repository is private."""
-    read_adapter(folder)
-    hub = import_extra("huggingface_hub", "train").HfApi()
-    hub.create_repo(repository, private=True, exist_ok=True)
-    hub.upload_folder(repo_id=repository, folder_path=str(folder))
 
 
 def environment_record() -> dict[str, Any]:

@@ -1,0 +1,51 @@
+"""`merge`: an adapter and its base become one model, for programs that take no adapter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from gym_text.errors import UsageError
+from gym_text_policies.backends.local.adapters import base_and_adapter
+from gym_text_policies.folders import replace_folder, writing_tensors
+from gym_text_policies.training.model.lora import add_lora, load_base
+
+
+@dataclass(frozen=True)
+class MergeConfig:
+    """Add an adapter's updates to the weights of its base, and save that model: programs that take no adapter can load it."""
+
+    model: str
+    """The adapter: its folder, the folder of the run that has made it, or adapters/NAME."""
+    folder: str
+    """New folder for the model."""
+
+
+def merge(config: MergeConfig) -> Path:
+    """Write the merged model in float32, with its tokenizer, and return its folder.
+
+    Raises:
+        UsageError: If there is no such adapter, or the folder exists.
+        StoreError: If the folder cannot be written.
+    """
+    folder = Path(config.folder)
+    if folder.exists():
+        raise UsageError(f"{folder}: expected a new folder; it is there already. Name another one, or remove it.")
+    name, adapter = base_and_adapter(config.model)
+    if not adapter:
+        raise UsageError(f"model: expected an adapter, as gym-text sft makes it; {config.model!r} is none.")
+    base, tokenizer = load_base(name)
+    merged = add_lora(base, adapter=adapter).merge_and_unload()
+
+    def save(target: Path) -> None:
+        with writing_tensors(folder):
+            merged.save_pretrained(target)
+            tokenizer.save_pretrained(target)
+
+    replace_folder(folder, save)
+    return folder
+
+
+def run(config: MergeConfig) -> str:
+    """Merge, and return a sentence that names the model's folder."""
+    return f"The model: {merge(config)}; load_policy takes this folder as a model."
