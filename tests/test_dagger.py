@@ -29,8 +29,10 @@ def begun(tiny_model, tmp_path_factory):
     folder = tmp_path_factory.mktemp("begun")
     collect(CollectConfig(str(folder / "data"), (GOTO.partition("&")[0],), ("4",)))
     data = (str(folder / "data/rows"),)
-    adapter = sft(SFTConfig(data, str(folder / "sft"), tiny_model, **SHORT))
-    return DAggerConfig(str(folder / "dagger"), str(adapter), data, (GOTO,), rounds=1, episodes=2, **SHORT)
+    adapter = sft(SFTConfig(data=data, folder=str(folder / "sft"), model=tiny_model, **SHORT))
+    learning = SFTConfig(learning_rate=2e-4, warmup=2, **SHORT)
+    played = {"environments": (GOTO,), "iterations": 1, "episodes_per_iteration": 2}
+    return DAggerConfig(str(folder / "dagger"), str(adapter), data, sft=learning, **played)
 
 
 def experts_words(episode):
@@ -54,7 +56,7 @@ def test_a_round_plays_the_learners_own_episodes_and_learns_the_experts_words_an
     episodes = list(EpisodeStore(round_1 / "data").episodes())
     assert [episode.seed for episode in episodes] == [500, 501]
     assert all(episode.environment["kwargs"]["fold"] == "train" for episode in episodes)
-    assert all(begun.adapter in json.dumps(episode.policy) for episode in episodes), "the learner has played"
+    assert all(begun.model in json.dumps(episode.policy) for episode in episodes), "the learner has played"
     assert all(step.decision.probabilities for episode in episodes for step in episode.steps), "each action is its own"
     labels = {row.seed: [label for label in row.labels if label] for row in read_rows(round_1 / "data/rows")}
     assert labels == {episode.seed: experts_words(episode) for episode in episodes}
@@ -69,21 +71,21 @@ def test_a_round_plays_the_learners_own_episodes_and_learns_the_experts_words_an
     monkeypatch.undo()
 
     def noted(config, rows):
-        learnt.append((config.adapter, len(rows)))
+        learnt.append((config.model, len(rows)))
         return learn(config, rows)
 
     monkeypatch.setattr(module, "sft", noted)
-    how = {"interchangeable": ("left", "right"), "precision": "bfloat16"}
-    second = dagger(dataclasses.replace(begun, rounds=2, **how))
+    how = {"interchangeable": ("left", "right"), "dtype": "bfloat16"}
+    second = dagger(dataclasses.replace(begun, iterations=2, sft=dataclasses.replace(begun.sft, **how)))
     assert second == round_1.with_name("round-2") / "sft" / "adapter"
     made_by = json.loads((second / "training.json").read_text())["made_by"]["sft"]
-    assert {name: made_by[name] for name in how} == {"interchangeable": ["left", "right"], "precision": "bfloat16"}
+    assert {name: made_by[name] for name in how} == {"interchangeable": ["left", "right"], "dtype": "bfloat16"}
     assert learnt == [(str(adapter), 8)], "only the second round, from the first one's adapter"
     levels = [episode.seed for episode in EpisodeStore(second.parents[1] / "data").episodes()]
     assert levels == [502, 503], "new ones"
 
 
-@pytest.mark.parametrize("option", [{"expert_share": 1.5}, {"rounds": 0}, {"precision": "float8"}])
+@pytest.mark.parametrize("option", [{"expert_share": 1.5}, {"iterations": 0}, {"sft": SFTConfig(folder="runs/x")}])
 def test_what_cannot_be_meant_is_said(option):
     with pytest.raises(UsageError, match=f"{next(iter(option))}: expected"):
         DAggerConfig(**option)
