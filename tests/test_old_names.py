@@ -57,8 +57,9 @@ def sample(hint, default=None) -> Any:
     """Return a value of a type that is not the default."""
     member = members_of(hint)[0]
     if get_origin(member) is tuple:
-        return (sample(get_args(member)[0]),)
-    words = {bool: [True, False], int: [2, 4, 40], float: [0.5, 0.25], str: ["random", "BabyAIText-v0"]}
+        first = sample(get_args(member)[0])
+        return (first, sample(get_args(member)[0], first))
+    words = {bool: [True, False], int: [2, 4, 40], float: [0.5, 0.25], str: ["BabyAIText-v0", "CookingWorldText-v0"]}
     values = get_args(member) if get_origin(member) is Literal else words[member]
     return next(value for value in values if value != default)
 
