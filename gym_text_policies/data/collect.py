@@ -32,7 +32,7 @@ from gym_text_policies.environments import check_no_fold, environment_maker, fol
 from gym_text_policies.experiments.play_missing import check_some_played, play_missing, stored
 from gym_text_policies.experiments.progress import ProgressBar
 from gym_text_policies.experiments.series import Series
-from gym_text_policies.old_names import old_names
+from gym_text_policies.old_names import Fixed, gone
 from gym_text_policies.policies.config import Mode, PolicyConfig, PromptOptions
 from gym_text_policies.policy import text_spec
 from gym_text_policies.records import Episode
@@ -43,7 +43,7 @@ _BELOW = "below the threshold"
 THRESHOLDS = ("progression", "return")
 
 
-@old_names()
+@gone(with_reward=Fixed(None, "Give it among the options of the model: --options with_reward=true."))
 @dataclass(frozen=True)
 class CollectConfig(PlayOptions, PromptOptions):
     """Play the train fold, and make training data of the answers that are good enough."""

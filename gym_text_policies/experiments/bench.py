@@ -24,7 +24,7 @@ from gym_text_policies.experiments.progress import ProgressBar
 from gym_text_policies.experiments.series import Series, naming
 from gym_text_policies.experiments.trust import Trust
 from gym_text_policies.experiments.variants import Variant, read_variants
-from gym_text_policies.old_names import old_names
+from gym_text_policies.old_names import Fixed, gone, old_names
 from gym_text_policies.policies.baselines import controller_of
 from gym_text_policies.policies.config import MODES, WITHOUT_MODEL, Mode, PolicyConfig, PromptOptions, settings_of
 from gym_text_policies.policy import text_spec
@@ -38,6 +38,7 @@ _logger = logging.getLogger(__name__)
 
 
 @old_names(seeds="episodes", llm_seeds="llm_episodes")
+@gone(with_reward=Fixed(None, "Give it among the options of the model: --options with_reward=true."))
 @dataclass(frozen=True)
 class BenchConfig(PlayOptions, PromptOptions, Trust):
     """Play policies in environments, and make one table of the results; a second run goes on from the first."""

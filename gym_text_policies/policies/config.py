@@ -36,8 +36,6 @@ class PromptOptions:
     tenths, or a template's path."""
     history: Depth | None = None
     """Steps before the present one that the model is shown, or all."""
-    with_reward: bool | None = None
-    """Whether the prompt says what is rewarded."""
 
     def asking(self, model: str, **settings: Any) -> PolicyConfig:
         """Return the description of a model that is asked so.
@@ -46,8 +44,7 @@ class PromptOptions:
             model: The model.
             settings: More fields of `PolicyConfig`.
         """
-        own = {one.name: getattr(self, one.name) for one in dataclasses.fields(PromptOptions)}
-        return PolicyConfig(model, **own, **settings)
+        return PolicyConfig(model, strategy=self.strategy, history=self.history, **settings)
 
 
 @dataclass(frozen=True)
@@ -59,6 +56,8 @@ class PolicyConfig(PromptOptions):
     search."""
     mode: Mode | None = None
     """How it is answered: in words, as a JSON object, or by a probability for each action."""
+    with_reward: bool | None = field(default=None, kw_only=True)
+    """Whether the prompt says what is rewarded."""
     own_words: bool | None = None
     """Whether the history shows what the model itself said, not only its actions."""
     tokens: bool | None = None

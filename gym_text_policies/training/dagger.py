@@ -84,6 +84,7 @@ def dagger(config: DAggerConfig) -> Path:
     rows: list[Row] = [row for source in config.data for row in read_rows(source)]
     prompting = policy_of(rows)
     adapter, data = Path(config.model), config.data
+    options = {} if config.sft.device == "auto" else {"device": config.sft.device}
     for number in range(1, config.iterations + 1):
         folder = Path(config.folder) / f"round-{number}"
         played = CollectConfig(
@@ -96,8 +97,7 @@ def dagger(config: DAggerConfig) -> Path:
             expert_share=config.expert_share / 2 ** (number - 1),
             strategy=prompting.strategy,
             history=prompting.history,
-            with_reward=prompting.with_reward,
-            options={} if config.sft.device == "auto" else {"device": config.sft.device},
+            options={"with_reward": prompting.with_reward, **options},
             num_envs=config.num_envs,
             seed=config.seed,
         )
