@@ -1,5 +1,5 @@
 # `make bench` runs the main benchmark, `make test` all tests, `make docs` builds the documentation; all set up what they need in .venv
-# the first time.
+# the first time. The tests' files run in the order of tests/conftest.py; without --no-loadscope-reorder, those of one test come last.
 # the newest that has every package's wheel; `make PYTHON=...` names another
 PYTHON ?= $(shell for v in 3.13 3.12 3.11; do python$$v -c 'import ensurepip, venv' 2>/dev/null && echo python$$v && exit; done; echo python3)
 BIN := .venv/bin
@@ -10,7 +10,7 @@ bench: .venv/ready
 	@$(BIN)/python benchmarks/policies.py $(ARGS)
 
 test: .venv/ready
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --durations 10
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 10
 
 check: .venv/ready
 	$(BIN)/ruff check .

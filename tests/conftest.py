@@ -26,8 +26,22 @@ for name in ENV_IDS:
         # a level takes seconds to make, once on a machine, and a reset without a seed draws any of them
         gym.registry[name].kwargs["num_levels"] = 8
 
+LONGEST_FIRST = (
+    *("trl", "verifiers", "textworld", "openenv", "sft", "text_env", "jvm", "docs", "ppo", "models", "transformers"),
+    *("grpo", "logprobs", "science_world", "textarena", "planner", "ray", "vector", "exactness", "textworld_env"),
+    *("cli", "bench", "llama", "aggrevate", "report", "lora", "llm", "training_loops", "served_models", "dagger"),
+    *("run", "gif", "pictures", "optimisers", "remote", "rollout"),
+)
+"""The test files that take longest, by what follows ``test_``: two workers that begin with them end at nearly the same time."""
+
 signal.signal(signal.SIGINT, signal.default_int_handler)
 """A shell starts background jobs with SIGINT ignored, which the processes of the tests of Ctrl-C would inherit."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the files of `LONGEST_FIRST` first, in that order, and the others as they were collected."""
+    ranks = {f"test_{name}": rank for rank, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: ranks.get(item.path.stem, len(ranks)))
 
 
 @pytest.hookimpl(wrapper=True)
