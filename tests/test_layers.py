@@ -13,10 +13,23 @@ ROOT = Path(__file__).parent.parent
 LAYERS = {
     "gym_text": (
         ("errors",),
-        ("spec", "spec_parts", "spaces", "pictures", "parameters", "user_folder", "java", "box2d", "vectorised", "registration"),
+        (
+            "spec",
+            "spec_parts",
+            "spaces",
+            "pictures",
+            "parameters",
+            "docstrings",
+            "user_folder",
+            "java",
+            "box2d",
+            "vectorised",
+            "registration",
+        ),
         ("folds", "hints", "copies", "schemas"),
         ("text_env",),
         ("experts", "index_actions", "opponents"),
+        ("java_games",),
         (
             *("wrappers", "descriptions", "textworld_express", "science_world", "textworld", "textarena", "babyai"),
             *("lunar_lander", "mountain_car", "mountain_car_vector"),

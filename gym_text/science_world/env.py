@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Literal
 
 from gym_text.errors import UsageError, check_choice
-from gym_text.folds import FOLDS, Fold
+from gym_text.folds import Fold
 from gym_text.hints import Expert
-from gym_text.index_actions import Actions, IndexActionsEnv, game_space
-from gym_text.java.jvm import games_that_fit
+from gym_text.index_actions import Actions, game_space
+from gym_text.java_games import JavaGameEnv
 from gym_text.science_world.actions import MOST
 from gym_text.science_world.engine import Game, State, check_installed
 from gym_text.science_world.expert import plan_from, solution
@@ -22,8 +23,6 @@ _MAX_TEXT = 32768
 """Most characters of a text."""
 _MAX_NAME = 512
 """Most characters of an action: names of things tell what is in them."""
-_GAME_SIZE = 11 * 2**20
-"""Bytes of Java's heap that a game takes; 8.4 to 10.8 MB were measured in five tasks."""
 _REFUSED = ("No known action matches that input.", "Unknown action.", "ERROR: ")
 """How the engine's answers to what it does not understand begin."""
 
@@ -63,7 +62,7 @@ SCIENCE_WORLD_SPEC = TextSpec(
 )
 
 
-class ScienceWorldEnv(IndexActionsEnv):
+class ScienceWorldEnv(JavaGameEnv):
     """Do an experiment of elementary school: ScienceWorld.
 
     ## Description
@@ -134,6 +133,8 @@ class ScienceWorldEnv(IndexActionsEnv):
     * v0: first version, on scienceworld 1.2.3.
     """
 
+    game_size = 11 * 2**20  # 8.4 to 10.8 MB were measured in five tasks
+
     def __init__(
         self,
         *,
@@ -146,7 +147,6 @@ class ScienceWorldEnv(IndexActionsEnv):
         render_mode: str | None = None,
     ) -> None:
         check_installed()
-        check_choice("fold", fold, FOLDS)
         check_choice("valid_actions", valid_actions, ("considered", "all"))
         super().__init__(fold=fold, expert=expert, render_mode=render_mode)
         self._task = task_name(task)
@@ -164,10 +164,8 @@ class ScienceWorldEnv(IndexActionsEnv):
         self._simplifications, self._lists_all = simplifications_of(self._task, ",".join(chosen)), valid_actions == "all"
         self._set_actions(SCIENCE_WORLD_SPEC, actions, MOST)
         self.observation_space = game_space(_MAX_TEXT, _MAX_NAME)
-        self._fold_name: Fold = fold
         self._game: Game | None = None
         self._twin: Game | None = None
-        self._variations: tuple[int, ...] = ()
         self._variation = 0
         self._goal = ""
         self._score = 0.0
@@ -175,24 +173,9 @@ class ScienceWorldEnv(IndexActionsEnv):
         self._left: tuple[tuple[str, ...], str] | None = None  # the rest, and the place, when the path was left
         self._played: tuple[str, ...] = ()
 
-    @property
-    def most_at_once(self) -> int:
-        """How many games Java's heap has room for; one that plans anew has a twin."""
-        return games_that_fit(_GAME_SIZE * (2 if self.expert == "replan" else 1))
-
-    @property
-    def fold_size(self) -> int:
-        """Variations of the task in the official fold."""
-        return len(self._fold_variations())
-
-    def _fold_variations(self) -> tuple[int, ...]:
-        if not self._variations:
-            self._variations = self._present_game().variations(self._fold_name)
-        return self._variations
-
-    def _level_seed(self, seed: int) -> int:
-        variations = self._fold_variations()
-        return variations[seed % len(variations)]
+    @functools.cached_property
+    def _levels(self) -> tuple[int, ...]:
+        return self._present_game().variations(self._fold)
 
     def _start(self, seed: int) -> Observation:
         game = self._present_game()

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+from gym_text.docstrings import INDEX_ACTIONS, arguments_table, filled, index_size, observation_table
 from gym_text.errors import check_choice, check_int, check_options
 from gym_text.folds import FOLD_SIZE, FOLDS, Fold, fold_seed
 from gym_text.hints import Expert
@@ -33,38 +34,20 @@ PUT = (Action("put {thing} on {supporter}", "put down a thing"), Action("insert 
 OPEN = (Action("open {thing}", "open a door or container"), Action("close {thing}", "close it"))
 UNLOCK = (Action("unlock {thing} with {key}", "unlock a door or container"), Action("lock {thing} with {key}", "lock it"))
 
-SHARED = {
-    "action_space": """\
+_SHARED = {
+    "action_space": f"""\
 `Text`: any string is a legal action. ``obs["valid_actions"]`` has TextWorld's admissible commands; the game understands other
 words for them too ("get" for "take"). What it does not understand it says, which costs a step and sets
 ``info["action_was_valid"]`` to False; so do "wait" and commands to the interpreter instead of the game (restart, undo, save …).
 
-With ``actions="index"``: `Discrete(n)`, the place in ``obs["valid_actions"]``; a place beyond the list is an invalid action.
-``info["action_mask"]`` (`np.int8`) and `action_masks` (`bool`) say which places are taken. n is {n}.""",
-    "observation_space": """\
-`Dict`:
-
-| key | space | meaning |
-|---|---|---|
-| `text` | `Text` | the game's answer to the last action, without title, prompt and status line, in ASCII |
-| `goal` | `Text` | the game's objective |
-| `look` | `Text` | what the present room looks like |
-| `inventory` | `Text` | what the agent carries |
-| `valid_actions` | `Sequence(Text)` | a sorted tuple of the actions that the game accepts now |""",
+{INDEX_ACTIONS} n is {{n}}.""",
+    "observation_space": observation_table(
+        "the game's answer to the last action, without title, prompt and status line, in ASCII", "the game's objective"
+    ),
     "starting_state": """\
 Seed s plays level ``s % num_levels`` of the fold. Level i of train is TextWorld's seed 1,000,000 + i, of dev 2,000,000 + i, of
 test 3,000,000 + i: what ``tw-make --seed`` makes with the same settings and ``--only-last-action``. A level is made at its first
 use, offline, in some seconds, and kept (``GYM_TEXT_GAMES`` names the folder; ``gym-text make-games`` makes many ahead).""",
-    "arguments": """\
-| argument | values | registered | meaning |
-|---|---|---|---|
-{parameters}| `num_levels` | 1 to 1000000 | 1000 | levels in a fold |
-{shared_arguments}""",
-    "shared_arguments": """\
-| `actions` | text, index | text | the action space |
-| `fold` | train, dev, test | train | the set of levels |
-| `expert` | off, path, replan | path | the hints in `info` |
-| `render_mode` | ansi, rgb_array, human | None | text, a picture of texts and valid actions, or that picture in a window |""",
     "info": """\
 `gold_path` is the walkthrough in the game file, played at reset: steps without an effect are dropped. Where it does not win,
 `gold_path` is TextWorld's own plan, and where that does not win either it is left out. With ``expert="replan"`` TextWorld plans
@@ -204,11 +187,12 @@ class MadeGameEnv(TextWorldEnv):
         shared = [p for p in inspect.signature(MadeGameEnv.__init__).parameters.values() if p.kind is p.KEYWORD_ONLY]
         preset = inspect.Parameter("difficulty", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="str | None")
         cls.__signature__ = signature_of(cls.parameters, [*[preset] * bool(cls.presets), *shared])
-        rows = [f"| `{name}` | {p.values} | {p.default} | {p.meaning} |\n" for name, p in cls.parameters.items()]
+        rows = ["| `num_levels` | 1 to 1000000 | 1000 | levels in a fold |"]
         if cls.presets:
-            rows.append(f"| `difficulty` | {', '.join(cls.presets)} | None | a published setting; other parameters change it |\n")
-        size = f"{cls.most_actions}; {cls.most_actions_ever} at other than the registered parameters"
-        cls.__doc__ = filled(cls.__doc__ or "", parameters="".join(rows), n=size)
+            names = ", ".join(cls.presets)
+            rows.insert(0, f"| `difficulty` | {names} | None | a published setting; other parameters change it |")
+        arguments = arguments_table(cls.parameters, *rows)
+        cls.__doc__ = textworld_page(cls.__doc__, index_size(cls.most_actions, cls.most_actions_ever), arguments)
 
     def __init__(
         self,
@@ -252,9 +236,6 @@ class MadeGameEnv(TextWorldEnv):
         return fold_seed(self._fold, seed % self.num_levels)
 
 
-def filled(page: str, **more: str) -> str:
-    """Return a docstring with the texts of `SHARED` and `more` in place of their names in braces."""
-    page = inspect.cleandoc(page)
-    for name, text in {**SHARED, **more}.items():
-        page = page.replace(f"{{{name}}}", text)
-    return page
+def textworld_page(page: str | None, size: str, arguments: str = "") -> str:
+    """Return a docstring with what the docstrings have in common, the size of the index space, and a table of arguments."""
+    return filled(page or "", {**_SHARED, "n": size, "arguments": arguments})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from pathlib import Path
 
 from gym_text.errors import UsageError, check_choice, check_int
@@ -11,7 +10,7 @@ from gym_text.hints import Expert
 from gym_text.index_actions import GAME_FIELDS, Actions
 from gym_text.spec import TextSpec
 from gym_text.textworld.cooking import COOKING_SPEC
-from gym_text.textworld.env import UNLOCK, TextWorldEnv, filled
+from gym_text.textworld.env import UNLOCK, TextWorldEnv, textworld_page
 from gym_text.textworld.levels import Levels
 from gym_text.textworld.session import check_game_file
 
@@ -77,7 +76,7 @@ class GameFileEnv(TextWorldEnv):
     * v0: first version, on textworld 1.7.0.
     """
 
-    __doc__ = filled(inspect.cleandoc(__doc__ or ""), n=f"{_MOST_ACTIONS}")
+    __doc__ = textworld_page(__doc__, f"{_MOST_ACTIONS}")
 
     def __init__(
         self,

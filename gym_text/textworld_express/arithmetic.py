@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gym_text.index_actions import GAME_FIELDS
 from gym_text.spec import Action, TextSpec
-from gym_text.textworld_express.env import CONTAINERS, INVENTORY, LOOK_AROUND, PUT, TextWorldExpressEnv
+from gym_text.textworld_express.env import INSPECT, PUT_AWAY, TextWorldExpressEnv
 
 ARITHMETIC_SPEC = TextSpec(
     goal=(
@@ -13,12 +13,10 @@ ARITHMETIC_SPEC = TextSpec(
     ),
     fields=GAME_FIELDS,
     actions=(
-        LOOK_AROUND,
-        INVENTORY,
+        *INSPECT,
         Action("take {thing}", "pick up the math problem, or a bundle of things such as 6 oranges"),
         Action("read math problem", "read the problem; take it first"),
-        PUT,
-        *CONTAINERS,
+        *PUT_AWAY,
     ),
     encoding="text",
     reward=(

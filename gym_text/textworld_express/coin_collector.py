@@ -7,28 +7,17 @@ from typing import ClassVar
 from gym_text.index_actions import GAME_FIELDS
 from gym_text.parameters import Flag, Parameters, Range
 from gym_text.spec import Action, TextSpec
-from gym_text.textworld_express.env import (
-    CONTAINERS,
-    DOORS,
-    INVENTORY,
-    LOOK_AROUND,
-    MOVE,
-    PUT,
-    TextWorldExpressEnv,
-)
+from gym_text.textworld_express.env import INSPECT, PUT_AWAY, WALK, TextWorldExpressEnv
 from gym_text.textworld_express.planner import PlannerConfig
 
 COIN_COLLECTOR_SPEC = TextSpec(
     goal="Search the rooms of the house for the coin, which lies in plain view in one of them, and take it.",
     fields=GAME_FIELDS,
     actions=(
-        LOOK_AROUND,
-        INVENTORY,
+        *INSPECT,
         Action("take {thing}", "pick up a thing; taking the coin wins"),
-        PUT,
-        *CONTAINERS,
-        *DOORS,
-        MOVE,
+        *PUT_AWAY,
+        *WALK,
     ),
     encoding="text",
     reward="Taking the coin raises the score from 0 to 1; nothing else is rewarded.",

@@ -7,15 +7,7 @@ from typing import ClassVar
 from gym_text.index_actions import GAME_FIELDS
 from gym_text.parameters import Flag, Parameters, Range
 from gym_text.spec import Action, TextSpec
-from gym_text.textworld_express.env import (
-    CONTAINERS,
-    DOORS,
-    INVENTORY,
-    LOOK_AROUND,
-    MOVE,
-    PUT,
-    TextWorldExpressEnv,
-)
+from gym_text.textworld_express.env import INSPECT, PUT_AWAY, WALK, TextWorldExpressEnv
 from gym_text.textworld_express.planner import PlannerConfig
 
 COMMONSENSE_SPEC = TextSpec(
@@ -25,13 +17,10 @@ COMMONSENSE_SPEC = TextSpec(
     ),
     fields=GAME_FIELDS,
     actions=(
-        LOOK_AROUND,
-        INVENTORY,
+        *INSPECT,
         Action("take {thing}", "pick up a thing"),
-        PUT,
-        *CONTAINERS,
-        *DOORS,
-        MOVE,
+        *PUT_AWAY,
+        *WALK,
     ),
     encoding="text",
     reward="Each thing raises the score by half its share when you carry it, by all of it when it is in its usual place, up to 1.",

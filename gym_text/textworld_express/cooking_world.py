@@ -7,15 +7,7 @@ from typing import ClassVar
 from gym_text.index_actions import GAME_FIELDS
 from gym_text.parameters import Flag, Parameters, Range
 from gym_text.spec import Action, TextSpec
-from gym_text.textworld_express.env import (
-    CONTAINERS,
-    DOORS,
-    INVENTORY,
-    LOOK_AROUND,
-    MOVE,
-    PUT,
-    TextWorldExpressEnv,
-)
+from gym_text.textworld_express.env import INSPECT, PUT_AWAY, WALK, TextWorldExpressEnv
 from gym_text.textworld_express.planner import PlannerConfig
 
 COOKING_WORLD_SPEC = TextSpec(
@@ -25,15 +17,12 @@ COOKING_WORLD_SPEC = TextSpec(
     ),
     fields=GAME_FIELDS,
     actions=(
-        LOOK_AROUND,
-        INVENTORY,
+        *INSPECT,
         Action("examine {thing}", "look at a thing"),
         Action("read cookbook", "read the recipe; take the cookbook first if it is not in view"),
         Action("take {thing}", "pick up a thing from the room or an open container"),
-        PUT,
-        *CONTAINERS,
-        *DOORS,
-        MOVE,
+        *PUT_AWAY,
+        *WALK,
         Action("chop {ingredient}", "cut with a knife that you carry; also slice and dice, as the recipe says"),
         Action("cook {ingredient} in {appliance}", "cook an ingredient: stove to fry, oven to roast, barbeque to grill"),
         Action("prepare meal", "combine the finished ingredients, in the kitchen"),

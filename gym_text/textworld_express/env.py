@@ -11,32 +11,50 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from gym_text.errors import UsageError, check_choice, check_options
-from gym_text.folds import FOLDS, Fold
+from gym_text.docstrings import INDEX_ACTIONS, arguments_table, filled, index_size, observation_table
+from gym_text.errors import UsageError, check_options
+from gym_text.folds import Fold
 from gym_text.hints import Expert
-from gym_text.index_actions import Actions, IndexActionsEnv, game_space
-from gym_text.java.jvm import games_that_fit
+from gym_text.index_actions import Actions, game_space
+from gym_text.java_games import JavaGameEnv
 from gym_text.parameters import Parameters, signature_of
 from gym_text.spec import Action, Observation, TextSpec
 from gym_text.text_env import Outcome
-from gym_text.textworld_express.docstrings import docstring_of
 from gym_text.textworld_express.engine import Game, State, check_installed
 from gym_text.textworld_express.planner import Planner, PlannerConfig, Situation
 
 _MAX_TEXT = 32768
 """Most characters of a text; the longest, 1,000 commands of Simon Says to be memorised, has about 16,000."""
-
-_GAME_SIZE = 2**20
-"""Bytes of Java's heap that a game takes; at most 0.25 MB were measured."""
-LOOK_AROUND = Action("look around", "describe the present room")
-INVENTORY = Action("inventory", "list what you carry")
+INSPECT = (Action("look around", "describe the present room"), Action("inventory", "list what you carry"))
 PUT = Action("put {thing} in {container}", "put down a thing")
-CONTAINERS = (Action("open {container}", "open a container"), Action("close {container}", "close a container"))
-DOORS = (Action("open door to {direction}", "open a door"), Action("close door to {direction}", "close a door"))
-MOVE = Action("move {direction}", "walk to the next room")
+PUT_AWAY = (PUT, Action("open {container}", "open a container"), Action("close {container}", "close a container"))
+WALK = (
+    Action("open door to {direction}", "open a door"),
+    Action("close door to {direction}", "close a door"),
+    Action("move {direction}", "walk to the next room"),
+)
+
+_SHARED = {
+    "action_space": f"""\
+`Text`: any string is a legal action. The game understands those in ``obs["valid_actions"]``; it answers any other
+with "Unknown action", which costs a step and sets ``info["action_was_valid"]`` to False.
+
+{INDEX_ACTIONS} n is the most valid actions measured:
+{{n}}.""",
+    "observation_space": observation_table("the game's answer to the last action, unchanged", "the task"),
+    "starting_state": """\
+Seed s plays level ``seeds[s % 1000]`` of the fold: train has the engine's seeds 0 to 999, dev 10000 to 10999, test 20000
+to 20999. No level of one fold is a level of another.""",
+    "info": """\
+`gold_path` is the solution of the engine's gold agent, replayed at reset: steps that are not valid when they are played
+are dropped, and it is left out if it does not win. With ``expert="replan"`` a new plan is made on a copy of the game
+whenever the agent has left the path, and kept only if it wins when replayed. `gold_steps` is the number of
+steps in the plan that begins with `gold_action`.""",
+}
+"""What the docstrings have in common: ``{action_space}`` and so on in a docstring stand for it."""
 
 
-class TextWorldExpressEnv(IndexActionsEnv):
+class TextWorldExpressEnv(JavaGameEnv):
     """Base of the games: levels by fold, text in and text out, the engine's expert verified by replay.
 
     A subclass names the game, its spec, its parameters and how the planner plays it, and has the docstring of the environment.
@@ -54,6 +72,8 @@ class TextWorldExpressEnv(IndexActionsEnv):
     """
 
     game: ClassVar[str]
+    """The engine's name for the game."""
+    game_size = 2**20  # at most 0.25 MB were measured
     game_spec: ClassVar[TextSpec]
     most_actions: ClassVar[int]
     """Most valid actions measured at the registered parameters: the size of the index space there."""
@@ -70,7 +90,8 @@ class TextWorldExpressEnv(IndexActionsEnv):
         super().__init_subclass__(**kwargs)
         shared = inspect.signature(TextWorldExpressEnv.__init__).parameters.values()
         cls.__signature__ = signature_of(cls.parameters, [p for p in shared if p.kind is p.KEYWORD_ONLY])
-        cls.__doc__ = docstring_of(cls.__doc__ or "", cls.parameters, cls.most_actions, cls.most_actions_ever)
+        size = index_size(cls.most_actions, cls.most_actions_ever)
+        cls.__doc__ = filled(cls.__doc__ or "", {**_SHARED, "n": size, "arguments": arguments_table(cls.parameters)})
 
     def __init__(
         self,
@@ -82,14 +103,11 @@ class TextWorldExpressEnv(IndexActionsEnv):
         **parameters: int | bool,
     ) -> None:
         check_installed()
-        check_choice("fold", fold, FOLDS)
         super().__init__(fold=fold, expert=expert, render_mode=render_mode)
         self.game_parameters = self._read_parameters(parameters)
         self._set_actions(self.game_spec, actions, self._most_actions_here())
         self.observation_space = game_space(_MAX_TEXT)
-        self._fold: Fold = fold
         self._game: Game | None = None
-        self._seeds: tuple[int, ...] = ()
         self._level = 0
         self._goal = ""
         self._engine_score = 0.0
@@ -111,24 +129,9 @@ class TextWorldExpressEnv(IndexActionsEnv):
 
     # ---------------------------------------------------------------- the game
 
-    @property
-    def most_at_once(self) -> int:
-        """How many games Java's heap has room for; one that plans anew has a twin."""
-        return games_that_fit(_GAME_SIZE * (2 if self.expert == "replan" else 1))
-
-    @property
-    def fold_size(self) -> int:
-        """Levels in the engine's fold."""
-        return len(self._fold_seeds())
-
-    def _fold_seeds(self) -> tuple[int, ...]:
-        if not self._seeds:
-            self._seeds = self._engine().seeds(self._fold)
-        return self._seeds
-
-    def _level_seed(self, seed: int) -> int:
-        seeds = self._fold_seeds()
-        return seeds[seed % len(seeds)]
+    @functools.cached_property
+    def _levels(self) -> tuple[int, ...]:
+        return self._engine().seeds(self._fold)
 
     def _start(self, seed: int) -> Observation:
         game, self._valid = self._engine(), ()

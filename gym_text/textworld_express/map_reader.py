@@ -9,14 +9,7 @@ from gym_text.errors import UsageError
 from gym_text.index_actions import GAME_FIELDS
 from gym_text.parameters import Flag, Parameters, Range
 from gym_text.spec import Action, TextSpec
-from gym_text.textworld_express.env import (
-    DOORS,
-    INVENTORY,
-    LOOK_AROUND,
-    MOVE,
-    PUT,
-    TextWorldExpressEnv,
-)
+from gym_text.textworld_express.env import INSPECT, PUT, WALK, TextWorldExpressEnv
 
 _ROOMS_NEEDED = {1: 2, 2: 3, 3: 6, 4: 9, 5: 14, 6: 18, 7: 23, 8: 29}
 """For each distance: the fewest rooms with which the engine can make all 3,000 levels."""
@@ -28,14 +21,12 @@ MAP_READER_SPEC = TextSpec(
     ),
     fields=GAME_FIELDS,
     actions=(
-        LOOK_AROUND,
-        INVENTORY,
+        *INSPECT,
         Action("task", "tell the task again"),
         Action("read map", "read which rooms are connected"),
         Action("take {thing}", "pick up a thing"),
         PUT,
-        *DOORS,
-        MOVE,
+        *WALK,
     ),
     encoding="text",
     reward="The score is 0.5 while you carry the coin and 1 when it is in the box.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gym_text.index_actions import GAME_FIELDS
 from gym_text.spec import Action, TextSpec
-from gym_text.textworld_express.env import CONTAINERS, INVENTORY, LOOK_AROUND, PUT, TextWorldExpressEnv
+from gym_text.textworld_express.env import INSPECT, PUT_AWAY, TextWorldExpressEnv
 from gym_text.textworld_express.planner import PlannerConfig
 
 # fmt: off
@@ -24,12 +24,10 @@ PECKING_ORDER_SPEC = TextSpec(
     ),
     fields=GAME_FIELDS,
     actions=(
-        LOOK_AROUND,
-        INVENTORY,
+        *INSPECT,
         Action("read instructions book", "read what to take now; it changes after each right thing"),
         Action("take {thing}", "pick up a thing"),
-        PUT,
-        *CONTAINERS,
+        *PUT_AWAY,
     ),
     encoding="text",
     reward="Each thing taken in order raises the score by its share, up to 1; another thing makes it -1 and ends the game.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gym_text.index_actions import GAME_FIELDS
 from gym_text.spec import Action, TextSpec
-from gym_text.textworld_express.env import CONTAINERS, INVENTORY, LOOK_AROUND, PUT, TextWorldExpressEnv
+from gym_text.textworld_express.env import INSPECT, PUT_AWAY, TextWorldExpressEnv
 
 SORTING_SPEC = TextSpec(
     goal=(
@@ -13,11 +13,9 @@ SORTING_SPEC = TextSpec(
     ),
     fields=GAME_FIELDS,
     actions=(
-        LOOK_AROUND,
-        INVENTORY,
+        *INSPECT,
         Action("take {thing}", "pick up a thing with its quantity, such as 25g of oak"),
-        PUT,
-        *CONTAINERS,
+        *PUT_AWAY,
     ),
     encoding="text",
     reward="Each thing in the box in order raises the score by its share, up to 1; one out of order makes it -1 and ends the game.",

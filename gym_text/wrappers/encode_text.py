@@ -74,15 +74,7 @@ class EncodeText(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
     ) -> None:
         RecordConstructorArgs.__init__(self, unit=unit, length=length, name_length=name_length, vocabulary=vocabulary, names=names)
         super().__init__(env)
-        self._encoder = TextEncoder(
-            env.observation_space,
-            env.action_space,
-            unit=unit,
-            length=length,
-            name_length=name_length,
-            vocabulary=vocabulary,
-            names=names,
-        )
+        self._encoder = TextEncoder(env.observation_space, env.action_space, unit, length, name_length, vocabulary, names)
         self.observation_space = self._encoder.space
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -111,7 +103,6 @@ class TextEncoder:
         self,
         observation_space: gym.Space[Any],
         action_space: gym.Space[Any],
-        *,
         unit: Unit,
         length: int | None,
         name_length: int | None,

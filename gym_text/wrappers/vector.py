@@ -78,13 +78,7 @@ class EncodeText(_TextWrapper):
         names: bool = True,
     ) -> None:
         self._encoder = TextEncoder(
-            env.single_observation_space,
-            env.single_action_space,
-            unit=unit,
-            length=length,
-            name_length=name_length,
-            vocabulary=vocabulary,
-            names=names,
+            env.single_observation_space, env.single_action_space, unit, length, name_length, vocabulary, names
         )
         super().__init__(env, self._encoder.space)
 
