@@ -38,14 +38,14 @@ _PLAIN_END = b', "error": null}\n'
 class RunFolder:
     """A folder that belongs to one configuration, and into which one process at a time writes.
 
-    The configuration is ``FOLDER/config.json``; the lock is ``FOLDER/.lock``, which the system releases when the process ends,
-    however it ends. A folder with a configuration is locked from the start, any other by `lock`. The lock holds until `close`
-    or the end of the ``with`` block. A new folder in which nothing was made until then belongs to no configuration: a command
-    that failed at its start can be corrected.
+    ``FOLDER/config.json`` holds the configuration. ``FOLDER/.lock`` is the lock; the operating system releases it when the process
+    ends, also if it is killed. A folder with a configuration is locked from the start, any other folder by `lock`. The lock holds
+    until `close` or the end of the ``with`` block. If nothing was written into a new folder by then, its configuration is removed:
+    so a command that failed at its start can be given again with other settings.
 
     Args:
         folder: Made if it does not exist.
-        config: What all runs into the folder share, as plain JSON. None reads, or writes without comparing.
+        config: The settings that all runs into the folder share, as plain JSON. With None no settings are compared.
         kind: The dataclass that names these settings; a folder that an earlier release wrote may have their old names.
 
     Raises:
@@ -92,7 +92,7 @@ class RunFolder:
         self._lock = weakref.finalize(self, os.close, file)
 
     def close(self) -> None:
-        """Let other processes write into the folder; take the configuration back if nothing was made."""
+        """Let other processes write into the folder; remove the configuration of a new folder that is empty."""
         if self._lock is None:
             return
         if self._is_new and {entry.name for entry in self.path.iterdir()} <= {_CONFIG, _LOCK}:
@@ -108,7 +108,7 @@ class RunFolder:
 
     @contextmanager
     def _freed_by_errors(self) -> Iterator[None]:
-        """Close the folder if a store of it cannot be made: a notebook keeps the error, and with it whatever held the lock."""
+        """Close the folder if the block raises. A notebook would keep the error, and with it the folder and its lock."""
         try:
             yield
         except BaseException:
@@ -136,15 +136,15 @@ class RunFolder:
 
 
 class Record(Protocol):
-    """What a store keeps."""
+    """A record that a store keeps."""
 
     @property
     def key(self) -> str:
-        """The name by which a stored record is found again."""
+        """Identifies the record."""
 
     @property
     def error(self) -> str | None:
-        """What went wrong, or None."""
+        """The error that ended the episode, or None."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as plain JSON data, ``key`` and ``error`` among it."""
@@ -156,12 +156,12 @@ R = TypeVar("R", bound=Record)
 class RecordStore(Generic[R]):
     """Records as JSON lines in one file of a run folder.
 
-    A record is whole or absent: each is written by one call and synced to disk. A last line that is no whole record, as after a
-    crash, is left out with a warning, and moved to ``FILE.damaged`` before the next is written. Where a key was written twice the
-    last record counts. Reading is free, also while another process writes.
+    A record is whole or absent, because one call writes it and syncs it to disk. After a crash the last line may be no record:
+    the store leaves it out with a warning, and moves it to ``FILE.damaged`` before the next record is written. Of two records with
+    one key the last one counts. Other processes may read while one writes.
 
     Args:
-        run: The folder. One without a configuration is locked at the first `append`.
+        run: The folder. A folder without a configuration is locked at the first `append`.
         file_name: Name of the file in it.
         from_json: Makes a record of the JSON data that its `to_json` returned.
 
@@ -173,11 +173,11 @@ class RecordStore(Generic[R]):
         self.run = run
         self.path = run.path / file_name
         self._from_json = from_json
-        self._places: dict[str, tuple[int, bool]] = {}  # key -> (offset of its line, whether it has an error)
+        self._index: dict[str, tuple[int, bool]] = {}  # key -> (offset of its line, whether the record has an error)
         self._lines = 0
         self._end = 0  # bytes of the whole records that have been read or written
         with run._freed_by_errors():
-            self._read_places()
+            self._read_index()
 
     @property
     def folder(self) -> Path:
@@ -185,7 +185,7 @@ class RecordStore(Generic[R]):
         return self.run.path
 
     def append(self, record: R) -> None:
-        """Write a record to disk, without the keys of the environment.
+        """Write a record to disk, without API keys.
 
         Raises:
             StoreError: If another process writes into the folder, or the disk is full; what was stored before stays whole.
@@ -194,21 +194,21 @@ class RecordStore(Generic[R]):
         data = line.encode("utf-8", errors="backslashreplace")
         if not self.run.is_locked:
             self.run.lock()
-            self._read_places()
+            self._read_index()
         with writing(self.path):
             file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | _NO_LINK, 0o666)
             try:
                 _write(file, data, self._end)
             finally:
                 os.close(file)
-        self._places[record.key] = (self._end, record.error is not None)
+        self._index[record.key] = (self._end, record.error is not None)
         self._end += len(data)
         self._lines += 1
 
     def has(self, key: str, *, retry_errors: bool = False) -> bool:
         """Return whether the record of `key` is stored; with `retry_errors`, one with an error does not count."""
-        place = self._places.get(key)
-        return place is not None and not (retry_errors and place[1])
+        entry = self._index.get(key)
+        return entry is not None and not (retry_errors and entry[1])
 
     def records(self, keys: Iterable[str] | None = None) -> Iterator[R]:
         """Yield the stored records of `keys`, or all, one at a time; keys that are not stored are skipped.
@@ -216,12 +216,12 @@ class RecordStore(Generic[R]):
         Raises:
             UsageError: If a record is damaged.
         """
-        wanted = list(self._places) if keys is None else [key for key in keys if key in self._places]
+        wanted = list(self._index) if keys is None else [key for key in keys if key in self._index]
         if not wanted:
             return
         with self.path.open("rb") as file:
             for key in wanted:
-                offset = self._places[key][0]
+                offset = self._index[key][0]
                 file.seek(offset)
                 line = file.readline()
                 try:
@@ -231,13 +231,13 @@ class RecordStore(Generic[R]):
                 yield record
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._index)
 
     def __bool__(self) -> bool:
         return True  # an empty store is a store, as in `if store`
 
     def close(self) -> None:
-        """Let others write into the folder. What is stored can still be read."""
+        """Let other processes write into the folder. The stored records can still be read."""
         self.run.close()
 
     def __enter__(self) -> Self:
@@ -246,8 +246,8 @@ class RecordStore(Generic[R]):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self.close()
 
-    def _read_places(self) -> None:
-        """Read what was written since the last time; warn of a last line that is no whole record."""
+    def _read_index(self) -> None:
+        """Read the records that were written since the last call; warn of a last line that is no whole record."""
         if not self.path.exists():
             return
         with check_regular(self.path).open("rb") as file:
@@ -256,7 +256,7 @@ class RecordStore(Generic[R]):
                 key, failed = None, False
                 try:
                     if line.endswith(_PLAIN_END) and (begin := _PLAIN_BEGIN.match(line)):
-                        key = begin[1].decode()  # many times as fast as reading the whole line, which `records` does
+                        key = begin[1].decode()  # many times faster than parsing the whole line, which `records` does
                     elif line.endswith(b"\n"):
                         key, failed = _key_of(json.loads(line))
                 except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -264,7 +264,7 @@ class RecordStore(Generic[R]):
                         raise _damaged(f"{self.path}, line {self._lines + 1}", line, error) from None
                 if key is None:
                     break
-                self._places[key] = (self._end, failed)
+                self._index[key] = (self._end, failed)
                 self._end += len(line)
                 self._lines += 1
         if self.path.stat().st_size > self._end:
@@ -335,9 +335,9 @@ def _key_of(record: Any) -> tuple[str, bool]:
     return key, error is not None
 
 
-def _damaged(place: str, line: bytes, error: Exception) -> UsageError:
+def _damaged(where: str, line: bytes, error: Exception) -> UsageError:
     reason = f"no {error}" if isinstance(error, KeyError) else str(error)
-    return UsageError(f"{place}: expected an episode; got {line[:60]!r} ({reason[:200]}). Restore the line, or delete it.")
+    return UsageError(f"{where}: expected an episode; got {line[:60]!r} ({reason[:200]}). Restore the line, or delete it.")
 
 
 def _write(file: int, data: bytes, offset: int) -> None:

@@ -27,7 +27,7 @@ class MakeGamesConfig:
     """Make the levels of one of TextWorld's games before they are played, and keep them where the environment looks for them."""
 
     environment: str
-    """An id with its arguments, such as 'TextWorldCooking-v0?difficulty=gata-10'."""
+    """Id of the environment, with keyword arguments as in TextWorldCooking-v0?difficulty=gata-10."""
     episodes: int = 100
     """Episodes whose levels are made, of each fold."""
     first_seed: int = 0
@@ -35,7 +35,7 @@ class MakeGamesConfig:
     folds: tuple[str, ...] = ("train",)
     """Folds, of train, dev and test."""
     workers: int = 1
-    """Processes; each keeps one core busy."""
+    """Processes that make games; each keeps one core busy."""
 
 
 def run(config: MakeGamesConfig) -> str:

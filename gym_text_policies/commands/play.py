@@ -1,4 +1,4 @@
-"""`gym-text play`: a person plays in the terminal, in the same loop as any policy."""
+"""`gym-text play`: a person plays in the terminal, by the loop that plays every policy."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from gym_text_policies.store import EpisodeStore
 
 _HELP = "Type an action, its beginning or its number in the list; Tab completes it. ? lists the actions, quit ends."
 _RAW = {"box": "= 0.35 plays the number 0.35 itself.", "text": "= help sends the word help to the game, as it is."}
-"""What else can be typed, by the encoding of the actions."""
+"""Further instructions, by the encoding of the actions."""
 _MANY = 12
-"""More actions than this are only listed on request."""
+"""Most actions that are listed at each step; more are listed on request."""
 
 
 @old_names(seed="first_seed")
@@ -36,7 +36,7 @@ class PlayConfig:
     first_seed: int = 0
     """Seed of the episode. The same seed gives the same game."""
     folder: str | None = None
-    """A run folder that keeps the episode."""
+    """Run folder that keeps the episode; by default none does."""
 
     def __post_init__(self) -> None:
         check_int("first_seed", self.first_seed, 0, 2**31 - 1)
@@ -117,7 +117,7 @@ class Person(Policy):
             return action, ""
         if action is not None:  # a number, where actions are real numbers
             return None, f"action: expected a number from 1 to {len(names)}, of the list; got {line!r}. = {line} plays it as it is."
-        return (line, "") if is_text else (None, str(unknown_choice("action", line, names)))  # a text game answers any words
+        return (line, "") if is_text else (None, str(unknown_choice("action", line, names)))  # a text game accepts any words
 
 
 def run(config: PlayConfig) -> str:
@@ -144,12 +144,12 @@ def _write(text: str) -> None:
 
 
 def _numbered(names: Sequence[str]) -> bool:
-    """Whether the list has numbers to choose by: not where a name is a number itself, with a sign or in brackets or not."""
+    """Whether the list numbers its actions. It does not if an action's name is a number, such as 3, -3 or [3]."""
     return not any(name.strip("[]+-").isdecimal() for name in names)
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Return the actions, with numbers to choose by, in lines of the terminal's width."""
+    """Return the actions with their numbers, in lines of the terminal's width."""
     shown = [f"{number} {name}" for number, name in enumerate(names, start=1)] if _numbered(names) else names
     parts = [part.replace(" ", "\u00a0") for part in shown]
     lines = textwrap.wrap("   ".join(parts), shutil.get_terminal_size().columns, break_long_words=False, break_on_hyphens=False)

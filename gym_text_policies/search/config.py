@@ -23,7 +23,7 @@ OPTIMISERS = ("model", "random", "zero", "cma", "gp", "scripted")
 _FREE = ("folder", "evaluations", "pictures", "trajectories", "options", *ENGINE_OPTIONS, *TRUST_OPTIONS)
 
 
-@old_names(warmup_episodes="warmup_evaluations", ray_workers="workers")
+@old_names(warmup_episodes="warmup_evaluations")
 @gone(sigma=0.0, ray_cpus=1, ray_gpus=0.0)
 @dataclass(frozen=True)
 class SearchConfig(Trust, Asking, EngineOptions):
@@ -34,7 +34,7 @@ class SearchConfig(Trust, Asking, EngineOptions):
     """
 
     environment: str = SEARCH
-    """A Gymnasium id, or one of ours; with keyword arguments as in FrozenLake-v1?is_slippery=False."""
+    """Id of the environment, with keyword arguments as in FrozenLake-v1?is_slippery=False."""
     optimiser: str = "model"
     """Who proposes parameters: model, random, zero, cma, gp, scripted, or two of them as in 'model then cma'."""
     model: str = field(default="smollm2", metadata={"more": names_for_help})
@@ -42,9 +42,9 @@ class SearchConfig(Trust, Asking, EngineOptions):
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of the model's backend: dtype, device, base_url, timeout, cache, prices, max_cost …"""
     evaluations: int = 100
-    """Number of proposals, the warm-up included. A folder with fewer goes on."""
+    """Proposals that are evaluated, the warm-up included. A folder with fewer goes on."""
     num_rollouts: int = 20
-    """Rollouts of each proposal; its value is their mean return."""
+    """Episodes that evaluate a proposal. Its value is their mean return."""
     max_episode_steps: int | None = None
     """Most steps of a rollout; none takes the environment's own limit."""
     bias: bool = True
@@ -54,9 +54,9 @@ class SearchConfig(Trust, Asking, EngineOptions):
     warmup_evaluations: int = 0
     """Evaluations before the optimiser begins: of random proposals, or of those of warmup_folder."""
     warmup_folder: str = ""
-    """Folder of an earlier search, whose first proposals are the warm-up."""
+    """Run folder of an earlier search whose first proposals are the warm-up."""
     refine_at: int = 0
-    """With two optimisers: evaluations after which the second takes over; 0 means half of them."""
+    """With two optimisers: evaluations after which the second takes over; 0: after half of them."""
     proposals: str = ""
     """For scripted: a JSON file with the parameters of each evaluation as a list, or the folder of a search to repeat."""
     seed: int = 0
@@ -66,9 +66,9 @@ class SearchConfig(Trust, Asking, EngineOptions):
     workers: int = 0
     """Processes that play the rollouts; 0: one, or as many as a Ray cluster has room for. MountainCarContinuous plays in one."""
     trajectories: bool = True
-    """Whether to keep each evaluation's trajectories, compressed."""
+    """Keep the trajectories of each evaluation, compressed."""
     pictures: bool = True
-    """Whether to draw the returns, the search path, and states, actions and a GIF of the best policy."""
+    """Draw pictures of the returns, of the search path, and of the best policy: its states, its actions, a GIF."""
 
     def __post_init__(self) -> None:
         parse_environment(self.environment)
