@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -17,15 +19,8 @@ Opponent = Literal["random"] | str | Player
 NamedOpponents = Callable[[str, Any], Callable[[int], Player]]
 """From a name and the environment to a function that gives the player of an episode, by the seed of its level."""
 
-_named: list[NamedOpponents] = []
-
-
-def know_names(named: NamedOpponents) -> None:
-    """Let `named` make the opponents that are given by a name other than ``random``.
-
-    This package knows no policies; `gym_text_policies` calls this when it is imported.
-    """
-    _named[:] = [named]
+_HOOK = "__gym_text_opponents__"
+"""Attribute in which a package that knows policies says, as ``module:function``, which `NamedOpponents` makes them."""
 
 
 def opponents(opponent: Opponent, env: TextEnv) -> Callable[[int], Player]:
@@ -45,11 +40,14 @@ def opponents(opponent: Opponent, env: TextEnv) -> Callable[[int], Player]:
         raise UsageError(
             f"opponent: expected 'random', a policy's name or a function from observation to action; got {opponent!r}."
         )
-    if not _named:
+    hook = next((hook for module in list(sys.modules.values()) if (hook := getattr(module, "__dict__", {}).get(_HOOK))), None)
+    if hook is None:
         raise UsageError(
             f"opponent: expected 'random' or a function; got {opponent!r}. import gym_text_policies makes policies known."
         )
-    return _named[0](opponent, env)
+    module, _, function = hook.partition(":")
+    named: NamedOpponents = getattr(importlib.import_module(module), function)
+    return named(opponent, env)
 
 
 def _drawn(seed: int) -> Player:

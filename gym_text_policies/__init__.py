@@ -1,21 +1,23 @@
 """Language models, and anything else that acts, as policies for Gymnasium environments; one loop, one record.
 
-Importing this package loads no model library.
+Importing this package loads nothing: a public name is loaded when it is used first.
 """
 
-from gym_text.errors import PolicyError
-from gym_text.opponents import know_names
-from gym_text_policies.backends.scripted import ScriptedBackend
-from gym_text_policies.experiments.agent import Agent
-from gym_text_policies.experiments.config import parse_config
-from gym_text_policies.experiments.run import run_experiment
-from gym_text_policies.load import load_policy
-from gym_text_policies.opponents import opponents
-from gym_text_policies.policies.llm import LLMPolicy
-from gym_text_policies.policy import Policy, as_policy
-from gym_text_policies.records import Decision, Episode, Step, Turn
-from gym_text_policies.rollout import rollout
-from gym_text_policies.store import EpisodeStore
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gym_text.errors import PolicyError
+    from gym_text_policies.backends.scripted import ScriptedBackend
+    from gym_text_policies.experiments.agent import Agent
+    from gym_text_policies.experiments.config import parse_config
+    from gym_text_policies.experiments.run import run_experiment
+    from gym_text_policies.load import load_policy
+    from gym_text_policies.policies.llm import LLMPolicy
+    from gym_text_policies.policy import Policy, as_policy
+    from gym_text_policies.records import Decision, Episode, Step, Turn
+    from gym_text_policies.rollouts import rollout
+    from gym_text_policies.store import EpisodeStore
 
 __all__ = [
     "Agent",
@@ -35,4 +37,32 @@ __all__ = [
     "run_experiment",
 ]
 
-know_names(opponents)  # so that a policy's name is an opponent in games for two
+__gym_text_opponents__ = "gym_text_policies.opponents:opponents"
+"""Who makes a policy of a name that is an opponent's in games for two; see `gym_text.opponents`."""
+
+_MODULES = {
+    "gym_text.errors": ("PolicyError",),
+    "gym_text_policies.backends.scripted": ("ScriptedBackend",),
+    "gym_text_policies.experiments.agent": ("Agent",),
+    "gym_text_policies.experiments.config": ("parse_config",),
+    "gym_text_policies.experiments.run": ("run_experiment",),
+    "gym_text_policies.load": ("load_policy",),
+    "gym_text_policies.policies.llm": ("LLMPolicy",),
+    "gym_text_policies.policy": ("Policy", "as_policy"),
+    "gym_text_policies.records": ("Decision", "Episode", "Step", "Turn"),
+    "gym_text_policies.rollouts": ("rollout",),
+    "gym_text_policies.store": ("EpisodeStore",),
+}
+"""Where the public names are defined. None of them is a module's name here, which an import of that module would set."""
+
+
+def __getattr__(name: str) -> Any:
+    module = next((module for module, names in _MODULES.items() if name in names), None)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value = getattr(importlib.import_module(module), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

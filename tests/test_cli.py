@@ -14,6 +14,8 @@ from provider_server import Fault, ProviderServer, running
 from training_data import examples
 
 from gym_text_policies import cli
+from gym_text_policies.commands import completion
+from gym_text_policies.commands.parser import EXAMPLES
 from gym_text_policies.data import collect
 from gym_text_policies.data.dataset import write_rows
 from gym_text_policies.store import RunFolder
@@ -33,7 +35,7 @@ def test_help_loads_no_model_library():
     script += "try: cli.main(['--help'])\nexcept SystemExit: print('modules', *sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300)
     loaded = {name.partition(".")[0] for name in done.stdout.splitlines()[-1].split()}
-    assert {"torch", "transformers", "jpype", "scipy", "matplotlib", "yaml", "shtab"} & loaded == set()
+    assert {"torch", "transformers", "jpype", "scipy", "matplotlib", "yaml", "shtab", "gymnasium", "numpy"} & loaded == set()
     assert all(name in done.stdout for name in cli.COMMANDS)
 
 
@@ -58,10 +60,10 @@ def test_shells_can_complete(capsys):
 
 
 def test_ctrl_c_is_130_and_a_closed_pipe_is_no_error(monkeypatch, capsys):
-    monkeypatch.setattr(cli, "complete", lambda config: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(completion, "run", lambda config: (_ for _ in ()).throw(KeyboardInterrupt))
     assert cli.main(["completion", "bash"]) == 130
     assert capsys.readouterr().err == "\nStopped.\n"
-    monkeypatch.setattr(cli, "complete", lambda config: (_ for _ in ()).throw(PermissionError(13, "Permission denied", "runs")))
+    monkeypatch.setattr(completion, "run", lambda config: (_ for _ in ()).throw(PermissionError(13, "Permission denied", "runs")))
     assert cli.main(["completion", "bash"]) == 1
     assert "Permission denied: 'runs'" in capsys.readouterr().err
 
@@ -240,10 +242,10 @@ def test_a_server_without_the_model_ends_a_command_before_anything_is_played(tmp
             assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("line", [line for lines in cli.EXAMPLES.values() for line in lines])
+@pytest.mark.parametrize("line", [line for lines in EXAMPLES.values() for line in lines])
 def test_examples_of_the_help_are_commands_that_exist(line, capsys):
     program, name, *words = shlex.split(line)
-    assert program == "gym-text" and line in cli.EXAMPLES[name]
+    assert program == "gym-text" and line in EXAMPLES[name]
     given = vars(cli.make_parser([name]).parse_args([name, *words]))
     kind, _ = cli.COMMANDS[given.pop("command")].load()
     kind(**given)

@@ -42,7 +42,7 @@ LAYERS = {
         ("records", "old_names"),
         ("policy", "prompts", "environments", "remake", "store"),
         ("folders",),
-        ("rollout", "game", "backends"),
+        ("rollouts", "game", "backends"),
         ("policies",),
         ("load",),
         ("engines", "report", "opponents"),
@@ -148,9 +148,11 @@ def test_the_policies_know_no_environment_by_its_name():
     assert {"LunarLander", "CookingWorldText-v0"} <= ids and {"lunar_lander", "babyai", "textworld"} <= modules_of_environments
     known = modules("gym_text_policies")
     examples = next(
-        node for node in known["gym_text_policies.cli"].body if isinstance(node, ast.Assign) and node.targets[0].id == "EXAMPLES"
+        node
+        for node in known["gym_text_policies.commands.parser"].body
+        if isinstance(node, ast.Assign) and node.targets[0].id == "EXAMPLES"
     )
-    known["gym_text_policies.cli"].body.remove(examples)
+    known["gym_text_policies.commands.parser"].body.remove(examples)
     found = {name: named for name, tree in known.items() if (named := named_environments(tree, ids, modules_of_environments))}
     assert found == {}
 

@@ -10,6 +10,7 @@ import pytest
 from gym_text import UsageError
 from gym_text_policies import cli
 from gym_text_policies.commands.options import add_fields, by_fields
+from gym_text_policies.commands.parser import Parser
 from gym_text_policies.experiments.config import AgentConfig, EnvironmentConfig, RunsConfig, parse_config
 from gym_text_policies.experiments.settings import build, by_new_names, members_of, read_settings, settings_of
 from gym_text_policies.experiments.variants import Variant, read_variants
@@ -48,7 +49,7 @@ class Config(Base):
 
 def parsed(config, words):
     """Return the config of a command's words."""
-    parser = cli._Parser()
+    parser = Parser()
     add_fields(parser, config)
     return config(**by_fields(config, vars(parser.parse_args(words.split()))))
 

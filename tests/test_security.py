@@ -177,7 +177,9 @@ MODULES_BY_NAME = {
     "gym_text/errors.py",  # an extra, by its constant name
     "gym_text/descriptions/__init__.py",  # our own
     "gym_text/textarena/engine.py",  # TextArena's games
-    "gym_text_policies/cli.py",  # the commands
+    "gym_text/opponents.py",  # what a package that is imported names
+    "gym_text_policies/__init__.py",  # the public names
+    "gym_text_policies/commands/parser.py",  # the commands
     "gym_text_policies/environments.py",  # the user's, which `trust` and `remake` have seen before
 }
 

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from gym_text_policies import cli
+from gym_text_policies.commands import completion
 from gym_text_policies.streams import ShownFormatter, shown
 
 BENCH = ("bench", "--models", "random", "--environments", "BabyAIText-v0?max_episode_steps=2", "--baselines", "none")
@@ -52,7 +53,7 @@ def test_a_word_that_is_no_text_is_refused(tmp_path):
 def test_what_somebody_said_does_nothing_to_a_terminal(tmp_path, capsys, monkeypatch):
     said = "one\x1b]0;taken\x07 \x9b31m\rtwo\tthree\nfour"
     assert shown(said) == "one\ufffd]0;taken\ufffd \ufffd31m\ufffdtwo\tthree\nfour"
-    monkeypatch.setattr(cli, "complete", lambda config: said)
+    monkeypatch.setattr(completion, "run", lambda config: said)
     assert cli.main(["completion", "bash"]) == 0
     assert "\x1b" not in capsys.readouterr().out
     assert cli.main(["bench", "--environments", "\x1b]0;taken\x07"]) == 2

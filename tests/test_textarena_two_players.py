@@ -8,8 +8,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+import gym_text_policies
 from gym_text import UsageError
-from gym_text import opponents as known_names
 from gym_text.errors import PolicyError
 from gym_text_policies import Decision, LLMPolicy, Policy, ScriptedBackend, load_policy, rollout
 from gym_text_policies.commands.play import Person
@@ -195,7 +195,7 @@ def test_an_opponent_that_cannot_be_is_refused(arguments, message):
 
 
 def test_without_the_package_of_policies_their_names_mean_nothing(monkeypatch):
-    monkeypatch.setattr(known_names, "_named", [])
+    monkeypatch.delattr(gym_text_policies, "__gym_text_opponents__")
     with pytest.raises(UsageError, match=r"got 'smollm2'\. import gym_text_policies makes policies known"):
         gym.make(TWO, opponent="smollm2")
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from gym_text import UsageError
-from gym_text_policies import cli
+from gym_text_policies import cli, threads
 from gym_text_policies.threads import settle_threads, usable_cores
 
 SAID = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "OMP_NUM_THREADS")
@@ -58,7 +58,7 @@ def test_a_model_by_itself_has_threads_that_spin_for_a_short_time():
 
 def test_a_command_takes_the_number_of_its_threads(monkeypatch, capsys, tmp_path):
     seen = []
-    monkeypatch.setattr(cli, "settle_threads", lambda count=0: seen.append(count))
+    monkeypatch.setattr(threads, "settle_threads", lambda count=0: seen.append(count))
     words = ["bench", "--environments", "BabyAIText-v0", "--models", "random", "--baselines", "none", "--episodes", "1"]
     assert cli.main([*words, "--folder", str(tmp_path), "--threads", "2"]) == 0 and seen == [0, 2]
     with pytest.raises(SystemExit):

@@ -24,7 +24,7 @@ from gym_text_policies.load import load_policy
 from gym_text_policies.old_names import old_names
 from gym_text_policies.policy import Policy
 from gym_text_policies.records import Decision, Episode, Turn
-from gym_text_policies.rollout import rollout
+from gym_text_policies.rollouts import rollout
 from gym_text_policies.training.dev_fold import tell_failures
 
 RolloutFunc = Callable[[Sequence[Any], Any], dict[str, list[Any]]]

@@ -16,7 +16,7 @@ from gym_text_policies.old_names import old_names
 from gym_text_policies.policies.parsing import parse_action
 from gym_text_policies.policy import Policy, text_spec
 from gym_text_policies.records import Decision, Turn
-from gym_text_policies.rollout import rollout
+from gym_text_policies.rollouts import rollout
 from gym_text_policies.store import EpisodeStore
 
 _HELP = "Type an action, its beginning or its number in the list; Tab completes it. ? lists the actions, quit ends."

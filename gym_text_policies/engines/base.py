@@ -20,7 +20,7 @@ from gym_text_policies.old_names import old_names
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.policy import Policy, by_names, environment_config, episode_key
 from gym_text_policies.records import Episode
-from gym_text_policies.rollout import rollout
+from gym_text_policies.rollouts import rollout
 
 Watch = Callable[[int], None]
 """Called with the number of turns that have been decided."""

@@ -153,7 +153,7 @@ class Setting:
         return self.default is dataclasses.MISSING or bool(self.metadata.get("positional") and "." not in self.name)
 
 
-def settings_of(kind: type[Any], section: Any = None) -> Iterator[Setting]:
+def settings_of(kind: type[Any], section: Any = dataclasses.MISSING) -> Iterator[Setting]:
     """Yield the settings of a config dataclass, those of its sections included.
 
     Args:
@@ -162,7 +162,7 @@ def settings_of(kind: type[Any], section: Any = None) -> Iterator[Setting]:
     """
     docs, hints = field_docs(kind), get_type_hints(kind)
     for field in dataclasses.fields(kind):
-        default = default_of(field) if section is None else getattr(section, field.name)
+        default = default_of(field) if section is dataclasses.MISSING else getattr(section, field.name)
         if not dataclasses.is_dataclass(hints[field.name]):
             yield Setting(field.name, hints[field.name], docs.get(field.name, ""), default, field.metadata)
             continue

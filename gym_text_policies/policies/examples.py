@@ -18,7 +18,7 @@ from gym_text.experts import check_expert
 from gym_text_policies.policies.baselines import GoldPolicy
 from gym_text_policies.policy import text_spec
 from gym_text_policies.records import Episode
-from gym_text_policies.rollout import rollout
+from gym_text_policies.rollouts import rollout
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from gym_text_policies.environments import environment_maker
 from gym_text_policies.load import load_policy
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.records import Episode
-from gym_text_policies.rollout import rollout
+from gym_text_policies.rollouts import rollout
 from gym_text_policies.training.model.processes import gather, is_first, own_share
 
 _logger = logging.getLogger(__name__)

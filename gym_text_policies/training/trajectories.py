@@ -14,7 +14,7 @@ from gym_text_policies.policies.llm import tempered
 from gym_text_policies.policy import text_spec
 from gym_text_policies.prompts import Prompt
 from gym_text_policies.records import Decision, Episode, Message
-from gym_text_policies.rollout import rollout
+from gym_text_policies.rollouts import rollout
 from gym_text_policies.training.dev_fold import tell_failures
 from gym_text_policies.training.model.checkpoints import State
 from gym_text_policies.training.model.finite import check_finite

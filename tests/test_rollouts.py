@@ -201,7 +201,7 @@ def test_an_error_that_nobody_foresaw_has_its_traceback_without_folders():
     make = lambda: FailsInOne(make_cooking(), raises)  # noqa: E731
     (episode,) = rollout(make, load_policy("random", make_cooking()), [1])
     lines = episode.traceback.splitlines()
-    assert lines[-1].startswith("test_rollout.py:") and lines[-1].endswith(" in raises") and "/" not in episode.traceback
+    assert lines[-1].startswith("test_rollouts.py:") and lines[-1].endswith(" in raises") and "/" not in episode.traceback
     assert Episode.from_json(json.loads(json.dumps(episode.to_json()))) == episode
 
 

@@ -1,0 +1,214 @@
+"""The table of commands, and its parser. Nothing else is imported until a command is chosen, so that help is there at once."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, NoReturn
+
+FILE = "file of settings"
+"""Name of the parsed argument that is no field."""
+THREADS = "threads of torch"
+"""The same of an option of all commands that may run a model."""
+_WITHOUT_MODEL = ("envs", "make-games", "report", "average", "export", "completion")
+
+
+class Command(NamedTuple):
+    """One command: a config dataclass, whose fields are the options, and the function that takes it."""
+
+    help: str
+    """What it does, in half a line."""
+    module: str
+    """Module of both."""
+    config: str
+    """Name of the dataclass; its docstring and the strings under its fields are the command's help."""
+    function: str = "run"
+    """Name of the function. The text that it returns is printed; None prints nothing."""
+    file: str = ""
+    """Help for the YAML file that the command may take before its options; empty if it takes none."""
+
+    def load(self) -> tuple[type[Any], Callable[[Any], str | None]]:
+        """Import and return both."""
+        module = importlib.import_module(self.module)
+        return getattr(module, self.config), getattr(module, self.function)
+
+
+EXAMPLES = {
+    "envs": (
+        "gym-text envs",
+        "gym-text envs cooking",
+    ),
+    "play": (
+        "gym-text play CookingWorldText-v0",
+        "gym-text play 'BabyAIText-v0?task=goto' --first-seed 3",
+    ),
+    "make-games": (
+        "gym-text make-games TextWorldCooking-v0 --episodes 20 --folds train dev test",
+        "gym-text make-games 'TextWorldCooking-v0?difficulty=gata-10' --workers 4",
+    ),
+    "serve": (
+        "gym-text serve CookingWorldText-v0",
+        "gym-text serve 'BabyAIText-v0?task=goto' --port 8001 --max-sessions 128",
+    ),
+    "bench": (
+        "gym-text bench --models smollm2 --environments 'BabyAIText-v0?task=goto' --llm-episodes 10",
+        "gym-text bench --models my_policies:Mine sb3:ppo.zip --baselines random gold",
+    ),
+    "report": ("gym-text report runs/policies",),
+    "run": (
+        "gym-text run experiment.yaml",
+        "gym-text run experiment.yaml --set agent.model=smollm2 experiment.episodes=3",
+    ),
+    "collect": (
+        "gym-text collect --environments 'BabyAIText-v0?task=goto' --episodes 100",
+        "gym-text collect --policy smollm2 --threshold 0.9 --folder runs/own",
+    ),
+    "sft": (
+        "gym-text sft --data runs/data/rows",
+        "gym-text sft --data runs/data/rows --dev-environments 'BabyAIText-v0?task=goto' --epochs 2",
+    ),
+    "dagger": ("gym-text dagger --adapter runs/sft/adapter --data runs/data/rows --rounds 2",),
+    "search": ("gym-text search --environment MountainCarContinuousLLM-v0 --optimiser cma",),
+    "aggrevate": ("gym-text aggrevate --adapter adapters/cookingworld-sft --iterations 10",),
+    "average": ("gym-text average --adapters runs/a/adapter runs/b/adapter",),
+    "merge": ("gym-text merge adapters/babyai-sft runs/merged",),
+    "grpo": ("gym-text grpo --adapter runs/weak/adapter --environments 'BabyAIText-v0?task=goto' --iterations 20",),
+    "ppo": ("gym-text ppo --adapter adapters/babyai-sft --environments 'BabyAIText-v0?task=goto' --iterations 20",),
+    "export": (
+        "gym-text export --data runs/data/rows --file tuning.jsonl",
+        "gym-text export --format trl --episodes runs/played-0 runs/played-1 --file episodes.jsonl",
+    ),
+    "completion": ("gym-text completion bash",),
+}
+"""What stands below the options of each command; every line works as it is printed, once what it names is there."""
+
+COMMANDS = {
+    "envs": Command("list the environments", "gym_text_policies.commands.envs", "EnvsConfig"),
+    "play": Command("play yourself, in the terminal", "gym_text_policies.commands.play", "PlayConfig"),
+    "make-games": Command("make levels of TextWorld's games ahead", "gym_text_policies.commands.make_games", "MakeGamesConfig"),
+    "bench": Command(
+        "play policies in environments and print one table", "gym_text_policies.experiments.bench", "BenchConfig", "command"
+    ),
+    "report": Command("make one HTML page of run folders", "gym_text_policies.report", "ReportConfig"),
+    "run": Command("run the experiment of a YAML file into one folder", "gym_text_policies.experiments.run", "RunConfig"),
+    "collect": Command("play the train fold, and make training data of it", "gym_text_policies.data.collect", "CollectConfig"),
+    "sft": Command("teach a language model what an expert or a good player did", "gym_text_policies.training.sft", "SFTConfig"),
+    "dagger": Command(
+        "let a tuned model play, and teach it what its expert says", "gym_text_policies.training.dagger", "DAggerConfig"
+    ),
+    "search": Command(
+        "search for a policy's parameters",
+        "gym_text_policies.search",
+        "SearchConfig",
+        "command",
+        file="A YAML file with these settings as keys; options beside it replace the file's.",
+    ),
+    "aggrevate": Command(
+        "teach a language model what each action costs, by its expert's plans",
+        "gym_text_policies.training.aggrevate",
+        "AggreVaTeConfig",
+    ),
+    "average": Command("take the mean of adapters", "gym_text_policies.training.model.average", "AverageConfig"),
+    "merge": Command("make one model of an adapter and its base", "gym_text_policies.training.model.merge", "MergeConfig"),
+    "grpo": Command(
+        "let a language model learn from its own episodes beside others of the same level, by GRPO",
+        "gym_text_policies.training.grpo",
+        "GRPOConfig",
+    ),
+    "ppo": Command("let a language model learn from its own episodes, by PPO", "gym_text_policies.training.ppo", "PPOConfig"),
+    "export": Command(
+        "write training data for OpenAI (and submit it), TRL, verl, SkyRL", "gym_text_policies.data.export", "ExportConfig"
+    ),
+    "serve": Command(
+        "serve an environment to other programs, by OpenEnv's protocol", "gym_text_policies.commands.serve", "ServeConfig"
+    ),
+    "completion": Command(
+        "print what makes a shell complete commands", "gym_text_policies.commands.completion", "CompletionConfig"
+    ),
+}
+
+
+class _HelpFormatter(argparse.HelpFormatter):
+    """Fills paragraphs, but leaves what follows the options as it is."""
+
+    RAW = "Examples:\n"
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if text.startswith(self.RAW):
+            return text
+        return "\n\n".join(super(_HelpFormatter, self)._fill_text(part, width, indent) for part in text.split("\n\n"))
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that names the command or option that was probably meant."""
+
+    options: tuple[str, ...] = ()
+    """Options of the command that is used."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings, allow_abbrev=False)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and action.dest != "command":
+            from gym_text.errors import check_choice
+
+            check_choice(action.dest, value, list(action.choices))
+        super()._check_value(action, value)
+
+    def error(self, message: str) -> NoReturn:
+        """Print the message and exit."""
+        if message.startswith("argument COMMAND: invalid choice: "):
+            from gym_text.errors import unknown_choice
+
+            message = str(unknown_choice("command", message.split("'")[1], COMMANDS))
+        if message.startswith("unrecognized arguments: -"):
+            given = message.split()[2].partition("=")[0]
+            near = difflib.get_close_matches(given, self.options, n=1)
+            message = f"expected options that the command has; got {given}." + (f" Did you mean {near[0]}?" if near else "")
+        super().error(message)
+
+
+class _Version(argparse.Action):
+    """Prints the version, which takes longer to look up than all other help."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        from importlib.metadata import version
+
+        sys.stdout.write(f"gym-text {version('gym-text')}\n")
+        parser.exit()
+
+
+def make_parser(loaded: Sequence[str] | dict[str, Command] = ()) -> argparse.ArgumentParser:
+    """Return the parser. Only the commands in `loaded` are imported and get their options."""
+    parser = Parser(
+        prog="gym-text",
+        description="Language models, and anything else that acts, in text games and control tasks.",
+        epilog="gym-text COMMAND --help explains a command's options.",
+    )
+    parser.add_argument(
+        "--version", action=_Version, nargs=0, default=argparse.SUPPRESS, help="show program's version number and exit"
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, command in COMMANDS.items():
+        if name not in loaded:
+            commands.add_parser(name, help=command.help)
+            continue
+        from gym_text_policies.commands.options import add_fields
+
+        config, _ = command.load()
+        text = str(config.__doc__).replace("%", "%%")
+        more = "\n\n" + config.more_help() if hasattr(config, "more_help") else ""
+        examples = "\n".join(f"  {line}" for line in EXAMPLES[name])
+        epilog = f"{_HelpFormatter.RAW}{examples}{more}".replace("%", "%%")
+        own = commands.add_parser(name, help=command.help, description=text, epilog=epilog, formatter_class=_HelpFormatter)
+        if command.file:
+            own.add_argument(FILE, nargs="?", default=argparse.SUPPRESS, metavar="CONFIG", help=command.file)
+        add_fields(own, config)
+        if name not in _WITHOUT_MODEL:
+            text = "Threads of a model in this process. Default: as many as OMP_NUM_THREADS says, else as there are cores."
+            own.add_argument("--threads", type=int, default=argparse.SUPPRESS, metavar="N", dest=THREADS, help=text)
+        parser.options += tuple(name for name, action in own._option_string_actions.items() if action.help != argparse.SUPPRESS)
+    return parser
