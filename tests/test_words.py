@@ -1,0 +1,47 @@
+"""One word for one thing: options that several commands have mean the same, and what documents say is what commands take."""
+
+import argparse
+import dataclasses
+import re
+from collections import defaultdict
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+
+from gym_text_policies import cli
+from gym_text_policies.experiments.config import AgentConfig, EnvironmentConfig, RunsConfig
+from gym_text_policies.experiments.settings import field_docs
+
+ROOT = Path(__file__).parent.parent
+COMMANDS = {name: command.load()[0] for name, command in cli.COMMANDS.items()}
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docs/*.py")])
+_USE = re.compile(r"gym-text ([a-z-]+)((?:\\\n|[^\n`])*)")
+"""A command and its words, up to the end of the line or of the code."""
+
+
+def declarations():
+    """Return for each name of a field the unrelated classes that declare it, with its type and its help."""
+    declared = defaultdict(dict)
+    for kind in (*COMMANDS.values(), AgentConfig, EnvironmentConfig, RunsConfig):
+        for base in filter(dataclasses.is_dataclass, kind.__mro__):
+            for name in vars(base).get("__annotations__", {}).keys() & {field.name for field in dataclasses.fields(base)}:
+                declared[name][base] = get_type_hints(base)[name], field_docs(base).get(name, "")
+    for name, classes in declared.items():
+        yield name, {kind: said for kind, said in classes.items() if not any(kind is not c and issubclass(kind, c) for c in classes)}
+
+
+def options_of(command):
+    """Return the options of a command as its help shows them."""
+    (commands,) = (a for a in cli.make_parser([command])._actions if isinstance(a, argparse._SubParsersAction))
+    actions = commands.choices[command]._actions
+    return {option for action in actions if action.help != argparse.SUPPRESS for option in action.option_strings}
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_documents_show_commands_with_the_options_that_they_have(path):
+    wrong = []
+    for command, words in _USE.findall(path.read_text("utf-8")):
+        given = re.findall(r"(?<=\s)--[a-z][a-z0-9.-]*", re.sub(r"#.*|[|;&>].*|'[^']*'|\"[^\"]*\"", "", words))
+        wrong += [f"{command} {option}" for option in given if command in COMMANDS and option not in options_of(command)]
+    assert wrong == []
