@@ -3,8 +3,8 @@ r"""GRPO of TRL on BabyAI's goto, from a weak start, on a CPU; to copy and to ch
 The start, a model in a folder that wins about half of the levels by drawing (four minutes of one core)::
 
     gym-text collect --environments "BabyAIText-v0?task=goto" --episodes 140 --history all --folder runs/trl/data
-    gym-text sft --data runs/trl/data/rows --epochs 2 --precision bfloat16 --rows-per-pass 8 --folder runs/trl/sft \
-        --merge-to runs/trl/start
+    gym-text sft --data runs/trl/data/rows --epochs 2 --dtype bfloat16 --rows-per-pass 8 --folder runs/trl/sft
+    gym-text merge runs/trl/sft runs/trl/start
 
 Then, for an hour::
 

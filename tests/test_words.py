@@ -15,7 +15,7 @@ from gym_text_policies.experiments.settings import field_docs
 
 ROOT = Path(__file__).parent.parent
 COMMANDS = {name: command.load()[0] for name, command in cli.COMMANDS.items()}
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docs/*.py")])
+DOCUMENTS = sorted([ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("docs/*.py")])
 _USE = re.compile(r"gym-text ([a-z-]+)((?:\\\n|[^\n`])*)")
 """A command and its words, up to the end of the line or of the code."""
 
