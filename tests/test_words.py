@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import functools
 import re
 from collections import defaultdict
 from pathlib import Path
@@ -28,9 +29,11 @@ def declarations():
             for name in vars(base).get("__annotations__", {}).keys() & {field.name for field in dataclasses.fields(base)}:
                 declared[name][base] = get_type_hints(base)[name], field_docs(base).get(name, "")
     for name, classes in declared.items():
-        yield name, {kind: said for kind, said in classes.items() if not any(kind is not c and issubclass(kind, c) for c in classes)}
+        roots = [kind for kind in classes if not any(kind is not other and issubclass(kind, other) for other in classes)]
+        yield name, {kind: classes[kind] for kind in roots}
 
 
+@functools.cache
 def options_of(command):
     """Return the options of a command as its help shows them."""
     (commands,) = (a for a in cli.make_parser([command])._actions if isinstance(a, argparse._SubParsersAction))
