@@ -215,8 +215,8 @@ def learnt(load: Callable[[], tuple[Any, Any]], learn: Callable[..., int], batch
 def learnt_by_ppo(config: Config, folder: str, precision: str) -> tuple[float, float]:
     """Let PPO play and learn twice; return the decisions that the second iteration learnt from, and its seconds of learning."""
     with tempfile.TemporaryDirectory() as run:
-        where = {"folder": f"{run}/ppo", "model": folder, "device": config.device, "precision": precision}
-        how = {"iterations": 2, "value_iterations": 0, "dev_every": 0, "episodes": config.ppo_episodes}
+        where = {"folder": f"{run}/ppo", "model": folder, "device": config.device, "dtype": precision}
+        how = {"iterations": 2, "value_iterations": 0, "dev_every": 0, "episodes_per_iteration": config.ppo_episodes}
         train(PPOConfig(environments=(config.environment,), **where, **how))
         line = json.loads(Path(f"{run}/ppo/metrics.jsonl").read_text("utf-8").splitlines()[-1])
     return line["steps"], line["seconds_learn"]

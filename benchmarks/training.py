@@ -10,6 +10,7 @@ python benchmarks/training.py --part reward --environment "BabyAIText-v0?task=pu
 
 from __future__ import annotations
 
+import functools
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -24,9 +25,10 @@ from gym_text_policies.backends.local.tokens import prompt_tokens, text_tokens
 from gym_text_policies.backends.local.tree import padded
 from gym_text_policies.data.collect import CollectConfig, collect
 from gym_text_policies.data.rows import Row
-from gym_text_policies.training.grpo import GRPOConfig, group_advantages, make_batch, policy_losses
+from gym_text_policies.training.grpo import GRPOConfig, clipped_objective, group_advantages, make_batch
+from gym_text_policies.training.loop import pass_sums
 from gym_text_policies.training.model.actor_critic import Actor
-from gym_text_policies.training.model.checkpoints import State
+from gym_text_policies.training.model.checkpoints import Progress
 from gym_text_policies.training.model.layouts import answer_losses
 from gym_text_policies.training.model.lora import add_lora, compile_layers, environment_record, load_base, set_dtype
 from gym_text_policies.training.model.sequences import Conversation, passes
@@ -123,13 +125,15 @@ def supervised(config: Config) -> tuple[str, dict[str, Way], list[Any]]:
 
 def reward(config: Config) -> tuple[str, dict[str, Way], list[Any]]:
     """Return the name of the slow way, all ways to learn from a model's own episodes, and the batches: the episodes of a level."""
-    grpo = GRPOConfig(environments=(config.environment,), adapter=config.adapter, episodes=config.episodes, group_size=8, batch=8)
+    grpo = GRPOConfig(
+        environments=(config.environment,), model=config.adapter, episodes_per_iteration=config.episodes, group_size=8
+    )
     actors = {
-        "packed": Actor(grpo.model, grpo.adapter),
-        "packed, bfloat16": Actor(grpo.model, grpo.adapter, precision="bfloat16"),
-        "packed, bfloat16, compiled": Actor(grpo.model, grpo.adapter, precision="bfloat16", compiled=True),
+        "packed": Actor(grpo.model),
+        "packed, bfloat16": Actor(grpo.model, dtype="bfloat16"),
+        "packed, bfloat16, compiled": Actor(grpo.model, dtype="bfloat16", compiled=True),
     }
-    trajectories = play(grpo, actors["packed"], State(), grpo.group_size)
+    trajectories = play(grpo, actors["packed"], Progress(), grpo.group_size)
     levels = [trajectories[start : start + grpo.group_size] for start in range(0, len(trajectories), grpo.group_size)]
     made = {id(level): [own + 0.5 for own in group_advantages(level)] for level in levels}  # + 0.5: all decisions are read
     slow = "a pass for each decision"
@@ -137,8 +141,9 @@ def reward(config: Config) -> tuple[str, dict[str, Way], list[Any]]:
     def way(actor: Actor) -> Way:
         def learn(level: list[Trajectory]) -> int:
             batch = make_batch(grpo, actor, level, made[id(level)])
+            objective = functools.partial(clipped_objective, batch)
             for group in passes((segment for episode in batch.segments for segment in episode), grpo.tokens_per_pass):
-                policy_losses(grpo, actor, batch, group)["policy_loss"].backward()  # type: ignore[no-untyped-call]
+                pass_sums(actor, batch, group, objective)["policy_loss"].backward()  # type: ignore[no-untyped-call]
             return len(batch.actions)
 
         return learn

@@ -5,12 +5,11 @@ import pytest
 import torch
 from training_data import GOTO, plain_log_probs, with_random_adapter
 
-from gym_text import UsageError
 from gym_text_policies.data.rows import prompts_of, training_prompt
 from gym_text_policies.policy import text_spec
 from gym_text_policies.training.model import layouts
 from gym_text_policies.training.model.actor_critic import Actor, ActorCritic
-from gym_text_policies.training.model.checkpoints import State
+from gym_text_policies.training.model.checkpoints import Progress
 from gym_text_policies.training.ppo import PPOConfig
 from gym_text_policies.training.trajectories import play
 
@@ -22,10 +21,10 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def played(tiny_model):
     """Return an actor whose adapter changes what it says, an episode of its own, its candidates, their plain log-probabilities."""
-    config = PPOConfig(model=tiny_model, environments=(f"{GOTO}&max_episode_steps=3",), episodes=1, temperature=2.0)
+    config = PPOConfig(model=tiny_model, environments=(f"{GOTO}&max_episode_steps=3",), episodes_per_iteration=1, temperature=2.0)
     actor = ActorCritic(tiny_model, temperature=2.0)
     with_random_adapter(actor.model)
-    (trajectory,) = play(config, actor, State())
+    (trajectory,) = play(config, actor, Progress())
     spec = text_spec(gym.make("BabyAIText-v0", task="goto"))
     prompts = prompts_of(trajectory.episode, spec, config.prompting, training_prompt(config.prompting))
     plain = []
@@ -90,8 +89,3 @@ def test_the_reference_is_the_model_without_the_new_adapter(played, tiny_model):
         untrained = Actor(tiny_model, temperature=2.0).evaluate(conversations).log_probs
     torch.testing.assert_close(reference, untrained)
     assert (reference - plain).abs().max() > 1e-3
-
-
-def test_an_adapter_of_another_base_is_refused(tiny_model):
-    with pytest.raises(UsageError, match="expected one for"):
-        Actor(tiny_model, "adapters/babyai-sft")

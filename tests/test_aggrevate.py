@@ -14,17 +14,16 @@ from gym_text.errors import EngineError, RunError
 from gym_text.textworld_express.cooking_world import CookingWorldEnv
 from gym_text_policies.training.aggrevate import (
     AggreVaTeConfig,
-    costs_to_go,
+    divergence_from_targets,
     experts_of,
     make_batch,
-    policy_losses,
+    play_with_costs,
     target_probabilities,
     train,
 )
+from gym_text_policies.training.loop import pass_sums, update_policy
 from gym_text_policies.training.model.actor_critic import Actor
-from gym_text_policies.training.model.checkpoints import State
-from gym_text_policies.training.on_policy import update_policy
-from gym_text_policies.training.trajectories import play
+from gym_text_policies.training.model.checkpoints import Progress
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),
@@ -38,35 +37,37 @@ def settings(tiny_model, folder, **options):
 
 
 def test_it_learns_from_the_steps_that_a_win_would_take_after_each_candidate(tiny_model, tmp_path, monkeypatch):
-    config = settings(tiny_model, tmp_path, episodes=2, epochs=16)
+    config = settings(tiny_model, tmp_path, episodes_per_iteration=2, epochs=16)
     actor = Actor(tiny_model, temperature=20.0)
-    trajectories = play(config, actor, State())
     with experts_of(config) as experts:
-        costs = [costs_to_go(experts[GAME], trajectory) for trajectory in trajectories]
+        trajectories = play_with_costs(experts, config, actor, Progress())
     env = gym.make("CookingWorldText-v0", num_locations=1, num_ingredients=1, expert="replan")
-    for trajectory, of_episode in zip(trajectories, costs, strict=True):
+    for trajectory in trajectories:
         env.reset(seed=trajectory.episode.seed)
-        for step, place, steps in zip(trajectory.episode.steps, trajectory.actions, of_episode, strict=True):
+        for step, taken, steps in zip(trajectory.episode.steps, trajectory.actions, trajectory.costs, strict=True):
             action = step.decision.action
             looks = env.unwrapped.looks_further(action)
-            assert steps[place] == (min(steps) if looks else env.unwrapped.plan_steps(action))
+            assert steps[taken] == (min(steps) if looks else env.unwrapped.plan_steps(action))
             assert max(steps) > min(steps), "steps of a plan, and others"
             env.step(action)
     monkeypatch.setattr(Actor, "reference", None)  # kl has no weight, so the reference is not run
-    batch = make_batch(config, actor, trajectories, costs)
-    losses = functools.partial(policy_losses, actor, batch)
+    batch = make_batch(config, actor, trajectories)
+    objective = functools.partial(divergence_from_targets, batch)
+    segments = [segment for episode in batch.segments for segment in episode]
     with torch.no_grad():
-        before = losses([segment for episode in batch.segments for segment in episode])["policy_loss"] / len(batch.targets)
-    metrics = update_policy(config, actor, torch.optim.AdamW(actor.parameters, 1e-2), State(), batch.segments, 2, losses)
+        before = pass_sums(actor, batch, segments, objective)["policy_loss"] / len(batch.targets)
+    metrics = update_policy(config, actor, torch.optim.AdamW(actor.parameters, 1e-2), Progress(), batch, objective)
     assert metrics.keys() == {"policy_loss", "entropy", "grad_norm"}
     assert metrics["policy_loss"] < 0.9 * before, "nearer to the target probabilities"
 
 
 def test_a_run_goes_on_and_its_record_says_how_it_was_made(tiny_model, tmp_path):
     game = GAME.replace("steps=2", "steps=1")
-    config = settings(tiny_model, tmp_path, environments=(game,), episodes=1, epochs=1, kl_weight=0.1, iterations=1)
+    config = settings(tiny_model, tmp_path, environments=(game,), episodes_per_iteration=1, epochs=1, kl_weight=0.1, iterations=1)
     train(config)
-    folder = train(settings(tiny_model, tmp_path, environments=(game,), episodes=1, epochs=1, kl_weight=0.1, iterations=2))
+    folder = train(
+        settings(tiny_model, tmp_path, environments=(game,), episodes_per_iteration=1, epochs=1, kl_weight=0.1, iterations=2)
+    )
     record = json.loads((folder / "training.json").read_text())
     assert record["made_by"]["aggrevate"]["cost_temperature"] == 0.25 and record["asked"]["mode"] == "choose"
     assert [line["iteration"] for line in record["curve"]] == [1, 2]
@@ -88,7 +89,7 @@ def test_a_step_more_divides_the_odds_and_what_is_never_drawn_has_a_floor(tiny_m
     assert targets[1].tolist() == pytest.approx([0.0, 0.6, 0.4]) and targets[2].tolist() == pytest.approx([0.5, 0.5, 0.0])
     floored = target_probabilities(log_probs, steps, 0.5, 0.1)
     assert float(floored[0, 0] / floored[0, 1]) == pytest.approx((0.81 + 0.05) / (0.09 + 0.05) * math.exp(-2))
-    for name, value in (("uniform_share", 0.6), ("cost_temperature", 0)):
+    for name, value in (("least_probability", 0.6), ("cost_temperature", 0)):
         with pytest.raises(UsageError, match=f"{name}: expected a number .*; got {value}"):
             settings(tiny_model, tmp_path, **{name: value})
 
@@ -112,7 +113,12 @@ class Failing(CookingWorldEnv):
 @pytest.mark.filterwarnings("ignore:.*the expert needs")
 def test_episodes_in_which_the_expert_fails_are_told_and_not_learnt_from(tiny_model, tmp_path, caplog, monkeypatch):
     gym.register("Failing-v0", entry_point=Failing, max_episode_steps=1)
-    options = {"environments": ("Failing-v0?num_locations=1&num_ingredients=1",), "episodes": 2, "epochs": 1, "iterations": 1}
+    options = {
+        "environments": ("Failing-v0?num_locations=1&num_ingredients=1",),
+        "episodes_per_iteration": 2,
+        "epochs": 1,
+        "iterations": 1,
+    }
     try:
         with caplog.at_level("WARNING"):
             train(settings(tiny_model, tmp_path / "run", **options))

@@ -10,7 +10,7 @@ from gym_text.errors import RunError, StoreError
 from gym_text_policies.data.rows import prompt_record
 from gym_text_policies.policies.config import TRAINED, settings_of
 from gym_text_policies.training.model.actor_critic import Actor, ActorCritic
-from gym_text_policies.training.model.checkpoints import State, load_checkpoint, save_checkpoint, save_metrics
+from gym_text_policies.training.model.checkpoints import Progress, load_checkpoint, save_checkpoint, save_metrics
 
 RECORD = prompt_record(TRAINED)
 
@@ -31,13 +31,13 @@ def test_weights_optimiser_and_counters_come_back_and_only_the_newest_checkpoint
     heads = list(actor.value_head.parameters()) if kind is ActorCritic else []
     optimizer = stepped(actor, [*actor.parameters, *heads], 2)
     for iteration in (1, 2):
-        save_checkpoint(tmp_path, actor, optimizer, State(iteration, 7, 0.1, 0.5), RECORD)
+        save_checkpoint(tmp_path, actor, optimizer, Progress(iteration, 0.5, 7, 0.1), RECORD)
     (tmp_path / "checkpoint-3.partial").mkdir()  # left by a process that was killed while it wrote
     assert sorted(path.name for path in tmp_path.glob("checkpoint-?")) == ["checkpoint-2"]
     other = kind(tiny_model)
     others = [*other.parameters, *(other.value_head.parameters() if kind is ActorCritic else [])]
     again = torch.optim.AdamW(others, lr=1e-2)
-    assert load_checkpoint(tmp_path, other, again) == State(2, 7, 0.1, 0.5)
+    assert load_checkpoint(tmp_path, other, again) == Progress(2, 0.5, 7, 0.1)
     assert all(torch.equal(a, b) for a, b in zip([*actor.parameters, *heads], others, strict=True))
     for number, moments in optimizer.state_dict()["state"].items():
         assert all(torch.equal(value, again.state_dict()["state"][number][name]) for name, value in moments.items())
@@ -57,29 +57,29 @@ def test_an_iteration_that_is_learnt_anew_replaces_its_metrics_and_later_ones(tm
 def test_a_checkpoint_is_an_adapter_that_is_asked_as_it_is_trained(tiny_model, tmp_path):
     actor = Actor(tiny_model)
     optimizer = stepped(actor, actor.parameters)
-    save_checkpoint(tmp_path, actor, optimizer, State(1), RECORD)
+    save_checkpoint(tmp_path, actor, optimizer, Progress(1), RECORD)
     assert settings_of(str(tmp_path / "checkpoint-1")) == RECORD["asked"]
-    other = Actor(tiny_model, tmp_path / "checkpoint-1")
+    other = Actor(str(tmp_path / "checkpoint-1"))
     assert all(torch.equal(a, b) for a, b in zip(actor.parameters, other.parameters, strict=True))
 
 
 def test_weights_that_are_not_finite_are_not_written_and_the_checkpoint_before_them_stays(tiny_model, tmp_path):
     actor = Actor(tiny_model)
     optimizer = stepped(actor, actor.parameters)
-    save_checkpoint(tmp_path, actor, optimizer, State(1), RECORD)
+    save_checkpoint(tmp_path, actor, optimizer, Progress(1), RECORD)
     before = [parameter.detach().clone() for parameter in actor.parameters]
     actor.parameters[3].data[0, 0] = float("nan")
     with pytest.raises(RunError, match=r"adapter_model\.safetensors: expected finite tensors to write; .*lora_B.* is nan"):
-        save_checkpoint(tmp_path, actor, optimizer, State(2), RECORD)
-    assert load_checkpoint(tmp_path, actor, optimizer) == State(1)
+        save_checkpoint(tmp_path, actor, optimizer, Progress(2), RECORD)
+    assert load_checkpoint(tmp_path, actor, optimizer) == Progress(1)
     assert all(torch.equal(a, b) for a, b in zip(actor.parameters, before, strict=True))
 
 
 def test_a_full_disk_is_one_sentence_and_the_checkpoint_before_it_stays(tiny_model, tmp_path, full_disk):
     actor = Actor(tiny_model)
     optimizer = stepped(actor, actor.parameters)
-    save_checkpoint(tmp_path, actor, optimizer, State(1), RECORD)
+    save_checkpoint(tmp_path, actor, optimizer, Progress(1), RECORD)
     with full_disk(20_000), pytest.raises(StoreError, match=r"expected to write there; .*Make room, and the same command goes on"):
-        save_checkpoint(tmp_path, actor, optimizer, State(2), RECORD)
+        save_checkpoint(tmp_path, actor, optimizer, Progress(2), RECORD)
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-1"]
-    assert load_checkpoint(tmp_path, actor, optimizer) == State(1)
+    assert load_checkpoint(tmp_path, actor, optimizer) == Progress(1)

@@ -1,6 +1,7 @@
 """GRPO: what training bugs break, on a small random model."""
 
 import dataclasses
+import functools
 import json
 import math
 import re
@@ -20,10 +21,12 @@ from gym_text.errors import EngineError, RunError
 from gym_text_policies import cli
 from gym_text_policies.data.rows import prompts_of, training_prompt
 from gym_text_policies.policies.config import settings_of
-from gym_text_policies.training.grpo import GRPOConfig, group_advantages, learn, make_batch, policy_losses, train
+from gym_text_policies.training import grpo
+from gym_text_policies.training.grpo import GRPOConfig, clipped_objective, group_advantages, learn, make_batch, train
+from gym_text_policies.training.loop import pass_sums
 from gym_text_policies.training.model.actor_critic import Actor
-from gym_text_policies.training.model.checkpoints import State
-from gym_text_policies.training.on_policy import generalised_advantages
+from gym_text_policies.training.model.checkpoints import Progress
+from gym_text_policies.training.ppo import generalised_advantages
 from gym_text_policies.training.trajectories import play
 
 pytestmark = [
@@ -55,17 +58,25 @@ def corridor():
 
 
 def settings(tiny_model, folder, **options):
-    usual = {"environments": ("Corridor-v0?length=2",), "episodes": 12, "group_size": 6, "episodes_per_step": 12, "dev_every": 0}
+    usual = {
+        "environments": ("Corridor-v0?length=2",),
+        "episodes_per_iteration": 12,
+        "group_size": 6,
+        "episodes_per_step": 12,
+        "dev_every": 0,
+    }
     return GRPOConfig(**{"folder": str(folder), "model": tiny_model, **usual, **options})
 
 
 @pytest.fixture
-def played(tiny_model, tmp_path):
+def played(tiny_model, tmp_path, monkeypatch):
     """Return a configuration, a model, and two levels with six episodes each, some of them won."""
-    config = settings(tiny_model, tmp_path, temperature=5.0, clip=0.01, clip_high=0.02, seed=4)
+    monkeypatch.setattr(grpo, "CLIP_LOW", 0.01)
+    monkeypatch.setattr(grpo, "CLIP_HIGH", 0.02)
+    config = settings(tiny_model, tmp_path, temperature=5.0, seed=4)
     torch.manual_seed(0)
     actor = Actor(tiny_model, temperature=5.0)
-    return config, actor, play(config, actor, State(), config.group_size)
+    return config, actor, play(config, actor, Progress(), config.group_size)
 
 
 def test_episodes_of_a_level_are_drawn_independently_and_levels_follow_each_other(played):
@@ -127,12 +138,13 @@ def test_decisions_that_teach_nothing_are_not_read(played):
 def test_the_losses_are_those_of_plain_passes_and_the_ratio_is_1_at_first(played):
     config, actor, trajectories = played
     batch = make_batch(config, actor, trajectories, group_advantages(trajectories))
-    sums = policy_losses(config, actor, batch, [segment for episode in batch.segments for segment in episode])
+    segments, objective = [segment for level in batch.segments for segment in level], functools.partial(clipped_objective, batch)
+    sums = pass_sums(actor, batch, segments, objective)
     assert float(sums["old_kl"]) == pytest.approx(0, abs=1e-3) and float(sums["clipped"]) == 0
     assert float(sums["policy_loss"].detach()) == pytest.approx(-float(batch.advantages.sum()), abs=1e-3)
 
     with_random_adapter(actor.model)
-    sums = policy_losses(config, actor, batch, [segment for episode in batch.segments for segment in episode])
+    sums = pass_sums(actor, batch, segments, objective)
     loss, prompt = 0.0, training_prompt(config.prompting)
     for one, own in zip(trajectories, group_advantages(trajectories), strict=True):
         prompts = prompts_of(one.episode, Corridor().text_spec, config.prompting, prompt)
@@ -149,15 +161,14 @@ def test_a_level_that_is_always_or_never_won_teaches_nothing_and_is_not_read(pla
     lost = [one for one in trajectories if one.episode.outcome != "won"]
     optimizer = torch.optim.AdamW(actor.parameters, lr=1.0)
     before = [parameter.detach().clone() for parameter in actor.parameters]
-    with_kl = dataclasses.replace(config, kl_weight=0.1, kl_target=0.01)
-    assert learn(with_kl, actor, optimizer, lost, State()) == {"kl_weight": 0.0, "mixed": 0.0, "learnt": 0.0}
-    metrics = learn(config, actor, optimizer, lost, State())
-    assert metrics == {"kl_weight": 0.0, "mixed": 0.0, "learnt": 0.0}
+    for kl_weight in (0.0, 0.1):
+        metrics = learn(dataclasses.replace(config, kl_weight=kl_weight), actor, optimizer, Progress(), lost)
+        assert metrics == {"mixed": 0.0, "learnt": 0.0}
     assert all(torch.equal(old, new) for old, new in zip(before, actor.parameters, strict=True))
 
 
 def test_it_finds_what_is_rewarded_from_a_model_that_does_not(tiny_model, tmp_path):
-    options = {"environments": ("Corridor-v0?length=1",), "episodes": 32, "group_size": 8, "iterations": 6}
+    options = {"environments": ("Corridor-v0?length=1",), "episodes_per_iteration": 32, "group_size": 8, "iterations": 6}
     folder = train(settings(tiny_model, tmp_path / "run", **options, episodes_per_step=16, epochs=2, learning_rate=1e-2))
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert lines[0]["success"] < 0.6 and lines[-1]["success"] > 0.9
@@ -166,8 +177,8 @@ def test_it_finds_what_is_rewarded_from_a_model_that_does_not(tiny_model, tmp_pa
 
 
 def test_settings_that_make_no_groups_are_refused(tiny_model, tmp_path):
-    with pytest.raises(UsageError, match="expected a multiple of group_size=6; got 10"):
-        settings(tiny_model, tmp_path, episodes=10)
+    with pytest.raises(UsageError, match="episodes_per_iteration: expected a multiple of group_size=6; got 10"):
+        settings(tiny_model, tmp_path, episodes_per_iteration=10)
     with pytest.raises(UsageError, match="episodes_per_step: expected a multiple of group_size=6; got 16"):
         settings(tiny_model, tmp_path, episodes_per_step=16)
     with pytest.raises(UsageError, match="group_size"):
@@ -175,8 +186,8 @@ def test_settings_that_make_no_groups_are_refused(tiny_model, tmp_path):
 
 
 def test_a_run_with_kl_goes_on_over_iterations_in_which_no_level_is_mixed(tiny_model, tmp_path):
-    never_won = {"environments": ("Corridor-v0?length=9&max_episode_steps=1",), "kl_weight": 0.1, "kl_target": 0.01}
-    config = settings(tiny_model, tmp_path / "run", **never_won, episodes=6, episodes_per_step=6, iterations=1)
+    never_won = {"environments": ("Corridor-v0?length=9&max_episode_steps=1",), "kl_weight": 0.1}
+    config = settings(tiny_model, tmp_path / "run", **never_won, episodes_per_iteration=6, episodes_per_step=6, iterations=1)
     train(config)
     train(dataclasses.replace(config, iterations=2))
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
@@ -188,7 +199,12 @@ def test_a_run_with_kl_goes_on_over_iterations_in_which_no_level_is_mixed(tiny_m
     [("nan", r"iteration 2: .*nan"), ("1e300", r"iteration 2: expected finite numbers to learn from; \w+ is -?(inf|nan)")],
 )
 def test_rewards_that_are_not_finite_end_the_run_and_the_last_checkpoint_is_kept(tiny_model, tmp_path, capfd, worth, said):
-    options = [f"--environments=Rich-v0?since=2&worth='{worth}'", "--episodes=12", "--group-size=6", "--episodes-per-step=12"]
+    options = [
+        f"--environments=Rich-v0?since=2&worth='{worth}'",
+        "--episodes-per-iteration=12",
+        "--group-size=6",
+        "--episodes-per-step=12",
+    ]
     options += [f"--model={tiny_model}", f"--folder={tmp_path}/run", "--dev-every=0", "--iterations=3", "--temperature=20"]
     assert cli.main(["grpo", *options]) == 1
     told = capfd.readouterr().err.splitlines()[-1]
@@ -226,7 +242,7 @@ def test_ctrl_c_in_the_first_iteration_says_that_nothing_is_kept(tiny_model, tmp
 
 
 def test_a_full_disk_is_one_sentence_and_the_best_and_the_last_checkpoint_stay(tiny_model, tmp_path, full_disk, capfd):
-    options = ["--environments=Corridor-v0?length=2", "--episodes=12", "--group-size=6", "--episodes-per-step=12"]
+    options = ["--environments=Corridor-v0?length=2", "--episodes-per-iteration=12", "--group-size=6", "--episodes-per-step=12"]
     options += [f"--model={tiny_model}", f"--folder={tmp_path}/run", "--dev-every=1", "--dev-episodes=1"]
     assert cli.main(["grpo", *options, "--iterations=1"]) == 0
     folders = [tmp_path / "run" / name for name in ("best", "checkpoint-1", "adapter")]

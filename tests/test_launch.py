@@ -56,7 +56,7 @@ def test_two_processes_have_the_losses_of_one(tiny_model, tmp_path):
 
 @pytest.mark.usefixtures("one_thread")
 def test_ppo_in_two_processes_plays_and_learns_what_it_does_in_one(tiny_model, tmp_path):
-    options = {"episodes": 5, "iterations": 3, "value_iterations": 1, "episodes_per_step": 2, "tokens_per_pass": 100}
+    options = {"episodes_per_iteration": 5, "iterations": 3, "value_iterations": 1, "episodes_per_step": 2, "tokens_per_pass": 100}
     options |= {"learning_rate": 1e-3, "dev_every": 3, "dev_episodes": 1}
     played = f"{GOTO}&max_episode_steps=5"
     alone = train(PPOConfig(folder=str(tmp_path / "alone"), model=tiny_model, environments=(played,), **options))

@@ -60,7 +60,7 @@ def sample(hint, default=None) -> Any:
     if get_origin(member) is tuple:
         first = sample(get_args(member)[0])
         return (first, sample(get_args(member)[0], first))
-    words = {bool: [True, False], int: [2, 4, 40], float: [0.5, 0.25], str: ["BabyAIText-v0", "CookingWorldText-v0"]}
+    words = {bool: [True, False], int: [8, 4, 40], float: [0.5, 0.25], str: ["BabyAIText-v0", "CookingWorldText-v0"]}
     values = get_args(member) if get_origin(member) is Literal else words[member]
     return next(value for value in values if value != default)
 

@@ -1,6 +1,7 @@
 """PPO: what training bugs break, on a small random model."""
 
 import dataclasses
+import functools
 import json
 import math
 import shutil
@@ -15,10 +16,11 @@ from gym_text import UsageError
 from gym_text.errors import RunError
 from gym_text_policies.data.rows import prompts_of, training_prompt
 from gym_text_policies.policies.config import TRAINED
+from gym_text_policies.training import ppo
+from gym_text_policies.training.loop import pass_sums
 from gym_text_policies.training.model.actor_critic import ActorCritic
-from gym_text_policies.training.model.checkpoints import State
-from gym_text_policies.training.on_policy import generalised_advantages
-from gym_text_policies.training.ppo import PPOConfig, learn, make_batch, policy_losses, train
+from gym_text_policies.training.model.checkpoints import Progress
+from gym_text_policies.training.ppo import PPOConfig, clipped_objective, generalised_advantages, make_batch, train, update
 from gym_text_policies.training.trajectories import play
 
 pytestmark = [
@@ -29,7 +31,14 @@ SHORT = f"{GOTO}&max_episode_steps=5"
 
 def settings(tiny_model, folder, **options):
     return PPOConfig(
-        **{"folder": str(folder), "model": tiny_model, "environments": (SHORT,), "episodes": 8, "dev_every": 0, **options}
+        **{
+            "folder": str(folder),
+            "model": tiny_model,
+            "environments": (SHORT,),
+            "episodes_per_iteration": 8,
+            "dev_every": 0,
+            **options,
+        }
     )
 
 
@@ -45,20 +54,21 @@ def corridor():
 @pytest.fixture
 def played(tiny_model, tmp_path):
     """Return a configuration, a learner, and the batch of an iteration of which some episodes are won."""
-    config = settings(tiny_model, tmp_path, environments=(SHORT, "Corridor-v0?length=1"), episodes=8, value_iterations=0)
+    config = settings(tiny_model, tmp_path, environments=(SHORT, "Corridor-v0?length=1"), value_iterations=0)
     torch.manual_seed(0)
     learner = ActorCritic(tiny_model)
-    return config, learner, make_batch(config, learner, play(config, learner, State()))
+    return config, learner, make_batch(config, learner, play(config, learner, Progress()))
 
 
-def sums_of(config, learner, batch, episodes):
+def sums_of(learner, batch, episodes):
     """Return the losses of some episodes, read in one pass."""
-    return policy_losses(config, learner, batch, [segment for episode in episodes for segment in batch.segments[episode]])
+    segments = [segment for episode in episodes for segment in batch.segments[episode]]
+    return pass_sums(learner, batch, segments, functools.partial(clipped_objective, batch))
 
 
 def test_the_ratio_is_1_at_first_and_play_and_learning_agree_and_the_untouched_model_has_kl_0(played):
-    config, learner, batch = played
-    sums = sums_of(config, learner, batch, range(8))
+    _, learner, batch = played
+    sums = sums_of(learner, batch, range(8))
     assert batch.rollout_gap < 1e-3, "the probabilities are those of play"
     assert float(sums["old_kl"].detach()) == pytest.approx(0, abs=1e-4) and float(sums["clipped"]) == 0
     assert float(sums["kl"].detach()) == pytest.approx(0, abs=1e-4)
@@ -66,14 +76,15 @@ def test_the_ratio_is_1_at_first_and_play_and_learning_agree_and_the_untouched_m
     assert batch.advantages.mean() == pytest.approx(0, abs=1e-5) and batch.advantages.std() > 0.5
 
 
-def test_the_losses_are_those_of_plain_passes_once_the_policy_has_moved(tiny_model, tmp_path):
-    options = {"environments": ("Corridor-v0?length=2",), "episodes": 6, "clip": 0.1, "first_seed": 3}
+def test_the_losses_are_those_of_plain_passes_once_the_policy_has_moved(tiny_model, tmp_path, monkeypatch):
+    monkeypatch.setattr(ppo, "CLIP", 0.1)
+    options = {"environments": ("Corridor-v0?length=2",), "episodes_per_iteration": 6}
     config = settings(tiny_model, tmp_path, **options)
     learner = ActorCritic(tiny_model)
-    trajectories = play(config, learner, State())
+    trajectories = play(config, learner, Progress())
     batch = make_batch(config, learner, trajectories)
     with_random_adapter(learner.model)
-    sums = {name: float(value.detach()) for name, value in sums_of(config, learner, batch, range(6)).items()}
+    sums = {name: float(value.detach()) for name, value in sums_of(learner, batch, range(6)).items()}
 
     expected = dict.fromkeys(sums, 0.0)
     advantages = iter(batch.advantages.tolist())
@@ -93,50 +104,51 @@ def test_the_losses_are_those_of_plain_passes_once_the_policy_has_moved(tiny_mod
 
 
 def test_kl_is_measured_to_the_adapter_that_training_began_with(tiny_model, tmp_path):
-    folder = train(settings(tiny_model, tmp_path / "first", iterations=1, episodes=2, value_iterations=0, learning_rate=1e-2))
+    options = {"value_iterations": 0, "learning_rate": 1e-2}
+    folder = train(settings(tiny_model, tmp_path / "first", iterations=1, episodes_per_iteration=2, **options))
     record = json.loads((folder / "training.json").read_text())
     assert record["template"] == training_prompt(TRAINED).config["template"] and record["asked"]["mode"] == "choose"
-    config = settings(tiny_model, tmp_path / "second", adapter=str(folder), value_iterations=0, learning_rate=1e-2, episodes=4)
-    learner = ActorCritic(tiny_model, folder)
+    config = settings(tiny_model, tmp_path / "second", model=str(folder), episodes_per_iteration=4, **options)
+    learner = ActorCritic(str(folder))
     with learner.reference():
         pass
     assert all(parameter.requires_grad for parameter in learner.parameters)
-    batch = make_batch(config, learner, play(config, learner, State()))
-    assert float(sums_of(config, learner, batch, [0, 1])["kl"].detach()) == pytest.approx(0, abs=1e-4)
+    batch = make_batch(config, learner, play(config, learner, Progress()))
+    assert float(sums_of(learner, batch, [0, 1])["kl"].detach()) == pytest.approx(0, abs=1e-4)
     optimizer = torch.optim.AdamW(learner.parameters, lr=1e-2)
-    learn(dataclasses.replace(config, entropy_weight=1.0), learner, optimizer, batch, State())  # for want of rewards
-    assert float(sums_of(config, learner, batch, [0, 1])["kl"].detach()) > 1e-4
-    with pytest.raises(UsageError, match="expected one for"):
-        ActorCritic("smollm2", folder)
+    rewarded = dataclasses.replace(batch, advantages=torch.linspace(-1, 1, len(batch.advantages)))  # no episode is won
+    update(config, learner, optimizer, Progress(), rewarded)
+    assert float(sums_of(learner, batch, [0, 1])["kl"].detach()) > 1e-4
 
 
 def test_in_bfloat16_the_ratio_is_1_at_first_and_play_is_near(tiny_model, tmp_path):
-    config = settings(tiny_model, tmp_path, episodes=4)
+    config = settings(tiny_model, tmp_path, episodes_per_iteration=4)
     torch.manual_seed(0)
-    learner = ActorCritic(tiny_model, precision="bfloat16")
-    batch = make_batch(config, learner, play(config, learner, State()))
-    sums = sums_of(config, learner, batch, range(4))
-    others = sums_of(config, learner, batch, [2, 1, 0])  # another packing
+    learner = ActorCritic(tiny_model, dtype="bfloat16")
+    batch = make_batch(config, learner, play(config, learner, Progress()))
+    sums = sums_of(learner, batch, range(4))
+    others = sums_of(learner, batch, [2, 1, 0])  # another packing
     assert float(others["old_kl"].detach()) == pytest.approx(0, abs=1e-2) and float(others["clipped"]) == 0
     assert 0 < batch.rollout_gap < 0.1
     assert float(sums["old_kl"].detach()) == pytest.approx(0, abs=1e-3)
     assert {weight.dtype for weight in learner.parameters} == {torch.float32}
     with pytest.raises(UsageError, match="expected one of 'float32', 'bfloat16'"):
-        dataclasses.replace(config, precision="float16")
+        dataclasses.replace(config, dtype="float16")
 
 
 @pytest.mark.parametrize("history", ["all", 0])
-def test_one_pass_of_all_episodes_equals_one_of_each_decision(tiny_model, tmp_path, history):
+def test_one_pass_of_all_episodes_equals_one_of_each_decision(tiny_model, tmp_path, history, monkeypatch):
+    monkeypatch.setattr(ppo, "VALUE_EPOCHS", 2)
     found = []
     for size in (1, 40, 100_000):
         options = {"tokens_per_pass": size, "history": history, "temperature": 20.0}  # at which all actions are tried
-        config = settings(tiny_model, tmp_path, **options, value_iterations=0, epochs=1, value_epochs=2, entropy_weight=0.01)
+        config = settings(tiny_model, tmp_path, **options, value_iterations=0, epochs=1, kl_weight=0.1)
         torch.manual_seed(0)
         learner = ActorCritic(tiny_model, temperature=20.0)
         torch.nn.init.normal_(learner.value_head.weight)  # for values that are not 0 after the last step
-        batch = make_batch(config, learner, play(config, learner, State()))
+        batch = make_batch(config, learner, play(config, learner, Progress()))
         optimizer = torch.optim.SGD([*learner.parameters, *learner.value_head.parameters()], lr=1.0)
-        metrics = learn(config, learner, optimizer, batch, State(kl_weight=0.1))
+        metrics = update(config, learner, optimizer, Progress(), batch)
         weights = [parameter.detach().clone() for parameter in (*learner.parameters, *learner.value_head.parameters())]
         found.append((sum(map(len, batch.segments)), metrics, batch, weights))
     (most, *one), (middle, *some), (least, *eight) = found
@@ -148,14 +160,15 @@ def test_one_pass_of_all_episodes_equals_one_of_each_decision(tiny_model, tmp_pa
         assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(weights, eight[2], strict=True))
 
 
-def test_the_values_are_learnt_and_do_not_change_play(played):
+def test_the_values_are_learnt_and_do_not_change_play(played, monkeypatch):
+    monkeypatch.setattr(ppo, "VALUE_EPOCHS", 200)
     config, learner, batch = played
     before = [parameter.detach().clone() for parameter in learner.parameters]
     far = dataclasses.replace(batch, returns=torch.full_like(batch.returns, 3.0), advantages=torch.zeros_like(batch.advantages))
     optimizer = torch.optim.SGD([*learner.parameters, *learner.value_head.parameters()], lr=1e-3)
-    for alone, least, most in ((0, 0.1, 0.5), (1, 2.5, 3.5)):  # about value_clip further, 0.2; alone, as far as it takes
-        config = dataclasses.replace(config, value_iterations=alone, kl_weight=0.0, value_epochs=200)
-        metrics = learn(config, learner, optimizer, far, State())
+    for alone, least, most in ((0, 0.1, 0.5), (1, 2.5, 3.5)):  # about VALUE_CLIP further, 0.2; alone, as far as it takes
+        config = dataclasses.replace(config, value_iterations=alone, kl_weight=0.0)
+        metrics = update(config, learner, optimizer, Progress(), far)
         assert least < float(learner.values(batch.hidden).detach().mean()) < most
         assert ("kl" in metrics) == (not alone)
         assert all(torch.equal(old, new) for old, new in zip(before, learner.parameters, strict=True))
@@ -171,24 +184,26 @@ def test_after_a_truncated_episode_the_value_of_the_last_observation_is_used():
 def test_returns_are_of_rewards_times_their_scale(tiny_model, tmp_path):
     config = settings(tiny_model, tmp_path, environments=("Corridor-v0?length=1",), reward_scale=0.25)
     learner = ActorCritic(tiny_model)
-    trajectories = play(config, learner, State())
+    trajectories = play(config, learner, Progress())
     rewards = [0.25 * trajectory.episode.total_reward for trajectory in trajectories]
     assert make_batch(config, learner, trajectories).returns.tolist() == rewards and 0.25 in rewards
 
 
 @pytest.mark.parametrize(("length", "iterations"), [(1, 8), (3, 10)])
 def test_a_bandit_and_a_corridor_whose_reward_comes_at_the_end_are_solved(tiny_model, tmp_path, length, iterations):
-    options = {"learning_rate": 5e-3, "episodes": 16, "episodes_per_step": 16, "batch": 16}
+    options = {"learning_rate": 5e-3, "episodes_per_iteration": 16, "episodes_per_step": 16, "num_envs": 16}
     config = settings(
         tiny_model, tmp_path / "run", environments=(f"Corridor-v0?length={length}",), iterations=iterations, **options
     )
-    folder = train(dataclasses.replace(config, value_iterations=1, kl_weight=0.0, epochs=3, entropy_weight=0.01))
+    folder = train(dataclasses.replace(config, value_iterations=1, kl_weight=0.0, epochs=3))
     successes = [line["success"] for line in json.loads((folder / "training.json").read_text())["curve"]]
     assert max(sum(successes[i : i + 3]) / 3 for i in range(iterations - 2)) > 0.9 > sum(successes[:2]) / 2
 
 
 def test_the_same_seed_gives_the_same_losses_and_a_run_goes_on_where_it_was(tiny_model, tmp_path):
-    config = settings(tiny_model, tmp_path / "straight", iterations=4, learning_rate=1e-3, episodes=4, dev_every=2, dev_episodes=2)
+    config = settings(
+        tiny_model, tmp_path / "straight", iterations=4, learning_rate=1e-3, episodes_per_iteration=4, dev_every=2, dev_episodes=2
+    )
     straight = train(config)
     stopped = dataclasses.replace(config, folder=str(tmp_path / "stopped"), iterations=2)
     train(stopped)
@@ -203,8 +218,8 @@ def test_the_same_seed_gives_the_same_losses_and_a_run_goes_on_where_it_was(tiny
     ], "the dev fold is played before learning, too"
     for a, b in zip(*(map(json.loads, each) for each in lines), strict=True):
         assert all(a[name] == b[name] for name in a.keys() | b.keys() if name not in ("minutes", "seconds_play", "seconds_learn"))
-    with pytest.raises(UsageError, match="clip: stored"):
-        train(dataclasses.replace(stopped, clip=0.1))
+    with pytest.raises(UsageError, match="discount: stored"):
+        train(dataclasses.replace(stopped, discount=0.9))
 
 
 @pytest.mark.parametrize("value_iterations", [0, 5])
@@ -221,9 +236,9 @@ def test_a_loss_or_gradient_that_is_not_finite_changes_no_weight(played):
     before = [parameter.detach().clone() for parameter in learner.parameters]
     far = dataclasses.replace(batch, old_log_probs=batch.old_log_probs - 200)  # a ratio of e to the power of 200
     with pytest.raises(RunError, match=r"iteration 1: expected finite numbers to learn from; .* is (inf|nan)"):
-        learn(config, learner, optimizer, far, State())
+        update(config, learner, optimizer, Progress(), far)
     handle = learner.parameters[0].register_hook(lambda gradient: gradient * math.inf)
     with pytest.raises(RunError, match=r"iteration 1: expected finite numbers to learn from; grad_norm is (inf|nan)"):
-        learn(config, learner, optimizer, batch, State())
+        update(config, learner, optimizer, Progress(), batch)
     handle.remove()
     assert all(torch.equal(old, new) for old, new in zip(before, learner.parameters, strict=True))

@@ -1,4 +1,4 @@
-"""What on-policy training plays, as it is learnt from."""
+"""What on-policy training plays, as it is learnt from, and the dev fold."""
 
 import dataclasses
 import json
@@ -7,11 +7,14 @@ import pytest
 from training_data import GOTO
 
 from gym_text import UsageError
-from gym_text_policies.policies.config import TRAINED
+from gym_text_policies.backends.scripted import ScriptedBackend
+from gym_text_policies.policies.config import TRAINED, PolicyConfig
+from gym_text_policies.training import trajectories
+from gym_text_policies.training.grpo import GRPOConfig
 from gym_text_policies.training.model.actor_critic import ActorCritic
-from gym_text_policies.training.model.checkpoints import State
+from gym_text_policies.training.model.checkpoints import Progress
 from gym_text_policies.training.ppo import PPOConfig, make_batch, train
-from gym_text_policies.training.trajectories import play
+from gym_text_policies.training.trajectories import play, play_dev_fold
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),
@@ -19,16 +22,16 @@ pytestmark = [
 
 
 def settings(tiny_model, folder, **options):
-    played = {"environments": (f"{GOTO}&max_episode_steps=5",), "episodes": 8, "dev_every": 0, "value_iterations": 0}
+    played = {"environments": (f"{GOTO}&max_episode_steps=5",), "episodes_per_iteration": 8, "dev_every": 0, "value_iterations": 0}
     return PPOConfig(**{"folder": str(folder), "model": tiny_model, **played, **options})
 
 
 def test_actions_that_play_seldom_draws_are_left_out(tiny_model, tmp_path):
     counts, gaps = [], []
     for least in (0.0, 0.1):
-        config = settings(tiny_model, tmp_path, temperature=0.2, least_probability=least)
+        config = settings(tiny_model, tmp_path, temperature=0.2)
         learner = ActorCritic(tiny_model, temperature=0.2)
-        trajectories = play(config, learner, State())
+        trajectories = play(config, learner, Progress(), least_probability=least)
         counts.append([len(candidates) for trajectory in trajectories for candidates in trajectory.candidates])
         gaps.append(make_batch(config, learner, trajectories).rollout_gap)
         assert all(sum(some.values()) == pytest.approx(1) for trajectory in trajectories for some in trajectory.candidates)
@@ -36,14 +39,14 @@ def test_actions_that_play_seldom_draws_are_left_out(tiny_model, tmp_path):
     assert all(min(4, every) <= some <= every for every, some in zip(*counts, strict=True)) and sum(counts[1]) < sum(counts[0])
     assert max(gaps) < 1e-3, "the probabilities are those of play, among the actions that are left"
     with pytest.raises(UsageError, match=r"least_probability: expected a number from 0 to 0\.1; got 1"):
-        dataclasses.replace(config, least_probability=1)
+        GRPOConfig(least_probability=1)
 
 
 def test_it_plays_with_names_exchanged(tiny_model, tmp_path):
-    plain = settings(tiny_model, tmp_path, episodes=4)
+    plain = settings(tiny_model, tmp_path, episodes_per_iteration=4)
     exchanged = dataclasses.replace(plain, interchangeable=("red", "green", "blue", "purple", "yellow", "grey"))
     learner = ActorCritic(tiny_model)
-    first, second = (play(config, learner, State()) for config in (plain, exchanged))
+    first, second = (play(config, learner, Progress()) for config in (plain, exchanged))
     goals = [[one.episode.steps[0].observation["goal"] for one in trajectories] for trajectories in (first, second)]
     assert [goal.split()[-1] for goal in goals[0]] == [goal.split()[-1] for goal in goals[1]] and goals[0] != goals[1]
     with pytest.raises(UsageError, match=r"^interchangeable: expected two or more different names"):
@@ -52,7 +55,7 @@ def test_it_plays_with_names_exchanged(tiny_model, tmp_path):
 
 def test_a_truncated_episode_ends_with_its_last_observation(tiny_model, tmp_path):
     config, learner = settings(tiny_model, tmp_path), ActorCritic(tiny_model)
-    trajectories = play(config, learner, State())
+    trajectories = play(config, learner, Progress())
     assert any(trajectory.truncated for trajectory in trajectories)
     conversations = [trajectory.conversations(config, learner) for trajectory in trajectories]
     for trajectory, own in zip(trajectories, conversations, strict=True):
@@ -63,8 +66,8 @@ def test_a_truncated_episode_ends_with_its_last_observation(tiny_model, tmp_path
 
 
 def test_it_plays_and_learns_at_its_temperature(tiny_model, tmp_path):
-    config = settings(tiny_model, tmp_path / "cold", temperature=0.01, episodes=2)
-    decisions = [step.decision for one in play(config, ActorCritic(tiny_model), State()) for step in one.episode.steps]
+    config = settings(tiny_model, tmp_path / "cold", temperature=0.01, episodes_per_iteration=2)
+    decisions = [step.decision for one in play(config, ActorCritic(tiny_model), Progress()) for step in one.episode.steps]
     assert all(decision.probabilities[decision.action] == max(decision.probabilities.values()) for decision in decisions)
     train(dataclasses.replace(config, folder=str(tmp_path / "warm"), temperature=2.0, iterations=1, value_iterations=2))
     assert json.loads((tmp_path / "warm/metrics.jsonl").read_text())["rollout_gap"] < 1e-3
@@ -76,6 +79,24 @@ def test_the_user_then_the_adapter_then_the_default_say_how_the_model_is_prompte
     (tmp_path / "adapter_config.json").write_text("{}")
     asked = {"mode": "choose", "strategy": "zero_shot", "history": 3, "with_reward": True}
     (tmp_path / "training.json").write_text(json.dumps({"asked": asked}))
-    config = settings(tiny_model, tmp_path, adapter=str(tmp_path), history=0)
+    config = settings(tiny_model, tmp_path, model=str(tmp_path), history=0)
     assert config.prompting.given == {"mode": "choose", "strategy": "zero_shot", "history": 0, "with_reward": True}
     assert settings(tiny_model, tmp_path).prompting.given == TRAINED.given
+
+
+def test_each_environments_dev_episodes_are_played_as_the_model_is_trained(monkeypatch):
+    played, rollout = [], trajectories.rollout
+
+    def noted(*arguments, **options):
+        for episode in rollout(*arguments, **options):
+            played.append(episode)
+            yield episode
+
+    monkeypatch.setattr(trajectories, "rollout", noted)
+    names = (f"{GOTO}&max_episode_steps=3", "BabyAIText-v0?task=open&max_episode_steps=2")
+    won = play_dev_fold(ScriptedBackend(["go forward"]), names, 2, TRAINED)
+    assert won == [episode.outcome == "won" for episode in played] and len(won) == 4
+    assert [episode.seed for episode in played] == [0, 1, 0, 1]
+    assert {episode.environment["kwargs"]["fold"] for episode in played} == {"dev"}
+    assert all(episode.policy["mode"] == "choose" and episode.policy["history"] == "all" for episode in played)
+    assert {episode.length for episode in played} <= {1, 2, 3} and PolicyConfig() != TRAINED

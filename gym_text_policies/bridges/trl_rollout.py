@@ -25,7 +25,7 @@ from gym_text_policies.old_names import old_names
 from gym_text_policies.policy import Policy
 from gym_text_policies.records import Decision, Episode, Turn
 from gym_text_policies.rollouts import rollout
-from gym_text_policies.training.dev_fold import tell_failures
+from gym_text_policies.training.trajectories import log_failures
 
 RolloutFunc = Callable[[Sequence[Any], Any], dict[str, list[Any]]]
 _FREE = {"top_p": (1.0, None), "top_k": (0, None), "min_p": (0.0, None), "repetition_penalty": (1.0, None)}
@@ -157,7 +157,7 @@ def _fields(episodes: Sequence[Episode], end: int) -> dict[str, list[Any]]:
         episodes: The episodes.
         end: Token that stands, out of the mask, where nobody was asked: an episode failed before, or had no choice to make.
     """
-    tell_failures("trl_rollout", episodes)
+    log_failures("trl_rollout", episodes)
     rows: list[TokenRow | None] = []
     for episode in episodes:
         own = token_rows([episode])

@@ -1,19 +1,23 @@
 """AggreVaTe (Ross and Bagnell 2014, https://arxiv.org/abs/1406.5979): a language model learns from an expert's costs to go.
 
-DAgger learns which action the expert would take. AggreVaTe learns what every candidate would cost: the steps that a win would take
-after it, if the expert played on. So it tells small mistakes from grave ones, also for candidates that nobody has played, and needs
-neither values nor a sum of rewards. `plan_steps` of TextWorldExpress's games counts these steps.
+DAgger learns which action the expert would take. AggreVaTe learns what every candidate would cost: the steps to a win after it,
+if the expert played on (`plan_steps` of TextWorldExpress's games). So it tells small mistakes from grave ones, also for candidates
+that nobody has played, and it needs neither values nor returns.
 
-Each iteration plays episodes of the train fold by drawing. As the costs are exact, the objective with a penalty for leaving the old
-policy (Schulman et al. 2017, https://arxiv.org/abs/1707.06347, section 4) has its best answer in closed form: the old probabilities
-times exp(-steps / cost_temperature) (Abdolmaleki et al. 2018, https://arxiv.org/abs/1806.06920). These are the target
-probabilities, and learning minimises the divergence from them.
+Each iteration plays episodes of the train fold by drawing. The costs are exact. So the objective with a penalty for leaving the
+old policy (Schulman et al. 2017, https://arxiv.org/abs/1707.06347, section 4) is maximised in closed form: by the old
+probabilities times exp(-steps / cost_temperature) (Abdolmaleki et al. 2018, https://arxiv.org/abs/1806.06920). These are the
+target probabilities, and learning minimises the KL divergence from them.
 
-The expert knows where things are, and the player does not. So where a thing has to be searched for, a candidate that looks where
-nobody has looked (`looks_further`) counts as the best one.
+The expert knows where things are, and the player does not. So while a thing has to be searched for, a candidate that looks where
+the player has not looked yet (`looks_further`) costs as little as the best candidate.
+
+To follow AggreVaTe from its settings to its gradients, read this file, `gym_text_policies.training.loop` (the iteration and the
+gradient steps), `gym_text_policies.training.trajectories` (the episodes) and `gym_text_policies.training.model.actor_critic` (the
+model).
 
 Metrics are those of `gym_text_policies.training.ppo`, without ``value_loss``, ``explained_variance``, ``clipped`` and ``old_kl``.
-``policy_loss`` is the mean divergence of the policy from the target probabilities, in nats.
+``policy_loss`` is the mean KL divergence of the policy from the target probabilities, in nats.
 
 Shapes: B decisions of an iteration, b of them in one pass, A the most candidates of a decision.
 """
@@ -24,90 +28,80 @@ import contextlib
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
 
-from gym_text.errors import EpisodeError, UsageError, import_extra
+from gym_text.errors import EpisodeError, UsageError
+from gym_text_policies.old_names import gone
 from gym_text_policies.policy import text_spec
-from gym_text_policies.training.dev_fold import tell_failures
+from gym_text_policies.training import loop
+from gym_text_policies.training.loop import OnPolicyConfig, PlayedBatch
+from gym_text_policies.training.model.checkpoints import Progress
 from gym_text_policies.training.model.finite import check_finite
-from gym_text_policies.training.model.processes import claim, gather, join, own_share
-from gym_text_policies.training.on_policy import (
-    FREE,
-    OnPolicyConfig,
-    Stopwatch,
-    conversations_of,
-    end_iteration,
-    entropy_and_kl,
-    finish,
-    iterations,
-    reference_log_probs,
-    update_policy,
-)
-from gym_text_policies.training.trajectories import Trajectory, play
+from gym_text_policies.training.model.processes import gather, own_share
+from gym_text_policies.training.trajectories import Trajectory, log_failures, play
 
 if TYPE_CHECKING:
-    import torch
+    from torch import Tensor
+    from torch.optim import Optimizer
 
     from gym_text_policies.training.model.actor_critic import Actor
-    from gym_text_policies.training.model.sequences import Segment
+
+UNIFORM_SHARE = 0.02
+"""Share of the old probabilities that is spread evenly over the candidates: a candidate that is never drawn can be learnt, too."""
 
 
-@dataclass(frozen=True)
+@gone(uniform_share=UNIFORM_SHARE)
+@dataclass(frozen=True, kw_only=True)
 class AggreVaTeConfig(OnPolicyConfig):
     """Teach a language model what each action costs, by an expert that counts its steps: in TextWorldExpress's games."""
 
+    algorithm: ClassVar[str] = "aggrevate"
+
     folder: str = "runs/aggrevate"
-    """Run folder: checkpoints, metrics.jsonl, and at the end the adapter. A run that was stopped goes on."""
     cost_temperature: float = 0.25
     """In steps: a candidate that needs this many more than another has its odds divided by e in an iteration."""
-    uniform_share: float = 0.02
-    """Share of the old probabilities that is spread evenly over the candidates, so that one that is never drawn can be learnt. 0 to
-    0.5."""
+    least_probability: float = 0.0
+    """Candidates that play draws more rarely are left out in learning, except the action that was taken and the four most probable.
+    0.001 nearly halves the work where there are forty. 0 to 0.1."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_positive("cost_temperature")
-        self.check_ranges(uniform_share=(0, 0.5))
+        self.check_ranges(least_probability=(0, 0.1))
 
 
 def train(config: AggreVaTeConfig) -> Path:
     """Train, and return the folder of the adapter.
 
     Raises:
-        UsageError: If the run folder, the adapter or an environment do not fit; nothing is overwritten.
+        UsageError: If the run folder, the model or an environment do not fit; nothing is overwritten.
     """
-    torch = import_extra("torch", "train")
-    import_extra("peft", "train")
-    from gym_text_policies.training.model.actor_critic import Actor
+    with experts_of(config) as experts:
+        return loop.run(config, loop.make_actor, functools.partial(play_with_costs, experts), learn)
 
-    with experts_of(config) as experts, claim("aggrevate", config, FREE):
-        join(config.device)
-        torch.manual_seed(config.seed)
-        actor = Actor(config.model, config.adapter, **config.actor_options)
-        optimizer = torch.optim.AdamW(actor.parameters, lr=config.learning_rate, weight_decay=0.0)
-        for state in iterations(config, actor, optimizer):
-            watch = Stopwatch()
-            trajectories = play(config, actor, state)
-            found = gather([costs_or_error(experts[one.environment], one) for one in own_share(trajectories)])
-            trajectories, costs = without_failures(state.place, trajectories, found)
-            watch.played()
-            batch = make_batch(config, actor, trajectories, costs)
-            check_finite(state.place, targets=batch.targets)
-            metrics = {"kl_weight": state.kl_weight, "rollout_gap": batch.rollout_gap}
-            losses = functools.partial(policy_losses, actor, batch)
-            metrics |= update_policy(config, actor, optimizer, state, batch.segments, config.episodes_per_step, losses)
-            episodes = [trajectory.episode for trajectory in trajectories]
-            end_iteration(config, actor, optimizer, state, episodes, metrics | watch.seconds())
-        return finish("aggrevate", config, actor)
+
+# ---------------------------------------------------------------- the expert's costs
+
+Experts = Mapping[str, gym.Env[Any, Any]]
+"""An environment with an expert for each name in the settings."""
+Costs = list[list[float]]
+"""For each decision of an episode the steps to a win after each candidate; infinite where none is left."""
+
+
+@dataclass(frozen=True)
+class CostedTrajectory(Trajectory):
+    """An episode with the expert's costs to go."""
+
+    costs: Costs
 
 
 @contextlib.contextmanager
-def experts_of(config: AggreVaTeConfig) -> Iterator[dict[str, gym.Env[Any, Any]]]:
+def experts_of(config: AggreVaTeConfig) -> Iterator[Experts]:
     """Open an environment with an expert for each name in the settings, and close them after the block.
 
     Raises:
@@ -122,8 +116,30 @@ def experts_of(config: AggreVaTeConfig) -> Iterator[dict[str, gym.Env[Any, Any]]
         yield experts
 
 
-def costs_to_go(env: gym.Env[Any, Any], trajectory: Trajectory) -> list[list[float]]:
-    """Return for each decision of an episode the steps to a win after each candidate; infinite where none is left.
+def play_with_costs(experts: Experts, config: AggreVaTeConfig, actor: Actor, progress: Progress) -> list[CostedTrajectory]:
+    """Play an iteration's episodes, and return those in which the expert does not fail; the others are logged.
+
+    Raises:
+        RunError: If it fails in all.
+    """
+    trajectories = play(config, actor, progress, least_probability=config.least_probability)
+    results = gather([costs_or_error(experts[one.environment], one) for one in own_share(trajectories)])
+    pairs = list(zip(trajectories, results, strict=True))
+    played = [dataclasses.replace(one.episode, error=result if isinstance(result, str) else None) for one, result in pairs]
+    log_failures(progress.title, played)
+    return [CostedTrajectory(**vars(one), costs=result) for one, result in pairs if not isinstance(result, str)]
+
+
+def costs_or_error(env: gym.Env[Any, Any], trajectory: Trajectory) -> Costs | str:
+    """Return what `costs_to_go` does, or why the expert has failed in this episode."""
+    try:
+        return costs_to_go(env, trajectory)
+    except EpisodeError as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def costs_to_go(env: gym.Env[Any, Any], trajectory: Trajectory) -> Costs:
+    """Return the costs of an episode's candidates.
 
     Args:
         env: An environment with an expert, in which the episode is played again.
@@ -142,74 +158,40 @@ def costs_to_go(env: gym.Env[Any, Any], trajectory: Trajectory) -> list[list[flo
     return costs
 
 
-def costs_or_error(env: gym.Env[Any, Any], trajectory: Trajectory) -> list[list[float]] | str:
-    """Return what `costs_to_go` does, or why the expert has failed in this episode."""
-    try:
-        return costs_to_go(env, trajectory)
-    except EpisodeError as error:
-        return f"{type(error).__name__}: {error}"
-
-
-def without_failures(
-    where: str, trajectories: Sequence[Trajectory], costs: Sequence[list[list[float]] | str]
-) -> tuple[list[Trajectory], list[list[list[float]]]]:
-    """Return the episodes in which the expert has not failed, with their costs; log the others.
-
-    Raises:
-        RunError: If it has failed in all.
-    """
-    pairs = list(zip(trajectories, costs, strict=True))
-    tell_failures(where, [dataclasses.replace(one.episode, error=own if isinstance(own, str) else None) for one, own in pairs])
-    whole = [(one, own) for one, own in pairs if not isinstance(own, str)]
-    return [one for one, _ in whole], [own for _, own in whole]
+# ---------------------------------------------------------------- learning
 
 
 @dataclass(frozen=True)
-class Batch:
-    """The decisions of an iteration; tensors on the CPU."""
+class Batch(PlayedBatch):
+    """The decisions of an iteration, with what the policy learns of each; tensors on the CPU."""
 
-    segments: list[list[Segment]]
-    """Of each episode."""
-    targets: torch.Tensor  # (B, A)
+    targets: Tensor  # (B, A)
     """Probability that each candidate is to have."""
-    reference: torch.Tensor | None  # (B, A)
-    """Log-probabilities by the model that training began with, -inf where a decision has fewer candidates; None where kl has no
-    weight."""
-    rollout_gap: float
 
 
-def make_batch(
-    config: AggreVaTeConfig, actor: Actor, trajectories: Sequence[Trajectory], costs: Sequence[Sequence[Sequence[float]]]
-) -> Batch:
-    """Evaluate what was played, and return the target probabilities.
+def learn(
+    config: AggreVaTeConfig, actor: Actor, optimizer: Optimizer, progress: Progress, trajectories: Sequence[CostedTrajectory]
+) -> dict[str, float]:
+    """Learn from an iteration's episodes; return the metrics."""
+    batch = make_batch(config, actor, trajectories)
+    check_finite(progress.title, targets=batch.targets)
+    objective = functools.partial(divergence_from_targets, batch)
+    return {"rollout_gap": batch.rollout_gap} | loop.update_policy(config, actor, optimizer, progress, batch, objective)
 
-    Args:
-        config: Of the run.
-        actor: The model that played.
-        trajectories: What it played.
-        costs: What `costs_to_go` returns for each of them.
-    """
+
+def make_batch(config: AggreVaTeConfig, actor: Actor, trajectories: Sequence[CostedTrajectory]) -> Batch:
+    """Evaluate what was played, and return it with the target probabilities."""
     import torch
 
-    from gym_text_policies.training.model.sequences import passes, segments_of, stack_padded
+    from gym_text_policies.training.model.sequences import stack_padded
 
-    segments = segments_of(trajectory.conversations(config, actor) for trajectory in trajectories)
-    groups = passes((segment for episode in segments for segment in episode), config.tokens_per_pass)
-    with torch.no_grad():
-        found = gather([actor.evaluate(conversations_of(group)).log_probs.cpu() for group in own_share(groups)])
-        reference = reference_log_probs(config, actor, groups)  # (B, A)
-    old_log_probs = stack_padded(found)  # (B, A)
-    steps = stack_padded([torch.tensor([decision]) for episode in costs for decision in episode], math.inf)  # (B, A)
-    targets = target_probabilities(old_log_probs, steps, config.cost_temperature, config.uniform_share)
-    actions = torch.tensor([action for trajectory in trajectories for action in trajectory.actions])  # (B,)
-    played = torch.tensor([probability for trajectory in trajectories for probability in trajectory.probabilities])  # (B,)
-    rollout_gap = float((old_log_probs.gather(1, actions[:, None])[:, 0] - played.log()).abs().max())
-    return Batch(segments, targets, reference, rollout_gap)
+    played = loop.evaluate_play(config, actor, trajectories)
+    steps = stack_padded([torch.tensor([decision]) for one in trajectories for decision in one.costs], math.inf)  # (B, A)
+    targets = target_probabilities(played.old_log_probs, steps, config.cost_temperature, UNIFORM_SHARE)
+    return Batch(**vars(played), targets=targets)
 
 
-def target_probabilities(
-    old_log_probs: torch.Tensor, steps: torch.Tensor, cost_temperature: float, uniform_share: float
-) -> torch.Tensor:
+def target_probabilities(old_log_probs: Tensor, steps: Tensor, cost_temperature: float, uniform_share: float) -> Tensor:
     """Return the old probabilities times exp(-steps / cost_temperature), normalised, of shape (B, A).
 
     Args:
@@ -227,18 +209,20 @@ def target_probabilities(
     return targets.where(best < math.inf, old_log_probs.exp())
 
 
-def policy_losses(actor: Actor, batch: Batch, group: Sequence[Segment]) -> dict[str, torch.Tensor]:
-    """Return the sums of the losses and metrics over the decisions of one pass, with gradients."""
+def divergence_from_targets(batch: Batch, rows: list[int], log_probs: Tensor) -> dict[str, Tensor]:
+    """Return the sum of the policy's loss over some decisions: its KL divergence from the target probabilities.
+
+    Args:
+        batch: All decisions of the iteration.
+        rows: Where these decisions are in it, b numbers.
+        log_probs: Their candidates' log-probabilities now, with gradients, of shape (b, A of this pass).
+    """
     import torch
 
-    mb = [row for segment in group for row in segment.rows]
-    log_probs = actor.evaluate(conversations_of(group)).log_probs  # (b, A of this pass)
-    width = log_probs.shape[1]
     is_candidate = log_probs > -math.inf
-    mb_targets = batch.targets[mb, :width].to(log_probs.device).masked_fill(~is_candidate, 0.0)  # (b, A of this pass)
-    mb_reference = None if batch.reference is None else batch.reference[mb, :width].to(log_probs.device)
+    mb_targets = batch.targets[rows, : log_probs.shape[1]].to(log_probs.device).masked_fill(~is_candidate, 0.0)
     divergence = torch.special.xlogy(mb_targets, mb_targets) - mb_targets * log_probs.masked_fill(~is_candidate, 0.0)
-    return entropy_and_kl(log_probs, mb_reference) | {"policy_loss": divergence.sum()}
+    return {"policy_loss": divergence.sum()}
 
 
 def run(config: AggreVaTeConfig) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gym_text.errors import UsageError, check_int
+from gym_text.registration import TRAINING
 from gym_text_policies.data.collect import CollectConfig, collect
 from gym_text_policies.data.dataset import read_rows
 from gym_text_policies.data.rows import Row, policy_of
@@ -48,7 +49,7 @@ class DAggerConfig:
     """Adapter to begin with, made by gym-text sft: its folder, or adapters/NAME."""
     data: tuple[str, ...] = ("runs/data/rows",)
     """Datasets that the adapter was trained on; each iteration learns them again, so that nothing is forgotten."""
-    environments: tuple[str, ...] = ("CookingWorldText-v0",)
+    environments: tuple[str, ...] = (TRAINING,)
     """Environments that the learner plays: ids, with keyword arguments as in BabyAIText-v0?task=goto. Each has an expert."""
     iterations: int = 2
     """How often the learner plays and learns."""

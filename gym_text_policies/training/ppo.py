@@ -1,35 +1,37 @@
 """PPO (Schulman et al. 2017, https://arxiv.org/abs/1707.06347) for a language model that plays in ``choose``, from top to bottom.
 
-The policy is the probability of each valid action. (If it were the probability of generated tokens, most of it would first have to
-move onto words that are actions at all.) Each iteration plays episodes of the train fold by drawing, and learns from them for some
-epochs: first the policy, then the values. The values are read from the model's hidden states and do not change the model. A run
-that was killed goes on from its last checkpoint. What does not belong to PPO itself is in `gym_text_policies.training.on_policy`
-(optimiser, dev fold, checkpoints) and `gym_text_policies.training.trajectories` (play).
+The policy is a distribution over the valid actions, not over generated tokens. (Of the tokens' probability most would first have
+to move onto words that are actions at all.) Each iteration plays episodes of the train fold by drawing from the policy, and learns
+from them: first the policy, for some epochs, then the values. A linear head reads the values from the model's hidden states; its
+gradients do not reach the model. A run that was killed goes on from its last checkpoint.
+
+To follow PPO from its settings to its gradients, read this file, `gym_text_policies.training.loop` (the iteration and the gradient
+steps), `gym_text_policies.training.trajectories` (the episodes) and `gym_text_policies.training.model.actor_critic` (the model).
 
 Metrics, one line of ``metrics.jsonl`` for each iteration:
 
-* ``episodes``, ``minutes``: how many were played so far, and the time of play and learning so far, without the dev fold.
-* ``return``, ``success``, ``length``: means over the episodes that were played by drawing.
-* ``failed``: how many of them ended in an error; they are told in the log, and neither learnt from nor counted in the means.
-* ``dev_success``: share of the dev fold that is won, playing the most probable action; in iterations that play it,
-  and in iteration 0, before it learns.
+* ``episodes``, ``minutes``: episodes so far, and the time of play and learning so far, without the dev fold.
+* ``return``, ``success``, ``length``: means over the iteration's episodes.
+* ``failed``: episodes that ended in an error; they are logged, and neither learnt from nor counted in the means.
+* ``dev_success``: share of the dev fold that is won by the most probable actions; in iterations that play the dev fold, and in
+  iteration 0, before anything is learnt.
 * ``policy_loss``: mean of the clipped objective, negated. It stays about 0; its gradient is what counts.
 * ``value_loss``: half the mean squared error of the values; of each value the greater error with and without clipping.
 * ``explained_variance``: 1 - Var(return - value) / Var(return), before learning. 0: no better than a constant; 1: perfect.
-* ``entropy``: mean entropy of the distribution over the actions, in nats. At 0 nothing new is tried any more.
-* ``kl``: mean divergence of that distribution from the model that training began with, in nats; if it has a weight.
+* ``entropy``: mean entropy of the distribution over the actions, in nats. At 0 the model no longer explores.
+* ``kl``: mean KL divergence of that distribution from the model that training began with, in nats; missing if kl_weight is 0.
 * ``kl_weight``: weight of ``kl`` in the loss.
-* ``old_kl``: mean of ratio - 1 - log ratio in the last epoch: how far the iteration moved.
+* ``old_kl``: mean of ratio - 1 - log ratio in the last epoch, an estimate of the KL divergence from the policy that played.
 * ``clipped``: share of decisions whose ratio is outside the clip range, in the last epoch.
 * ``grad_norm``: mean norm of the gradients before clipping, in the last epoch.
-* ``rollout_gap``: greatest difference of a log-probability between play and learning; rounding, or a bug.
-* ``steps``: decisions that were learnt from.
-* ``seconds_play``, ``seconds_learn``: where the time went.
+* ``rollout_gap``: greatest difference of a log-probability between play and learning: rounding, or a bug.
+* ``steps``: decisions of the iteration.
+* ``seconds_play``, ``seconds_learn``: time of play, and of learning.
 
 Probabilities, and with them ``entropy`` and ``kl``, are those at the temperature. ``value_loss`` is of scaled rewards, ``return``
 is not. Iterations that learn values alone have no ``policy_loss``, ``entropy``, ``kl``, ``old_kl``, ``clipped`` and ``grad_norm``.
 
-Shapes: B decisions of an iteration, b of them in one pass, A the most candidates of a decision, H the width of the model.
+Shapes: B decisions of an iteration, b of them in one pass, A the most candidates of a decision.
 """
 
 from __future__ import annotations
@@ -39,62 +41,53 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from gym_text.errors import check_int, import_extra
-from gym_text_policies.training.model.checkpoints import State
+from gym_text.errors import check_int
+from gym_text_policies.old_names import gone
+from gym_text_policies.training import loop
+from gym_text_policies.training.loop import OnPolicyConfig, PlayedBatch
+from gym_text_policies.training.model.checkpoints import Progress
 from gym_text_policies.training.model.finite import check_finite
-from gym_text_policies.training.model.processes import claim, gather, join, own_share
-from gym_text_policies.training.on_policy import (
-    FREE,
-    OnPolicyConfig,
-    Stopwatch,
-    conversations_of,
-    end_iteration,
-    entropy_and_kl,
-    finish,
-    generalised_advantages,
-    iterations,
-    reference_log_probs,
-    update_policy,
-)
 from gym_text_policies.training.trajectories import Trajectory, play
 
 if TYPE_CHECKING:
-    import torch
+    from torch import Tensor
+    from torch.optim import Optimizer
 
     from gym_text_policies.training.model.actor_critic import ActorCritic
-    from gym_text_policies.training.model.sequences import Segment
+
+CLIP = 0.2
+"""The ratio of new to old probability counts within 1 - CLIP and 1 + CLIP (Schulman et al. 2017, table 3)."""
+VALUE_CLIP = 0.2
+"""Likewise the change of a value in an iteration that learns the policy as well; CleanRL's PPO clips both alike."""
+VALUE_LEARNING_RATE = 1e-4
+"""Learning rate of the value head."""
+VALUE_EPOCHS = 100
+"""Steps of the optimiser for the value head in each iteration, on all decisions at once; they take no pass through the model."""
 
 
-@dataclass(frozen=True)
+@gone(value_learning_rate=VALUE_LEARNING_RATE, value_epochs=VALUE_EPOCHS, value_clip=VALUE_CLIP, clip=CLIP, least_probability=0.0)
+@dataclass(frozen=True, kw_only=True)
 class PPOConfig(OnPolicyConfig):
     """Let a language model learn from its own episodes by their rewards, by PPO with LoRA over the actions that can be said."""
 
+    algorithm: ClassVar[str] = "ppo"
+
     folder: str = "runs/ppo"
-    """Run folder: checkpoints, metrics.jsonl, and at the end the adapter. A run that was stopped goes on."""
-    value_learning_rate: float = 1e-4
-    """Learning rate of the value head."""
-    value_epochs: int = 100
-    """Steps of the optimiser for the value head in each iteration, all decisions in each; they take no pass through the model."""
     value_iterations: int = 2
     """Iterations at the start in which the values alone are learnt."""
     reward_scale: float = 1.0
-    """Rewards are multiplied by it for learning; it should bring returns to about 1, as value_clip expects."""
+    """Rewards are multiplied by it for learning. It should bring returns to about 1: values change by 0.2 an iteration at most."""
     discount: float = 0.99
     """Worth of a reward one step later."""
     decay: float = 0.95
-    """Lambda of the generalised advantages."""
-    clip: float = 0.2
-    """The ratio of new to old probability counts within 1 - clip and 1 + clip."""
-    value_clip: float = 0.2
-    """Likewise the change of a value, once the policy is learnt as well."""
+    """Lambda of the generalised advantages: 0 trusts the values, 1 the rewards of the whole episode."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_int("value_epochs", self.value_epochs, 1, 1_000_000)
         check_int("value_iterations", self.value_iterations, 0, 2**31 - 1)
-        self.check_positive("value_learning_rate", "reward_scale", "clip", "value_clip")
+        self.check_positive("reward_scale")
         self.check_ranges(discount=(0, 1), decay=(0, 1))
 
 
@@ -102,134 +95,139 @@ def train(config: PPOConfig) -> Path:
     """Train, and return the folder of the adapter.
 
     Raises:
-        UsageError: If the run folder or the adapter do not fit; nothing is overwritten.
+        UsageError: If the run folder or the model do not fit; nothing is overwritten.
     """
-    torch = import_extra("torch", "train")
-    import_extra("peft", "train")
+    return loop.run(config, make_agent, play, learn)
+
+
+def make_agent(config: PPOConfig) -> tuple[ActorCritic, Optimizer]:
+    """Return the actor and critic that a run begins with, and one optimiser for both."""
+    import torch
+
     from gym_text_policies.training.model.actor_critic import ActorCritic
 
-    with claim("ppo", config, FREE):
-        join(config.device)
-        torch.manual_seed(config.seed)
-        agent = ActorCritic(config.model, config.adapter, **config.actor_options)
-        groups = [
-            {"params": agent.parameters, "lr": config.learning_rate},
-            {"params": list(agent.value_head.parameters()), "lr": config.value_learning_rate},
-        ]
-        optimizer = torch.optim.AdamW(groups, weight_decay=0.0)
-        for state in iterations(config, agent, optimizer):
-            watch = Stopwatch()
-            trajectories = play(config, agent, state)
-            watch.played()
-            batch = make_batch(config, agent, trajectories)
-            metrics = learn(config, agent, optimizer, batch, state)
-            episodes = [trajectory.episode for trajectory in trajectories]
-            end_iteration(config, agent, optimizer, state, episodes, metrics | watch.seconds())
-        return finish("ppo", config, agent)
+    agent = ActorCritic(config.model, **loop.actor_options(config))
+    parameters = [
+        {"params": agent.parameters, "lr": config.learning_rate},
+        {"params": list(agent.value_head.parameters()), "lr": VALUE_LEARNING_RATE},
+    ]
+    return agent, torch.optim.AdamW(parameters, weight_decay=0.0)
+
+
+def learn(
+    config: PPOConfig, agent: ActorCritic, optimizer: Optimizer, progress: Progress, trajectories: Sequence[Trajectory]
+) -> dict[str, float]:
+    """Learn from an iteration's episodes; return the metrics."""
+    return update(config, agent, optimizer, progress, make_batch(config, agent, trajectories))
 
 
 @dataclass(frozen=True)
-class Batch:
-    """The decisions of an iteration as they were when played; tensors on the CPU."""
+class Batch(PlayedBatch):
+    """The decisions of an iteration, with what the policy and the values learn of each; tensors on the CPU."""
 
-    segments: list[list[Segment]]
-    """Of each episode."""
-    old_log_probs: torch.Tensor  # (B, A)
-    """Log-probability of each candidate; -inf where a decision has fewer."""
-    reference: torch.Tensor | None  # (B, A)
-    """The same by the model that training began with; None where kl has no weight."""
-    actions: torch.Tensor  # (B,)
-    """Number of the candidate that was taken."""
-    advantages: torch.Tensor  # (B,)
-    """Of that candidate, normalised over the batch."""
-    hidden: torch.Tensor  # (B, H)
-    """Hidden states from which the values are read."""
-    values: torch.Tensor  # (B,)
-    returns: torch.Tensor  # (B,)
-    rollout_gap: float
+    advantages: Tensor  # (B,)
+    """Of the action that was taken, normalised over the batch."""
+    values: Tensor  # (B,)
+    returns: Tensor  # (B,)
 
 
 def make_batch(config: PPOConfig, agent: ActorCritic, trajectories: Sequence[Trajectory]) -> Batch:
     """Evaluate what was played: log-probabilities, values, advantages and returns."""
     import torch
 
-    from gym_text_policies.training.model.sequences import passes, segments_of, stack_padded
-
-    segments = segments_of(trajectory.conversations(config, agent) for trajectory in trajectories)
-    groups = passes((segment for episode in segments for segment in episode), config.tokens_per_pass)
+    played = loop.evaluate_play(config, agent, trajectories)
     with torch.no_grad():
-        found = gather([agent.evaluate(conversations_of(group)).cpu() for group in own_share(groups)])
-        reference = reference_log_probs(config, agent, groups)  # (B, A)
-        hidden = torch.cat([evaluation.hidden for evaluation in found])  # (B, H)
-        values = agent.values(hidden)  # (B,)
-        last_values = iter(agent.values(torch.cat([evaluation.last_hidden for evaluation in found])).tolist())
-    old_log_probs = stack_padded([evaluation.log_probs for evaluation in found])  # (B, A)
-    actions = torch.tensor([action for trajectory in trajectories for action in trajectory.actions])  # (B,)
-
+        values = agent.values(played.hidden)  # (B,)
+        last_values = iter(agent.values(played.last_hidden).tolist())
     b_advantages: list[float] = []
     b_returns: list[float] = []
     for trajectory in trajectories:
         start = len(b_advantages)
-        own_values = values[start : start + trajectory.episode.length].tolist()
+        episode_values = values[start : start + trajectory.episode.length].tolist()
         last_value = next(last_values) if trajectory.truncated else 0.0
         rewards = [config.reward_scale * reward for reward in trajectory.rewards]
-        advantages, returns = generalised_advantages(rewards, own_values, last_value, config.discount, config.decay)
+        advantages, returns = generalised_advantages(rewards, episode_values, last_value, config.discount, config.decay)
         b_advantages += advantages
         b_returns += returns
     normalised = torch.tensor(b_advantages)  # (B,)
     normalised = (normalised - normalised.mean()) / (normalised.std(correction=0) + 1e-6)
-
-    played = torch.tensor([probability for trajectory in trajectories for probability in trajectory.probabilities])  # (B,)
-    rollout_gap = float((old_log_probs.gather(1, actions[:, None])[:, 0] - played.log()).abs().max())
-    return Batch(segments, old_log_probs, reference, actions, normalised, hidden, values, torch.tensor(b_returns), rollout_gap)
+    return Batch(**vars(played), advantages=normalised, values=values, returns=torch.tensor(b_returns))
 
 
-def learn(config: PPOConfig, agent: ActorCritic, optimizer: torch.optim.Optimizer, batch: Batch, state: State) -> dict[str, float]:
-    """Learn the policy, once the first `value_iterations` are over, and the values; return the metrics."""
-    check_finite(state.place, returns=batch.returns, advantages=batch.advantages, values=batch.values)
-    metrics = {"kl_weight": state.kl_weight, "rollout_gap": batch.rollout_gap}
-    if state.iteration < config.value_iterations:
-        return metrics | update_values(config, agent, optimizer, batch, state, math.inf)
-    losses = functools.partial(policy_losses, config, agent, batch)
-    metrics |= update_policy(config, agent, optimizer, state, batch.segments, config.episodes_per_step, losses)
-    return metrics | update_values(config, agent, optimizer, batch, state, config.value_clip)
+def generalised_advantages(
+    rewards: Sequence[float], values: Sequence[float], last_value: float, discount: float, decay: float
+) -> tuple[list[float], list[float]]:
+    """Return generalised advantages (Schulman et al. 2015, https://arxiv.org/abs/1506.02438) and returns of one episode.
+
+    Args:
+        rewards: Of each step.
+        values: Of the observation before each step.
+        last_value: Of the observation after the last step; 0 where the episode terminated, as no reward can follow.
+        discount: Worth of a reward one step later.
+        decay: Lambda, from 0 (one step and the value) to 1 (all rewards).
+
+    >>> generalised_advantages([0.0, 1.0], [0.5, 0.5], 0.0, 1.0, 1.0)
+    ([0.5, 0.5], [1.0, 1.0])
+    >>> generalised_advantages([0.0, 1.0], [0.5, 0.5], 2.0, 1.0, 0.0)
+    ([0.0, 2.5], [0.5, 3.0])
+    """
+    advantages: list[float] = []
+    next_advantage, next_value = 0.0, last_value
+    for reward, value in zip(reversed(rewards), reversed(values), strict=True):
+        delta = reward + discount * next_value - value
+        next_advantage = delta + discount * decay * next_advantage
+        advantages.append(next_advantage)
+        next_value = value
+    advantages.reverse()
+    return advantages, [advantage + value for advantage, value in zip(advantages, values, strict=True)]
 
 
-def policy_losses(config: PPOConfig, agent: ActorCritic, batch: Batch, group: Sequence[Segment]) -> dict[str, torch.Tensor]:
-    """Return the sums of the policy's losses and metrics over the decisions of one pass, with gradients."""
+def update(config: PPOConfig, agent: ActorCritic, optimizer: Optimizer, progress: Progress, batch: Batch) -> dict[str, float]:
+    """Learn the policy, once the first `value_iterations` are over, and then the values; return the metrics."""
+    check_finite(progress.title, returns=batch.returns, advantages=batch.advantages, values=batch.values)
+    metrics = {"rollout_gap": batch.rollout_gap}
+    if progress.iteration < config.value_iterations:
+        return metrics | update_values(agent, optimizer, batch, progress, math.inf)
+    objective = functools.partial(clipped_objective, batch)
+    metrics |= loop.update_policy(config, agent, optimizer, progress, batch, objective)
+    return metrics | update_values(agent, optimizer, batch, progress, VALUE_CLIP)
+
+
+def clipped_objective(batch: Batch, rows: list[int], new_log_probs: Tensor) -> dict[str, Tensor]:
+    """Return the sums of the policy's loss and metrics over some decisions.
+
+    Args:
+        batch: All decisions of the iteration.
+        rows: Where these decisions are in it, b numbers.
+        new_log_probs: Their candidates' log-probabilities now, with gradients, of shape (b, A of this pass).
+    """
     import torch
 
-    mb = [row for segment in group for row in segment.rows]
-    new_log_probs = agent.evaluate(conversations_of(group)).log_probs  # (b, A of this pass)
     device, width = new_log_probs.device, new_log_probs.shape[1]
-    mb_actions = batch.actions[mb].to(device)[:, None]  # (b, 1)
-    mb_advantages = batch.advantages[mb].to(device)  # (b,)
-    mb_old_log_probs = batch.old_log_probs[mb, :width].to(device)  # (b, A of this pass)
-    mb_reference = None if batch.reference is None else batch.reference[mb, :width].to(device)
-
+    mb_actions = batch.actions[rows].to(device)[:, None]  # (b, 1)
+    mb_advantages = batch.advantages[rows].to(device)  # (b,)
+    mb_old_log_probs = batch.old_log_probs[rows, :width].to(device)  # (b, A of this pass)
     log_ratio = (new_log_probs.gather(1, mb_actions) - mb_old_log_probs.gather(1, mb_actions))[:, 0]  # (b,)
     ratio = log_ratio.exp()
-    clipped_ratio = ratio.clamp(1 - config.clip, 1 + config.clip)
-    return entropy_and_kl(new_log_probs, mb_reference) | {
+    clipped_ratio = ratio.clamp(1 - CLIP, 1 + CLIP)
+    return {
         "policy_loss": -torch.minimum(ratio * mb_advantages, clipped_ratio * mb_advantages).sum(),
         "old_kl": (ratio - 1 - log_ratio).detach().sum(),
-        "clipped": ((ratio - 1).abs() > config.clip).sum(),
+        "clipped": ((ratio - 1).abs() > CLIP).sum(),
     }
 
 
-def update_values(
-    config: PPOConfig, agent: ActorCritic, optimizer: torch.optim.Optimizer, batch: Batch, state: State, clip: float
-) -> dict[str, float]:
+def update_values(agent: ActorCritic, optimizer: Optimizer, batch: Batch, progress: Progress, clip: float) -> dict[str, float]:
     """Learn the values from the returns; each moves by at most `clip` from what it was in play."""
     import torch
 
     old_values, returns = batch.values, batch.returns
     unexplained = float((returns - old_values).var(correction=0)) / max(float(returns.var(correction=0)), 1e-8)
-    for _ in range(config.value_epochs):
+    for _ in range(VALUE_EPOCHS):
         values = agent.values(batch.hidden)  # (B,)
         clipped = old_values + (values - old_values).clamp(-clip, clip)
         loss = 0.5 * torch.maximum((values - returns) ** 2, (clipped - returns) ** 2).mean()
-        check_finite(state.place, value_loss=loss)
+        check_finite(progress.title, value_loss=loss)
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         optimizer.zero_grad()

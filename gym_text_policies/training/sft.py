@@ -26,7 +26,6 @@ from gym_text_policies.data.dataset import read_rows
 from gym_text_policies.data.rows import Row, exchange_names, policy_of, prompt_record
 from gym_text_policies.environments import check_no_fold
 from gym_text_policies.old_names import Fixed, gone, old_names
-from gym_text_policies.training.dev_fold import play_dev_fold
 from gym_text_policies.training.model.lora import (
     add_lora,
     checkpoint_layers,
@@ -40,6 +39,7 @@ from gym_text_policies.training.model.processes import claim, is_first, process_
 from gym_text_policies.training.model.saving import save_adapter
 from gym_text_policies.training.options import FREE, TrainingOptions
 from gym_text_policies.training.trainer import last_checkpoint, make_trainer, steps_done, stopping_at_a_step
+from gym_text_policies.training.trajectories import play_dev_fold
 
 SCHEDULES = ("cosine", "constant", "linear")
 MAX_GRAD_NORM = 1.0

@@ -1,64 +1,123 @@
-"""Episodes that a model plays by drawing from its policy, ready to be learnt from."""
+"""Play during training: episodes to learn from, drawn from the model's policy, and the dev fold, which measures it."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from gym_text import TextSpec
-from gym_text_policies.data.rows import prompts_of, training_prompt
+from gym_text.errors import RunError, check_int, import_extra
+from gym_text.hints import Expert
+from gym_text.registration import TRAINING
+from gym_text.wrappers.exchange_names import ExchangeNames
+from gym_text_policies.backends.base import Backend
+from gym_text_policies.data.rows import prompts_of, trained_as, training_prompt
+from gym_text_policies.environments import check_no_fold, environment_maker
+from gym_text_policies.game import MakeEnv
 from gym_text_policies.load import load_policy
+from gym_text_policies.old_names import Fixed, gone, old_names
+from gym_text_policies.policies.config import Depth, PolicyConfig
 from gym_text_policies.policies.llm import tempered
 from gym_text_policies.policy import text_spec
 from gym_text_policies.prompts import Prompt
 from gym_text_policies.records import Decision, Episode, Message
 from gym_text_policies.rollouts import rollout
-from gym_text_policies.training.dev_fold import tell_failures
-from gym_text_policies.training.model.checkpoints import State
+from gym_text_policies.training.model.checkpoints import Progress
 from gym_text_policies.training.model.finite import check_finite
-from gym_text_policies.training.model.processes import gather, own_share, process_count
-from gym_text_policies.training.on_policy import OnPolicyConfig, part_of_iteration
+from gym_text_policies.training.model.processes import gather, is_first, own_share, process_count
+from gym_text_policies.training.options import TrainingOptions
 
 if TYPE_CHECKING:
     from gym_text_policies.training.model.actor_critic import Actor
     from gym_text_policies.training.model.sequences import Conversation
 
+_logger = logging.getLogger(__name__)
+_DEV_ENVS = 8
+"""Episodes of the dev fold that run at once."""
+_ALWAYS_KEPT = 4
+"""Candidates of a decision that are learnt however improbable they are: the most probable ones."""
+
+
+@old_names(episodes="episodes_per_iteration", batch="num_envs")
+@gone(
+    with_reward=Fixed(
+        None, "An adapter is asked as it was trained: gym-text collect and sft can make one with rewards in its prompts."
+    )
+)
+@dataclass(frozen=True, kw_only=True)
+class PlayOptions(TrainingOptions):
+    """Settings of how a model plays while it is trained: the episodes that it learns from, and the dev fold."""
+
+    algorithm: ClassVar[str]
+    """Name of the algorithm in run folders and records."""
+
+    environments: tuple[str, ...] = (TRAINING,)
+    """Environments: ids, with keyword arguments as in BabyAIText-v0?task=goto. Their train fold is played."""
+    strategy: str | None = None
+    """What the model is asked: chat, zero_shot, reasoning, reflection or a template's path; by default what the adapter was trained
+    with, and chat for a new one."""
+    history: Depth | None = None
+    """Earlier steps that each prompt shows, or all; by default what the adapter was trained with, and all for a new one."""
+    episodes_per_iteration: int = 16
+    """Episodes of each iteration; the environments take turns."""
+    num_envs: int = 8
+    """Episodes that run at once, in each process."""
+    first_seed: int = 0
+    """Seed of the first episode; each iteration takes new ones."""
+    temperature: float = 1.0
+    """Scores of the actions are divided by it, in play and in learning; above 1 the model explores more. 0.01 to 100."""
+    tokens_per_pass: int = 4096
+    """Tokens that go through the model at once, with gradients: several episodes, or a part of a longer one, whose first prompt
+    does not count. The result does not depend on it; 1,000 tokens of SmolLM2-135M take 2.5 GB."""
+    dev_every: int = 10
+    """Iterations between plays of the dev fold, which is played before the first, too. The iteration that wins most of it is kept.
+    0: never, and the last one is."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_no_fold("environments", self.environments, "train")
+        for name in ("episodes_per_iteration", "num_envs", "tokens_per_pass"):
+            check_int(name, getattr(self, name), 1, 1_000_000)
+        for name in ("first_seed", "dev_every"):
+            check_int(name, getattr(self, name), 0, 2**31 - 1)
+        self.check_ranges(temperature=(0.01, 100))
+
+    @functools.cached_property
+    def prompting(self) -> PolicyConfig:
+        """How the model is prompted: as the user says, else as the adapter was trained, else as new adapters are."""
+        return trained_as(PolicyConfig(self.model, strategy=self.strategy, history=self.history, mode="choose"), self.model)
+
+    def env_maker(self, name: str, expert: Expert = "off") -> MakeEnv:
+        """Return a function that makes an environment of the train fold, with names exchanged if there are any."""
+        make_env = environment_maker(name, **{"fold": "train", "expert": expert})
+        return (lambda: ExchangeNames(make_env(), self.interchangeable)) if self.interchangeable else make_env
+
 
 @dataclass(frozen=True)
 class Trajectory:
-    """An episode, ready to be learnt from."""
+    """An episode with what learning needs of it: the candidates of each decision, their probabilities, and the prompts."""
 
     environment: str
     """The environment's name, as the settings have it."""
     episode: Episode
     candidates: tuple[dict[str, float], ...]
-    """Candidates of each decision, the chosen action among them, with the probabilities by which play drew them."""
+    """For each decision the actions that are learnt, the chosen one among them, with their probabilities in play."""
     prompts: tuple[tuple[Message, ...], ...]
-    """Of each decision, and of the last observation."""
+    """The prompt of each decision, and the prompt that would have followed the last observation."""
 
-    @classmethod
-    def of(cls, config: OnPolicyConfig, environment: str, episode: Episode, spec: TextSpec, prompt: Prompt) -> Trajectory:
-        """Return an episode that the model played in ``choose``.
+    def conversations(self, config: PlayOptions, actor: Actor, is_learnt: Sequence[bool] = ()) -> list[Conversation]:
+        """Return the decisions with their candidates as trees of tokens, several where a long episode is read in parts.
 
-        Args:
-            config: Of the run.
-            environment: Name of the environment.
-            episode: What was played.
-            spec: Of its environment.
-            prompt: The renderer.
-        """
-        candidates = tuple(candidates_of(config, step.decision) for step in episode.steps)
-        return cls(environment, episode, candidates, tuple(prompts_of(episode, spec, config.prompting, prompt)))
-
-    def conversations(self, config: OnPolicyConfig, actor: Actor, learnt: Sequence[bool] = ()) -> list[Conversation]:
-        """Return the decisions with their candidates; after a truncated episode also its last observation, without candidates.
+        After a truncated episode the last observation is one more prompt, without candidates.
 
         Args:
             config: Of the run.
             actor: The model.
-            learnt: Which decisions; empty: all, and the last observation.
+            is_learnt: Whether each decision is read; empty: all are, and the last observation.
 
         Raises:
             UsageError: If the episode is longer than the model's window.
@@ -66,13 +125,13 @@ class Trajectory:
         from gym_text_policies.training.model.sequences import Conversation
 
         conversations = [Conversation()]
-        for place, messages in enumerate(self.prompts):
-            if learnt and not (place < len(learnt) and learnt[place]):
+        for step, messages in enumerate(self.prompts):
+            if is_learnt and not (step < len(is_learnt) and is_learnt[step]):
                 continue
-            if place < self.episode.length:
+            if step < self.episode.length:
                 if conversations[-1].size_after_first_prompt > config.tokens_per_pass:
                     conversations.append(Conversation())
-                conversations[-1].add(actor.tokenizer, messages, list(self.candidates[place]))
+                conversations[-1].add(actor.tokenizer, messages, list(self.candidates[step]))
             elif self.truncated:
                 conversations[-1].add(actor.tokenizer, messages, ())
         for conversation in conversations:
@@ -107,53 +166,119 @@ class Trajectory:
         return not self.episode.steps[-1].terminated
 
 
-def candidates_of(config: OnPolicyConfig, decision: Decision) -> dict[str, float]:
-    """Return the candidates of a decision that are learnt, with the probabilities by which play drew them, summing to 1."""
-    played = decision.probabilities or {decision.action: 1.0}  # no probabilities: there was no other action
-    probabilities = dict(zip(played, tempered(list(played.values()), config.temperature).tolist(), strict=True))
-    least = min(config.least_probability, *sorted(probabilities.values())[-4:])
-    kept = {name: value for name, value in probabilities.items() if value >= least or name == decision.action}
-    total = sum(kept.values())
-    return {name: value / total for name, value in kept.items()}
+def play(
+    config: PlayOptions, actor: Actor, progress: Progress, group_size: int = 1, least_probability: float = 0.0
+) -> list[Trajectory]:
+    """Play an iteration's episodes by drawing; every process returns the episodes of all. Those of a level follow each other.
 
-
-def play(config: OnPolicyConfig, actor: Actor, state: State, group_size: int = 1) -> list[Trajectory]:
-    """Play an iteration's episodes by drawing; every process returns the episodes of all.
-
-    Those that end in an error are told in the log and left out.
+    Episodes that end in an error are logged and left out.
 
     Args:
         config: Of the run.
         actor: The model.
-        state: The run's counters.
+        progress: Of the run; each iteration has seeds of its own.
         group_size: Episodes of each level, drawn independently.
+        least_probability: Less probable candidates are left out, except the action that was taken and the four most probable.
 
     Raises:
         RunError: If every episode ended in an error, or a return is not finite.
     """
     prompt, player = training_prompt(config.prompting), actor.player()
     options = dataclasses.replace(config.prompting, temperature=config.temperature).given
+    levels = config.episodes_per_iteration // group_size
+    first_seed = config.first_seed + progress.iteration * -(-levels // len(config.environments))
     trajectories: list[Trajectory] = []
     played: list[Episode] = []
-    bar = part_of_iteration("Playing", config.episodes // process_count())
-    for place, name in enumerate(config.environments):
-        count = len(range(place, config.episodes // group_size, len(config.environments)))
+    bar = part_of_iteration("Playing", config.episodes_per_iteration // process_count())
+    for number, name in enumerate(config.environments):
         make_env = config.env_maker(name)
         env = make_env()
-        seeds = own_share(range(state.seed, state.seed + count))
-        own = []
+        seeds = own_share(range(first_seed, first_seed + len(range(number, levels, len(config.environments)))))
+        shared: list[Episode] = []
         for member in range(group_size):
             policy = load_policy(player, env, seed=(config.seed + member * 1_000_003) % 2**31, **options)
-            for episode in rollout(make_env, policy, seeds, num_envs=config.batch):
+            for episode in rollout(make_env, policy, seeds, num_envs=config.num_envs):
                 bar.update()
-                own.append(episode)
-        found = sorted(gather(own), key=lambda episode: episode.seed)
-        played += found
-        whole = [episode for episode in found if episode.error is None]
-        check_finite(state.place, **{f"the return of {name}, seed {one.seed},": one.total_reward for one in whole})
-        trajectories += [Trajectory.of(config, name, episode, text_spec(env), prompt) for episode in whole]
+                shared.append(episode)
+        episodes = sorted(gather(shared), key=lambda episode: episode.seed)
+        played += episodes
+        whole = [episode for episode in episodes if episode.error is None]
+        check_finite(progress.title, **{f"the return of {name}, seed {one.seed},": one.total_reward for one in whole})
+        spec = text_spec(env)
+        trajectories += [_trajectory(config, name, episode, spec, prompt, least_probability) for episode in whole]
         env.close()
     bar.close()
-    tell_failures(state.place, played)
-    state.seed += -(-config.episodes // group_size // len(config.environments))
+    log_failures(progress.title, played)
     return trajectories
+
+
+def _trajectory(
+    config: PlayOptions, environment: str, episode: Episode, spec: TextSpec, prompt: Prompt, least_probability: float
+) -> Trajectory:
+    candidates = tuple(candidates_of(step.decision, config.temperature, least_probability) for step in episode.steps)
+    return Trajectory(environment, episode, candidates, tuple(prompts_of(episode, spec, config.prompting, prompt)))
+
+
+def candidates_of(decision: Decision, temperature: float, least_probability: float) -> dict[str, float]:
+    """Return the actions of a decision that are learnt, with the probabilities by which play drew them, summing to 1."""
+    played = decision.probabilities or {decision.action: 1.0}  # no probabilities: there was no other action
+    probabilities = dict(zip(played, tempered(list(played.values()), temperature).tolist(), strict=True))
+    least = min(least_probability, *sorted(probabilities.values())[-_ALWAYS_KEPT:])
+    kept = {name: value for name, value in probabilities.items() if value >= least or name == decision.action}
+    total = sum(kept.values())
+    return {name: value / total for name, value in kept.items()}
+
+
+def play_dev_fold(player: Backend, environments: Sequence[str], episodes: int, policy: PolicyConfig) -> list[bool]:
+    """Return which episodes of each environment's dev fold a model wins; it plays its most probable action.
+
+    Several processes share the episodes, and each returns all. An episode that ends in an error is logged, and not won.
+
+    Args:
+        player: The model.
+        environments: Ids, with keyword arguments.
+        episodes: Number of episodes of each environment.
+        policy: How the model is prompted.
+
+    Raises:
+        RunError: If all ended in an error.
+    """
+    played: list[Episode] = []
+    for environment in environments:
+        make_env = environment_maker(environment, **{"fold": "dev", "expert": "off"})
+        env = make_env()
+        learner = load_policy(player, env, **policy.given)
+        played += rollout(make_env, learner, own_share(range(episodes)), num_envs=_DEV_ENVS)
+        env.close()
+    played = gather(played)
+    log_failures("dev fold", played)
+    return [episode.outcome == "won" for episode in played]
+
+
+def log_failures(where: str, played: Sequence[Episode]) -> None:
+    """Log how many episodes ended in an error, and why the first of them did.
+
+    Args:
+        where: What was played, for the message.
+        played: The episodes of all processes.
+
+    Raises:
+        RunError: If all ended in an error.
+    """
+    failed = [episode for episode in played if episode.error is not None]
+    if not failed:
+        return
+    first = failed[0]
+    level = f"{first.environment['id']}, seed {first.seed}"
+    message = f"{where}: {len(failed)} of {len(played)} episodes ended in an error; of {level}: {first.error}"
+    if len(failed) == len(played):
+        raise RunError(message)
+    if is_first():
+        _logger.warning("%s", message)
+
+
+def part_of_iteration(what: str, total: int) -> Any:
+    """Return a bar on the terminal for a part of an iteration, which counts to `total` and says how long it will take."""
+    tqdm = import_extra("tqdm", "bench").tqdm
+    layout = "{desc}: {percentage:.0f} %|{bar}| [{elapsed} so far, {remaining} left]"
+    return tqdm(total=total, desc=what, leave=False, bar_format=layout, disable=None if is_first() else True)

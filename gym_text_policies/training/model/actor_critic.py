@@ -11,11 +11,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 
+from gym_text_policies.backends.local.adapters import base_and_adapter
 from gym_text_policies.backends.local.exactness import window_of
 from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.training.model.layouts import lay_out
@@ -54,12 +54,11 @@ class Actor:
     """A model with the adapter that learns, and the reference: the model as training began with it.
 
     Args:
-        model: Name of the base.
-        adapter: Folder of the adapter to begin with; empty: a new one.
+        model: A base, which gets a new adapter, or an adapter, which is trained further.
         rank: Rank of a new adapter.
         alpha: A new adapter's updates are scaled by alpha / rank.
         temperature: The actions' scores are divided by it.
-        precision: Precision of products and of the base's weights: ``float32`` or ``bfloat16``.
+        dtype: Number format of products and of the base's weights: ``float32`` or ``bfloat16``.
         compiled: Whether to compile the model's layers.
         gradient_checkpointing: Whether they compute again, for the gradients, what they do not keep.
         device: See `load_base`.
@@ -68,29 +67,29 @@ class Actor:
     def __init__(
         self,
         model: str,
-        adapter: str | Path = "",
         *,
         rank: int = 16,
         alpha: float = 32.0,
         temperature: float = 1.0,
-        precision: Precision = "float32",
+        dtype: Precision = "float32",
         compiled: bool = False,
         gradient_checkpointing: bool = False,
         device: TrainingDevice = "auto",
     ) -> None:
-        base, self.tokenizer = load_base(model, dtype=precision, device=device)
+        base_name, adapter = base_and_adapter(model)
+        base, self.tokenizer = load_base(base_name, dtype=dtype, device=device)
         self.model = add_lora(base, rank=rank, alpha=alpha, adapter=adapter)
         self._temperature = temperature
         self._starts_from_adapter = bool(adapter)
         if adapter:
             add_lora(self.model, adapter=adapter, name=_REFERENCE)
             self.model.set_adapter("default")
-        set_dtype(self.model, precision)
+        set_dtype(self.model, dtype)
         if compiled:
             compile_layers(self.model)
         if gradient_checkpointing:
             checkpoint_layers(self.model)
-        self._precision: Precision = precision
+        self._dtype: Precision = dtype
         self.model.eval()  # no dropout: the probabilities are those of play
 
     @property
@@ -105,7 +104,7 @@ class Actor:
 
     def player(self) -> TransformersBackend:
         """Return a backend that plays as the model does now."""
-        return player_of(self.model, self.tokenizer, self._precision)
+        return player_of(self.model, self.tokenizer, self._dtype)
 
     @contextlib.contextmanager
     def reference(self) -> Iterator[None]:
@@ -135,7 +134,7 @@ class Actor:
                 (prompt_ends if decision.answers else episode_ends).append(places[decision.prompt_end])
         predicting = sorted({place for place, _, _ in tokens})
         index = {place: number for number, place in enumerate(predicting)}
-        with torch.autocast(self.model.device.type, torch.bfloat16, enabled=self._precision == "bfloat16"):
+        with torch.autocast(self.model.device.type, torch.bfloat16, enabled=self._dtype == "bfloat16"):
             log_probs, hidden = rows.read(
                 self.model, predicting, [*prompt_ends, *episode_ends]
             )  # (predicting, vocabulary), (…, width)
@@ -154,8 +153,8 @@ class Actor:
 class ActorCritic(Actor):
     """An actor with a linear head for values, which begin at 0. Arguments as of `Actor`."""
 
-    def __init__(self, model: str, adapter: str | Path = "", **options: Any) -> None:
-        super().__init__(model, adapter, **options)
+    def __init__(self, model: str, **options: Any) -> None:
+        super().__init__(model, **options)
         self.value_head = torch.nn.Linear(self.model.config.hidden_size, 1).to(self.model.device)
         torch.nn.init.zeros_(self.value_head.weight)
         torch.nn.init.zeros_(self.value_head.bias)

@@ -22,17 +22,16 @@ if TYPE_CHECKING:
     from gym_text_policies.training.model.actor_critic import Actor
 
 _VALUE_HEAD = "value_head.safetensors"
+_NOW_DERIVED = ("seed", "kl_weight")
+"""Counters of checkpoints of earlier releases that follow from the settings and the iteration."""
 
 
 @dataclass
-class State:
-    """The counters of a run."""
+class Progress:
+    """How far a run is."""
 
     iteration: int = 0
     """Iterations that are done."""
-    seed: int = 0
-    """Seed of the next episode."""
-    kl_weight: float = 0.0
     best_success: float = -1.0
     """Highest success in the dev fold so far."""
     episodes: int = 0
@@ -41,7 +40,7 @@ class State:
     """Time of play and learning, without the dev fold."""
 
     @property
-    def place(self) -> str:
+    def title(self) -> str:
         """The iteration that goes on, for messages."""
         return f"iteration {self.iteration + 1}"
 
@@ -54,14 +53,21 @@ def save_metrics(folder: Path, metrics: Mapping[str, float]) -> None:
     write_atomically(log, "\n".join([*kept, json.dumps(metrics)]) + "\n")
 
 
-def save_checkpoint(folder: Path, actor: Actor, optimizer: torch.optim.Optimizer, state: State, record: Mapping[str, Any]) -> None:
+def read_metrics(folder: Path) -> list[dict[str, float]]:
+    """Return the metrics of all iterations."""
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
+
+
+def save_checkpoint(
+    folder: Path, actor: Actor, optimizer: torch.optim.Optimizer, progress: Progress, record: Mapping[str, Any]
+) -> None:
     """Save everything that the run needs to go on; the checkpoint before it is removed.
 
     Args:
         folder: Of the run.
         actor: The model.
         optimizer: Of its parameters.
-        state: The run's counters.
+        progress: How far the run is.
         record: How the model is asked; a checkpoint is an adapter that can be played.
 
     Raises:
@@ -77,16 +83,16 @@ def save_checkpoint(folder: Path, actor: Actor, optimizer: torch.optim.Optimizer
             for name, tensor in values.items()
         }
         write_tensors(moments, target / "optimizer.safetensors")
-        write_atomically(target / "state.json", json.dumps(dataclasses.asdict(state)) + "\n")
+        write_atomically(target / "state.json", json.dumps(dataclasses.asdict(progress)) + "\n")
 
-    replace_folder(folder / f"checkpoint-{state.iteration}", save)
+    replace_folder(folder / f"checkpoint-{progress.iteration}", save)
     for old in folder.glob("checkpoint-*"):
-        if old.name != f"checkpoint-{state.iteration}":
+        if old.name != f"checkpoint-{progress.iteration}":
             shutil.rmtree(old)
 
 
-def load_checkpoint(folder: Path, actor: Actor, optimizer: torch.optim.Optimizer) -> State | None:
-    """Load the newest checkpoint and return its counters, or None where there is no checkpoint.
+def load_checkpoint(folder: Path, actor: Actor, optimizer: torch.optim.Optimizer) -> Progress | None:
+    """Load the newest checkpoint and return how far the run was, or None where there is no checkpoint.
 
     Raises:
         UsageError: If it is not whole.
@@ -94,25 +100,25 @@ def load_checkpoint(folder: Path, actor: Actor, optimizer: torch.optim.Optimizer
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    found = whole_folders(folder, "checkpoint-*")
-    if not found:
+    saved = whole_folders(folder, "checkpoint-*")
+    if not saved:
         return None
-    path = max(found, key=lambda path: int(path.name.partition("-")[2]))
+    path = max(saved, key=lambda path: int(path.name.partition("-")[2]))
     try:
-        state = State(**json.loads((path / "state.json").read_text("utf-8")))
+        counters = json.loads((path / "state.json").read_text("utf-8"))
+        progress = Progress(**{name: value for name, value in counters.items() if name not in _NOW_DERIVED})
         load_weights(actor.model, path)
         if hasattr(actor, "value_head"):
             actor.value_head.load_state_dict(load_file(path / _VALUE_HEAD))
         moments = load_file(path / "optimizer.safetensors")
     except (OSError, ValueError, TypeError, KeyError, SafetensorError, RuntimeError) as error:
         raise UsageError(f"{path}: expected a whole checkpoint; got {error}. Remove it to begin anew.") from error
-    saved = optimizer.state_dict()
-    saved["state"] = {}
+    state = optimizer.state_dict() | {"state": {}}
     for name, tensor in moments.items():
         number, _, kind = name.partition(".")
-        saved["state"].setdefault(int(number), {})[kind] = tensor
-    optimizer.load_state_dict(saved)
-    return state
+        state["state"].setdefault(int(number), {})[kind] = tensor
+    optimizer.load_state_dict(state)
+    return progress
 
 
 def save_weights(actor: Actor, folder: Path, record: Mapping[str, Any]) -> None:

@@ -1,0 +1,285 @@
+"""The loop of on-policy training: the model plays by drawing, learns from what it played, and plays anew.
+
+`run` owns an iteration from play to checkpoint. An algorithm (`gym_text_policies.training.ppo`, `.grpo`, `.aggrevate`) says how its
+model is made and what the episodes of an iteration teach. `update_policy` does the gradient steps of all three.
+
+Shapes: B decisions of an iteration, b of them in one pass, A the most candidates of a decision, H the width of the model.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from gym_text.errors import UsageError, check_int, import_extra
+from gym_text_policies.old_names import Fixed, gone
+from gym_text_policies.training import options
+from gym_text_policies.training.model.checkpoints import Progress
+from gym_text_policies.training.model.finite import check_finite
+from gym_text_policies.training.model.processes import add_gradients, claim, gather, is_first, join, own_share, process_count
+from gym_text_policies.training.model.trackers import start_tracker
+from gym_text_policies.training.run_folder import end_iteration, resume, save_result
+from gym_text_policies.training.trajectories import PlayOptions, Trajectory, part_of_iteration
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.optim import Optimizer
+
+    from gym_text_policies.training.model.actor_critic import Actor
+    from gym_text_policies.training.model.sequences import Segment
+
+FREE = (*options.FREE, "iterations", "tokens_per_pass")
+"""Settings that may change when a run is continued."""
+MAX_GRAD_NORM = 1.0
+"""A longer gradient is scaled down to this norm."""
+
+C = TypeVar("C", bound="OnPolicyConfig")
+A = TypeVar("A", bound="Actor")
+T = TypeVar("T", bound=Trajectory)
+
+
+@gone(max_norm=MAX_GRAD_NORM, entropy_weight=0.0, kl_target=Fixed(0.0, "The weight of kl stays what kl_weight says."))
+@dataclass(frozen=True, kw_only=True)
+class OnPolicyConfig(PlayOptions):
+    """Settings of all on-policy training."""
+
+    iterations: int = 50
+    """How often the model plays and learns; a run that is done goes on if this is raised."""
+    epochs: int = 2
+    """How often the episodes of an iteration are learnt from."""
+    episodes_per_step: int = 8
+    """Episodes in one step of the optimiser."""
+    learning_rate: float = 3e-5
+    kl_weight: float = 0.05
+    """Weight in the loss of the KL divergence from the model that training began with; at 0 that model is not run."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("iterations", "epochs", "episodes_per_step"):
+            check_int(name, getattr(self, name), 1, 1_000_000)
+        if not self.kl_weight >= 0:
+            raise UsageError(f"kl_weight: expected a number of at least 0; got {self.kl_weight!r}.")
+
+
+# ---------------------------------------------------------------- the iteration
+
+
+def run(
+    config: C,
+    make_actor: Callable[[C], tuple[A, Optimizer]],
+    play: Callable[[C, A, Progress], list[T]],
+    learn: Callable[[C, A, Optimizer, Progress, list[T]], dict[str, float]],
+) -> Path:
+    """Play and learn until all iterations are done, from the last checkpoint on; return the folder of the adapter.
+
+    Args:
+        config: Of the run.
+        make_actor: Returns the model and its optimiser.
+        play: Returns the episodes of an iteration that are learnt from.
+        learn: Learns from them, and returns metrics.
+
+    Raises:
+        UsageError: If the run folder, the model or an environment do not fit; nothing is overwritten.
+        RunError: If a number is not finite; the last checkpoint is kept.
+    """
+    torch, tqdm = import_extra("torch", "train"), import_extra("tqdm", "bench").tqdm
+    import_extra("peft", "train")
+    with claim(config.algorithm, config, FREE):
+        join(config.device)
+        torch.manual_seed(config.seed)
+        actor, optimizer = make_actor(config)
+        progress = resume(config, actor, optimizer)
+        log = start_tracker(config.report_to if is_first() else "none", config.folder, dataclasses.asdict(config))
+        missing, bar = range(progress.iteration, config.iterations), {"initial": progress.iteration, "total": config.iterations}
+        for _ in tqdm(missing, **bar, desc="Iterations", disable=not is_first()):
+            start = time.perf_counter()
+            trajectories = play(config, actor, progress)
+            played = time.perf_counter()
+            metrics = {"kl_weight": config.kl_weight} | learn(config, actor, optimizer, progress, trajectories)
+            learnt = time.perf_counter()
+            metrics |= {"seconds_play": round(played - start, 2), "seconds_learn": round(learnt - played, 2)}
+            check_finite(progress.title, **metrics)
+            episodes = [trajectory.episode for trajectory in trajectories]
+            log(end_iteration(config, actor, optimizer, progress, episodes, metrics), progress.iteration)
+        return save_result(config, actor)
+
+
+def make_actor(config: OnPolicyConfig) -> tuple[Actor, Optimizer]:
+    """Return the model that a run begins with, and the optimiser of its adapter."""
+    import torch
+
+    from gym_text_policies.training.model.actor_critic import Actor
+
+    actor = Actor(config.model, **actor_options(config))
+    return actor, torch.optim.AdamW(actor.parameters, lr=config.learning_rate, weight_decay=0.0)
+
+
+def actor_options(config: OnPolicyConfig) -> dict[str, Any]:
+    """Return the settings that `Actor` takes."""
+    return {name: getattr(config, name) for name in ("temperature", "dtype", "compiled", "gradient_checkpointing", "device")}
+
+
+# ---------------------------------------------------------------- learning
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Decisions to learn from; tensors on the CPU."""
+
+    segments: list[list[Segment]]
+    """Of each episode, or of each level: what is drawn into minibatches whole."""
+    reference: Tensor | None  # (B, A)
+    """Log-probabilities by the model that training began with, -inf where a decision has fewer candidates; None where kl has no
+    weight."""
+
+
+@dataclass(frozen=True)
+class PlayedBatch(Batch):
+    """All decisions of an iteration, as the model evaluates them before it learns."""
+
+    old_log_probs: Tensor  # (B, A)
+    """Log-probability of each candidate; -inf where a decision has fewer."""
+    actions: Tensor  # (B,)
+    """Number of the candidate that was taken."""
+    hidden: Tensor  # (B, H)
+    """Hidden states from which a critic reads the values."""
+    last_hidden: Tensor  # (truncated episodes, H)
+    """The same for the last observation of each truncated episode."""
+    rollout_gap: float
+    """Greatest difference of a log-probability between play and learning."""
+
+
+def evaluate_play(config: OnPolicyConfig, actor: Actor, trajectories: Sequence[Trajectory]) -> PlayedBatch:
+    """Return the decisions of an iteration's episodes as the model evaluates them now."""
+    import torch
+
+    from gym_text_policies.training.model.sequences import passes, segments_of, stack_padded
+
+    segments = segments_of(trajectory.conversations(config, actor) for trajectory in trajectories)
+    groups = passes((segment for episode in segments for segment in episode), config.tokens_per_pass)
+    with torch.no_grad():
+        evaluations = gather([actor.evaluate(conversations_of(group)).cpu() for group in own_share(groups)])
+    old_log_probs = stack_padded([evaluation.log_probs for evaluation in evaluations])  # (B, A)
+    actions = torch.tensor([action for trajectory in trajectories for action in trajectory.actions])  # (B,)
+    drawn = torch.tensor([probability for trajectory in trajectories for probability in trajectory.probabilities])  # (B,)
+    return PlayedBatch(
+        segments=segments,
+        reference=reference_log_probs(config, actor, segments),
+        old_log_probs=old_log_probs,
+        actions=actions,
+        hidden=torch.cat([evaluation.hidden for evaluation in evaluations]),
+        last_hidden=torch.cat([evaluation.last_hidden for evaluation in evaluations]),
+        rollout_gap=float((old_log_probs.gather(1, actions[:, None])[:, 0] - drawn.log()).abs().max()),
+    )
+
+
+def reference_log_probs(config: OnPolicyConfig, actor: Actor, segments: Sequence[Sequence[Segment]]) -> Tensor | None:
+    """Return the candidates' log-probabilities by the model that training began with, as `Batch.reference` holds them."""
+    import torch
+
+    from gym_text_policies.training.model.sequences import passes, stack_padded
+
+    if not config.kl_weight:
+        return None
+    groups = passes((segment for part in segments for segment in part), config.tokens_per_pass)
+    with torch.no_grad(), actor.reference():
+        return stack_padded(gather([actor.evaluate(conversations_of(group)).log_probs.cpu() for group in own_share(groups)]))
+
+
+def conversations_of(group: Sequence[Segment]) -> list[Any]:
+    """Return the conversations of the segments that go through the model in one pass."""
+    return [segment.conversation for segment in group]
+
+
+Objective = Callable[[list[int], "Tensor"], dict[str, "Tensor"]]
+"""Takes the rows of some decisions in a batch and their log-probabilities, of shapes (b,) and (b, A of this pass); returns sums
+over the decisions: ``policy_loss``, which is minimised, and other metrics."""
+
+
+def pass_sums(actor: Actor, batch: Batch, group: Sequence[Segment], objective: Objective) -> dict[str, Tensor]:
+    """Read some segments in one pass; return the objective's sums over their decisions, with ``entropy`` and, if it counts, ``kl``.
+
+    The last two are in nats.
+    """
+    rows = [row for segment in group for row in segment.rows]
+    log_probs = actor.evaluate(conversations_of(group)).log_probs  # (b, A of this pass)
+    sums = objective(rows, log_probs)
+    is_candidate = log_probs > float("-inf")
+    probabilities, finite = log_probs.exp(), log_probs.masked_fill(~is_candidate, 0.0)
+    sums["entropy"] = -(probabilities * finite).sum()
+    if batch.reference is not None:
+        reference = batch.reference[rows, : log_probs.shape[1]].to(log_probs.device).masked_fill(~is_candidate, 0.0)
+        sums["kl"] = (probabilities * (finite - reference)).sum()
+    return sums
+
+
+def update_policy(
+    config: OnPolicyConfig,
+    actor: Actor,
+    optimizer: Optimizer,
+    progress: Progress,
+    batch: Batch,
+    objective: Objective,
+    parts_per_step: int | None = None,
+) -> dict[str, float]:
+    """Learn for all epochs in minibatches; return the last epoch's metrics, as means over its decisions.
+
+    Args:
+        config: Of the run.
+        actor: The model.
+        optimizer: Of its parameters.
+        progress: Of the run.
+        batch: What is learnt from.
+        objective: See `Objective`.
+        parts_per_step: Elements of ``batch.segments`` in one step of the optimiser; by default ``config.episodes_per_step``.
+    """
+    import torch
+
+    parts_per_step = parts_per_step or config.episodes_per_step
+    generator = torch.Generator().manual_seed(config.seed * 1_000_003 + progress.iteration)
+    decisions = sum(len(segment.rows) for part in batch.segments for segment in part)
+    bar = part_of_iteration("Learning", config.epochs * decisions // process_count())
+    for _ in range(config.epochs):
+        sums: list[dict[str, float]] = []
+        norms: list[float] = []
+        order = torch.randperm(len(batch.segments), generator=generator).tolist()
+        for start in range(0, len(order), parts_per_step):
+            minibatch = [segment for part in order[start : start + parts_per_step] for segment in batch.segments[part]]
+            sums += _add_gradients_of(config, actor, progress, batch, minibatch, objective, bar)
+            add_gradients(actor.parameters)  # of the other processes
+            norms.append(float(torch.nn.utils.clip_grad_norm_(actor.parameters, MAX_GRAD_NORM)))
+            check_finite(progress.title, grad_norm=norms[-1])
+            optimizer.step()
+            optimizer.zero_grad()
+    bar.close()
+    sums = gather(sums)
+    means = {name: sum(of_pass[name] for of_pass in sums) / decisions for name in sums[0]}
+    return means | {"grad_norm": sum(norms) / len(norms)}
+
+
+def _add_gradients_of(
+    config: OnPolicyConfig,
+    actor: Actor,
+    progress: Progress,
+    batch: Batch,
+    minibatch: Sequence[Segment],
+    objective: Objective,
+    bar: Any,
+) -> list[dict[str, float]]:
+    """Add the gradients of a minibatch's mean loss, which is policy_loss + kl_weight * kl; return the sums of each pass."""
+    from gym_text_policies.training.model.sequences import passes
+
+    decisions = sum(len(segment.rows) for segment in minibatch)
+    sums = []
+    for group in own_share(passes(minibatch, config.tokens_per_pass)):
+        of_pass = pass_sums(actor, batch, group, objective)
+        loss = of_pass["policy_loss"] + config.kl_weight * of_pass.get("kl", 0.0)
+        check_finite(progress.title, loss=loss, **of_pass)
+        (loss / decisions).backward()  # type: ignore[no-untyped-call]
+        bar.update(sum(len(segment.rows) for segment in group))
+        sums.append({name: float(value.detach()) for name, value in of_pass.items()})
+    return sums

@@ -1,0 +1,104 @@
+"""What a run of on-policy training keeps in its folder: metrics, checkpoints, the best weights, and at the end the adapter."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gym_text.errors import UsageError
+from gym_text_policies.data.rows import prompt_record
+from gym_text_policies.folders import replace_folder
+from gym_text_policies.records import Episode
+from gym_text_policies.training.model import checkpoints
+from gym_text_policies.training.model.checkpoints import Progress
+from gym_text_policies.training.model.lora import environment_record, load_weights
+from gym_text_policies.training.model.processes import gather, is_first
+from gym_text_policies.training.model.saving import save_adapter
+from gym_text_policies.training.trajectories import PlayOptions, play_dev_fold
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
+    from gym_text_policies.training.model.actor_critic import Actor
+
+_logger = logging.getLogger(__name__)
+
+
+def resume(config: PlayOptions, actor: Actor, optimizer: Optimizer) -> Progress:
+    """Load the last checkpoint, if there is one, and return how far the run is. A new run plays the dev fold first.
+
+    Raises:
+        UsageError: If the checkpoint is not whole, or processes see different checkpoints.
+    """
+    progress = checkpoints.load_checkpoint(Path(config.folder), actor, optimizer) or Progress()
+    if len(set(gather([progress.iteration]))) > 1:
+        raise UsageError(f"folder: expected one that all processes see; {config.folder} has other checkpoints for some.")
+    if config.dev_every and not progress.iteration:
+        _save_metrics(config, {"iteration": 0, "episodes": 0, "minutes": 0.0, "dev_success": _dev_success(config, actor)})
+    return progress
+
+
+def end_iteration(
+    config: PlayOptions,
+    actor: Actor,
+    optimizer: Optimizer,
+    progress: Progress,
+    episodes: Sequence[Episode],
+    metrics: dict[str, float],
+) -> dict[str, float]:
+    """Count an iteration, play the dev fold where it is due, and save a checkpoint; return all metrics of the iteration."""
+    progress.iteration += 1
+    progress.episodes += len(episodes)
+    progress.minutes += (metrics["seconds_play"] + metrics["seconds_learn"]) / 60
+    metrics = {
+        "iteration": progress.iteration,
+        "episodes": progress.episodes,
+        "minutes": round(progress.minutes, 3),
+        "return": sum(episode.total_reward for episode in episodes) / len(episodes),
+        "success": sum(episode.outcome == "won" for episode in episodes) / len(episodes),
+        "length": sum(episode.length for episode in episodes) / len(episodes),
+        "steps": sum(episode.length for episode in episodes),
+        "failed": config.episodes_per_iteration - len(episodes),
+        **metrics,
+    }
+    record = prompt_record(config.prompting)
+    if config.dev_every and progress.iteration % config.dev_every == 0:
+        metrics["dev_success"] = _dev_success(config, actor)
+        if metrics["dev_success"] > progress.best_success:
+            progress.best_success = metrics["dev_success"]
+            if is_first():
+                replace_folder(Path(config.folder) / "best", lambda folder: checkpoints.save_weights(actor, folder, record))
+    _save_metrics(config, metrics)
+    if is_first():
+        checkpoints.save_checkpoint(Path(config.folder), actor, optimizer, progress, record)
+    return metrics
+
+
+def save_result(config: PlayOptions, actor: Actor) -> Path:
+    """Save the adapter that won most of the dev fold, or else the last, with how it was made; return its folder."""
+    result, best = Path(config.folder) / "adapter", Path(config.folder) / "best"
+    if is_first():
+        if best.exists():
+            load_weights(actor.model, best)
+        made_by = {config.algorithm: dataclasses.asdict(config), "ran_on": environment_record()}
+        curve = checkpoints.read_metrics(Path(config.folder))
+        record = {**prompt_record(config.prompting), "made_by": made_by, "curve": curve}
+        save_adapter(actor.model, result, record, replace=True)  # there may be this run's own, after fewer iterations
+    gather([None])  # no process returns before the adapter is there
+    return result
+
+
+def _dev_success(config: PlayOptions, actor: Actor) -> float:
+    """Return the share of the dev fold's episodes that the model wins."""
+    won = play_dev_fold(actor.player(), config.environments, config.dev_episodes, config.prompting)
+    return sum(won) / len(won)
+
+
+def _save_metrics(config: PlayOptions, metrics: dict[str, float]) -> None:
+    if is_first():
+        checkpoints.save_metrics(Path(config.folder), metrics)
+        _logger.info("%s", json.dumps(metrics))
