@@ -9,7 +9,7 @@ from training_data import GOTO
 from gym_text import UsageError
 from gym_text_policies.backends.scripted import ScriptedBackend
 from gym_text_policies.policies.config import TRAINED, PolicyConfig
-from gym_text_policies.training import trajectories
+from gym_text_policies.training import trajectories as module
 from gym_text_policies.training.grpo import GRPOConfig
 from gym_text_policies.training.model.actor_critic import ActorCritic
 from gym_text_policies.training.model.checkpoints import Progress
@@ -85,14 +85,14 @@ def test_the_user_then_the_adapter_then_the_default_say_how_the_model_is_prompte
 
 
 def test_each_environments_dev_episodes_are_played_as_the_model_is_trained(monkeypatch):
-    played, rollout = [], trajectories.rollout
+    played, rollout = [], module.rollout
 
     def noted(*arguments, **options):
         for episode in rollout(*arguments, **options):
             played.append(episode)
             yield episode
 
-    monkeypatch.setattr(trajectories, "rollout", noted)
+    monkeypatch.setattr(module, "rollout", noted)
     names = (f"{GOTO}&max_episode_steps=3", "BabyAIText-v0?task=open&max_episode_steps=2")
     won = play_dev_fold(ScriptedBackend(["go forward"]), names, 2, TRAINED)
     assert won == [episode.outcome == "won" for episode in played] and len(won) == 4
