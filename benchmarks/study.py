@@ -50,7 +50,7 @@ class Config(PlayOptions):
     episodes: int = 3
     """Episodes of each task and variant."""
     first_seed: int = 200
-    """The first seed; the others follow."""
+    """Seed of the first episode of each task; the others follow it."""
     tasks: tuple[str, ...] = TASKS
     """Tasks of BabyAIText-v0."""
     variants: str = str(HERE / "study.yaml")
@@ -72,7 +72,6 @@ def play(config: Config) -> EpisodeStore:
             environments=tuple(environment(task) for task in config.tasks),
             variants=config.variants,
             fold="none",
-            first_seed=config.first_seed,
             episodes=config.episodes,
             llm_episodes=config.episodes,
             **{name: getattr(config, name) for name in PLAY_OPTIONS},

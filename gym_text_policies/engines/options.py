@@ -39,12 +39,14 @@ class EngineOptions:
 @old_names(batch="num_envs")
 @dataclass(frozen=True, kw_only=True)
 class PlayOptions(EngineOptions):
-    """How episodes are played: where, how many at once, and whether failures are tried again."""
+    """How episodes are played: where, from which seed on, how many at once, and which of the stored ones again."""
 
     ray_cpus: int = 1
     """CPU cores that each worker of a Ray cluster gets."""
     ray_gpus: float = 0.0
     """GPUs that each worker of a Ray cluster gets, or the share of one."""
+    first_seed: int = 0
+    """Seed of the first episode in each environment; the others follow it."""
     num_envs: int = 8
     """Episodes that run at once in a process; a model in this process decides for them together."""
     max_concurrency: int = 50
@@ -59,6 +61,7 @@ class PlayOptions(EngineOptions):
         check_int("ray_cpus", self.ray_cpus, 1, 10_000)
         if not 0 <= self.ray_gpus <= 10_000:
             raise UsageError(f"ray_gpus: expected a number from 0 to 10,000; got {self.ray_gpus!r}.")
+        check_int("first_seed", self.first_seed, 0, 2**31 - 1)
         check_int("num_envs", self.num_envs, 1, 1_000_000)
         check_int("max_concurrency", self.max_concurrency, 1, 1_000_000)
 

@@ -62,8 +62,6 @@ class BenchConfig(PlayOptions, PromptOptions, Trust):
     """Rows that are added where the environment has them: random, gold (its expert), controller; none adds no row."""
     fold: Literal["train", "dev", "test", "none"] = "test"
     """Fold whose levels are played: train, dev or test; none leaves it at the environment's default."""
-    first_seed: int = 0
-    """Seed of each row's first episode; the others follow it."""
     episodes: int = 100
     """Episodes of each environment in a row without a language model."""
     llm_episodes: int = 3
@@ -76,7 +74,6 @@ class BenchConfig(PlayOptions, PromptOptions, Trust):
         for environment in self.environments:
             parse_environment(environment)
         check_choice("fold", self.fold, ("train", "dev", "test", "none"))
-        check_int("first_seed", self.first_seed, 0, 2**31 - 1)
         for name in ("episodes", "llm_episodes"):
             check_int(name, getattr(self, name), 0, 1_000_000)
         for name in self.baselines:

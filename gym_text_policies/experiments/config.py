@@ -106,7 +106,7 @@ class RunsConfig(PlayOptions):
     use_datetime: bool = False
     """Whether the name ends in date and time. Without, the same command goes on from where it was stopped."""
     first_seed: int = 0
-    """Seed of the first episode, and of what the policy draws at random; the other episodes' seeds follow it."""
+    """Seed of the first episode, which the others follow, and of what the policy draws at random."""
     save_gif: bool = False
     """Whether each episode becomes a GIF: the picture beside reasoning, action and probabilities."""
     gif_fps: int = 10
@@ -118,7 +118,6 @@ class RunsConfig(PlayOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_int("first_seed", self.first_seed, 0, 2**31 - 1)
         check_int("gif_fps", self.gif_fps, 1, 50)
         check_int("episodes", self.episodes, 1, 1_000_000)
         for key in ("name", "parent"):
