@@ -166,7 +166,7 @@ def settings_of(kind: type[Any], section: Any = dataclasses.MISSING) -> Iterator
         if not dataclasses.is_dataclass(hints[field.name]):
             yield Setting(field.name, hints[field.name], docs.get(field.name, ""), default, field.metadata)
             continue
-        for inner in settings_of(hints[field.name], None if default is dataclasses.MISSING else default):
+        for inner in settings_of(hints[field.name], default):
             if inner.name not in field.metadata.get("without", ()):
                 yield dataclasses.replace(inner, name=f"{field.name}.{inner.name}")
 
