@@ -212,34 +212,49 @@ def test_requests_to_a_provider_leave_no_lines(tmp_path):
     assert "HTTP Request" not in done.stderr and "episodes" in done.stderr
 
 
-def test_a_run_of_errors_alone_exits_with_1_and_says_why(tmp_path):
+@pytest.fixture
+def command(tmp_path, monkeypatch, capfd, caplog):
+    """Return a function that runs a command that asks the server, in an empty folder; it returns the status and what was told."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+
+    def run(server, *words):
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
+        caplog.clear()
+        status = cli.main(words)
+        return status, caplog.text + capfd.readouterr().err  # pytest takes the lines of the log from stderr
+
+    return run
+
+
+def test_a_run_of_errors_alone_exits_with_1_and_says_why(command):
     refusal, why = Fault(404, "no such model"), "3 x PolicyError: openai:m: HTTP 404: no such model"
     collect = ("collect", "--policy", "openai:m", "--mode", "text", "--environments", "BabyAIText-v0", "--episodes", "3")
-    (tmp_path / "e.yaml").write_text("agent: {model: 'openai:m'}\nenvironment: {name: BabyAIText-v0}\nexperiment: {episodes: 3}\n")
+    Path("e.yaml").write_text("agent: {model: 'openai:m'}\nenvironment: {name: BabyAIText-v0}\nexperiment: {episodes: 3}\n")
     for words in ((*BENCH, "--episodes", "0", "--llm-episodes", "3"), collect, ("run", "e.yaml", "--folder", "runs/e")):
         with running(ProviderServer()) as server:
             server.faults += [None, *[refusal] * 9]
             for _ in range(2):  # the second time all is stored, and nobody is asked
-                done = played(tmp_path, server, *words)
-                assert (done.returncode, done.stderr.count(why), len(server.requests)) == (1, 1, 4), done.stderr
-                assert "expected an episode without an error; all 3 ended in one" in done.stderr.splitlines()[-1]
+                status, told = command(server, *words)
+                assert (status, told.count(why), len(server.requests)) == (1, 1, 4), told
+                assert "expected an episode without an error; all 3 ended in one" in told.splitlines()[-1]
 
 
-def test_a_server_without_the_model_ends_a_command_before_anything_is_played(tmp_path):
+def test_a_server_without_the_model_ends_a_command_before_anything_is_played(command):
     with running(ProviderServer()) as server:
         server.faults.append(Fault(404, "no such model"))
-        done = played(tmp_path, server, *BENCH)
-        assert done.returncode == 2 and len(server.requests) == 1
-        assert "asked before the run, it failed: openai:m: HTTP 404: no such model" in done.stderr
-        (tmp_path / "e.yaml").write_text("environment: {name: BabyAIText-v0}\nexperiment: {episodes: 1}\n")
+        status, told = command(server, *BENCH)
+        assert status == 2 and len(server.requests) == 1
+        assert "asked before the run, it failed: openai:m: HTTP 404: no such model" in told
+        Path("e.yaml").write_text("environment: {name: BabyAIText-v0}\nexperiment: {episodes: 1}\n")
         for words in (
             "collect --environments BabyAIText-v0 --episodes 2 --threshold 0 --mode text --policy openai:{}",
             "run e.yaml --folder runs/e --set agent.model=openai:{}",
         ):
             server.faults.append(Fault(404, "no such model"))
-            assert played(tmp_path, server, *words.format("wrong").split()).returncode == 2
-            done = played(tmp_path, server, *words.format("m").split())  # the folder is not the wrong model's
-            assert done.returncode == 0, done.stderr
+            assert command(server, *words.format("wrong").split())[0] == 2
+            status, told = command(server, *words.format("m").split())  # the folder is not the wrong model's
+            assert status == 0, told
 
 
 @pytest.mark.parametrize("line", [line for lines in EXAMPLES.values() for line in lines])
