@@ -30,7 +30,7 @@ LONGEST_FIRST = (
     *("trl", "verifiers", "textworld", "openenv", "sft", "text_env", "jvm", "docs", "ppo", "models", "transformers"),
     *("grpo", "logprobs", "science_world", "textarena", "planner", "ray", "vector", "exactness", "textworld_env"),
     *("cli", "bench", "llama", "aggrevate", "report", "lora", "llm", "training_loops", "served_models", "dagger"),
-    *("run", "gif", "pictures", "optimisers", "remote", "rollout"),
+    *("run", "gif", "pictures", "optimisers", "remote", "rollouts"),
 )
 """The test files that take longest, by what follows ``test_``: two workers that begin with them end at nearly the same time."""
 

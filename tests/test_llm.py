@@ -144,6 +144,7 @@ def test_history_stands_between_the_first_message_and_the_last(own_words):
 def test_chat_prompts_begin_with_the_prompt_before():
     backend, asked = recorder("look around")
     play(load_policy(backend, gym.make("CookingWorldText-v0"), strategy="chat", history="all"), "CookingWorldText-v0", 5)
+    assert len(asked) == 5
     for earlier, later in itertools.pairwise(asked):
         assert later.messages[: len(earlier.messages)] == earlier.messages
 

@@ -138,6 +138,7 @@ def test_replanning_expert_does_not_read_again_what_it_knows(make):
         while "gold_action" in info:
             assert info["gold_action"] not in ("task", "read map", "look around")
             *_, info = env.step(info["gold_action"])
+        assert info["success"]
 
 
 def test_replanning_expert_says_nothing_where_the_game_is_lost(make):

@@ -207,6 +207,7 @@ class Even(Counted):
 def test_an_action_that_is_listed_twice_is_one_candidate():
     make = lambda: Twice(gym.make("CookingWorldText-v0", max_episode_steps=2))  # noqa: E731
     (episode,) = rollout(make, load_policy(Even(), make(), mode="choose", temperature=1.0), [0])
+    assert episode.length == 2
     for step in episode.steps:
         assert sum(step.decision.probabilities.values()) == pytest.approx(1)
         assert len(step.decision.probabilities) == len(set(step.observation["valid_actions"]))

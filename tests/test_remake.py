@@ -1,5 +1,6 @@
 """The environment of a stored episode, made again: a record names what is played, and never what is imported, asked or read."""
 
+import contextlib
 import inspect
 import sys
 
@@ -86,11 +87,12 @@ def test_what_chooses_a_game_may_stand_in_a_record():
 def test_each_argument_that_can_be_a_text_is_known_to_choose_a_game():
     """A new argument that names a file or a player is refused until somebody decides about it here."""
     reaching = {"file", "xml_file", "default_camera_config", "render_mode", *HEAVY}
+    read = {}
     for env_id in playable_ids(gymnasium=True):
-        try:
-            parameters = _parameters(env_id)
-        except (GymTextError, ImportError, gym.error.Error):
-            continue
+        with contextlib.suppress(GymTextError, ImportError, gym.error.Error):
+            read[env_id] = _parameters(env_id)
+    assert {"BabyAIText-v0", "TextArenaText-v0", "FrozenLake-v1"} <= read.keys()
+    for env_id, parameters in read.items():
         for one in parameters:
             kind = one.annotation if isinstance(one.annotation, str) else getattr(one.annotation, "__name__", "")
             number = kind.partition(" |")[0] in ("int", "float", "bool", "_empty") or kind.startswith("tuple")

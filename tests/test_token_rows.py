@@ -75,11 +75,11 @@ def test_what_is_said_is_kept_where_its_text_would_become_other_tokens(small_mod
 
 def test_choosing_keeps_the_tokens_of_the_action(small_model, backend):
     _, tokenizer = small_model
-    for episode in play(backend, mode="choose", temperature=1.0):
-        for step in episode.steps:
-            tokens = step.decision.tokens
-            assert tokenizer.decode(tokens.said) == step.decision.action + "<|im_end|>"
-            assert list(tokens.prompt) == prompt_tokens(tokenizer, step.decision.messages)
+    decisions = [step.decision for episode in play(backend, mode="choose", temperature=1.0) for step in episode.steps]
+    assert len(decisions) > 1
+    for decision in decisions:
+        assert tokenizer.decode(decision.tokens.said) == decision.action + "<|im_end|>"
+        assert list(decision.tokens.prompt) == prompt_tokens(tokenizer, decision.messages)
 
 
 def test_keeping_tokens_changes_no_answer(backend):
