@@ -159,8 +159,8 @@ gym.register("GuessNumber-v0", GuessEnv, max_episode_steps=5)
     [
         ("ppo --adapter adapters/nowhere", "ppo --adapter adapters/babyai-sft", "adapters/nowhere"),
         ("sft --data rows --model smollm3", "sft --data rows", "got 'smollm3'"),
-        ("sft --data rows --four-bit", "sft --data rows", "CUDA"),
-        ("collect --policy smolm2", "collect --policy gold", "Did you mean 'smollm2'"),
+        ("sft --data rows --load-in-4bit", "sft --data rows", "CUDA"),
+        ("collect --model smolm2", "collect --model gold", "Did you mean 'smollm2'"),
         ("bench --models smolm2 --fold dev", "bench --models random", "Did you mean 'smollm2'"),
         ("run exp.yaml --set agent.model=smolm2", "run exp.yaml --set agent.model=random", "Did you mean 'smollm2'"),
     ],
@@ -229,7 +229,7 @@ def command(tmp_path, monkeypatch, capfd, caplog):
 
 def test_a_run_of_errors_alone_exits_with_1_and_says_why(command):
     refusal, why = Fault(404, "no such model"), "3 x PolicyError: openai:m: HTTP 404: no such model"
-    collect = ("collect", "--policy", "openai:m", "--mode", "text", "--environments", "BabyAIText-v0", "--episodes", "3")
+    collect = ("collect", "--model", "openai:m", "--mode", "text", "--environments", "BabyAIText-v0", "--episodes", "3")
     Path("e.yaml").write_text("agent: {model: 'openai:m'}\nenvironment: {name: BabyAIText-v0}\nexperiment: {episodes: 3}\n")
     for words in ((*BENCH, "--episodes", "0", "--llm-episodes", "3"), collect, ("run", "e.yaml", "--folder", "runs/e")):
         with running(ProviderServer()) as server:
@@ -248,7 +248,7 @@ def test_a_server_without_the_model_ends_a_command_before_anything_is_played(com
         assert "asked before the run, it failed: openai:m: HTTP 404: no such model" in told
         Path("e.yaml").write_text("environment: {name: BabyAIText-v0}\nexperiment: {episodes: 1}\n")
         for words in (
-            "collect --environments BabyAIText-v0 --episodes 2 --threshold 0 --mode text --policy openai:{}",
+            "collect --environments BabyAIText-v0 --episodes 2 --threshold 0 --mode text --model openai:{}",
             "run e.yaml --folder runs/e --set agent.model=openai:{}",
         ):
             server.faults.append(Fault(404, "no such model"))

@@ -32,7 +32,7 @@ def test_with_noise_the_experts_answer_is_learnt_and_the_played_one_shown(noisy_
 def test_an_episode_in_which_the_expert_has_no_plan_any_more_is_learnt_up_to_there(tmp_path, caplog):
     # noise opens the box that is to be picked up: it is gone, and the mission with it
     environment = "BabyAIText-v0?task=pick_up_seq_go_to"
-    config = CollectConfig(str(tmp_path), (environment,), ("1",), first_seed=105, noise=0.2, policy="gold")
+    config = CollectConfig(str(tmp_path), (environment,), ("1",), first_seed=105, noise=0.2, model="gold")
     with caplog.at_level("INFO"):
         (row,) = collect(config)
     (episode,) = EpisodeStore(tmp_path).episodes()
@@ -57,18 +57,18 @@ def test_gold_data_is_won_and_only_new_episodes_are_played_when_more_are_asked_f
 
 def test_episodes_with_the_same_texts_and_labels_are_one_row(tmp_path, caplog):
     with corridor(), caplog.at_level("INFO"):
-        config = CollectConfig(str(tmp_path), ("Corridor-v0",), ("3",), policy="scripted:right", mode="text")
+        config = CollectConfig(str(tmp_path), ("Corridor-v0",), ("3",), model="scripted:right", mode="text")
         (row,) = collect(config)  # every level is the same, and so is what the player says
     assert len(list(EpisodeStore(tmp_path).episodes())) == 3 and read_rows(tmp_path / "rows") == [row]
     assert "Episodes: 1 kept, 2 duplicates or unlabelled. Rows: 1." in caplog.text
 
 
 def test_own_episodes_are_filtered_and_none_left_is_said(tmp_path):
-    config = CollectConfig(str(tmp_path / "a"), (GOTO,), ("12",), policy="random", threshold=0.7)
+    config = CollectConfig(str(tmp_path / "a"), (GOTO,), ("12",), model="random", threshold=0.7)
     rows = collect(config)
     assert 0 < len(rows) < 12 and all(row.success for row in rows)
     with pytest.raises(UsageError, match="none is left"):
-        collect(dataclasses.replace(config, folder=str(tmp_path / "b"), policy="scripted:drop", mode="text", episodes=("2",)))
+        collect(dataclasses.replace(config, folder=str(tmp_path / "b"), model="scripted:drop", mode="text", episodes=("2",)))
     with pytest.raises(UsageError, match="train fold alone"):
         CollectConfig(environments=(f"{GOTO}&fold=test",))
     with pytest.raises(UsageError, match="dev_environments: expected the dev fold alone"):
@@ -87,11 +87,11 @@ def corridor():
 
 def test_an_environment_without_an_expert_is_said_in_time(tmp_path):
     with corridor():
-        for options in ({"policy": "gold"}, {"policy": "random", "labels": "expert"}, {"policy": "random", "noise": 0.5}):
+        for options in ({"model": "gold"}, {"model": "random", "labels": "expert"}, {"model": "random", "noise": 0.5}):
             for name in ("Corridor-v0", "FrozenLake-v1"):
                 with pytest.raises(UsageError, match=f"expected an environment with an expert; {name} has none"):
                     collect(CollectConfig(str(tmp_path), (name,), ("2",), **options))
-        assert collect(CollectConfig(str(tmp_path / "lake"), ("FrozenLake-v1",), ("2",), policy="random", threshold=0))
+        assert collect(CollectConfig(str(tmp_path / "lake"), ("FrozenLake-v1",), ("2",), model="random", threshold=0))
         config = BenchConfig(folder=str(tmp_path / "bench"), environments=("Corridor-v0",), models=(), episodes=1)
         assert [row["policy"] for row in _rows_of(config)] == ["random"]
         env = gym.make("Corridor-v0")

@@ -144,7 +144,7 @@ def playing(command, environment, folder):
     if command == "bench":
         rows = ["--models", "random", "--baselines", "none", "--episodes", "12"]
         return ["bench", "--folder", str(folder), "--environments", environment, *rows]
-    return ["collect", "--folder", str(folder), "--environments", environment, "--policy", "random", "--episodes", "12"]
+    return ["collect", "--folder", str(folder), "--environments", environment, "--model", "random", "--episodes", "12"]
 
 
 @pytest.mark.filterwarnings("ignore:.*The reward is a NaN value")  # Gymnasium sees it, too

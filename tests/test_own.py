@@ -152,7 +152,7 @@ def test_weights_that_a_policy_names_in_its_config_are_part_of_what_identifies_i
 
 
 def test_they_are_collected_from(module):
-    words = ["collect", "--policy", "own_policies:forward", "--environments", GOTO, "--episodes", "12"]
+    words = ["collect", "--model", "own_policies:forward", "--environments", GOTO, "--episodes", "12"]
     words += ["--folder", "data", "--threshold", "0"]
     done = subprocess.run(
         [sys.executable, "-m", "gym_text_policies.cli", *words], cwd=module.parent, capture_output=True, text=True, timeout=300

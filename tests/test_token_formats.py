@@ -43,14 +43,14 @@ def folders(tmp_path_factory):
             "--seed",
             str(seed),
         ]
-        own = ["--policy", "adapters/babyai-sft", "--mode", "text", "--temperature", "1", "--tokens", "--threshold", "0"]
+        own = ["--model", "adapters/babyai-sft", "--mode", "text", "--temperature", "1", "--tokens", "--threshold", "0"]
         assert cli.main([*command, *own, "--folder", str(root / str(seed))]) == 0
     return [str(root / str(seed)) for seed in SEEDS]
 
 
 def exported(folders, tmp_path, form):
     path = tmp_path / f"{form}.jsonl"
-    assert "4 sequences" in run(ExportConfig(format=form, episodes=tuple(folders), file=str(path)))
+    assert "4 sequences" in run(ExportConfig(format=form, runs=tuple(folders), file=str(path)))
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
@@ -95,12 +95,11 @@ def test_skyrls_object_has_a_reward_for_each_token(folders, tmp_path, rows):
 
 
 def test_what_does_not_fit_together_is_refused(folders, tmp_path):
-    with pytest.raises(UsageError, match="run folders as episodes"):
-        ExportConfig(format="trl")
-    with pytest.raises(UsageError, match="run folders as episodes"):
-        ExportConfig(episodes=("runs/a",))
+    for settings in ({"format": "trl"}, {"runs": ("runs/a",)}):
+        with pytest.raises(UsageError, match="run folders as runs"):
+            run(ExportConfig(**settings))
     with pytest.raises(UsageError, match="submit_to"):
-        ExportConfig(format="trl", episodes=("runs/a",), submit_to="gpt")
+        run(ExportConfig(format="trl", runs=("runs/a",), submit_to="gpt"))
     with pytest.raises(UsageError, match="run folders with episodes"):
-        run(ExportConfig(format="trl", episodes=(str(tmp_path / "none"),), file=str(tmp_path / "x")))
+        run(ExportConfig(format="trl", runs=(str(tmp_path / "none"),), file=str(tmp_path / "x")))
     assert not (tmp_path / "none").exists()

@@ -86,7 +86,7 @@ def _shown(default: Any) -> str:
 def _arguments(name: str, hint: Any) -> dict[str, Any]:
     """Return what `add_argument` is told of a setting."""
     name = name.rpartition(".")[2]
-    if hint is bool:
+    if hint in (bool, bool | None):
         return {"action": argparse.BooleanOptionalAction}
     if get_origin(hint) is tuple:
         return _arguments(name.removesuffix("s"), get_args(hint)[0]) | {"nargs": "*", "action": _AsTuple}

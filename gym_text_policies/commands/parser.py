@@ -64,13 +64,13 @@ EXAMPLES = {
     ),
     "collect": (
         "gym-text collect --environments 'BabyAIText-v0?task=goto' --episodes 100",
-        "gym-text collect --policy smollm2 --threshold 0.9 --folder runs/own",
+        "gym-text collect --model smollm2 --threshold 0.9 --folder runs/own",
     ),
     "sft": (
         "gym-text sft --data runs/data/rows",
         "gym-text sft --data runs/data/rows --dev-environments 'BabyAIText-v0?task=goto' --epochs 2",
     ),
-    "dagger": ("gym-text dagger --adapter runs/sft/adapter --data runs/data/rows --rounds 2",),
+    "dagger": ("gym-text dagger --model runs/sft/adapter --data runs/data/rows --iterations 2",),
     "search": ("gym-text search --environment MountainCarContinuousLLM-v0 --optimiser cma",),
     "aggrevate": ("gym-text aggrevate --adapter adapters/cookingworld-sft --iterations 10",),
     "average": ("gym-text average --adapters runs/a/adapter runs/b/adapter",),
@@ -79,7 +79,7 @@ EXAMPLES = {
     "ppo": ("gym-text ppo --adapter adapters/babyai-sft --environments 'BabyAIText-v0?task=goto' --iterations 20",),
     "export": (
         "gym-text export --data runs/data/rows --file tuning.jsonl",
-        "gym-text export --format trl --episodes runs/played-0 runs/played-1 --file episodes.jsonl",
+        "gym-text export --format trl --runs runs/played-0 runs/played-1 --file episodes.jsonl",
     ),
     "completion": ("gym-text completion bash",),
 }

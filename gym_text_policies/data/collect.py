@@ -15,8 +15,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,7 +23,7 @@ from gym_text.errors import UsageError, check_choice, check_int
 from gym_text.experts import check_expert
 from gym_text.hints import Expert
 from gym_text.registration import TRAINING
-from gym_text_policies.data.dataset import push_rows, write_rows
+from gym_text_policies.data.dataset import write_rows
 from gym_text_policies.data.rows import LABELS, Labels, Row, rows_of, trained_as, training_prompt
 from gym_text_policies.engines.base import Engine, EpisodeJob
 from gym_text_policies.engines.options import PlayOptions
@@ -32,8 +31,8 @@ from gym_text_policies.environments import check_no_fold, environment_maker, fol
 from gym_text_policies.experiments.play_missing import check_some_played, play_missing, stored
 from gym_text_policies.experiments.progress import ProgressBar
 from gym_text_policies.experiments.series import Series
-from gym_text_policies.old_names import Fixed, gone
-from gym_text_policies.policies.config import Mode, PolicyConfig, PromptOptions
+from gym_text_policies.old_names import Fixed, gone, old_names
+from gym_text_policies.policies.config import PolicyConfig, PolicyOptions
 from gym_text_policies.policy import text_spec
 from gym_text_policies.records import Episode
 from gym_text_policies.store import EpisodeStore
@@ -41,11 +40,17 @@ from gym_text_policies.store import EpisodeStore
 _logger = logging.getLogger(__name__)
 _BELOW = "below the threshold"
 THRESHOLDS = ("progression", "return")
+_DEFAULTS = {"temperature": 0.0, "noise": 0.0, "expert_share": 0.0, "seed": 0}
+"""Settings of who plays that every stored episode names."""
 
 
-@gone(with_reward=Fixed(None, "Give it among the options of the model: --options with_reward=true."))
+@old_names(policy="model")
+@gone(
+    with_reward=Fixed(None, "Give it among the options of the model: --options with_reward=true."),
+    push_to=Fixed("", "Upload the rows: datasets.load_from_disk(FOLDER).push_to_hub(REPOSITORY, private=True)."),
+)
 @dataclass(frozen=True)
-class CollectConfig(PlayOptions, PromptOptions):
+class CollectConfig(PlayOptions, PolicyOptions):
     """Play the train fold, and make training data of the answers that are good enough."""
 
     folder: str = "runs/data"
@@ -56,30 +61,14 @@ class CollectConfig(PlayOptions, PromptOptions):
     """Episodes of each environment: one number for all, or one for each."""
     first_seed: int = 0
     """Seed of each environment's first episode; the others follow it."""
-    policy: str = "gold"
+    model: str = "gold"
     """Who plays: gold (the expert), random, controller, or a language model as in load_policy."""
-    mode: Mode | None = None
-    """How a language model answers: text, json or choose. By default as an adapter was trained, else choose."""
-    options: Mapping[str, Any] = field(default_factory=dict)
-    """Options of a language model's backend: dtype, device, base_url, timeout, cache, prices, max_cost …"""
-    temperature: float = 0.0
-    """A language model's temperature."""
-    tokens: bool = False
-    """Whether a language model's decisions keep their tokens with their log-probabilities, for gym-text export --format trl."""
-    expert_share: float = 0.0
-    """Probability that the expert's action is played in place of a language model's; for labels of the expert."""
-    noise: float = 0.0
-    """Probability that a random action is played in place of the player's; the expert's is learnt."""
     labels: Literal["", "own", "expert"] = ""
     """Whose answers are learnt: expert (in every state) or own (the player's). Default: own; with noise or expert_share, expert."""
     threshold: float = 0.7
     """Least progression or return of a policy's own episodes that count; the expert's own count if they are won."""
     threshold_on: Literal["progression", "return"] = "progression"
     """What the threshold applies to: progression (1 if won, else the last score) or return."""
-    push_to: str = ""
-    """Repository of the hub to which the dataset is uploaded as well."""
-    seed: int = 0
-    """Seed of everything that is drawn at random."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -88,30 +77,31 @@ class CollectConfig(PlayOptions, PromptOptions):
         check_choice("threshold_on", self.threshold_on, THRESHOLDS)
         check_choice("labels", self.labels, ("", *LABELS))
         check_int("first_seed", self.first_seed, 0, 2**31 - 1)
-        for name in ("noise", "expert_share"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise UsageError(f"{name}: expected a probability; got {getattr(self, name)!r}.")
-        if (self.noise or self.expert_share) and self.labels == "own":
+        if (self.asked.noise or self.asked.expert_share) and self.labels == "own":
             raise UsageError("labels='own': expected noise=0 and expert_share=0; what is played at random is not to be learnt.")
+
+    @property
+    def asked(self) -> PolicyConfig:
+        """The settings of who plays, as the user gives them."""
+        given = {field.name: getattr(self, field.name) for field in dataclasses.fields(PolicyOptions)}
+        return PolicyConfig(self.model, **given).with_defaults(_DEFAULTS)
 
     @property
     def prompting(self) -> PolicyConfig:
         """How a language model that plays is prompted, and the model that will learn: as given, else as the adapter that plays."""
-        return trained_as(self.asking(self.policy, mode=self.mode, options=self.options), self.policy)
+        return trained_as(self.asked, self.model)
 
     @property
     def player(self) -> PolicyConfig:
         """Who plays."""
-        drawn: dict[str, Any] = {"noise": self.noise, "expert_share": self.expert_share, "seed": self.seed}
-        kept: dict[str, Any] = {"tokens": True} if self.tokens else {}
-        return dataclasses.replace(self.prompting, temperature=self.temperature, **kept, **drawn).for_any()
+        return self.prompting.for_any()
 
     @property
     def learnt(self) -> Labels:
         """Whose answers are learnt."""
         if self.labels:
             return "expert" if self.labels == "expert" else "own"
-        return "expert" if self.noise or self.expert_share else "own"
+        return "expert" if self.asked.noise or self.asked.expert_share else "own"
 
     def counts(self) -> tuple[int, ...]:
         """Return the number of episodes of each environment."""
@@ -124,16 +114,15 @@ class CollectConfig(PlayOptions, PromptOptions):
 
     def identity(self) -> dict[str, Any]:
         """Return what all runs into one folder must share: who plays, and how."""
-        names = ("policy", "temperature", "expert_share", "noise", "labels", "seed")
+        names = ("mode", "strategy", "with_reward", "temperature", "noise", "expert_share", "seed")
         prompting = self.prompting
         return {
             "collected": "episodes",
-            **{name: getattr(self, name) for name in names},
-            **({"tokens": True} if self.tokens else {}),
-            "mode": prompting.mode,
-            "strategy": prompting.strategy,
+            "policy": self.model,
+            "labels": self.labels,
             "history": str(prompting.history),
-            "with_reward": prompting.with_reward,
+            **{name: getattr(prompting, name) for name in names},
+            **({"tokens": True} if prompting.tokens else {}),
         }
 
 
@@ -160,18 +149,16 @@ def collect(config: CollectConfig) -> list[Row]:
     rows = list(found.values())
     folder = Path(config.folder) / "rows"
     write_rows(rows, folder, replace=True)  # it is made from the stored episodes each time
-    if config.push_to:
-        push_rows(folder, config.push_to)
     return rows
 
 
 def _series(config: CollectConfig, environment: str, count: int, engine: Engine) -> Series:
     """Return the episodes of an environment."""
-    expert: Expert = "replan" if config.learnt == "expert" else "path" if config.policy == "gold" else "off"
+    expert: Expert = "replan" if config.learnt == "expert" else "path" if config.model == "gold" else "off"
     arguments = fold_arguments(environment, "train", expert=expert)
     if expert != "off":
         with environment_maker(environment, **arguments)() as env:
-            check_expert(env, "labels='expert'" if config.learnt == "expert" else "policy 'gold'")
+            check_expert(env, "labels='expert'" if config.learnt == "expert" else "model 'gold'")
     job = EpisodeJob(environment, arguments, config.player, num_envs=config.num_envs, max_concurrency=config.max_concurrency)
     return Series.of(environment, job, engine, range(config.first_seed, config.first_seed + count))
 
@@ -200,7 +187,7 @@ def _unfit(episode: Episode, config: CollectConfig) -> str:
         return ""
     if episode.error is not None:
         return "ended in an error"
-    if config.policy == "gold":
+    if config.model == "gold":
         return "" if episode.outcome == "won" and not episode.invalid else "not won, or with an invalid action"
     value = episode.total_reward if config.threshold_on == "return" else progression(episode)
     return "" if value >= config.threshold else _BELOW

@@ -80,12 +80,6 @@ def read_rows(source: str | Path, policy: PolicyConfig | None = None) -> list[Ro
     return rows
 
 
-def push_rows(folder: str | Path, repository: str) -> None:
-    """Upload a dataset to the hub; a new repository is private."""
-    datasets = import_extra("datasets", "train")
-    datasets.load_from_disk(str(folder)).push_to_hub(repository, private=True)
-
-
 def _row(number: int, record: Mapping[str, Any]) -> Row:
     """Return a record of a dataset as a row; raise ValueError, with the number of the record, if it is none."""
     fields = {field.name: record[field.name] for field in dataclasses.fields(Row)}

@@ -15,6 +15,7 @@ from gym_text_policies.data.dataset import read_rows
 from gym_text_policies.data.rows import Row
 from gym_text_policies.data.token_formats import TOKEN_FORMATS
 from gym_text_policies.data.token_rows import token_rows
+from gym_text_policies.old_names import gone, old_names
 from gym_text_policies.redaction import hide_keys
 from gym_text_policies.store import EpisodeStore, write_atomically
 
@@ -22,13 +23,15 @@ Format = Literal["openai", "trl", "verl", "skyrl"]
 _OVER = ("succeeded", "failed", "cancelled")
 
 
+@old_names(episodes="runs")
+@gone(poll=30.0)
 @dataclass(frozen=True)
 class ExportConfig:
     """Write training data for OpenAI, and submit it if a model is named; or episodes' tokens for TRL, verl or SkyRL."""
 
     format: Format = "openai"
     """Form of the file: openai (chats); or trl, verl, skyrl (tokens)."""
-    episodes: tuple[str, ...] = ()
+    runs: tuple[str, ...] = ()
     """For tokens: run folders of gym-text collect --tokens. Episodes of one level, also out of several folders, are a group."""
     data: str = "runs/data/rows"
     """Dataset of gym-text collect: a folder, or hf:OWNER/NAME of the hub."""
@@ -40,17 +43,18 @@ class ExportConfig:
     """Another server of the same protocol."""
     suffix: str = "gym-text"
     """Part of the tuned model's name."""
-    poll: float = 30.0
-    """Seconds between two looks at the job's status."""
     timeout: float = 86_400.0
-    """Most seconds to wait; the job itself goes on."""
+    """Most seconds to wait for the tuned model; OpenAI's job goes on after that."""
 
     def __post_init__(self) -> None:
         check_choice("format", self.format, get_args(Format))
-        if (self.format == "openai") == bool(self.episodes):
+
+    def check(self) -> None:
+        """Raise `UsageError` unless the settings fit together."""
+        if (self.format == "openai") == bool(self.runs):
             raise UsageError(
-                f"format={self.format!r}: expected run folders as episodes for trl, verl and skyrl, and a dataset as data for "
-                f"openai; got episodes={self.episodes!r}."
+                f"format={self.format!r}: expected run folders as runs for trl, verl and skyrl, and a dataset as data for openai; "
+                f"got runs={self.runs!r}."
             )
         if self.submit_to and self.format != "openai":
             raise UsageError(f"submit_to: expected format='openai', which OpenAI reads; got {self.format!r}.")
@@ -80,14 +84,14 @@ def openai_lines(rows: Sequence[Row]) -> list[str]:
 def _token_lines(config: ExportConfig) -> tuple[list[str], int]:
     """Return the lines of run folders' episodes, and the number of sequences in them; what ended in an error is left out."""
     played = []
-    for folder in config.episodes:
+    for folder in config.runs:
         if not (Path(folder) / EpisodeStore.file_name).is_file():
-            raise UsageError(f"episodes: expected run folders with episodes; {folder} has none.")
+            raise UsageError(f"runs: expected run folders with episodes; {folder} has none.")
         with EpisodeStore(folder) as store:
             played += [episode for episode in store.episodes() if episode.error is None]
     rows = token_rows(played)
     if not rows:
-        raise UsageError(f"episodes: expected run folders with episodes; got none in {', '.join(config.episodes)}.")
+        raise UsageError(f"runs: expected run folders with episodes; got none in {', '.join(config.runs)}.")
     return TOKEN_FORMATS[config.format](rows), len(rows)
 
 
@@ -122,6 +126,7 @@ def submit(
 
 def run(config: ExportConfig) -> str:
     """Write the file, submit it if the settings say so, and return the result in one line."""
+    config.check()
     path = Path(config.file)
     if path.exists():
         raise UsageError(f"{path}: expected a new file; it is there already. Name another one, or remove it.")
@@ -131,5 +136,5 @@ def run(config: ExportConfig) -> str:
     write_atomically(path, "\n".join(lines) + "\n")
     if not config.submit_to:
         return f"{len(lines)} chats: {path}" if chats else f"{count} sequences: {path}"
-    options: dict[str, Any] = {"base_url": config.base_url, "suffix": config.suffix, "poll": config.poll, "timeout": config.timeout}
-    return f"The tuned model: openai:{submit(path, config.submit_to, **options)}"
+    tuned = submit(path, config.submit_to, base_url=config.base_url, suffix=config.suffix, timeout=config.timeout)
+    return f"The tuned model: openai:{tuned}"

@@ -47,24 +47,40 @@ class PromptOptions:
         return PolicyConfig(model, strategy=self.strategy, history=self.history, **settings)
 
 
+@dataclass(frozen=True, kw_only=True)
+class PolicyOptions(PromptOptions):
+    """How a policy plays; the part of a `PolicyConfig` that collecting training data shares with all other play."""
+
+    mode: Mode | None = None
+    """How a language model answers: text (in words), json, or choose (by a probability for each action)."""
+    temperature: float | None = None
+    """0: a language model's most probable answer is taken; above, answers are drawn, from probabilities to the power of
+    1 / temperature."""
+    tokens: bool | None = None
+    """Whether each decision keeps the tokens of its prompt and its answer with their log-probabilities. own_words is on then, and a
+    prompt that continues the one before it begins with that one's very tokens."""
+    noise: float | None = None
+    """Probability that an action drawn at random is played instead of the policy's."""
+    expert_share: float | None = None
+    """Probability that the expert's action is played instead of the policy's."""
+    seed: int | None = None
+    """Seed of everything that the policy draws at random."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of a language model's backend: dtype, device, base_url, timeout, retries, cache, prices, max_cost … Settings of how
+    the model is asked, such as max_tokens, may stand among them."""
+
+
 @dataclass(frozen=True)
-class PolicyConfig(PromptOptions):
+class PolicyConfig(PolicyOptions):
     """Who plays, and how it is asked."""
 
     model: str = field(default="smollm2", metadata={"more": names_for_help})
     """A language model, or random, gold, controller, module:Name (a policy of your own), sb3:FILE, or the policy.json of a
     search."""
-    mode: Mode | None = None
-    """How it is answered: in words, as a JSON object, or by a probability for each action."""
     with_reward: bool | None = field(default=None, kw_only=True)
     """Whether the prompt says what is rewarded."""
     own_words: bool | None = None
     """Whether the history shows what the model itself said, not only its actions."""
-    tokens: bool | None = None
-    """Whether each decision keeps the tokens of its prompt and its answer with their log-probabilities; own_words is on then, and a
-    prompt that goes on from the one before goes on from its very tokens."""
-    temperature: float | None = None
-    """0 takes the most probable; else answers are drawn, from probabilities to the power of 1 / temperature."""
     deterministic: bool | None = None
     """Of sb3:FILE, and of an object of your own with predict: whether the most probable action is played, as it is by default, or
     one is drawn. What a language model draws is said by its temperature."""
@@ -83,15 +99,6 @@ class PolicyConfig(PromptOptions):
     """The policy is asked every so many steps."""
     between: str | None = None
     """What is played in between: repeat (the last action), no-op (the action that does nothing), or an action's name."""
-    noise: float | None = None
-    """Probability that any action is played in place of the policy's."""
-    expert_share: float | None = None
-    """Probability that the expert's action is played in place of the policy's."""
-    seed: int | None = None
-    """Of all that the policy draws at random."""
-    options: Mapping[str, Any] = field(default_factory=dict)
-    """Options of the model's backend: base_url, timeout, retries, cache, prices, max_cost, decide, dtype, device … Settings among
-    them, such as temperature, are taken as settings."""
 
     def __post_init__(self) -> None:
         self._take_settings_from_options()

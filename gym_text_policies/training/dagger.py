@@ -93,7 +93,7 @@ def dagger(config: DAggerConfig) -> Path:
             environments=config.environments,
             episodes=(str(config.episodes_per_iteration),),
             first_seed=config.first_seed + (number - 1) * config.episodes_per_iteration,
-            policy=str(adapter),
+            model=str(adapter),
             labels="expert",
             expert_share=config.expert_share / 2 ** (number - 1),
             strategy=prompting.strategy,

@@ -334,10 +334,10 @@ def exported(tmp_path_factory):
     root = tmp_path_factory.mktemp("exported")
     for seed in ("0", "1"):
         command = ["collect", "--environments", GOTO, "--episodes", "2", "--seed", seed, "--folder", str(root / seed)]
-        own = ["--policy", "adapters/babyai-sft", "--mode", "text", "--temperature", "1", "--tokens", "--threshold", "0"]
+        own = ["--model", "adapters/babyai-sft", "--mode", "text", "--temperature", "1", "--tokens", "--threshold", "0"]
         assert cli.main([*command, *own]) == 0
     folders = [str(root / "0"), str(root / "1")]
-    assert cli.main(["export", "--format", "trl", "--episodes", *folders, "--file", str(root / "trl.jsonl")]) == 0
+    assert cli.main(["export", "--format", "trl", "--runs", *folders, "--file", str(root / "trl.jsonl")]) == 0
     return root / "trl.jsonl"
 
 
