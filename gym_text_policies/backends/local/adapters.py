@@ -1,4 +1,4 @@
-"""Adapters in folders, those that ship and those of training's runs: the base, a digest, and how each is asked."""
+"""Adapters in folders, both those that ship and those that training made: their base, their digest, and how they are asked."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ _logger = logging.getLogger(__name__)
 ADAPTERS = Path(__file__).parents[2] / "training" / "adapters"
 """The adapters that ship."""
 CONFIG, WEIGHTS, RECORD = "adapter_config.json", "adapter_model.safetensors", "training.json"
-"""Files of an adapter: peft's configuration, which names the base; the weights; our record of how it is asked and what made it."""
+"""Files of an adapter: peft's configuration, which names the base; the weights; and a record of how it was trained and is asked."""
 BASE = "base_content"
 """Key of the record: the digest or the commit of the base that the adapter was trained on."""
 _OF_RUNS = ("best", "checkpoint-*", "round-*/sft/adapter")
-"""Where runs of training keep adapters beside their last one."""
+"""Where a training run keeps adapters other than its last one."""
 _MOST_NAMED = 5
 _SHOWN = 300
 """Most characters of another library's message in an error of ours."""
 
 
 def adapter_folder(name: str | Path) -> Path | None:
-    """Return the folder of the adapter that a name stands for; None where it is no adapter's name.
+    """Return the folder of the adapter that a name stands for; None if the name is not an adapter's.
 
-    The folder of a run of training stands for the adapter that it has made.
+    The folder of a training run stands for the adapter that the run has made.
 
     Raises:
-        UsageError: If the name begins with ``adapters/``, and there is neither such a folder nor a shipped adapter of that name;
-            or it is the folder of a run without an adapter of its own.
+        UsageError: If the name begins with ``adapters/``, and there is neither such a folder nor such a shipped adapter; or if it
+            is the folder of a training run that has made no adapter of its own.
     """
     name = str(name)
     shipped = ADAPTERS / name.removeprefix("adapters/")
@@ -44,13 +44,13 @@ def adapter_folder(name: str | Path) -> Path | None:
 
 
 def _adapter_of_run(folder: Path) -> Path | None:
-    """Return the adapter that a run of training has made in its folder; None where the folder is no such run's."""
+    """Return the adapter that a training run has made; None if the folder is not that of a training run."""
     if not folder.is_dir() or "model_type" in _read_json(folder / "config.json"):
         return None
     if (folder / "adapter" / CONFIG).is_file():
         return folder / "adapter"
     others = [path.parent for pattern in _OF_RUNS for path in sorted(folder.glob(f"{pattern}/{CONFIG}"))]
-    others = [path for path in others if not path.suffix]  # what is being written ends with .partial
+    others = [path for path in others if not path.suffix]  # an adapter that is still being written ends with .partial
     if not others:
         return None
     named = ", ".join(map(str, others[-_MOST_NAMED:]))
@@ -58,7 +58,7 @@ def _adapter_of_run(folder: Path) -> Path | None:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file; empty where there is none."""
+    """Return the object in a JSON file; an empty one if there is none."""
     try:
         data = json.loads(check_regular(path).read_text("utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -67,7 +67,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def record_of(name: str) -> dict[str, Any]:
-    """Return an adapter's record: how it was asked in training, and what made it. Empty without a record, and for any other model.
+    """Return an adapter's record of its training. Empty if there is no record, and for a model that is not an adapter.
 
     Raises:
         UsageError: If the record is damaged.
@@ -93,7 +93,7 @@ def read_adapter(name: str | Path) -> tuple[str, str]:
         name: Its folder, or ``adapters/NAME``.
 
     Raises:
-        UsageError: If there is none, or it is incomplete.
+        UsageError: If there is no adapter, or it is incomplete.
     """
     folder = adapter_folder(name) or Path(name)
     import_extra("torch", "local")

@@ -1,7 +1,7 @@
-"""Attention over a packed row: sequences and trees of unequal length one after the other, without padding.
+"""Attention over a packed row: sequences and trees of unequal length stand one after the other, without padding.
 
-The linear layers see all tokens of the row at once. The attention function here lets each segment attend to itself, and to the
-keys and values of what it continues. Play (`prefixes`) and training read the same way.
+Linear layers compute all tokens of the row at once. The attention function here lets each segment of the row attend to itself, and
+to the keys and values of the sequence that it continues. Play and training use the same function.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 from transformers import AttentionInterface
 
 os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
-# oneDNN reads it before its first product. By default it keeps 1,024 compiled layers, one for each number of rows: gigabytes in a
-# long run.
+# oneDNN reads this before its first product. By default it keeps 1,024 compiled layers, one for each number of rows, which take
+# gigabytes in a long run.
 
 _NAME = "gym_text_packed"
 _BLOCK, _MOST_BLOCKS = 256, 8
-"""Least tokens of a block of a mask: what is computed for them stays in the processor's cache. And most blocks: oneDNN compiles for
-each what it multiplies."""
+"""Least tokens of a block of a mask, so that the scores of a block stay in the processor's cache; and most blocks, since oneDNN
+compiles a product for each width."""
 
 
 class Segment(Protocol):
-    """Consecutive tokens of a packed row that attend to themselves, and to what they continue."""
+    """Consecutive tokens of a packed row that attend to each other, and to the sequence that they continue."""
 
     @property
     def size(self) -> int:
@@ -37,7 +37,7 @@ class Segment(Protocol):
         """Which tokens each of its tokens attends to."""
 
     def extend(self, layer: int, num_layers: int, keys: torch.Tensor, values: torch.Tensor, /) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return all keys and values that the segment may attend to.
+        """Return all keys and values to which the segment may attend.
 
         Args:
             layer: Index of the layer.
@@ -53,15 +53,15 @@ class Options(NamedTuple):
     scaling: float | None
     """Factor of the scores; None: one over the root of the dimension."""
     window: int | None
-    """The sliding window, in tokens; None: it attends to all."""
+    """The sliding window, in tokens; None: the layer attends to all tokens."""
     softcap: float | None
-    """Greatest size of a score (Gemma 2)."""
+    """Greatest absolute value of a score (Gemma 2)."""
     sinks: torch.Tensor | None
-    """Score of nothing, for each query head (gpt-oss)."""
+    """For each query head the score of a key without a value: a share of the attention that goes nowhere (gpt-oss)."""
 
 
 class Segments:
-    """The segments of a packed row, in order, as one object: torch.compile would compile a list anew for each length."""
+    """The segments of a packed row, in order. They are one object: torch.compile would compile anew for each length of a list."""
 
     def __init__(self, segments: Iterable[Any]) -> None:
         self.all = tuple(segments)
@@ -70,7 +70,7 @@ class Segments:
     def attend(self, module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: Options) -> torch.Tensor:
         """Let each segment attend, one after the other.
 
-        Query heads that share a key head are stacked as further queries of one head, so that keys and values need not be repeated.
+        Query heads that share a key head are treated as more queries of one head, so that keys and values need not be repeated.
 
         Args:
             module: The attention layer.
@@ -93,21 +93,21 @@ class Segments:
     def visible(
         self, layer: int, num_layers: int, keys: torch.Tensor, values: torch.Tensor
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Yield the keys and values that each segment may attend to. Arguments as of `Segment.extend`, but of the whole row."""
+        """Yield for each segment the keys and values to which it may attend. Arguments as in `Segment.extend`, but of the row."""
         own = (torch.split(states, self._sizes, dim=1) for states in (keys, values))
         for segment, *states in zip(self.all, *own, strict=True):
             yield segment.extend(layer, num_layers, *states)
 
 
 class Mask:
-    """Which tokens each new token of a segment attends to, as a model's attention takes it; made on the model's device.
+    """The attention mask of a segment: to which tokens each new token attends. It is made on the model's device, when it is needed.
 
     Args:
-        known: Number of first tokens, in a line. All new ones attend to them.
-        tree: Positions and `spans` of the tokens behind them, of shape (3, tokens), on the model's device; the new ones last. Each
-            is a new one, or a new one follows it.
-        new: Number of new ones.
-        length: Most tokens that one of them attends to.
+        known: Number of tokens before the tree; every new token attends to all of them.
+        tree: Positions and `spans` of the tree's tokens, of shape (3, tokens), on the model's device. The new tokens are the last;
+            tokens before them are in it if a new token follows them.
+        new: Number of new tokens.
+        length: Most tokens to which a new token attends.
         dtype: The model's.
     """
 
@@ -117,14 +117,14 @@ class Mask:
         self._blocks: list[torch.Tensor] = []
 
     def within(self, window: int | None, repeats: int = 1) -> torch.Tensor | None:
-        """Return the mask of a layer; None where a single token attends to all.
+        """Return the mask of a layer; None where a single new token attends to all.
 
         Args:
-            window: The layer's sliding window, in tokens; None: it attends to all.
+            window: The layer's sliding window, in tokens; None: the layer attends to all tokens.
             repeats: Query heads that share a key head, the same for all layers.
 
         Returns:
-            0 or minus infinity, of shape (repeats * new, all): the rows are repeated for each query head that shares a key head.
+            0 or minus infinity, of shape (repeats * new, all).
         """
         if self.is_whole(window):
             window = None
@@ -137,15 +137,15 @@ class Mask:
         return window is None or window >= self._length
 
     def blocks(self, repeats: int) -> list[torch.Tensor]:
-        """Return the mask without a window in blocks of `block_size` new tokens, each as wide as its last token attends.
+        """Return the mask without a window in blocks of `block_size` new tokens. A block ends at its last token.
 
-        A token attends to none behind itself, so that half of a long prompt need not be looked at.
+        No token attends to a later one, so about half of a long prompt's mask is left out.
 
         Args:
             repeats: Query heads that share a key head, the same for all layers.
 
         Returns:
-            The masks, of shapes (repeats * tokens of the block, all up to the last of them).
+            The masks, of shapes (repeats * tokens of the block, all tokens up to the block's last).
         """
         if not self._blocks:
             whole = self._made(None)  # (new, all)
@@ -171,7 +171,7 @@ class Mask:
 
 @contextlib.contextmanager
 def packed_attention(model: Any) -> Iterator[None]:
-    """Let a model of transformers attend by the argument `segments` while the block runs."""
+    """Make a model of transformers use `Segments` for its attention, given as its argument ``segments``, while the block runs."""
     AttentionInterface.register(_NAME, _attend)
     usual = model.config._attn_implementation
     model.config._attn_implementation = _NAME
@@ -196,18 +196,21 @@ def _attend(
     s_aux: torch.Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Attend within each segment; an attention function of transformers' `AttentionInterface`, with its names of arguments."""
+    """Attend within each segment: an attention function for transformers' `AttentionInterface`, which names the arguments."""
     options = Options(scaling, sliding_window, softcap, s_aux)
     return segments.attend(module, query[0], key[0], value[0], options)[None], None
 
 
 def _by_products(queries: torch.Tensor) -> bool:
-    """Return whether attention is two products around a softmax: in bfloat16 on a CPU that takes half the time, with gradients."""
+    """Return whether to compute attention as product, softmax, product.
+
+    In bfloat16 on a CPU that takes half the time of PyTorch's own, gradients included.
+    """
     return queries.dtype == torch.bfloat16 and queries.device.type == "cpu"
 
 
 def _attention(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: Mask, options: Options) -> torch.Tensor:
-    """Return what a segment's heads attend to, of shape (heads, new, dimension), in the fastest way; see `attention_in_blocks`."""
+    """Return the output of a segment's attention, of shape (heads, new, dimension), by the fastest function for it."""
     is_plain = options.softcap is None and options.sinks is None
     if is_plain and _by_products(queries) and mask.is_whole(options.window):
         return attention_in_blocks(queries, keys, values, mask, options.scaling)
@@ -223,13 +226,13 @@ def _attention(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, 
 def attention_in_blocks(
     queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: Mask, scaling: float | None = None
 ) -> torch.Tensor:
-    """Attend in blocks of queries, with gradients; what is behind a block is left out.
+    """Attend in blocks of queries, with gradients. The keys after a block's last token are left out of its product.
 
     Args:
         queries: Shape (heads, new, dimension).
         keys: Shape (key heads, all, dimension).
         values: Likewise.
-        mask: Who attends to whom.
+        mask: Which tokens attend to which.
         scaling: Factor of the scores; None: one over the root of the dimension.
 
     Returns:
@@ -255,7 +258,7 @@ def _attention_by_products(
     mask: torch.Tensor | None,
     options: Options,
 ) -> torch.Tensor:
-    """Attend, perhaps with scores bounded by a soft cap (Gemma 2), or beside a learnt sink for each head (gpt-oss).
+    """Attend by product, softmax, product; with the soft cap (Gemma 2) or the learnt sinks (gpt-oss) of a layer that has them.
 
     Args:
         queries: Shape (key heads, queries per key head * new, dimension).

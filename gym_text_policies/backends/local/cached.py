@@ -1,8 +1,9 @@
-"""`CachedPrefixes`: reads by the model's own cache, as transformers' `generate` does; right for layers of any kind.
+"""`CachedPrefixes` uses the model's own cache, as transformers' `generate` does, for any layers; `RereadPrefixes` uses none.
 
-A prompt is read once into the cache. Candidates follow as a batch, padded on the right, on a copy of it: what recurrent layers hold
-is copied as well. Only a cache of keys and values alone, for all tokens, can be cut back. Another one is kept as it is at the end
-of each prompt, and where a new prompt departs from one that was read before, its beginning is read again and kept from then on.
+A prompt is read once into the cache. Candidates follow as a batch, padded on the right, on a copy of the cache, in which the states
+of recurrent layers are copied, too. Tokens can be removed only from a cache that holds the keys and values of all tokens and
+nothing else. Any other cache is kept as it is at the end of a prompt. If a new prompt departs from a remembered one before its end,
+the common start is read again, and kept as a sequence of its own from then on.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from gym_text_policies.backends.local.prefixes import Branch, Prefix, Prefixes
 from gym_text_policies.backends.local.tree import padded, paths
 
 _BLOCK = 128
-"""Tokens that a sequence counts for at least: recurrent layers hold as much for a short one as for a long one."""
+"""Least tokens that a sequence counts as: a recurrent layer's state is as large for a short sequence as for a long one."""
 
 
 class CachedPrefix(Prefix):
@@ -30,15 +31,15 @@ class CachedPrefix(Prefix):
         super().__init__()
         self.cache = cache
         self.read = 0
-        """Tokens in the cache: those of `tokens`, and what was read since."""
+        """Number of tokens in the cache: `tokens`, and those read after them that are not kept yet."""
 
     @property
     def capacity(self) -> int:
-        """Tokens for which memory is taken, about."""
+        """About the number of tokens for which it holds memory."""
         return max(_BLOCK, len(self.tokens))
 
     def match(self, tokens: Sequence[int]) -> int:
-        """Return the length of the common beginning from which reading can go on: the whole sequence where none can be cut off."""
+        """Return how many of these tokens need not be read again: all of the sequence, or none, if the cache cannot be cut."""
         size = self.common(tokens)
         return size if size == len(self.tokens) or cuts_back(self.cache) else 0
 
@@ -50,19 +51,19 @@ class CachedPrefix(Prefix):
         return other
 
     def keep(self, tokens: Sequence[int]) -> None:
-        """Add tokens that were read; what was read behind them is forgotten."""
+        """Append tokens that were read, and forget those that were read after them."""
         super().keep(tokens)
         self.cut(len(self.tokens))
 
     def cut(self, size: int) -> None:
-        """Forget all but the first `size` tokens, and what was read behind them."""
+        """Forget all but the first `size` tokens."""
         if size < self.read:
             self.cache.crop(size - self.read)
         self.tokens, self.read = self.tokens[:size], size
 
 
 def cuts_back(cache: Any) -> bool:
-    """Return whether the last tokens can be taken out of a cache: it holds keys and values of all tokens, and nothing else."""
+    """Return whether tokens can be removed from the end of a cache: it has the keys and values of all tokens, and no more."""
     return all(type(layer) is DynamicLayer for layer in cache.layers)
 
 
@@ -88,7 +89,7 @@ class CachedPrefixes(Prefixes):
         prefix, wanted = branch.prefix, branch.wanted
         assert isinstance(prefix, CachedPrefix)
         is_line = branch.parents == list(range(-1, len(branch.tokens) - 1))
-        first = wanted[0] if wanted else len(branch.tokens) - 1  # up to here it is a line in any case
+        first = wanted[0] if wanted else len(branch.tokens) - 1  # up to this token there is no fork
         if is_line and self.cuts_back:
             rows = self._run([branch.tokens], prefix, len(branch.tokens) - first)[0]
             prefix.read += len(branch.tokens)
@@ -122,7 +123,7 @@ class CachedPrefixes(Prefixes):
 
 
 class RereadPrefixes(Prefixes):
-    """Reads every sequence anew, without a cache: the last resort, for a model whose cache does not continue exactly."""
+    """Reads every sequence from its start, without a cache: for a model whose cache gives other probabilities."""
 
     way = "reread"
 
@@ -153,7 +154,7 @@ class RereadPrefixes(Prefixes):
 
 
 class _Nothing(Prefix):
-    """Tokens alone."""
+    """A prefix without a cache: tokens alone."""
 
     capacity = 0
 

@@ -1,4 +1,4 @@
-"""What a model's name stands for now: a digest of the files that are read, or the commit of the hub's repository."""
+"""`content_of`: what identifies the model behind a name: a digest of its files, or the commit of its repository on the hub."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ _INDEX = "model.safetensors.index.json"
 
 
 def content_of(base: str) -> tuple[str, str]:
-    """Return what identifies the content of a model that is no adapter: a digest of its files, or its commit on the hub.
+    """Return what identifies a model that is not an adapter: the digest of its files, or else its commit on the hub.
+
+    Both are empty for the embedded model, as long as its wheel has the file that this package knows.
 
     Args:
-        base: ``smollm2``, ``hf:OWNER/NAME``, a name on the hub, or a folder. The embedded model is its wheel's file; both texts
-            are empty while that is the file that we know.
+        base: ``smollm2``, ``hf:OWNER/NAME``, a name on the hub, or a folder.
 
     Raises:
         UsageError: If it cannot be read.
@@ -48,11 +49,11 @@ def _parts(index: Path) -> set[str]:
     try:
         return set(map(str, json.loads(index.read_bytes())["weight_map"].values()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return set()  # there is none, or transformers will say what is wrong with it
+        return set()  # if there is an index, transformers says what is wrong with it
 
 
 def _commit(base: str) -> str:
-    """Return the commit of a repository on the hub; without a connection that of the copy in the hub's cache."""
+    """Return the commit of a repository on the hub; without a connection, the commit of the copy in the hub's cache."""
     hub: Any = import_extra("transformers.utils.hub", "local")
     name = base.removeprefix("hf:")
     try:
@@ -66,7 +67,7 @@ def _commit(base: str) -> str:
 
 
 def check_names_no_code(config: Any, name: str) -> None:
-    """Raise `UsageError` if a model's configuration names a repository of kernels, whose code transformers would fetch and run.
+    """Raise `UsageError` if a model's configuration names a repository of kernels: transformers would load and run its code.
 
     Args:
         config: As transformers reads it.

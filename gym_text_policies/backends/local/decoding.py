@@ -1,9 +1,9 @@
-"""From logits to answers: scores of the candidates of ``choose``, or the tokens of a text.
+"""From logits to answers: the scores of candidates in mode ``choose``, or the tokens of a text.
 
-A text is generated with prompt lookup: a pass also reads a draft of the tokens that may come next, copied from where the last
-tokens occurred before. Reading a few more tokens costs hardly more than reading one, and each drafted token that the model would
-have taken itself saves a pass. The others are thrown away: the answer is the same, up to rounding. The idea is Apoorv Saxena's
-"prompt lookup decoding" (2023, https://github.com/apoorvumang/prompt-lookup-decoding).
+Texts are generated with prompt lookup. A forward pass also reads a draft of the next tokens: those that followed the last time that
+the latest tokens occurred. A pass of a few tokens costs hardly more than one of a single token, and each drafted token that equals
+the model's own choice saves a pass. Other drafted tokens are thrown away. The answer is the same, up to rounding. The idea is
+Apoorv Saxena's "prompt lookup decoding" (2023, https://github.com/apoorvumang/prompt-lookup-decoding).
 """
 
 from __future__ import annotations
@@ -21,21 +21,22 @@ from gym_text_policies.backends.local.prefixes import Branch, Prefix, Prefixes
 from gym_text_policies.backends.local.tree import Tree
 
 _DRAFT_TOKENS = 7
-"""Drafted tokens of one pass, of all answers together. On a CPU a pass of eight tokens costs hardly more than one of one."""
+"""Drafted tokens in one pass, of all answers together. On a CPU a pass of eight tokens costs hardly more than one of a single
+token."""
 _LONG_DRAFT_TOKENS = 15
-"""The same for an answer whose last draft was right as a whole: a pass of 16 tokens costs a quarter more than one of eight."""
+"""The same after a draft that was right as a whole: a pass of 16 tokens costs a quarter more than one of eight."""
 _LONGEST_MATCH = 3
 """Most tokens that are compared to find a draft."""
 _REMEMBERED = 20_000
-"""Tokens of earlier answers that are kept, about."""
+"""About the most tokens of earlier answers that are kept."""
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """The candidates of one request as a tree behind its prompt: a beginning that several share is computed once."""
+    """The candidates of one request as a tree behind its prompt. A start that several candidates share is computed once."""
 
     branch: Branch
-    """What is new of the prompt, then the candidates."""
+    """The new tokens of the prompt, then those of the candidates."""
     tokens: tuple[list[int], ...]
     """Of each candidate, the end of turn included."""
     rows: tuple[list[int], ...]
@@ -56,8 +57,8 @@ class Candidates:
         """Return candidates behind a prompt.
 
         Args:
-            prefix: What is known of the prompt, at least its last token excepted.
-            prompt: Its tokens.
+            prefix: The part of the prompt that is remembered, at most all but its last token.
+            prompt: The prompt's tokens.
             candidates: The tokens of each candidate.
             end: The end of turn, which follows each of them.
             length_normalised: Whether a score is the mean over a candidate's tokens, not their sum.
@@ -72,7 +73,7 @@ class Candidates:
 
     @property
     def places(self) -> list[tuple[int, int]]:
-        """The tokens of all candidates, each as its row and itself."""
+        """The tokens of all candidates, each as the row of the logits that predicts it, and the token."""
         return [place for rows, tokens in zip(self.rows, self.tokens, strict=True) for place in zip(rows, tokens, strict=True)]
 
     def scores(self, log_probs: Sequence[Sequence[float]]) -> list[float]:
@@ -86,7 +87,7 @@ class Candidates:
 
 @torch.inference_mode()
 def read(prefixes: Prefixes, requests: Sequence[Candidates]) -> list[list[tuple[float, ...]]]:
-    """Return the log-probability of each token of each candidate of several requests from one pass. The prompts are remembered."""
+    """Return the log-probability of each token of each candidate, for several requests in one pass. The prompts are remembered."""
     branches = [candidates.branch for candidates in requests]
     logits = prefixes.compute(branches)
     for branch in branches:
@@ -95,14 +96,14 @@ def read(prefixes: Prefixes, requests: Sequence[Candidates]) -> list[list[tuple[
     sizes = list(map(len, places))
     indices = torch.tensor([place for own in places for place in own], device=logits[0].device)  # (tokens of all candidates, 2)
     parts = zip(logits, torch.split(indices, sizes), strict=True)
-    # in place: fresh memory for so many numbers takes four times as long as they do
+    # in place: to allocate so many numbers takes four times as long as to compute them
     each = torch.cat([torch.log_softmax(own, -1, out=own)[index[:, 0], index[:, 1]] for own, index in parts])
-    numbers = iter(each.tolist())  # of all that was computed, these alone leave the device
+    numbers = iter(each.tolist())  # only these numbers leave the device
     return [[tuple(itertools.islice(numbers, len(tokens))) for tokens in candidates.tokens] for candidates in requests]
 
 
 class Sampler:
-    """Takes the tokens of one answer, among those that a grammar allows.
+    """Chooses the tokens of one answer, among those that a grammar allows.
 
     Args:
         temperature: 0: the most probable token. Else one is drawn, from the probabilities to the power of 1 / temperature.
@@ -113,24 +114,24 @@ class Sampler:
 
     def __init__(self, temperature: float, seed: int, grammar: Any = None, *, keeps: bool = False) -> None:
         self.log_probs: list[float] = []
-        """Of each token that was taken, by the probabilities that it was drawn from; greedily by those at temperature 1."""
+        """Of each token that was taken: in the distribution that it was drawn from, or at temperature 1 if nothing is drawn."""
         self._keeps = keeps
         self._temperature = temperature
         self._generator = torch.Generator().manual_seed(seed)
         self._grammar = grammar
 
     def forced(self, max_tokens: int) -> list[int]:
-        """Return at most `max_tokens` next tokens that the grammar leaves no choice about."""
+        """Return the next tokens for which the grammar allows one choice alone, at most `max_tokens`."""
         return list(self._grammar.compute_ff_tokens())[:max_tokens] if self._grammar and max_tokens > 0 else []
 
     def take(self, logits: torch.Tensor) -> Iterator[int]:
-        """Yield the next token after each row of logits, as long as it is asked for.
+        """Yield the next token after each row of logits, until the caller stops.
 
         Args:
             logits: Of all tokens, float32 of shape (rows, vocabulary).
         """
         if self._grammar or self._temperature or self._keeps:
-            yield from map(self._one, logits.cpu())  # what is drawn does not depend on the device
+            yield from map(self._one, logits.cpu())  # on the CPU, so that draws do not depend on the device
         else:
             yield from logits.argmax(-1).tolist()
 
@@ -154,11 +155,11 @@ class Sampler:
 
 
 class PromptLookup:
-    """Drafts what comes next: what followed the last time that the same one to three tokens occurred.
+    """Drafts the next tokens: those that followed the last time that the same one to three tokens occurred.
 
     Args:
         tokens: The prompt.
-        earlier: Answers to other prompts: a model often says the same again. Of two equally long matches theirs counts.
+        earlier: Answers to other prompts, as a model often repeats itself. Of two equally long matches, the one in these counts.
     """
 
     def __init__(self, tokens: Sequence[int] = (), earlier: PromptLookup | None = None) -> None:
@@ -179,9 +180,9 @@ class PromptLookup:
             self._tokens.append(token)
 
     def draft(self, max_tokens: int) -> list[int]:
-        """Return `max_tokens` tokens that may come next; none where the last token never occurred before.
+        """Return a draft of `max_tokens` tokens; an empty one if the last token never occurred before.
 
-        A match that reaches the end of what is known goes on with the draft itself: a line that repeats goes on repeating.
+        If a match reaches the end of the known tokens, the draft goes on with its own start: a line that repeats goes on repeating.
         """
         for size in range(min(_LONGEST_MATCH, len(self._tokens)), 0, -1):
             for known in (self._earlier, self) if self._earlier is not None else (self,):
@@ -194,7 +195,7 @@ class PromptLookup:
         return []
 
     def remember(self, prompt: Sequence[int], answer: Sequence[int]) -> None:
-        """Append the answer to another prompt; when there are too many of them, all are forgotten first."""
+        """Append the answer to a prompt. If there are too many answers, all earlier ones are forgotten first."""
         if len(self) > _REMEMBERED:
             self._tokens, self._followed_at = [], {}
         self.extend([*prompt[-_LONGEST_MATCH:], *answer])
@@ -205,8 +206,8 @@ class Generation:
 
     Args:
         prompt: Tokens of the prompt.
-        prefix: What is known of the prompt, at least its last token excepted.
-        sampler: Takes its tokens.
+        prefix: The part of the prompt that is remembered, at most all but its last token.
+        sampler: Chooses its tokens.
         earlier: Answers to other prompts.
         end: The end of turn, which ends the answer.
         max_tokens: Most tokens.
@@ -216,7 +217,7 @@ class Generation:
         self, prompt: Sequence[int], prefix: Prefix, sampler: Sampler, earlier: PromptLookup, end: int, max_tokens: int
     ) -> None:
         self.tokens: list[int] = []
-        """What is generated so far."""
+        """The tokens generated so far."""
         self.sampler = sampler
         self._prompt, self._prefix = prompt, prefix
         self._lookup = PromptLookup(prompt, earlier)
@@ -225,20 +226,20 @@ class Generation:
 
     @property
     def ended(self) -> bool:
-        """Whether the model ended it, and no limit."""
+        """Whether the model itself ended the answer, not the limit."""
         return self.tokens[-1] == self._end
 
     @property
     def finished(self) -> bool:
-        """Whether no token is to come."""
+        """Whether the answer is complete or at its limit."""
         return self.ended or len(self.tokens) >= self._max_tokens
 
     def branch(self, answers: int, *, drafts: bool = True) -> Branch:
-        """Return what the next pass reads: the tokens that it has not read, and a draft of what comes next.
+        """Return what the next pass reads: the tokens that the model has not read, and a draft of those that follow.
 
         Args:
-            answers: Number of answers that the pass is for; they share the room for drafts.
-            drafts: Whether there is a draft.
+            answers: Number of answers in the pass, which share the room for drafts.
+            drafts: Whether to add a draft.
         """
         room = min(self._draft_tokens // answers, self._max_tokens - len(self.tokens) - 1) if drafts else 0
         unread = [*self._prompt, *self.tokens][len(self._prefix.tokens) :]
@@ -246,11 +247,11 @@ class Generation:
         return Branch.line(self._prefix, tokens, range(len(unread) - 1, len(tokens)))
 
     def read(self, branch: Branch, logits: torch.Tensor) -> None:
-        """Take tokens as long as the draft agrees with them, and one more.
+        """Take tokens as long as they equal the draft's, and one more.
 
         Args:
             branch: What `branch` returned.
-            logits: After each wanted token of it, float32 of shape (wanted, vocabulary).
+            logits: After each wanted token of the branch, float32 of shape (wanted, vocabulary).
         """
         right, before = branch.wanted[0] + 1, len(self.tokens)
         for token in self.sampler.take(logits):
@@ -265,7 +266,7 @@ class Generation:
 
 
 def generate(prefixes: Prefixes, generations: Sequence[Generation]) -> None:
-    """Generate several answers, some tokens of each in every pass."""
+    """Generate several answers together. Each pass adds at least one token to each of them."""
     active = list(generations)
     while active:
         branches = [generation.branch(len(active), drafts=prefixes.cuts_back) for generation in active]

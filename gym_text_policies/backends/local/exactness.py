@@ -1,8 +1,8 @@
-"""The fastest way to read that is right for a model: each is compared with the model's own plain forward pass before it is used.
+"""`exact_prefixes`: the fastest way of reading that gives a model's own probabilities. Each way is compared before it is used.
 
-What is compared are the probabilities of the next token after each token of a few short sequences: two that begin alike, read
-together, with candidates behind them; one that goes on; and one of which a part is forgotten again. Sliding windows are narrowed to
-eight tokens meanwhile, so that the sequences are longer than any window.
+The comparison is with the model's plain forward pass, without a cache: the probabilities of the next token, after each token of a
+few short sequences. Two sequences with a common start are read together, with candidates behind them; one sequence is continued;
+from one, tokens are removed again. Sliding windows are narrowed to eight tokens meanwhile, so that every sequence is longer.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from gym_text_policies.user_cache import recall, remember
 _logger = logging.getLogger(__name__)
 _WAYS: tuple[type[Prefixes], ...] = (PooledPrefixes, PackedPrefixes, CachedPrefixes, RereadPrefixes)
 _POOLED_ON = ("cuda",)
-"""Devices on which sequences attend in one product."""
+"""Devices on which `PooledPrefixes` is tried."""
 _PACKED_LAYERS = {"full_attention", "sliding_attention"}
-"""Kinds of layers, by transformers' names, whose tokens meet in attention alone."""
+"""Kinds of layers, by transformers' names, in which tokens influence each other by attention alone."""
 _WINDOW = 8
-"""Tokens of a sliding window while ways are compared."""
+"""Tokens of a sliding window during the comparison."""
 _LENGTH = 24
-"""Tokens of a sequence that is read then."""
+"""Tokens of a sequence in the comparison."""
 _TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.02, torch.bfloat16: 0.08}
-"""Greatest mean distance of two distributions (half the sum of absolute differences, 0 to 1) that is put down to rounding."""
+"""Greatest mean total variation distance (half the sum of absolute differences, 0 to 1) that rounding may explain."""
 
 
 def exact_prefixes(model: Any, max_tokens: int, *, optimise: bool = False, weights: str = "") -> Prefixes:
@@ -51,12 +51,12 @@ def exact_prefixes(model: Any, max_tokens: int, *, optimise: bool = False, weigh
     Args:
         model: A causal language model of transformers, in evaluation mode.
         max_tokens: See `Prefixes`.
-        optimise: Lay the model out for inference on a CPU; it cannot be used any more by itself. See `optimise_for_cpu`.
-        weights: What identifies the model's weights and configuration. The way that was found exact for them is kept in the user's
-            cache folder, and taken without a comparison while weights, code, libraries and hardware are the same. Empty: compared.
+        optimise: Prepare the model for inference on a CPU, see `optimise_for_cpu`. The caller cannot use the model afterwards.
+        weights: What identifies the model's weights and configuration. The result of the comparison is kept for them in the user's
+            cache folder, and used while weights, code, libraries and hardware are the same. If empty, the model is compared anew.
 
     Raises:
-        UsageError: If there is none.
+        UsageError: If no way gives them.
     """
     facts = {"weights": weights, **_facts(model, optimise=optimise)} if weights else {}
     known = recall("ways", facts) if facts else None
@@ -73,13 +73,13 @@ def exact_prefixes(model: Any, max_tokens: int, *, optimise: bool = False, weigh
 
 
 def _ways(model: Any) -> list[type[Prefixes]]:
-    """Return the ways in which a model may be read as far as its configuration and its device say, the fastest first."""
+    """Return the ways of reading that a model's configuration and device allow, the fastest first."""
     packed, pooled = may_be_packed(model), model.device.type in _POOLED_ON
     return [way for way in _WAYS if (packed or not issubclass(way, PackedPrefixes)) and (pooled or way is not PooledPrefixes)]
 
 
 def _first_exact(model: Any, probe: _Probe) -> type[Prefixes]:
-    """Return the first way that gives the probabilities of the plain forward pass; raise `UsageError` if there is none."""
+    """Return the first way with the probabilities of the plain forward pass; raise `UsageError` if there is none."""
     reasons = []
     for way in _ways(model):
         reason = probe.fault(way(model, 10_000))
@@ -94,7 +94,7 @@ def _first_exact(model: Any, probe: _Probe) -> type[Prefixes]:
 
 
 def _facts(model: Any, *, optimise: bool) -> dict[str, Any]:
-    """Return what the outcome of the comparison depends on beside the weights: code, libraries, hardware, precision, threads."""
+    """Return what, beside the weights, the result of the comparison depends on: code, libraries, hardware, precision, threads."""
     gpu = torch.cuda.get_device_name(model.device) if model.device.type == "cuda" else ""
     return {
         "code": digest_of({path.name: path for path in Path(__file__).parent.glob("*.py")}),
@@ -106,13 +106,15 @@ def _facts(model: Any, *, optimise: bool) -> dict[str, Any]:
 
 
 def packs(model: Any) -> bool:
-    """Return whether packed rows give the probabilities of a model's plain forward pass; else rows padded on the right do.
+    """Return whether a model can be trained on packed rows; if not, it can be trained on rows padded on the right.
+
+    Both are compared with the probabilities of the plain forward pass.
 
     Args:
         model: A causal language model of transformers, in evaluation mode.
 
     Raises:
-        UsageError: If neither does: training would learn from wrong gradients.
+        UsageError: If neither gives these probabilities, so that gradients would be wrong.
     """
     with narrow_windows(model):
         if may_be_packed(model) and not _Probe(model).fault(PackedPrefixes(model, 10_000)):
@@ -127,9 +129,9 @@ def packs(model: Any) -> bool:
 
 
 def may_be_packed(model: Any) -> bool:
-    """Return whether a model lets sequences share a row, as far as its configuration says; a comparison decides.
+    """Return whether a model's configuration allows several sequences in one row; whether it works, a comparison decides.
 
-    One whose layers lie on several devices does not: the keys and values of all its layers would lie on one.
+    A model with layers on several devices is not allowed: a prefix keeps the keys and values of all layers on one device.
     """
     config = model.config.get_text_config()
     kinds = getattr(config, "layer_types", None) or ["full_attention"]
@@ -141,8 +143,8 @@ def may_be_packed(model: Any) -> bool:
 def window_of(config: Any) -> int:
     """Return the most tokens that a model reads.
 
-    Where a longer text changes the encoding of all positions (rope of type ``longrope`` or ``dynamic``), that is the length up to
-    which it does not: what was read before would not fit what follows.
+    With rotary positions of type ``longrope`` or ``dynamic``, a text beyond a certain length changes the encoding of all positions,
+    and the keys of earlier tokens would be wrong. Such a model reads no more than that length.
     """
     config = config.get_text_config()
     rope = getattr(config, "rope_parameters", None) or {}
@@ -153,7 +155,7 @@ def window_of(config: Any) -> int:
 
 @contextlib.contextmanager
 def narrow_windows(model: Any) -> Iterator[None]:
-    """Narrow a model's sliding windows while the block runs, so that short sequences are longer than they."""
+    """Narrow a model's sliding windows while the block runs, so that short sequences are longer than a window."""
     config = model.config.get_text_config()
     owners = [(config, "sliding_window"), (config, "attention_chunk_size")]
     owners += [(module, "sliding_window") for module in model.modules()]
@@ -177,7 +179,7 @@ def plain_probabilities(model: Any, tokens: Sequence[int]) -> torch.Tensor:
 
 @torch.inference_mode()
 def _padding_deviation(model: Any) -> float:
-    """Return the mean distance of the probabilities in a row that is padded on the right from those of plain forward passes."""
+    """Return how far the probabilities in padded rows are from those of plain forward passes, as a mean distance."""
     draw, size = random.Random(0), model.config.get_text_config().vocab_size
     rows = [[draw.randrange(size // 4, size) for _ in range(length)] for length in (_LENGTH, _LENGTH // 2)]
     with narrow_windows(model):
@@ -196,7 +198,7 @@ def _tolerance(model: Any) -> float:
 
 
 class _Probe:
-    """Short sequences, with the probabilities of a model's plain forward pass.
+    """Short sequences, with the probabilities that a model's plain forward pass gives after their tokens.
 
     Args:
         model: The model.
@@ -215,15 +217,15 @@ class _Probe:
         self._expected = torch.cat([plain_probabilities(model, prompt + tokens)[-1 - len(tokens) :] for prompt, tokens in pairs])
 
     def fault(self, prefixes: Prefixes) -> str:
-        """Return what is wrong with the probabilities read in this way; empty if nothing is."""
+        """Return what is wrong with the probabilities of this way of reading; empty if nothing is."""
         try:
             deviation = self.deviation(prefixes)
-        except Exception as error:  # any model of transformers, and code that never saw it
+        except Exception as error:  # the model may be any of transformers, and its code may fail in any way
             return f"{type(error).__name__}: {error}"
         return "" if deviation <= self._tolerance else f"probabilities differ by {deviation:.2g}"
 
     def deviation(self, prefixes: Prefixes) -> float:
-        """Return the mean distance of the probabilities read in this way from the plain ones; infinite if one is no number."""
+        """Return the mean distance between the probabilities of this way and the plain ones; infinite if one is not a number."""
         candidates = [
             Candidates.of(prefix, prompt, self._candidates, 0)
             for prefix, prompt in zip(prefixes.open(self._prompts), self._prompts, strict=True)

@@ -1,10 +1,10 @@
-"""Linear layers for inference on a CPU, their weights laid out in memory as oneDNN reads them.
+"""Linear layers for inference on a CPU, with weights in the memory layout that oneDNN reads.
 
-Weights of 4 bits were tried (November 2026, torch 2.13, two cores with AVX-512). The embedded model's lie on a grid of 4 bits (its
-head of 8), and the matrix that was tried was found again exactly. But PyTorch's kernel for them rounds inputs, scales and results
-to bfloat16; for float32 it is not vectorised, and takes ten times as long as the product in float32. As drafts that the exact
-weights check, passes in 4 bits wrote the text with the fewest repetitions 1.2 times as fast as prompt lookup does, but all texts
-together 0.9 times as fast.
+Weights of 4 bits were tried (November 2026, torch 2.13, two cores with AVX-512). The embedded model's weights lie on a grid of 4
+bits (those of its head, of 8 bits), and the matrix that was tried could be converted to 4 bits without loss. But PyTorch's kernel
+for such weights rounds inputs, scales and results to bfloat16. Its float32 version is not vectorised, and takes ten times as long
+as a product in float32. As drafts that the exact weights check, passes in 4 bits were 1.2 times as fast as prompt lookup for the
+text with the fewest repetitions, and 0.9 times as fast for all texts together.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import torch
 from torch import nn
 
 _LAYOUT_TOKENS = 64
-"""Tokens of one pass for which oneDNN chooses a weight's layout, about."""
+"""About the number of tokens in a pass for which oneDNN is to choose a weight's layout."""
 
 
 @functools.cache
 def fast_types() -> frozenset[torch.dtype]:
-    """Return the precisions that this CPU multiplies by oneDNN without converting them: float32, and bfloat16 where it has it.
+    """Return the precisions that this CPU multiplies without conversion, by oneDNN: float32, and bfloat16 if the CPU has it.
 
     oneDNN takes bfloat16 on any CPU with AVX-512, but without AVX512-BF16 or AMX it emulates the products.
     """
@@ -34,10 +34,10 @@ def fast_types() -> frozenset[torch.dtype]:
 
 
 class FusedLinear(nn.Module):
-    """A linear layer for inference, its weight laid out in memory as oneDNN reads it.
+    """A linear layer for inference, with its weight in the memory layout that oneDNN reads.
 
-    PyTorch reorders a weight at every call, or reads it as it lies. For 4 to 20 tokens that takes up to twice the time of the
-    product itself.
+    PyTorch's own layer reorders the weight at every call, or multiplies it in its slower layout. For 4 to 20 tokens that takes up
+    to twice the time of the product here.
 
     Args:
         layer: The layer to replace, in one of the `fast_types`.
@@ -47,12 +47,12 @@ class FusedLinear(nn.Module):
         super().__init__()
         self.in_features, self.out_features = layer.in_features, layer.out_features
         self.register_buffer("bias", None if layer.bias is None else layer.bias.detach(), persistent=False)
-        # not a buffer: its layout has no strides, and what moves or copies buffers would fail on it
+        # not a buffer: the layout has no strides, so that moving or copying it as a buffer would fail
         self._weight = (torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach(), _LAYOUT_TOKENS),)
 
     @property
     def weight(self) -> torch.Tensor:
-        """A copy of the weight in its usual layout, for models that read it themselves."""
+        """A copy of the weight in the usual layout, for models that read it directly."""
         weight: torch.Tensor = self._weight[0].to_dense()
         return weight
 
@@ -81,7 +81,7 @@ class FusedLinear(nn.Module):
 
 
 def interleaved(layer: nn.Linear, head_size: int) -> nn.Linear:
-    """Return a layer whose outputs alternate between the halves of each head: two that rotate together are neighbours."""
+    """Return a layer whose outputs alternate between the halves of each head, so that two that rotate together are neighbours."""
 
     def interleave(rows: torch.Tensor) -> torch.Tensor:
         return rows.reshape(-1, 2, head_size // 2, *rows.shape[1:]).transpose(1, 2).reshape(rows.shape)

@@ -1,10 +1,10 @@
-"""The forward pass of a Llama on a CPU, for play: the numbers of transformers' module, in fewer passes over memory.
+"""The forward pass of a Llama on a CPU, for play: the numbers of transformers' module, with fewer passes over memory.
 
-In bfloat16 the products of the layers and attention are in it; states between layers, norms, positions and logits are in float32.
+With a model in bfloat16, products and attention are in bfloat16; states between layers, norms, positions and logits are in float32.
 
-A layer is five products of matrices. What follows a product (activation, gate, residual) is done while its result is still in the
-CPU's cache. One product gives queries, keys and values. The rotation of positions is one multiplication of complex numbers. Only
-the rows whose predictions are asked for go through the end of the last layer.
+A layer is five matrix products. The operation after a product (activation, gate, residual) is applied while the result is still in
+the CPU's cache. One product computes queries, keys and values. The rotation of positions is one multiplication of complex numbers.
+The end of the last layer is computed only for the tokens whose predictions are needed.
 
 Other models keep their own forward pass, with `FusedLinear` in place of their linear layers.
 """
@@ -26,19 +26,21 @@ from gym_text_policies.backends.local.linear import FusedLinear, fast_types, int
 _MATRICES = ("embed_tokens", "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "lm_head")
 """Last parts of the names of a Llama's matrices."""
 _PADDED_TO = 8
-"""The tokens of a pass are padded to a multiple of this: oneDNN compiles, and keeps, each layer once for each number of rows."""
+"""The number of tokens in a pass is padded to a multiple of this, as oneDNN compiles and keeps each layer for each number of
+rows."""
 _BY_PRODUCTS = 12
-"""Least number of new tokens whose attention is two products by oneDNN around a softmax: PyTorch's own takes twice as long."""
+"""Least number of new tokens for which attention is computed by oneDNN as product, softmax, product. PyTorch's own takes twice as
+long for so many."""
 
 
 def optimise_for_cpu(model: Any) -> Any:
     """Return a model for inference alone, faster on a CPU with oneDNN; elsewhere the model as it is.
 
     Args:
-        model: A model of transformers in evaluation mode. It cannot be used any more: its weights move into what is returned.
+        model: A model of transformers in evaluation mode. The caller cannot use it afterwards: its weights move to the result.
 
     Returns:
-        A `FusedLlama` of a plain Llama; another model with its linear layers replaced.
+        A `FusedLlama` if the model is a plain Llama; else the model with its linear layers replaced.
     """
     with torch.inference_mode():
         if FusedLlama.fits(model):
@@ -54,7 +56,7 @@ class FusedLlama(nn.Module):
     """A Llama for inference.
 
     Args:
-        model: One in one precision of `fast_types` on a CPU. Its layers move over here, so that it cannot be used any more.
+        model: A Llama on a CPU, in one of the `fast_types`. Its layers move over, so that the caller cannot use it afterwards.
     """
 
     def __init__(self, model: LlamaForCausalLM) -> None:
@@ -64,17 +66,17 @@ class FusedLlama(nn.Module):
         self._key_heads: int = model.config.num_key_value_heads or model.config.num_attention_heads
         self._embedding = model.model.embed_tokens.weight.detach()
         self._angles = model.model.rotary_emb
-        # the end in float32: logits of 8 bits would round the probabilities by several percent
+        # norm and logits in float32: the 8 bits of bfloat16 would round probabilities by several percent
         self._norm, head = model.model.norm.weight.detach().float(), model.lm_head
         self._logits = FusedLinear(linear(head.weight.float(), None if head.bias is None else head.bias.float()))
         self._layers = nn.ModuleList()
         for index, layer in enumerate(model.model.layers):
             self._layers.append(_Layer(layer, self._head_size))
-            model.model.layers[index] = nn.Identity()  # only one layer at a time is in memory twice
+            model.model.layers[index] = nn.Identity()  # so that only one layer at a time is in memory twice
 
     @staticmethod
     def fits(model: Any) -> bool:
-        """Return whether a model is a Llama on a CPU that multiplies its precision, and its layers are transformers' own."""
+        """Return whether a model is a Llama with transformers' own layers, on a CPU that multiplies its precision."""
         types = {weight.dtype for weight in model.parameters()}
         return (
             type(model) is LlamaForCausalLM
@@ -99,8 +101,8 @@ class FusedLlama(nn.Module):
             input_ids: Tokens, of shape (1, tokens).
             position_ids: Their positions, of shape (1, tokens).
             logits_to_keep: The rows after which a prediction is wanted.
-            segments: Who attends to whom.
-            use_cache: Ignored; the segments keep what they have to.
+            segments: Which tokens attend to which.
+            use_cache: Ignored: the segments keep keys and values.
 
         Returns:
             An object with `logits` of shape (1, wanted, vocabulary).
@@ -125,7 +127,7 @@ class FusedLlama(nn.Module):
         Args:
             layer: Index of the layer.
             heads: Queries, keys and values, of shape (heads + 2 * key heads, tokens, size).
-            segments: Who attends to whom.
+            segments: Which tokens attend to which.
         """
         attended = []
         sizes = [segment.size for segment in segments]
@@ -139,16 +141,16 @@ class FusedLlama(nn.Module):
 
 
 def _attended(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: Mask) -> torch.Tensor:
-    """Return what each new token's heads attend to, of shape (new, heads * size).
+    """Return the output of a segment's attention, of shape (new, heads * size).
 
     Args:
         queries: Of shape (heads, new, size).
         keys: Of shape (key heads, all, size).
         values: Likewise.
-        mask: Who attends to whom.
+        mask: Which tokens attend to which.
     """
     heads, new, size = queries.shape
-    repeats = heads // len(keys)  # those that share a key head
+    repeats = heads // len(keys)  # query heads for each key head
     if new < _BY_PRODUCTS:
         together = queries.reshape(1, len(keys), -1, size)
         output = scaled_dot_product_attention(together, keys[None], values[None], attn_mask=mask.within(None, repeats))
@@ -164,7 +166,7 @@ def _attended(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, m
 
 
 def _normalised(states: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    """Return states over their root mean square, times a weight, in the weight's precision.
+    """Return states divided by their root mean square, times a weight, in the weight's precision.
 
     PyTorch's own `rms_norm` takes ten times as long on a CPU.
 
@@ -179,7 +181,7 @@ def _normalised(states: torch.Tensor, weight: torch.Tensor, eps: float) -> torch
 
 
 def _padded(numbers: torch.Tensor) -> torch.Tensor:
-    """Return numbers of shape (tokens,), padded with zeros to a multiple of `_PADDED_TO` where they are more than that."""
+    """Return numbers of shape (tokens,). If there are more than `_PADDED_TO`, they are padded with zeros to a multiple of it."""
     return pad(numbers, (0, -len(numbers) % _PADDED_TO)) if len(numbers) > _PADDED_TO else numbers
 
 

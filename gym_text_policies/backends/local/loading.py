@@ -1,4 +1,4 @@
-"""`load_transformers`: the name of a model -> its backend; `WhenAsked`, one whose weights are read when it is first asked."""
+"""`load_transformers` makes a backend of a model's name; that of `load_when_asked` reads the weights when it is first asked."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def load_transformers(
     load_in_4bit: bool = False,
     max_cached_tokens: int = 32_768,
 ) -> TransformersBackend:
-    """Return a model in this process; one that is in use is not loaded again.
+    """Return a model in this process. A model that is in use already is not loaded again.
 
     Args:
         name: ``smollm2``, the embedded default; ``hf:OWNER/NAME`` from the Hugging Face hub; a model's folder; an adapter's folder,
             which is merged into its base; or ``adapters/NAME``, one that ships.
         dtype: Precision of weights and products: ``float32``, ``bfloat16`` or ``float16``. ``auto``: float32 on a CPU; on another
-            device what the model's files say. On a CPU that multiplies bfloat16, ``bfloat16`` takes half the time of float32.
+            device what the model's files say. On a CPU that multiplies bfloat16, ``bfloat16`` takes two thirds of float32's time.
         device: ``cpu``, ``cuda``, ``cuda:1`` or ``mps``. ``auto``: CUDA where there is one, else MPS, else the CPU.
         device_map: ``auto`` spreads the layers of a model that one GPU does not hold over all GPUs, then the CPU's memory.
-        load_in_4bit: Hold the weights in 4 bits, by bitsandbytes, on a CUDA device; products are in bfloat16.
+        load_in_4bit: Keep the weights in 4 bits, by bitsandbytes, on a CUDA device; products are in bfloat16.
         max_cached_tokens: See `TransformersBackend`.
 
     Raises:
@@ -54,7 +54,9 @@ def load_when_asked(name: str, *, max_cached_tokens: int = 32_768, **options: An
 
 
 class WhenAsked(Backend):
-    """A model that is read when it is first asked, and again if others were asked in between: so many fit into one run.
+    """A model whose weights are read when it is first asked, and again if other models took its place in memory since.
+
+    So one run can play many models.
 
     Args:
         source: The model.
@@ -66,7 +68,7 @@ class WhenAsked(Backend):
 
     @property
     def config(self) -> dict[str, Any]:
-        """What the model itself says, without its weights."""
+        """What the loaded model would say, without loading it."""
         return {"backend": "transformers", **_identity(self._source, _precision(self._source))}
 
     def answer(self, requests: Sequence[Request]) -> list[Answer]:
@@ -78,7 +80,7 @@ class WhenAsked(Backend):
         return _loaded(self._source, self._room).count(text)
 
     def check(self, request: Request) -> None:
-        """Read the weights once, so that a model that cannot be loaded is known before a run."""
+        """Load the model once, so that a run with a model that cannot be loaded fails at its start."""
         _loaded(self._source, self._room)
 
 
@@ -88,7 +90,7 @@ _kept: OrderedDict[tuple[Source, int], TransformersBackend] = OrderedDict()
 
 
 def _loaded(source: Source, max_cached_tokens: int) -> TransformersBackend:
-    """Return a backend that is in use, or a new one; the one that was not used for longest goes before another is read."""
+    """Return the backend of a source: one in memory, or a new one. Before that is loaded, the least recently used is released."""
     key = source, max_cached_tokens
     backend = _in_use.get(key)
     if backend is None:
@@ -123,7 +125,7 @@ def _load(source: Source, max_cached_tokens: int) -> TransformersBackend:
 
 
 def _precision(source: Source) -> str:
-    """Return the precision of a model; empty where only its weights tell."""
+    """Return the precision of a model; empty if only its weights tell."""
     if source.load_in_4bit:
         return "4 bits"
     if source.dtype != "auto":

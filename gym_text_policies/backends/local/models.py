@@ -1,4 +1,4 @@
-"""Models from the wheel, the hub or a folder: safetensors only, and code that comes with a model is never run."""
+"""`load_model`: models from the wheel, the hub or a folder. It reads safetensors only, and runs no code that comes with a model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 
 @dataclass(frozen=True)
 class Source:
-    """Where a model comes from; equal sources give equal models."""
+    """Where a model comes from, and how it is loaded. Equal sources give equal models."""
 
     name: str
     """Its name in records."""
@@ -31,11 +31,11 @@ class Source:
     adapter: str = ""
     """Folder of the adapter."""
     digest: str = ""
-    """SHA-256 of the adapter's files, 16 digits: of its configuration and its weights, as the tokenizer is the base's."""
+    """SHA-256 of the adapter's configuration and weights, 16 digits. (Its tokenizer is the base's.)"""
     content: str = ""
-    """Digest of the base's configuration, weights, tokenizer and template, in a folder; see `content_of`."""
+    """Digest of the base's files if it is a folder: configuration, weights, tokenizer and template. See `content_of`."""
     commit: str = ""
-    """Commit of the base, on the hub."""
+    """Commit of the base if it is on the hub."""
     load_in_4bit: bool = False
     dtype: Dtype = "auto"
     device: str = "auto"
@@ -86,9 +86,9 @@ class Source:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The fields that identify it in records, but for the precision that ``auto`` stands for.
+        """The fields that identify the model in records, without the precision that ``auto`` stands for.
 
-        Beside a content or a commit the names of model and base tell a reader only: see `episode_key`.
+        If there is a content or a commit, the names of model and base are for readers alone: see `episode_key`.
         """
         fields: dict[str, Any] = {"model": self.name}
         if self.adapter:
@@ -108,7 +108,7 @@ class Source:
         return f"{self.content or self.commit or smollm2.DIGEST} {self.digest}".strip()
 
     def check_unchanged(self) -> None:
-        """Raise `UsageError` if the files are no longer those that this names. Those of a commit on the hub cannot change."""
+        """Raise `UsageError` if the files have changed since this was made. The files of a commit on the hub cannot change."""
         digest = read_adapter(self.adapter)[1] if self.adapter else ""
         content = self.content if self.commit else content_of(self.base)[0]
         if (digest, content) != (self.digest, self.content):
@@ -122,7 +122,7 @@ def device_of(device: str) -> str:
         device: ``cpu``, ``cuda``, ``cuda:1``, ``mps``; or ``auto``: CUDA where there is one, else MPS, else the CPU.
 
     Raises:
-        UsageError: If there is none of that name here.
+        UsageError: If this machine has no such device.
     """
     torch = import_extra("torch", "local")
     gpus = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
@@ -135,14 +135,14 @@ def device_of(device: str) -> str:
 
 
 def load_model(source: Source) -> tuple[Any, Any]:
-    """Return a model and its tokenizer. An adapter is merged into the weights, except into weights of 4 bits.
+    """Return a model and its tokenizer. An adapter is merged into the weights, unless these have 4 bits.
 
     Raises:
-        UsageError: If it cannot be loaded, or its files are not those any more that the source names.
+        UsageError: If the model cannot be loaded, or its files have changed since the source was made.
     """
     transformers = import_extra("transformers", "local")
     for folder in filter(None, (source.base, source.adapter)):
-        check_folder(Path(folder))  # of a name of the hub there is nothing to check
+        check_folder(Path(folder))  # does nothing for a name on the hub
     device = device_of(source.device)
     dtype = "float32" if source.dtype == "auto" and device == "cpu" else source.dtype
     options: dict[str, Any] = {"dtype": dtype, "use_safetensors": True, "device_map": source.device_map}
@@ -169,7 +169,7 @@ def load_model(source: Source) -> tuple[Any, Any]:
 
 @contextlib.contextmanager
 def _loading(name: str) -> Iterator[None]:
-    """Turn transformers' errors into `UsageError` while something is read, and keep its progress bars off the screen."""
+    """Turn transformers' errors into `UsageError` while a block loads files, and hide its progress bars."""
     from safetensors import SafetensorError
 
     with smollm2.quiet():

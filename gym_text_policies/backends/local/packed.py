@@ -1,7 +1,8 @@
-"""`PackedPrefixes`: sequences of unequal length go through the model in one packed row (see `attention`).
+"""`PackedPrefixes`: sequences of unequal length go through the model in one packed row, see `packed_attention`.
 
-No past is copied, nothing is padded, and candidates share what they begin with. It is for models whose layers attend to all tokens,
-or to a window of them. Layers with a state of their own, such as recurrent ones, would run from one sequence into the next.
+Nothing is padded, keys and values of earlier tokens are not copied, and candidates with a common start share it. The model may have
+only layers that attend to all tokens or to a window. A layer with a state, such as a recurrent one, would carry the state from one
+sequence of the row into the next.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class PackedPrefix(Prefix):
 
 @dataclass(frozen=True)
 class _BranchSegment:
-    """A branch in a packed row: it attends to itself and to its prefix."""
+    """A branch in a packed row. Its tokens attend to its prefix, and to their predecessors in the branch."""
 
     prefix: PackedPrefix
     size: int
@@ -89,7 +90,7 @@ class PackedPrefixes(Prefixes):
             wanted += [row + node for node in branch.wanted]
             row += len(branch.tokens)
         self.computed += row
-        table = torch.tensor(numbers, device=device)  # (4, tokens); in one piece: a GPU waits for each copy
+        table = torch.tensor(numbers, device=device)  # (4, tokens); one tensor, as a GPU waits for each copy
         with packed_attention(self._model):
             output = self._model(
                 input_ids=table[:1],

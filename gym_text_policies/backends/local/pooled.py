@@ -1,8 +1,8 @@
-"""`PooledPrefixes`: packed rows, in which all sequences attend in one product; for a GPU.
+"""`PooledPrefixes`: packed rows for a GPU, where all sequences attend in one product.
 
-There, starting a product takes longer than a small one itself, and a row of 64 sequences takes 64 in each layer. So keys and values
-of all sequences are in one store. A pass writes those of its tokens by index, and reads those of its sequences by index, padded to
-the longest. On a CPU the padding would cost more than it saves.
+On a GPU, starting a small product takes longer than computing it, and `PackedPrefixes` starts one for each sequence in each layer.
+Here the keys and values of all sequences are in one store. A pass writes those of its new tokens by index, and reads those of its
+sequences by index, padded to the longest sequence. On a CPU the padding would cost more than it saves.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from gym_text_policies.backends.local.packed import PackedPrefixes
 from gym_text_policies.backends.local.prefixes import Branch, Prefix
 
 _BLOCK = 4096
-"""Tokens by which the store grows at least; beyond that by half."""
+"""Least tokens by which the store grows; a large store grows by half."""
 _MASK_WIDTH = 16
-"""Masks are as wide as a multiple of this: else PyTorch's attention on GPUs would widen them anew in each layer."""
+"""The width of a mask is a multiple of this. PyTorch's attention on GPUs would copy any other mask in each layer."""
 _NEVER, _ALWAYS = -1, 2**31 - 1
-"""Ends of spans in which no number lies, and every one."""
+"""Ends of a span that contains no number, and of one that contains all."""
 
 
 class _Store:
-    """Keys and values of many tokens, each in a slot of its own."""
+    """Keys and values of many tokens. Each token has a slot."""
 
     def __init__(self) -> None:
         self.states: torch.Tensor | None = None  # (layers, slots, 2, heads, dimension)
@@ -66,7 +66,7 @@ class PooledPrefix(Prefix):
     """A token sequence with the slots of its keys and values.
 
     Args:
-        store: Where these are.
+        store: The store with these slots.
         device: The model's.
     """
 
@@ -75,7 +75,7 @@ class PooledPrefix(Prefix):
         self.slots = torch.empty(0, dtype=torch.long, device=device)
         """Slot of each token."""
         self.new_slots = self.slots
-        """Slots of the tokens that were read last."""
+        """Slots of the tokens of the last pass."""
         self._store = store
         self._owned: list[int] = []
         self._new: list[int] = []
@@ -110,13 +110,13 @@ class PooledPrefix(Prefix):
         self._store.give_back(freed)
 
     def read(self, slots: list[int], on_device: torch.Tensor) -> None:
-        """Note the slots of the tokens that are read now; those of the last ones are free if they were not kept."""
+        """Note the slots of the tokens that are read now, and free those of the pass before that were not kept."""
         self._store.give_back(self._new)
         self._new += slots
         self.new_slots = on_device
 
     def keep(self, tokens: Sequence[int]) -> None:
-        """Add those of the tokens read last that follow the sequence in one line; the others' slots are free."""
+        """Append the first tokens of the last pass to the sequence, and free the slots of the others."""
         super().keep(tokens)
         self._owned += self._new[: len(tokens)]
         self.slots = torch.cat([self.slots, self.new_slots[: len(tokens)]])
@@ -125,11 +125,11 @@ class PooledPrefix(Prefix):
 
 
 class _Together(Segments):
-    """The sequences of a packed row, padded to tables: B sequences, of at most N new and A tokens in all.
+    """The sequences of a packed row as padded tables: B sequences with at most N new tokens, and at most A tokens in all.
 
     Args:
         store: Keys and values.
-        prefixes: Of each sequence, with its new tokens noted.
+        prefixes: One of each sequence, after `PooledPrefix.read`.
         table: Positions, both `spans` and slots of the row's tokens, of shape (4, tokens).
         model: The model.
     """
@@ -159,7 +159,7 @@ class _Together(Segments):
             NotImplementedError: If the layer bounds its scores or has sinks.
         """
         if options.softcap is not None or options.sinks is not None:
-            raise NotImplementedError("soft caps and sinks are read one sequence after the other")
+            raise NotImplementedError("soft caps and sinks are computed for one sequence after the other")
         store = self._store.write(module.layer_idx, module.config.num_hidden_layers, self._slots, key, value)
         (batch, width), (heads, _, size), key_heads = self._queries.shape, query.shape, len(key)
         states = store.index_select(0, self._read.flatten()).reshape(batch, -1, 2, key_heads, size)
@@ -191,7 +191,7 @@ class _Together(Segments):
 
 
 class PooledPrefixes(PackedPrefixes):
-    """Reads by packed rows. Arguments as of `Prefixes`."""
+    """Reads packed rows with one store for all sequences. Arguments as of `Prefixes`."""
 
     def __init__(self, model: Any, max_tokens: int) -> None:
         super().__init__(model, max_tokens)
@@ -201,7 +201,7 @@ class PooledPrefixes(PackedPrefixes):
         return PooledPrefix(self._store, self._model.device)
 
     def compute(self, branches: Sequence[Branch]) -> list[torch.Tensor]:
-        """Run the model over all branches; those much longer than the others go in a pass of their own."""
+        """Run the model over all branches. Branches much longer than the others go in a pass of their own."""
         sizes = [len(branch.tokens) for branch in branches]
         if len(sizes) * max(sizes) <= 2 * sum(sizes):  # at most half is padding
             return super().compute(branches)

@@ -1,6 +1,7 @@
-"""`Prefixes`: what a causal language model has read, kept by tokens, so that a call computes only what is new.
+"""`Prefixes`: a cache of the token sequences that a causal language model has read, so that a call computes only new tokens.
 
-There are several ways to read, each in a file of its own: `packed`, `cached`, `reread`. All keep what they read by the rules here.
+A subclass runs the model in one way: `PackedPrefixes`, `PooledPrefixes`, `CachedPrefixes` or `RereadPrefixes`. Which sequences are
+kept, copied and forgotten is decided here, the same for all of them.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from typing import Any, ClassVar, Literal
 import torch
 
 _WORTH_SHARING = 32
-"""Least length, in tokens, of a new common beginning of several prompts that is read once, in a pass before theirs."""
+"""Least number of new tokens at the start of several prompts for which a pass of their own pays: they are read once, before the
+prompts."""
 
 _CUT_OFF = 4
-"""Most tokens that a remembered sequence loses where a prompt goes on before its end; with more, its beginning is copied."""
+"""Most tokens that may be cut off the end of a remembered sequence to use it for a prompt. If the prompt departs from it earlier,
+the part that both have is copied, and the sequence stays."""
 
 
 class Prefix(ABC):
@@ -29,17 +32,17 @@ class Prefix(ABC):
     @property
     @abstractmethod
     def capacity(self) -> int:
-        """Tokens for which memory is taken, about."""
+        """About the number of tokens for which it holds memory."""
 
     def common(self, tokens: Sequence[int]) -> int:
-        """Return the length of the common beginning, in tokens."""
+        """Return how many tokens this sequence and `tokens` have in common at their start."""
         size = min(len(tokens), len(self.tokens))
         if list(tokens[:size]) == self.tokens[:size]:
             return size
         return next(i for i in range(size) if tokens[i] != self.tokens[i])
 
     def match(self, tokens: Sequence[int]) -> int:
-        """Return the length of the common beginning from which reading can go on."""
+        """Return how many of these tokens need not be read again: at most `common`, less where the cache cannot be cut there."""
         return self.common(tokens)
 
     @abstractmethod
@@ -51,50 +54,51 @@ class Prefix(ABC):
         del self.tokens[size:]
 
     def keep(self, tokens: Sequence[int]) -> None:
-        """Add those of the tokens read last that follow the sequence in one line; the others are forgotten."""
+        """Append the first tokens of the last pass to the sequence. The pass's other tokens are forgotten."""
         self.tokens += tokens
 
 
 @dataclass
 class Branch:
-    """New tokens behind a prefix, as a tree; its unbranched beginning can be kept."""
+    """New tokens behind a prefix, as a tree. The part of it before the first fork can be kept."""
 
     prefix: Prefix
     tokens: list[int]
     parents: list[int]
-    """For each token the index in `tokens` of the one before it; -1: the prefix's last token."""
+    """For each token the index in `tokens` of its predecessor; -1 where that is the prefix's last token."""
     wanted: list[int]
-    """Indices of the tokens after which the model's prediction is asked for, in order."""
+    """Indices of the tokens after which the model has to predict the next one, in ascending order."""
 
     @classmethod
     def line(cls, prefix: Prefix, tokens: Sequence[int], wanted: Sequence[int]) -> Branch:
-        """Return tokens that follow each other."""
+        """Return a branch without a fork: each token is the predecessor of the next."""
         return cls(prefix, list(tokens), list(range(-1, len(tokens) - 1)), list(wanted))
 
     def keep(self, size: int) -> None:
-        """Add the first `size` tokens, each the parent of the next, to the prefix. Call it before anything else is computed."""
+        """Append the first `size` tokens, which have no fork between them, to the prefix. Call this before the next pass."""
         self.prefix.keep(self.tokens[:size])
 
 
 class Prefixes(ABC):
-    """The token sequences that a model remembers; the least recently used go first.
+    """The token sequences that a model remembers. When there are too many, the least recently used is forgotten first.
 
     Args:
         model: A causal language model of transformers, in evaluation mode.
-        max_tokens: Most tokens to remember, about; a sequence in use is never forgotten.
+        max_tokens: About the most tokens to remember. A sequence in use is never forgotten.
     """
 
     way: ClassVar[str]
-    """Name of the way in which it reads."""
+    """Name of this way of reading, for users."""
     cuts_back: bool = True
-    """Whether a part of what was read can be forgotten; else nothing is read that may have to be."""
+    """Whether tokens can be removed again from the end of a sequence. If not, no drafts of an answer are read, as drafted tokens
+    that the model does not confirm would have to be removed."""
 
     def __init__(self, model: Any, max_tokens: int) -> None:
         self._model = model
         self._max_tokens = max_tokens
         self._known: list[Prefix] = []  # the most recently used last
         self.computed = 0
-        """Tokens that went through the model."""
+        """Number of tokens that went through the model so far."""
 
     def __len__(self) -> int:
         return sum(prefix.capacity for prefix in self._known)
@@ -112,14 +116,14 @@ class Prefixes(ABC):
         """
 
     def match(self, tokens: Sequence[int]) -> int:
-        """Return the length of the longest remembered beginning from which reading can go on; never the last token."""
+        """Return how many first tokens are remembered. The last one never counts, as the prediction after it is needed."""
         return self._longest(tokens[:-1])[0]
 
     def open(self, prompts: Sequence[tuple[int, ...]]) -> list[Prefix]:
-        """Return for each prompt a prefix with its longest remembered beginning, never its last token.
+        """Return for each prompt a prefix with all that is remembered of it, except the prompt's last token.
 
-        A remembered sequence that the prompt continues as a whole, or all but its last few tokens, is used itself, else its common
-        part is copied. What all prompts begin with is read once.
+        If a prompt continues a remembered sequence, or would if the sequence lost its last `_CUT_OFF` tokens, the prefix is that
+        sequence. Else it is a copy of what both have in common. New tokens with which all prompts begin are read once, first.
         """
         self._read_common_beginning(prompts)
         opened: list[Prefix] = []
@@ -139,27 +143,27 @@ class Prefixes(ABC):
         return opened
 
     def _longest(self, tokens: Sequence[int], what: Literal["common", "match"] = "match") -> tuple[int, Prefix | None]:
-        """Return the greatest `match`, or `common`, of a remembered sequence, and the first with it; (0, None) where all are 0."""
-        greatest, found = 0, None
+        """Return the greatest `match` (or `common`) of all remembered sequences, and the sequence; (0, None) if nothing matches."""
+        greatest, longest = 0, None
         for prefix in self._known:
-            own = prefix.tokens
-            # a greater one goes on alike behind the greatest so far: with many sequences, few are compared as a whole
-            if greatest < min(len(own), len(tokens)) and own[greatest] == tokens[greatest]:
+            known = prefix.tokens
+            # only a sequence with the right token at this place can match further; so few sequences are compared as a whole
+            if greatest < min(len(known), len(tokens)) and known[greatest] == tokens[greatest]:
                 size: int = getattr(prefix, what)(tokens)
                 if size > greatest:
-                    greatest, found = size, prefix
-        return greatest, found
+                    greatest, longest = size, prefix
+        return greatest, longest
 
     def _read_common_beginning(self, prompts: Sequence[tuple[int, ...]]) -> None:
-        """Read what all prompts begin with, unless it is remembered or short."""
+        """Read the tokens with which all prompts begin, unless they are remembered or few."""
         if len(prompts) < 2:
             return
-        first, last = min(prompts), max(prompts)  # in lexical order: what these two have in common, all have
+        first, last = min(prompts), max(prompts)  # all prompts lie between them in lexical order, and share their common start
         common = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
         self._read(first[: min(common, *(len(prompt) - 1 for prompt in prompts))])
 
     def _read(self, tokens: tuple[int, ...]) -> None:
-        """Read and keep tokens, unless they are remembered, or what is missing is short."""
+        """Read and remember tokens, unless nearly all of them are remembered."""
         known, best = self._longest(tokens)
         if len(tokens) - known < _WORTH_SHARING:
             return

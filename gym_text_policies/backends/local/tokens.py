@@ -1,4 +1,4 @@
-"""From messages to tokens, the same for play and for training. What a game says stays plain text."""
+"""From messages to tokens, the same for play and for training. The words of a game never become special tokens."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from gym_text.errors import PolicyError, UsageError
 from gym_text_policies.records import Message
 
 _DROPPED_TOGETHER = 8
-"""Turns dropped at once where a chat is too long. Dropping one a step would read the whole rest anew at each step."""
+"""Turns dropped at once from a chat that is too long. If one turn were dropped at each step, all that stays would be read again at
+each step."""
 
 
 def prompt_tokens(tokenizer: Any, messages: Sequence[Message]) -> list[int]:
     """Return the tokens of a chat, up to where the model's answer begins.
 
-    The tokenizer's special tokens mark the roles, and the template may write others, such as ``</think>``, that are tokens of their
-    own without being flagged as special. A message that spells one (a game says ``<|im_start|>``) is encoded as plain characters:
-    what a game says cannot begin or end a turn or a thought. (Marks that are no tokens of their own, such as Llama 2's ``[INST]``,
-    are plain characters in the template as well, and cannot be told from a game's.)
+    Special tokens of the tokenizer mark the roles. The template may write more markers, such as ``</think>``, that are single
+    tokens but not flagged as special. If a message spells one of them (a game says ``<|im_start|>``), it is encoded as plain
+    characters, so that a game cannot begin or end a turn or a thought. Markers that are not single tokens, such as Llama 2's
+    ``[INST]``, are plain characters in the template, too; they cannot be told from a game's words.
 
     Args:
         tokenizer: One of transformers with a chat template.
@@ -36,7 +37,7 @@ def prompt_tokens(tokenizer: Any, messages: Sequence[Message]) -> list[int]:
     if not any(pattern.search(text) or pattern.search(_normalised(tokenizer, text)) for text in said):
         tokens: list[int] = tokenizer(_rendered(tokenizer, messages), add_special_tokens=False)["input_ids"]
         return tokens
-    # replace each special token in a message by a stand-in; those left in the rendered chat are the template's
+    # each special token in a message is replaced by a placeholder: those left in the rendered chat are the template's
     sign = _unused_character("".join(said))
     hidden = [
         {**message, "content": pattern.sub(lambda found: f"{sign}{special.index(found[0])}{sign}", message["content"])}
@@ -53,35 +54,35 @@ def prompt_tokens(tokenizer: Any, messages: Sequence[Message]) -> list[int]:
 
 
 def text_tokens(tokenizer: Any, text: str) -> list[int]:
-    """Return the tokens of a text by itself, such as an action's name. None of them is one that marks something in a chat."""
-    # tokens that are not flagged as special are read even where special ones are not, but not across two texts
+    """Return the tokens of a text by itself, such as an action's name. None of them is a marker of the chat template."""
+    # the tokenizer reads markers that are not flagged as special in any text: so they are cut into two texts
     written = _written_tokens(tokenizer)
     within = "|".join(f"(?<={re.escape(token[0])})(?={re.escape(token[1:])})" for token in written)
     tokens = _tokens_apart(tokenizer, re.split(within, text) if within else [text])
     if not {tokenizer.convert_tokens_to_ids(token) for token in written}.isdisjoint(tokens):
-        return _tokens_apart(tokenizer, text)  # `_normalised` has made one of other characters
+        return _tokens_apart(tokenizer, text)  # the tokenizer's normaliser has made a marker of other characters
     return tokens
 
 
 def _normalised(tokenizer: Any, text: str) -> str:
-    """Return a text as the tokenizer reads it: some make small letters of capitals, or ``<`` of its full-width form."""
+    """Return a text as the tokenizer reads it. Some turn capitals into small letters, or a full-width ``<`` into the usual one."""
     normaliser = getattr(getattr(tokenizer, "backend_tokenizer", None), "normalizer", None)
     return str(normaliser.normalize_str(text)) if normaliser else text
 
 
 def _tokens_apart(tokenizer: Any, parts: Iterable[str]) -> list[int]:
-    """Return the tokens of texts one after another, none across two of them; special tokens are read as text."""
+    """Return the tokens of several texts, each tokenised by itself. Special tokens are read as text."""
     return [
         number for part in parts for number in tokenizer(part, add_special_tokens=False, split_special_tokens=True)["input_ids"]
     ]
 
 
 def continued_tokens(tokenizer: Any, read: Sequence[int], messages: Sequence[Message]) -> list[int]:
-    """Return the tokens of a chat that goes on from tokens that were read and said, up to where the model's next answer begins.
+    """Return the tokens of a chat whose start the model has read and said, up to where its next answer begins.
 
-    The model's own words need not become the same tokens again: it may have spelled a word by other ones, said special tokens, or
-    been cut off. What follows its last message, from the end of its turn on, begins with a special token, and so does not depend on
-    it.
+    The model's words, tokenised again, need not give the tokens that it said: it may have used other tokens for a word, said
+    special tokens, or been cut. So its own tokens are kept. Those that follow, from the end of its turn on, do not depend on its
+    words, as they begin with a special token.
 
     Args:
         tokenizer: One of transformers with a chat template.
@@ -91,7 +92,7 @@ def continued_tokens(tokenizer: Any, read: Sequence[int], messages: Sequence[Mes
     last = max(place for place, message in enumerate(messages) if message["role"] == "assistant")
     before = prompt_tokens(tokenizer, messages[:last])
     silent = prompt_tokens(tokenizer, [*messages[:last], {"role": "assistant", "content": ""}, *messages[last + 1 :]])
-    if silent[: len(before)] != before:  # a template that writes the past in another way than the present
+    if silent[: len(before)] != before:  # the template writes earlier turns in another way than the last
         return prompt_tokens(tokenizer, messages)
     following = silent[len(before) :]
     return [*read, *(following[1:] if read[-1] == following[0] else following)]
@@ -100,20 +101,20 @@ def continued_tokens(tokenizer: Any, read: Sequence[int], messages: Sequence[Mes
 def fitting_tokens(
     tokenizer: Any, messages: Sequence[Message], max_tokens: int, name: str, *, read: Sequence[int] = ()
 ) -> tuple[list[int], int]:
-    """Return the tokens of a chat without its oldest turns where it is too long, and the number of turns dropped.
+    """Return the tokens of a chat, and the number of turns dropped: if the chat is too long, its oldest turns are left out.
 
-    The system message and the last question stay. A turn is a question with the answers to it.
+    The system message and the last question always stay. A turn is a question with its answer.
 
     Args:
         tokenizer: One of transformers with a chat template.
         messages: The chat.
         max_tokens: Most tokens.
         name: The model's name, for the error.
-        read: The tokens that the chat goes on from, if they are known; see `continued_tokens`. A chat that is too long with them is
-            made into tokens anew.
+        read: The tokens of the chat's start, if they are known; see `continued_tokens`. If the chat is too long, it is tokenised
+            anew without them.
 
     Raises:
-        PolicyError: If what has to stay is too long.
+        PolicyError: If the messages that have to stay are too long.
     """
     tokens = continued_tokens(tokenizer, read, messages) if read else prompt_tokens(tokenizer, messages)
     if len(tokens) <= max_tokens:
@@ -136,13 +137,13 @@ def fitting_tokens(
 
 
 def _special_tokens(tokenizer: Any) -> set[str]:
-    """Return the special tokens as texts."""
+    """Return the texts of the special tokens."""
     added = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
     return {*added, *map(str, tokenizer.all_special_tokens)}
 
 
 def _written_tokens(tokenizer: Any) -> tuple[str, ...]:
-    """Return the tokens that the chat template spells and that are tokens of their own, but not flagged as special."""
+    """Return the markers that the chat template spells and that are single tokens, but not flagged as special."""
     template = json.dumps(tokenizer.chat_template or "", ensure_ascii=False)  # several named templates are a dictionary
     known = _written.get(tokenizer)
     if known is None or known[0] != template:
@@ -156,16 +157,16 @@ _written: WeakKeyDictionary[Any, tuple[str, tuple[str, ...]]] = WeakKeyDictionar
 
 
 def check_tokenizer(tokenizer: Any, why: str, most: int | None = None) -> None:
-    """See whether a tokenizer can write chats and end answers, before a model's weights are read.
+    """Check that a tokenizer can write chats and end answers, before a model's weights are read.
 
     Args:
         tokenizer: One of transformers.
         why: The beginning of the error.
-        most: How many tokens the model knows, if that is known.
+        most: Number of tokens in the model's vocabulary, if known.
 
     Raises:
-        UsageError: If it has no chat template, no end of turn or one that the model does not know, or the template cannot write a
-            conversation.
+        UsageError: If the tokenizer has no chat template, or no end of turn in the model's vocabulary, or if the template cannot
+            write a conversation.
     """
     if not tokenizer.chat_template:
         raise UsageError(f"{why} expected one with a chat template; it has none. Take its instruct version.")
@@ -188,11 +189,12 @@ _CHECKED: tuple[Message, ...] = (
     {"role": "assistant", "content": "Answer45"},
     {"role": "user", "content": "Question46"},
 )
-"""A chat by which a template is tried; no two of its texts are alike."""
+"""A chat to try a template with. Its texts are all different."""
 _MOST_ADDED = 1_000_000
-"""Most characters that a chat template adds. (transformers' sandbox bounds no loop: a model from elsewhere may hang, not more.)"""
+"""Most characters that a chat template may add. (transformers' sandbox bounds no loops: a template can hang, but do no more
+harm.)"""
 _OF_TEMPLATES = (TemplateError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""What a chat template can raise: it is a program."""
+"""Errors that a chat template can raise, as it is a program."""
 
 
 def _rendered(tokenizer: Any, messages: Sequence[Message]) -> str:
@@ -215,13 +217,13 @@ def _applied(tokenizer: Any, messages: Sequence[Message]) -> str:
 
 
 def _folds_system(tokenizer: Any) -> bool:
-    """Return whether a system message has to stand in the first question: the template refuses it, or leaves it out."""
+    """Return whether a system message has to become part of the first question, as the template refuses it or leaves it out."""
     template = tokenizer.chat_template
     known = _folding.get(tokenizer)
     if known is None or known[0] != template:
         try:
             folds = _CHECKED[0]["content"] not in _applied(tokenizer, _CHECKED[:2])
-        except _OF_TEMPLATES:  # Gemma 2 refuses the role, and Mistral what does not begin with a question
+        except _OF_TEMPLATES:  # Gemma 2 refuses the role, Mistral a chat that does not begin with a question
             folds = True
         known = _folding[tokenizer] = template, folds
     return known[1]
@@ -239,5 +241,5 @@ def _folded(messages: Sequence[Message]) -> list[Message]:
 
 
 def _unused_character(text: str) -> str:
-    """Return a character for private use that is not in a text."""
+    """Return a character of Unicode's private use area that is not in a text."""
     return next(chr(code) for code in range(0xE000, 0xF8FF) if chr(code) not in text)

@@ -20,46 +20,47 @@ from gym_text_policies.backends.local.tokens import fitting_tokens, text_tokens
 from gym_text_policies.records import Tokens
 
 _PASS_TOKENS = 512
-"""New tokens of one forward pass on a CPU, about: with more, attention wastes time on the tokens of other requests."""
+"""About the most new tokens of one forward pass on a CPU."""
 _GPU_PASS_TOKENS = 2048
-"""The same on a GPU, where few large passes are faster. The logits of so many take about a gigabyte."""
+"""The same on a GPU, where few large passes are faster. The logits after so many tokens take about a gigabyte."""
 _REMEMBERED = 4096
-"""Answers kept for requests that come again, as where a game stands still; and texts whose tokens are kept."""
+"""Most answers that are kept, for requests that come again (as in a game that stands still); and most texts whose tokens are
+kept."""
 
 
 @dataclass(frozen=True)
 class _Question:
-    """A request as tokens; equal questions have equal answers."""
+    """A request as tokens. Equal questions have equal answers."""
 
     prompt: tuple[int, ...]
     turns_dropped: int
     schema: str | None
     request: Request
-    """The request without what is given here apart, and without its episode."""
+    """The request without its messages, schema and episode: prompt and schema stand here, and no answer depends on the episode."""
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The candidates; empty where a text is asked for."""
+        """The candidates; empty if the request asks for a text."""
         return self.request.choices or ()
 
 
 class TransformersBackend(Backend):
     """A causal language model with a chat template.
 
-    The longest beginning of a prompt that was read before is not computed again, and a request that was answered before is only
-    looked up. Where a chat is longer than the model's window, its oldest turns go.
+    Tokens at the start of a prompt that were read before are not computed again, and an answer that was given before is looked up.
+    If a chat is longer than the model's window, its oldest turns are left out.
 
-    In ``choose`` all candidates of a request share its prompt in one forward pass. A candidate's score is
-    log P(candidate + end of turn | prompt), prompt and candidate tokenised apart; the probabilities are the softmax of the scores.
+    In mode ``choose`` one forward pass computes a request's prompt and all its candidates. The score of a candidate is
+    log P(candidate + end of turn | prompt), prompt and candidate tokenised apart. The probabilities are the softmax of the scores.
 
     Args:
         model: A causal language model of transformers.
         tokenizer: Its tokenizer, with a chat template.
-        name: Its name in records, or all fields that identify it there.
-        max_cached_tokens: Tokens whose keys and values are kept from call to call, about; the least recently used go first.
-            The embedded model takes 46 kB for each.
-        optimise: Lay the model out for inference on a CPU, where that is faster. It cannot be used by itself any more.
-        weights: What identifies the weights, so that their way of reading is compared once: see `exact_prefixes`.
+        name: The model's name in records, or all fields that identify it there.
+        max_cached_tokens: About the most tokens whose keys and values are kept between calls; the least recently used are dropped
+            first. The embedded model takes 46 kB for each token.
+        optimise: Prepare the model for inference on a CPU, if that is faster. The caller cannot use the model afterwards.
+        weights: What identifies the weights, so that the way of reading is compared only once: see `exact_prefixes`.
 
     Raises:
         UsageError: If the model's probabilities cannot be computed exactly: see `exact_prefixes`.
@@ -95,19 +96,19 @@ class TransformersBackend(Backend):
 
     @property
     def way(self) -> str:
-        """How the model is read: ``packed``, ``cached`` or ``reread``; the first that is exact for it. See `exact_prefixes`."""
+        """The fastest exact way of reading the model: ``packed``, ``cached`` or ``reread``. See `exact_prefixes`."""
         return self._prefixes.way
 
     @property
     def tokens_computed(self) -> int:
-        """Tokens that went through the model so far."""
+        """Number of tokens that went through the model so far."""
         return self._prefixes.computed
 
     def answer(self, requests: Sequence[Request]) -> list[Answer]:
         """Answer each request.
 
         Raises:
-            PolicyError: If a prompt is longer than the model's window even without all earlier turns.
+            PolicyError: If a prompt is longer than the model's window even without its earlier turns.
         """
         with self._lock:  # the tokenizer has a state, too
             questions = [self._question(request) for request in requests]
@@ -140,7 +141,7 @@ class TransformersBackend(Backend):
         )
 
     def _recall(self, question: _Question) -> Answer:
-        """Return the answer to a question that was answered before: none of its tokens is computed."""
+        """Return the answer to a question that was answered before. All its tokens count as cached."""
         self._answered.move_to_end(question)
         answer = self._answered[question]
         return replace(answer, tokens_cached=answer.tokens_in)
@@ -156,9 +157,9 @@ class TransformersBackend(Backend):
         return [answers[question] for question in questions]
 
     def _groups(self, questions: Sequence[_Question]) -> Iterator[list[_Question]]:
-        """Cut questions with choices into groups of one forward pass each, the best remembered first.
+        """Divide questions with choices into groups, one for each forward pass. Those with the fewest unread tokens come first.
 
-        In any other order each could push out of memory what the next one needs, where there is no room for all.
+        If the cache has no room for all questions, another order could drop what the next question needs.
         """
         unread = {question: len(question.prompt) - self._prefixes.match(question.prompt) for question in questions}
         group, size = [], 0
@@ -208,7 +209,7 @@ class TransformersBackend(Backend):
         ]
         generate(self._prefixes, generations)
         for prompt, generation in zip(prompts, generations, strict=True):
-            if generation.ended:  # one that was cut off is no answer: a caller may ask for one token, to read a prompt
+            if generation.ended:  # not one that was cut: a caller may ask for one token only to have a prompt read
                 self._texts.remember(prompt, generation.tokens)
         texts = [self._tokenizer.decode(generation.tokens, skip_special_tokens=True) for generation in generations]
         return [
@@ -229,12 +230,12 @@ class TransformersBackend(Backend):
         return Sampler(question.request.temperature, question.request.seed or 0, grammar, keeps=question.request.tokens)
 
     def _bounded(self, schema: Mapping[str, Any], max_tokens: int) -> str:
-        """Return a schema as text, its free strings bounded so that an object of them takes at most `max_tokens` tokens, about."""
+        """Return a schema as text. Its free strings get a greatest length, so that an object takes about `max_tokens` at most."""
         properties = dict(schema["properties"])
         free = [name for name, part in properties.items() if part.get("type") == "string" and "enum" not in part]
         longest = max((len(self._tokens(name)) for part in properties.values() for name in part.get("enum", ())), default=0)
         for name in free:
-            room = max_tokens - max(40, longest + 24)  # without what the keys and the action take
+            room = max_tokens - max(40, longest + 24)  # keys and action take the rest
             properties[name] = {"maxLength": max(1, 3 * room // len(free))} | properties[name]
         return json.dumps(dict(schema) | {"properties": properties})
 
@@ -248,7 +249,7 @@ class TransformersBackend(Backend):
 
 
 def _tokens_of(question: _Question, said: Mapping[str, tuple[Sequence[int], Sequence[float]]]) -> dict[str, Tokens] | None:
-    """Return the tokens of an answer by what may be said, if the request asks for them."""
+    """Return the tokens of a text, or of each choice, if the request asks for tokens."""
     if not question.request.tokens:
         return None
     return {text: Tokens(question.prompt, tuple(tokens), tuple(log_probs)) for text, (tokens, log_probs) in said.items()}

@@ -1,4 +1,4 @@
-"""`Tree`: tokens of several texts that begin alike; the common beginning is in it, and is computed, once."""
+"""`Tree`: the tokens of several texts. Where texts begin alike, the common start is in the tree, and is computed, once."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Tree:
-    """Tokens, each with the token before it. A node is a token's index."""
+    """Tokens with their predecessors. A node is the index of a token."""
 
     tokens: list[int] = field(default_factory=list)
     parents: list[int] = field(default_factory=list)
-    """For each token the node before it; -1 at the start."""
+    """For each token its predecessor's node; -1 at the start of a text."""
     _children: dict[tuple[int, int], int] = field(default_factory=dict, repr=False)
 
     def grow(self, node: int, tokens: Iterable[int]) -> list[int]:
-        """Add tokens one after the other behind a node (-1: at the start), and return their nodes. Existing nodes are reused."""
+        """Add tokens one after the other behind a node, or at the start (-1), and return their nodes. Existing nodes are reused."""
         nodes = []
         for token in tokens:
             child = self._children.get((node, token))
@@ -29,7 +29,7 @@ class Tree:
         return nodes
 
     def graft(self, other: Tree) -> list[int]:
-        """Add all tokens of another tree; return the node of each. What both have in common is in it once."""
+        """Add all tokens of another tree, and return the node of each. Paths that both trees have are merged."""
         nodes: list[int] = []
         for token, parent in zip(other.tokens, other.parents, strict=True):
             nodes += self.grow(-1 if parent < 0 else nodes[parent], [token])
@@ -37,7 +37,7 @@ class Tree:
 
 
 def depths(parents: Sequence[int], known: int) -> list[int]:
-    """Return the position of each node of a tree that follows `known` tokens."""
+    """Return each node's position in its text, where `known` tokens stand before the tree."""
     positions: list[int] = []
     for parent in parents:
         positions.append(known if parent < 0 else positions[parent] + 1)
@@ -45,9 +45,10 @@ def depths(parents: Sequence[int], known: int) -> list[int]:
 
 
 def spans(parents: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Return for each node of a tree its number in depth-first order, and that of the first node behind it and what follows it.
+    """Return for each node its number in depth-first order, and the first number after those of its subtree.
 
-    So a node follows those, and is the one, between whose two numbers its own first number lies.
+    With these, whether a node is in another's subtree (the other included) is one comparison:
+    ``first[other] <= first[node] < end[other]``.
 
     >>> spans([-1, 0, 1, 0])
     ([0, 1, 2, 3], [4, 3, 3, 4])
@@ -56,7 +57,10 @@ def spans(parents: Sequence[int]) -> tuple[list[int], list[int]]:
     for node in range(len(parents) - 1, -1, -1):
         if parents[node] >= 0:
             sizes[parents[node]] += sizes[node]
-    first, free = [0] * len(parents), [0] * (len(parents) + 1)  # the next number to give below each node; last, at the start
+    first, free = (
+        [0] * len(parents),
+        [0] * (len(parents) + 1),
+    )  # the next free number below each node; the last entry is for the start
     for node, parent in enumerate(parents):
         first[node] = free[parent]
         free[parent] += sizes[node]
@@ -65,7 +69,7 @@ def spans(parents: Sequence[int]) -> tuple[list[int], list[int]]:
 
 
 def paths(parents: Sequence[int]) -> list[list[int]]:
-    """Return the nodes on the way to each leaf of a tree, the leaf included.
+    """Return for each leaf the nodes from the start to it, the leaf included.
 
     >>> paths([-1, 0, 1, 0])
     [[0, 1, 2], [0, 3]]
@@ -82,7 +86,7 @@ def paths(parents: Sequence[int]) -> list[list[int]]:
 
 
 def padded(rows: Sequence[list[int]]) -> list[list[int]]:
-    """Return rows of tokens, filled up on the right with the last token of each.
+    """Return rows of tokens at equal length: each is filled up on the right with its last token.
 
     >>> padded([[1, 2], [3]])
     [[1, 2], [3, 3]]
