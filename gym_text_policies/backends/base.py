@@ -19,24 +19,24 @@ class Request:
     messages: tuple[Message, ...]
     """The prompt, as a chat."""
     choices: tuple[str, ...] | None = None
-    """If given, the answer is a probability for each of these, and no text."""
+    """If given, the answer is a probability for each of these texts, in place of a text."""
     schema: Mapping[str, Any] | None = None
     """If given, the answer is JSON that follows this JSON schema."""
     max_tokens: int = 16
     """Most tokens to generate."""
     temperature: float = 0.0
-    """0: take the most probable token. Else draw a token from the probabilities to the power of 1 / temperature."""
+    """0 takes the most probable token. Else a token is drawn, from the probabilities to the power of 1 / temperature."""
     seed: int | None = None
-    """Seed of the draws; None: another one each time."""
+    """Seed of the draws; None: a new one each time."""
     length_normalised: bool = False
     """Whether a choice's score is the mean of its tokens' log-probabilities, not their sum."""
     episode: str = ""
-    """Name of the request's episode, unique in this process, for providers that group by it. No answer depends on it."""
+    """Name of the request's episode, unique in this process, for providers that group requests. No answer depends on it."""
     tokens: bool = False
-    """Whether the answer has to say its tokens."""
+    """Whether the answer must contain its tokens."""
     read: tuple[int, ...] = ()
-    """The tokens of the chat up to the end of what the model said last, as they were read and said; only what follows it is made
-    into tokens then. Empty: all messages are."""
+    """The tokens of the chat up to the end of the model's last message, as the model read and said them. Only the messages after
+    that are tokenised. If empty, all are."""
 
 
 @dataclass(frozen=True)
@@ -46,17 +46,17 @@ class Answer:
     text: str | None = None
     """The generated text; None for a request with choices."""
     finish: str | None = None
-    """How the text ended: ``stop``, the model ended it; ``length``, it was cut at the most tokens; ``refusal`` or
-    ``content_filter``, it is no answer. None for a request with choices, and where a provider does not say."""
+    """How the text ended. ``stop``: by the model. ``length``: cut at `max_tokens`. ``refusal`` or ``content_filter``: the text is
+    not an answer. None for a request with choices, and if a provider does not say."""
     probabilities: Mapping[str, float] | None = None
     """Probability of each choice; they sum to 1."""
     probability_kind: str | None = None
-    """``likelihood``: of the choice and the end of turn as text, relative to the other choices. ``letter``: of the letter that
-    stands for the choice in a list. ``decision``: a typed decision of the provider."""
+    """What the probabilities are of. ``likelihood``: the choice and the end of turn as a text, relative to the other choices.
+    ``letter``: the letter that stands for the choice in a list. ``decision``: the choice in a typed decision of the provider."""
     tokens_in: int = 0
     """Tokens of the prompt and of the choices."""
     tokens_cached: int = 0
-    """Those among `tokens_in` that were not computed again."""
+    """The part of `tokens_in` that was not computed again."""
     tokens_out: int = 0
     """Tokens generated."""
     turns_dropped: int = 0
@@ -66,7 +66,7 @@ class Answer:
     reference: str | None = None
     """The provider's own name of the episode, if it groups by episodes."""
     tokens: Mapping[str, Tokens] | None = None
-    """The tokens of the prompt and of what is said, for the text or for each choice, where the request asks for them."""
+    """The tokens of the prompt and of the text, or of the prompt and each choice, if the request asks for them."""
 
 
 def softmax(choices: Sequence[str], scores: Sequence[float]) -> dict[str, float]:
@@ -81,7 +81,7 @@ class Backend(ABC):
     """A language model, wherever it runs. Several threads may call it."""
 
     remote: bool = False
-    """Whether its calls wait for a server. If so, many threads send one request each; else one thread sends many at once."""
+    """Whether its calls wait for a server. If so, many threads ask one request each; else one thread asks many requests at once."""
 
     @classmethod
     def of(cls, model: str, options: Mapping[str, Any]) -> Self:
@@ -107,14 +107,14 @@ class Backend(ABC):
         """
 
     def count(self, text: str) -> int:
-        """Return the tokens of a short text such as an action's name, or a number that they do not exceed."""
+        """Return the number of tokens of a short text such as an action's name, or an upper bound of it."""
         return len(text.encode("utf-8", "replace"))
 
     def check(self, request: Request) -> None:  # noqa: B027  most have no server that could be missing
-        """See before a run whether a request such as this one is answered; a model in this process is not asked.
+        """Check before a run that such a request can be answered. By default nothing is asked.
 
         Raises:
-            UsageError: If it is not, with what to do.
+            UsageError: If it cannot; the message says what to do.
         """
 
     @property

@@ -1,4 +1,4 @@
-"""`ActionRate`: asks a policy only at every k-th step, and repeats or fills in actions in between."""
+"""`ActionRate`: asks a policy at every k-th step only, and plays repeated or fixed actions in between."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gym_text_policies.records import Decision, Turn
 NO_OPS = ("do nothing", "no-op", "noop", "wait", "coast", "stay", "stand still")
 """Names of actions that do nothing. An action with the value 0 does nothing under any name."""
 _LONGEST_NAME = 4096
-"""Characters."""
+"""Most characters of an action's name in an observation."""
 
 
 class LastAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
@@ -63,7 +63,7 @@ class LastAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
 
 class StepNumber(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """Put the number of steps before into ``obs["step_number"]``, for policies that are asked outside `rollout`.
+    """Put the number of steps so far into ``obs["step_number"]``, for policies that are asked outside `rollout`.
 
     Args:
         env: An environment with Dict observations.
@@ -97,13 +97,13 @@ class StepNumber(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 class ActionRate(Policy):
     """Asks a policy at steps 0, k, 2k …, and plays other actions in between.
 
-    Outside `rollout` and `Agent` the wrapper `StepNumber` tells the step, so that each episode begins with a question.
+    Outside `rollout` and `Agent`, it learns the step from the wrapper `StepNumber`, so that each episode begins with a question.
 
     Args:
         policy: The policy that is asked.
         k: Number of steps from one question to the next; 1 asks at every step.
-        between: What is played in between. ``repeat`` is the last action, or asks the policy if that action is no longer valid.
-            ``no-op`` is the action that does nothing. Anything else is the name of an action.
+        between: What is played in between. ``repeat``: the last action; if it is no longer valid, the policy is asked. ``no-op``:
+            the action that does nothing. Anything else is the name of an action.
 
     Raises:
         UsageError: If the environment has no such action.
@@ -138,14 +138,14 @@ class ActionRate(Policy):
         return StepNumber(LastAction(env) if self._filler is None else env)
 
     def decide(self, turns: Sequence[Turn]) -> list[Decision]:
-        """Ask the policy about all turns that are due, in one batch."""
+        """Ask the policy about all turns at its steps, in one batch, and fill in the others."""
         played = [self._unasked(turn) for turn in turns]
         due = [turn for turn, name in zip(turns, played, strict=True) if name is None]
         decisions = iter(self._policy.decide(due) if due else ())
         return [next(decisions) if name is None else Decision(name) for name in played]
 
     def _unasked(self, turn: Turn) -> str | None:
-        """Return the action that is played without asking, or None if the policy is to be asked."""
+        """Return the action that is played without asking the policy; None if the policy has to be asked."""
         if turn.step % self._k == 0:
             return None
         name = self._filler

@@ -18,10 +18,10 @@ Controller = Callable[[dict[str, Any]], str]
 
 
 class RandomPolicy(Policy):
-    """Plays any action that can be named now, each with the same probability.
+    """Plays any valid action, each with the same probability.
 
     Raises:
-        UsageError: If the game takes any words, so that none can be drawn.
+        UsageError: If the game takes any words, so that there is no list to draw from.
     """
 
     def __init__(self, spec: TextSpec, *, seed: int = 0) -> None:

@@ -29,16 +29,16 @@ _OF_ANY = ("action_rate", "between", "noise", "expert_share", "seed")
 
 @dataclass(frozen=True, kw_only=True)
 class PromptOptions:
-    """What a language model is asked; the part of a `PolicyConfig` that training shares with play."""
+    """What a language model is asked: the settings of a `PolicyConfig` that training and play share."""
 
     strategy: str | None = None
-    """What is asked: zero_shot, reasoning, reflection, few_shot, retrieval, chat, words (for games that list no actions), balrog,
-    tenths, or a template's path."""
+    """The prompt's template: zero_shot, reasoning, reflection, few_shot, retrieval, chat, words (for games that list no actions),
+    balrog, tenths, or the path of a template."""
     history: Depth | None = None
-    """Steps before the present one that the model is shown, or all."""
+    """Number of earlier steps that the prompt shows, or all."""
 
     def asking(self, model: str, **settings: Any) -> PolicyConfig:
-        """Return the description of a model that is asked so.
+        """Return the description of a model with these settings.
 
         Args:
             model: The model.
@@ -72,33 +72,33 @@ class PolicyOptions(PromptOptions):
 
 @dataclass(frozen=True)
 class PolicyConfig(PolicyOptions):
-    """Who plays, and how it is asked."""
+    """Who plays, and how a language model is asked."""
 
     model: str = field(default="smollm2", metadata={"more": names_for_help})
     """A language model, or random, gold, controller, module:Name (a policy of your own), sb3:FILE, or the policy.json of a
     search."""
     with_reward: bool | None = field(default=None, kw_only=True)
-    """Whether the prompt says what is rewarded."""
+    """Whether the prompt says for what there are rewards."""
     own_words: bool | None = None
-    """Whether the history shows what the model itself said, not only its actions."""
+    """Whether the history shows the model's own answers, not only its actions."""
     deterministic: bool | None = None
-    """Of sb3:FILE, and of an object of your own with predict: whether the most probable action is played, as it is by default, or
-    one is drawn. What a language model draws is said by its temperature."""
+    """For sb3:FILE and objects of your own with predict: whether the most probable action is played, which is the default, or one
+    is drawn. For a language model, temperature says this."""
     max_tokens: int | None = None
-    """Most tokens of an answer in words; by default 16, 60 in json, 200 for a strategy that thinks, and more where a valid action
-    needs more. An answer that is cut counts only if it is an action's whole name."""
+    """Most tokens of an answer in words. The default is 16, 60 in json, 200 for a strategy that thinks, and more if a valid action
+    is longer. An answer that was cut counts only if it is the whole name of an action."""
     on_invalid: str | None = None
-    """What is played when an answer cannot be used: random, retry, play, raise, or an action's name."""
+    """What is played if an answer cannot be used: random, retry, play, raise, or the name of an action."""
     length_normalised: bool | None = None
-    """In choose, score an action by the mean log-probability of its tokens, not by their sum."""
+    """Whether choose scores an action by the mean log-probability of its tokens, not by their sum."""
     shots: int | None = None
-    """Examples that few_shot and retrieval show."""
+    """Number of examples that few_shot and retrieval show."""
     demonstrations: int | None = None
-    """Expert episodes that these examples are taken from; by default as many as the strategy needs."""
+    """Number of the expert's episodes from which the examples are taken; by default as many as the strategy needs."""
     action_rate: int | None = None
-    """The policy is asked every so many steps."""
+    """Number of steps from one question to the policy to the next; 1 asks at every step."""
     between: str | None = None
-    """What is played in between: repeat (the last action), no-op (the action that does nothing), or an action's name."""
+    """What is played between two questions: repeat (the last action), no-op (the action that does nothing), or an action's name."""
 
     def __post_init__(self) -> None:
         self._take_settings_from_options()

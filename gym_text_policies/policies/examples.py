@@ -1,4 +1,4 @@
-"""Examples of an expert's play for prompts: whole episodes, or the steps most similar to the observation."""
+"""Examples of an expert's play for prompts: whole episodes, or the steps that are most similar to the present one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gym_text_policies.rollouts import rollout
 
 @dataclass(frozen=True)
 class Example:
-    """Steps of an episode that shows how to play."""
+    """Steps of an episode that a prompt shows as an example."""
 
     goal: str
     """The episode's task."""
@@ -60,7 +60,7 @@ class Examples(ABC):
 
 
 class FewShot(Examples):
-    """Always the first demonstrations, so that the beginning of the prompt never changes."""
+    """Shows always the first demonstrations, so that the beginning of the prompt never changes."""
 
     def of(self, obs: Mapping[str, Any]) -> Sequence[Example]:
         """Return the first demonstrations."""
@@ -68,7 +68,7 @@ class FewShot(Examples):
 
 
 class Retrieval(Examples):
-    """Single steps with the most similar goal and text, the most similar first. Similarity is BM25 (the package bm25s)."""
+    """Shows single steps with the most similar goal and text, the most similar first. Similarity is BM25 (the package bm25s)."""
 
     def __init__(self, count: int, demonstrations: Iterable[Example]) -> None:
         super().__init__(count, demonstrations)
@@ -90,7 +90,7 @@ class Retrieval(Examples):
 
 
 def gold_examples(env: gym.Env[Any, Any], count: int) -> list[Example]:
-    """Return the expert's first `count` won episodes of the train fold, or as many as it wins.
+    """Return the expert's first `count` won episodes of the train fold, or fewer if it seldom wins.
 
     Args:
         env: An environment made by ``gym.make``. The train fold is played with its keyword arguments.
@@ -106,12 +106,12 @@ def gold_examples(env: gym.Env[Any, Any], count: int) -> list[Example]:
     kwargs = {key: value for key, value in spec.kwargs.items() if key != "render_mode"} | {"fold": "train", "expert": "path"}
     make_env = partial(gym.make, spec.id, max_episode_steps=spec.max_episode_steps, **kwargs)
     gold = GoldPolicy(text_spec(env))
-    found: list[Episode] = []
-    for start in range(0, 4 * count, count):  # an expert that seldom wins is given up after four times as many levels
-        found += [episode for episode in rollout(make_env, gold, range(start, start + count)) if episode.outcome == "won"]
-        if len(found) >= count:
+    won: list[Episode] = []
+    for start in range(0, 4 * count, count):  # at most four times as many levels are played
+        won += [episode for episode in rollout(make_env, gold, range(start, start + count)) if episode.outcome == "won"]
+        if len(won) >= count:
             break
-    return [example_of(episode) for episode in sorted(found, key=lambda episode: episode.seed)[:count]]
+    return [example_of(episode) for episode in sorted(won, key=lambda episode: episode.seed)[:count]]
 
 
 def example_of(episode: Episode) -> Example:

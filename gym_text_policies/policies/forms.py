@@ -26,7 +26,7 @@ class Parameter:
     low: float
     high: float
     whole: bool = False
-    """Whether only the whole part of the value counts. It is below `high`."""
+    """Whether only the whole part of the value counts. The whole part is less than `high`."""
 
     @property
     def greatest(self) -> float:
@@ -35,7 +35,7 @@ class Parameter:
 
 
 class Form(ABC):
-    """A family of policies: a function of observed numbers and of parameters that returns an action.
+    """A family of policies: a function from observed numbers and parameters to an action.
 
     Args:
         parameters: Names and bounds of the parameters.
@@ -101,7 +101,7 @@ class LinearForm(Form):
         super().__init__(parameters, keys)
 
     def act(self, values: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-        """Decide for n observations at once. Sums run in a fixed order, so that they do not depend on n."""
+        """Decide for n observations at once. Numbers are added in a fixed order, so that the sums do not depend on n."""
         columns = []
         for start in range(0, values.shape[1], self._width):
             score = np.zeros(len(values))

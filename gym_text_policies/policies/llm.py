@@ -24,7 +24,7 @@ from gym_text_policies.records import Decision, Message, Turn
 _MOST_ASKED_AGAIN = 3
 """Most repetitions of a question with ``on_invalid="retry"``."""
 _SHORT = 16
-"""Most tokens of an answer that is a short name alone."""
+"""Most tokens of an answer that is only a short name."""
 _CUT = "That was cut before its end. Answer again, in fewer words: the action alone."
 _REPLY = "That cannot be used: it has to name exactly one of these actions: {}. Answer again."
 
@@ -35,19 +35,22 @@ class LLMPolicy(Policy):
     Args:
         backend: The model.
         spec: What the environment tells its players.
-        config: How it is asked; its model and the backend's options are not used here. What is not given is as `DEFAULTS` says.
+        config: How the model is asked. Its model and the backend's options are not used here; missing settings are as in
+            `DEFAULTS`.
 
-            * `mode`: ``text``: the answer is words, which are parsed. ``json``: a JSON object with the strategy's fields, whose
-              action can only be one that is valid now. ``choose``: the probability of each valid action; a strategy that thinks
-              thinks in words first, in a call of its own.
+            * `mode`: ``text``: the model answers in words, which are parsed. ``json``: it answers by a JSON object with the
+              strategy's fields, whose action can only be a valid one. ``choose``: it gives a probability for each valid action.
+              With a strategy that thinks, it first thinks in words, in a call of its own.
             * `history`: `wrap` puts on the wrapper that keeps it. `own_words` needs `rollout` or `Agent`, which know the answers.
-            * `tokens`: a decision keeps its tokens, see `Tokens`. A prompt that begins with the prompt before it (``chat`` with the
-              whole history) goes on from that one's tokens and from those that the model said. That needs `rollout`.
-            * `on_invalid`: what is played when an answer cannot be used, which is always counted. ``random``: any valid action.
-              ``retry``: say what was wrong and ask again, three times at most, then ``random``. ``play``: the answer itself, so
-              that the game answers it (text games only). ``raise``: end the episode as an error. Or an action's name.
-        examples: What a strategy that shows examples shows.
-        settings: Fields of `PolicyConfig` in place of the config's.
+            * `tokens`: each decision keeps its tokens, see `Tokens`. If a prompt begins with the prompt before it (strategy
+              ``chat`` with the whole history), it continues that prompt's tokens and those that the model said. This needs
+              `rollout`.
+            * `on_invalid`: what is played if an answer cannot be used; such an answer is counted in any case. ``random``: any valid
+              action. ``retry``: tell the model what was wrong and ask again, at most three times, then ``random``. ``play``: the
+              answer itself, so that the game responds to it (text games only). ``raise``: end the episode as an error. Or the name
+              of an action.
+        examples: The examples of a strategy that shows some.
+        settings: Fields of `PolicyConfig` that replace those of `config`.
 
     Raises:
         UsageError: If the environment does not take these settings.
@@ -112,7 +115,7 @@ class LLMPolicy(Policy):
             "max_tokens": self._max_tokens or self._least_tokens,
             "temperature": self._temperature,
             "length_normalised": self._length_normalised,
-            **({"tokens": True} if self._tokens else {}),  # episodes that were stored before there were any are found as they are
+            **({"tokens": True} if self._tokens else {}),  # left out if False, as in earlier records
             "seed": self.seed,
         }
 
@@ -121,7 +124,7 @@ class LLMPolicy(Policy):
         return env if self._history == 0 else History(env, None if self._history == "all" else self._history)
 
     def check(self) -> None:
-        """Let the backend see whether it can be asked in this policy's mode, with its temperature and its number of tokens."""
+        """Let the backend check that it can be asked in this policy's mode, with its temperature and number of tokens."""
         messages: list[Message] = [{"role": "user", "content": "Answer yes or no, in the form that is asked for."}]
         self._backend.check(self._request(messages, ("yes", "no"), 0, choose=self._mode == "choose"))
 
@@ -166,7 +169,7 @@ class LLMPolicy(Policy):
     def _request(
         self, messages: Sequence[Message], names: tuple[str, ...], seed: int | None, episode: str = "", *, choose: bool
     ) -> Request:
-        """Return a question of this policy; the seed is of an answer that is drawn."""
+        """Return a request with this policy's settings; the seed is used if the answer is drawn."""
         drawn = self._temperature > 0 and not choose
         return Request(
             tuple(messages),
@@ -180,7 +183,7 @@ class LLMPolicy(Policy):
         )
 
     def _enough_tokens(self, names: Sequence[str], *, choose: bool) -> int:
-        """Return the most tokens of an answer where none are given: any name that is valid now has room in it."""
+        """Return the default of `max_tokens`: an answer has room for any valid name."""
         longest = 0 if choose else max(map(self._backend.count, names), default=0)
         return self._least_tokens + max(0, longest + 1 - _SHORT)
 
@@ -213,7 +216,7 @@ class LLMPolicy(Policy):
             question.valid, question.action = False, self._instead(question)
 
     def _read(self, question: Question) -> tuple[str | None, str | None]:
-        """Return the action and the reasoning of an answer in words; None for a part that is missing."""
+        """Return the action and the reasoning in an answer in words; None for what is missing."""
         said, obs, finish = question.text, question.turn.obs, question.finish
         if not self._thinks and self._mode != "json":
             return parse_action(said, self.spec, obs, finish=finish), None
@@ -226,7 +229,7 @@ class LLMPolicy(Policy):
     def _instead(self, question: Question) -> str:
         """Return the action that replaces an unusable answer."""
         if self._on_invalid == "play" or not (question.names or self._on_invalid == "raise"):
-            return question.text  # where a game takes any words, nothing else can be played
+            return question.text  # a game that takes any words has no other action to play
         if self._on_invalid in ("random", "retry"):
             return question.names[question.turn.rng.integers(len(question.names))]
         if self._on_invalid == "raise":
@@ -237,12 +240,13 @@ class LLMPolicy(Policy):
 
 
 def _least_tokens(thinks: bool, mode: Mode, spec: TextSpec) -> int:
-    """Return the most tokens of an answer in words where none are given and the names of the actions are short."""
+    """Return the default of `max_tokens` for an answer in words, if the names of actions are short."""
     return 200 if thinks else 60 if mode == "json" or not spec.lists_actions else _SHORT
 
 
 def tempered(probabilities: Sequence[float], temperature: float) -> np.ndarray:
-    """Return the probabilities to the power of 1 / temperature, normalised; the temperature is above 0."""
-    weights: np.ndarray = (np.array(probabilities) / max(probabilities)) ** (1 / temperature)  # of the most probable 1, never all 0
+    """Return the probabilities to the power of 1 / temperature, rescaled to sum to 1. The temperature is above 0."""
+    # of the most probable the weight is 1, so that not all round to 0
+    weights: np.ndarray = (np.array(probabilities) / max(probabilities)) ** (1 / temperature)
     shares: np.ndarray = weights / weights.sum()
     return shares

@@ -17,8 +17,8 @@ class MixedPolicy(Policy):
 
     Args:
         player: The other policy.
-        noise: Probability of a random action. It is drawn first.
-        expert_share: Probability of the expert's action in a step without noise, where the expert has one.
+        noise: Probability of a random action. This is drawn first.
+        expert_share: Probability of the expert's action, if the step has no random action and the expert has an action.
     """
 
     def __init__(self, player: Policy, *, noise: float = 0.0, expert_share: float = 0.0) -> None:
@@ -51,14 +51,14 @@ class MixedPolicy(Policy):
         return self._player.wrap(GoldPolicy(self.spec).wrap(env))
 
     def decide(self, turns: Sequence[Turn]) -> list[Decision]:
-        """Draw what is replaced, then let the other policy decide the rest: it is not asked, nor paid, for what is not played."""
+        """Draw which actions are replaced, and ask the other policy for the rest only, so that no unused answer is paid for."""
         replaced = [self._replacement(turn) for turn in turns]
         asked = [turn for turn, name in zip(turns, replaced, strict=True) if name is None]
         decisions = iter(self._player.decide(asked) if asked else ())
         return [next(decisions) if name is None else Decision(name) for name in replaced]
 
     def _replacement(self, turn: Turn) -> str | None:
-        """Return the action that is played in place of the other policy's, or None if that one decides."""
+        """Return the action that replaces the other policy's; None if the other policy decides."""
         noisy, expert = turn.rng.random(2)
         if noisy < self._noise:
             names = self.spec.names(dict(turn.obs))

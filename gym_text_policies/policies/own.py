@@ -1,4 +1,4 @@
-"""`load_own`: a policy of the user's own, by the name of its module and its name there."""
+"""`load_own`: a policy of the user's own, by its module and its name in the module."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ def load_own(name: str, env: gym.Env[Any, Any], seed: int = 0, deterministic: bo
     """Return a policy of the user's own.
 
     Args:
-        name: ``module:Name``. The module can be imported: it is installed, or lies in the folder from which a command is called.
-            Name is a subclass of `Policy`, a policy, a function of the observation, or an object with stable-baselines3's
-            ``predict``. Records identify it by this name, its module's file, and its ``config``: files that the module reads or
-            imports count where their digests are in that. See `file_digest`.
+        name: ``module:Name``. The module is installed, or lies in the folder from which a command is called. Name is a subclass of
+            `Policy`, a policy, a function of the observation, or an object with stable-baselines3's ``predict``. Records identify
+            the policy by this name, the content of the module's file, and its ``config``. Files that the module reads or imports
+            are part of that only if their digests are in the config, see `file_digest`.
         env: The environment to play.
         seed: Seed of the policy; a class is called as ``Name(spec, seed=seed)``.
         deterministic: Of an object with ``predict``; see `as_policy`.
 
     Raises:
-        UsageError: If there is no such module or name, or it is none of these.
+        UsageError: If there is no such module or name, or Name is none of these.
     """
     try:
         player = object_of(name)
@@ -42,7 +42,7 @@ def load_own(name: str, env: gym.Env[Any, Any], seed: int = 0, deterministic: bo
 
 
 def _unknown(name: str, path: str, module: ModuleType) -> UsageError:
-    """Return the error for a name that a module does not have; it names what the module has that may be a policy."""
+    """Return the error for a name that a module does not have. The error lists the names in the module that may be meant."""
     members = vars(module).items()
     known = [member for member, value in members if not member.startswith("_") and _may_play(value, module.__name__)]
     if known:
@@ -53,7 +53,7 @@ def _unknown(name: str, path: str, module: ModuleType) -> UsageError:
 
 
 def _may_play(value: object, module: str) -> bool:
-    """Whether an object may be meant as a policy: not what the module has imported to write one."""
+    """Return whether an object may be meant as a policy or a model, unlike those that the module only imports."""
     if isinstance(value, type):
         return issubclass(value, Policy | Backend) and value.__module__ == module
     here = getattr(value, "__module__", module) == module
@@ -61,12 +61,12 @@ def _may_play(value: object, module: str) -> bool:
 
 
 class OwnPolicy(Policy):
-    """Another policy, which records identify by its name and by its module's source as well.
+    """Another policy, with its name and the digest of its module in its identity.
 
     Args:
         player: The other policy.
         name: Its name, ``module:Name``.
-        source: Hash of the module's file; an edited policy is another one.
+        source: Digest of the module's file. If the file is edited, the policy is another one.
     """
 
     def __init__(self, player: Policy, name: str, source: str) -> None:
@@ -80,7 +80,7 @@ class OwnPolicy(Policy):
 
     @property
     def config(self) -> dict[str, Any]:
-        """Its name, the hash of its source, and its own configuration."""
+        """Its name, the digest of its module's file, and the other policy's configuration."""
         return {"kind": "own", "name": self._name, "source": self._source, "player": self._player.config}
 
     def check(self) -> None:

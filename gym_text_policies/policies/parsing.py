@@ -1,4 +1,4 @@
-"""From a model's words to an action's name: leniently, but never wrongly."""
+"""From a model's words to an action's name. Unclear words give no action."""
 
 from __future__ import annotations
 
@@ -13,37 +13,39 @@ from gym_text import TextSpec
 from gym_text.errors import InvalidActionError
 
 NUMBER = re.compile(r"(?<![\w.±])[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?(?!\w|\s?%|\.\d)")
-"""A number by itself, decimal or in scientific notation."""
+"""A number that stands by itself, decimal or in scientific notation."""
 _APART = r"[-+±—―][(\[*`'\"]+|\b(?:minus|negative)\b[\s(\[*`'\"]*"
 """A sign that is not written directly before its number: ``-(1)``, ``-**1**``, ``minus 1``."""
 _SIGN_APART = re.compile(rf"(?:[-+±]\s+|[—―]|(?<!\d[eE])(?<=[\w)])[-+]|{_APART})\.?\d", re.IGNORECASE)
 _SIGN_BEFORE = re.compile(rf"(?:[—―]|{_APART})$", re.IGNORECASE)
 _FARTHEST = 16
-"""Most characters between such a sign's beginning and the number."""
+"""Most characters between the start of such a sign and its number."""
 _LONGEST = 1_000_000
-"""Most characters of an answer; longer ones are not read. Reading takes time in proportion to the length."""
+"""Most characters of an answer that is read. (The time of reading is proportional to the length.)"""
 _TOKEN = re.compile(r"[^\W_]+(?:['-][^\W_]+)*|[^\w\s]")
-"""A word, in which hyphens and apostrophes stay, or one sign. Spaces and underscores only separate."""
+"""A word, which may contain hyphens and apostrophes, or one sign. Spaces and underscores separate words."""
 _SAME = str.maketrans("−–‐‑‒﹣－⁻➖＋➕‘’“”", "---------++''\"\"")
-"""Signs that are typed in several ways; each stays one character."""
+"""From characters to the usual sign that they stand for; each stays one character."""
 _OBJECT = re.compile(r'\{\s*"')
 _MARKUP = frozenset(",:\"'`*()[]{}<>")
-"""Signs that may stand between the words of a name without changing it, where no name that is valid now has them."""
+"""Signs that do not count between the words of a name, unless a valid name contains them."""
 _ARTICLES = frozenset(("a", "an", "the"))
 _ENDS = frozenset(".!?;")
 """Signs that end a sentence."""
 _SIGNED = frozenset("+-/±%^")
-"""Signs that change what they touch: of ``-1``, ``B+`` and ``1/2`` no part is a name."""
+"""Signs that change the meaning of the word beside them: no part of ``-1``, ``B+`` or ``1/2`` is a name by itself."""
 
 
 def parse_action(answer: str, spec: TextSpec, obs: Mapping[str, Any], *, finish: str | None = None) -> str | None:
     """Return the name of the one action that an answer means, or None.
 
-    An answer that equals a name means it. Otherwise it must name exactly one action within it, as whole words. Case, spaces,
-    markup and articles are not compared, except those signs and articles that names have: ``[B-]`` is not ``[B+]``, and among
-    ``[A B]`` and ``[B C]`` an A is no article. The brackets around a name may be left out where the answer is that name alone. A
-    name inside a longer one that also fits ("take apple" in "take apple from shelf") does not count. Where actions are real
-    numbers, the one number in the answer counts as a name. Where the game takes any words, the answer is the action.
+    An answer that equals a name means that action. Any other answer must contain the name of exactly one action, as whole words.
+
+    Case, spaces, markup and articles do not count, except signs and articles in the names of valid actions: ``[B-]`` is not
+    ``[B+]``, and with the names ``[A B]`` and ``[B C]`` the A is not an article. If the answer is one name alone, the brackets
+    around the name may be missing. A name inside a longer one that is also there ("take apple" in "take apple from shelf") does not
+    count. If actions are real numbers, a single number in the answer is a name. If the game takes any words, the answer is the
+    action.
 
     >>> from gym_text.babyai.env import BABYAI_SPEC
     >>> parse_action("I should Turn  left.", BABYAI_SPEC, {})
@@ -52,11 +54,11 @@ def parse_action(answer: str, spec: TextSpec, obs: Mapping[str, Any], *, finish:
     True
 
     Args:
-        answer: What was said.
+        answer: The model's words.
         spec: The environment's spec.
-        obs: The observation that the answer is about.
-        finish: How the answer ended, see `Answer.finish`. One that was cut must be a name as a whole, with which no longer name
-            begins. A refusal means no action.
+        obs: The observation that the model was asked about.
+        finish: How the answer ended, see `Answer.finish`. An answer that was cut counts only if it is a whole name and no longer
+            name begins with it. A refusal means no action.
     """
     if finish in ("refusal", "content_filter"):
         return None
@@ -76,9 +78,9 @@ def parse_action(answer: str, spec: TextSpec, obs: Mapping[str, Any], *, finish:
 def read_answer(
     answer: str, spec: TextSpec, obs: Mapping[str, Any], *, finish: str | None = None
 ) -> tuple[str | None, dict[str, Any] | None]:
-    """Return the action that an answer in JSON or in words names, see `parse_action`, and the fields of its JSON; None for neither.
+    """Return the action in an answer of JSON or of words, see `parse_action`, and the fields of the JSON; None for what is missing.
 
-    Words in an object that is damaged or has no end name no action: they may be thoughts.
+    No action is read from a JSON object that is damaged or not complete, as its words may be thoughts.
     """
     fields = parse_fields(answer, finish=finish)
     if fields is not None:
@@ -87,21 +89,21 @@ def read_answer(
 
 
 def parse_fields(answer: str, *, finish: str | None = None) -> dict[str, Any] | None:
-    """Return the one JSON object with an action in an answer, or None. Several are allowed if their actions are equal.
+    """Return the JSON object with an action in an answer, or None. There may be several objects if all have the same action.
 
     >>> parse_fields('Sure: {"reasoning": "A wall.", "action": "turn left"} Good luck!')
     {'reasoning': 'A wall.', 'action': 'turn left'}
 
     Args:
-        answer: What was said.
-        finish: How the answer ended, see `Answer.finish`. One that was cut must be the object as a whole.
+        answer: The model's words.
+        finish: How the answer ended, see `Answer.finish`. An answer that was cut counts only if it is a complete object.
     """
     if len(answer) > _LONGEST or finish in ("refusal", "content_filter"):
         return None
     if finish == "length" and not (answer.lstrip().startswith("{") and answer.rstrip().endswith("}")):
         return None
-    decoder, found, place = json.JSONDecoder(), [], answer.find("{")
-    patience = 4 * len(answer) + 10_000  # characters that may be read in vain: each brace could begin an endless object
+    decoder, objects, place = json.JSONDecoder(), [], answer.find("{")
+    patience = 4 * len(answer) + 10_000  # most characters to read in vain, as each brace could begin an object without an end
     while place >= 0 and patience > 0:
         try:
             value, end = decoder.raw_decode(answer, place)
@@ -112,13 +114,13 @@ def parse_fields(answer: str, *, finish: str | None = None) -> dict[str, Any] | 
             patience -= getattr(error, "pos", end) - place + len(answer) // 500 + 10  # Python counts the lines before an error
         else:
             if isinstance(value, dict) and isinstance(value.get("action"), (str, int, float)):
-                found.append(value | {"action": str(value["action"])})
+                objects.append(value | {"action": str(value["action"])})
         place = answer.find("{", end)
-    return found[0] if len({value["action"] for value in found}) == 1 else None
+    return objects[0] if len({value["action"] for value in objects}) == 1 else None
 
 
 class _Token(NamedTuple):
-    """A word or a sign of a text, in lower case, and where it stands."""
+    """A word or a sign of a text in lower case, with its place in the text."""
 
     text: str
     start: int
@@ -126,7 +128,7 @@ class _Token(NamedTuple):
 
 
 class _Names:
-    """The names of the actions that are valid now, ready to be found in an answer.
+    """An index of the names of valid actions, to find them in an answer.
 
     Args:
         names: The names.
@@ -140,9 +142,9 @@ class _Names:
         self._ends = _ENDS - used
         self._signs = {text for text in used if not text[0].isalnum()}
         self._tree: dict[str | None, Any] = {}  # token -> tree of what may follow; None -> the names that end here
-        self._bare: dict[tuple[str, ...], list[str]] = {}  # names in brackets by what the brackets hold
+        self._bare: dict[tuple[str, ...], list[str]] = {}  # names in brackets, by the words inside the brackets
         for name, key in keys.items():
-            if key:  # nothing is said by a name without words and signs
+            if key:  # a name without words and signs cannot be found
                 node = self._tree
                 for text in key:
                     node = node.setdefault(text, {})
@@ -151,7 +153,7 @@ class _Names:
                 self._bare.setdefault(key[1:-1], []).append(name)
 
     def said(self, answer: str) -> set[str]:
-        """Return the names that an answer says: one if it is clear, several if it is not."""
+        """Return the names in an answer: one if the answer is clear, several if it is not."""
         if answer.strip() and (answer in self._names or answer.strip() in self._names):
             return {answer if answer in self._names else answer.strip()}
         text = answer.translate(_SAME)
@@ -168,19 +170,19 @@ class _Names:
         return said or self._without_brackets(text, tokens)
 
     def whole(self, answer: str) -> str | None:
-        """Return the name that an answer is as a whole, if no other name begins with it; else None."""
+        """Return the name that is the whole answer, if no other name begins with it; else None."""
         said = self.said(answer)
         words = _words(answer)
         names = [name for name in self._names if _words(name).startswith(words)] if words else []
         return names[0] if len(names) == 1 and said == {names[0]} and _words(names[0]) == words else None
 
     def _compared(self, tokens: list[_Token]) -> list[_Token]:
-        """Return the tokens without markup and articles; beside a sign that names have they stay: ``[1,]`` is no ``[1]``."""
+        """Return the tokens without markup and articles, except those beside a sign that names have: ``[1,]`` is not ``[1]``."""
         signs = [False, *(token.text in self._signs for token in tokens), False]
         return [token for place, token in enumerate(tokens) if token.text not in self._ignored or signs[place] or signs[place + 2]]
 
     def _longest(self, text: str, tokens: list[_Token], first: int) -> tuple[int, list[str]]:
-        """Return where the longest name that begins with a token ends, and the names that it may be; 0 and none without one."""
+        """Return the end of the longest name that begins at a token, and the names it can be; 0 and no names if there is none."""
         node, last, names = self._tree, 0, []
         if tokens[first].text in node and _parted(text, tokens[first].start, -1):
             for place in range(first, len(tokens)):
@@ -192,7 +194,7 @@ class _Names:
         return last, names
 
     def _without_brackets(self, text: str, tokens: list[_Token]) -> set[str]:
-        """Return the name in brackets whose content an answer is."""
+        """Return the names in brackets whose content is the whole answer."""
         tokens = [token for token in tokens if token.text not in self._ends]
         names = self._bare.get(tuple(token.text for token in tokens), [])
         if not names or not _parted(text, tokens[0].start, -1) or not _parted(text, tokens[-1].end - 1, 1):
@@ -210,23 +212,23 @@ def _tokens(text: str) -> list[_Token]:
 
 
 def _words(text: str) -> str:
-    """Return a text's words and signs with single spaces."""
+    """Return the words and signs of a text, with single spaces between them."""
     return " ".join(token.text for token in _tokens(text))
 
 
 def _verbatim(answer: str, start: int, end: int, names: list[str]) -> set[str]:
-    """Return the one of several names of equal words that stands in an answer to the letter, else all of them."""
+    """Return that of several names with equal words which the answer contains letter by letter; if none, all of them."""
     exact = answer[start:end]
     return {exact} if exact in names else set(names)
 
 
 def _parted(text: str, edge: int, step: int) -> bool:
-    """Return whether a name that begins or ends at `edge` is a word by itself, and no part of another word or number.
+    """Return whether a name that begins or ends at `edge` stands by itself, and is not a part of another word or number.
 
     Args:
         text: The answer.
-        edge: Place of the name's first or last character.
-        step: -1 to look at what stands before it, 1 at what stands behind it.
+        edge: Index of the name's first or last character.
+        step: -1 to look at the character before the name, 1 for the one after it.
     """
     beside = edge + step
     if not 0 <= beside < len(text):
@@ -245,7 +247,7 @@ def _parted(text: str, edge: int, step: int) -> bool:
 
 
 def numbers_in(answer: str) -> list[float]:
-    """Return the numbers in an answer; none where a sign stands apart from its number, which may be a mark of a list as well."""
+    """Return the numbers in an answer; none if a sign stands apart from its number, as it could be the bullet of a list."""
     text = answer.translate(_SAME)
     return [] if _SIGN_APART.search(text) else [float(number) for number in NUMBER.findall(text)]
 

@@ -1,4 +1,4 @@
-"""`Question`: a turn on its way to a decision, with what a model has answered so far."""
+"""`Question`: a turn for which a language model is asked, with its answers so far."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gym_text_policies.records import Decision, Message, Tokens, Turn
 
 @dataclass
 class Question:
-    """A turn on its way to a decision."""
+    """A turn for which a language model is asked: it may answer several times before there is a decision."""
 
     turn: Turn
     names: tuple[str, ...]
@@ -21,7 +21,7 @@ class Question:
     reasoning: str | None = None
     valid: bool = True
     read: tuple[int, ...] = ()
-    """The tokens of the chat up to the end of what the model said last, where they are kept."""
+    """The tokens of the chat up to the end of the model's last message, if they are kept."""
 
     @property
     def text(self) -> str:
@@ -35,12 +35,12 @@ class Question:
 
     @property
     def probabilities(self) -> Mapping[str, float]:
-        """The probability of each action; a single action needs no question."""
+        """The probability of each action. If there is only one action, the model is not asked, and it has probability 1."""
         last = self.answers[-1].probabilities if self.answers else None
         return last or {self.names[0]: 1.0}
 
     def say(self, answer: str, reply: str) -> None:
-        """Continue the conversation."""
+        """Add an answer of the model, and a reply to it, to the conversation."""
         tokens = (self.answers[-1].tokens or {}).get(answer)
         self.read = tokens.prompt + tokens.said if tokens else ()
         self.messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": reply}]
@@ -70,6 +70,6 @@ class Question:
         )
 
     def _tokens(self, chosen: bool) -> Tokens | None:
-        """Return the tokens of the last answer, if there is one that has them."""
+        """Return the tokens of the last answer; None if they were not asked for."""
         kept = self.answers[-1].tokens if self.answers else None
         return kept.get(str(self.action) if chosen else self.text) if kept else None

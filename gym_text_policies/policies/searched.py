@@ -1,4 +1,4 @@
-"""`SearchedPolicy`: a policy with the parameters that a search has found."""
+"""`SearchedPolicy`: a policy whose parameters come from a search."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def policy_record(form: Form, values: Sequence[float], **about: Any) -> dict[str
     Args:
         form: The form of the policy.
         values: The values of its parameters.
-        about: More keys: how the policy was found.
+        about: More keys, which say how the search got it.
     """
     parameters = {parameter.name: value for parameter, value in zip(form.parameters, values, strict=True)}
     return {"policy": form.kind, "parameters": parameters, **about}

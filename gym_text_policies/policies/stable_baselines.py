@@ -22,11 +22,11 @@ from gym_text_policies.records import Decision, Turn
 
 
 class StableBaselinesPolicy(Policy):
-    """Plays a saved PPO, A2C, DQN, SAC, TD3 or MaskablePPO: its most probable action, or by drawing, as it was trained.
+    """Plays a saved PPO, A2C, DQN, SAC, TD3 or MaskablePPO: its most probable action, or a drawn one, as in its training.
 
     The model was trained on an environment in `EncodeText`, with `History` or without; their arguments are read from its spaces.
-    (A vocabulary of 256 words has the spaces of bytes, and is taken for them.) Or it was trained on the environment that
-    `DescribeObservation` describes here. MaskablePPO gets the mask of the valid actions, as ``env.action_masks()`` gives it.
+    (A vocabulary of 256 words has the same spaces as bytes, and is read as bytes.) Or it was trained on the environment that
+    `DescribeObservation` wraps here. MaskablePPO gets the mask of the valid actions, as ``env.action_masks()`` gives it.
 
     A file of stable-baselines3 contains pickled objects: load only what you trust.
 
@@ -57,7 +57,7 @@ class StableBaselinesPolicy(Policy):
 
     @property
     def config(self) -> dict[str, Any]:
-        """The algorithm, and a hash of the file; a seed only where it draws."""
+        """The algorithm, and a hash of the file; the seed only if it draws."""
         drawn = {} if self._deterministic else {"deterministic": False, "seed": self.seed}
         return {"kind": "sb3", "name": f"sb3:{type(self._model).__name__} {self._file[:6]}", "file": self._file, **drawn}
 
@@ -144,7 +144,7 @@ def _encoding(trained: spaces.Space[Any], env: gym.Env[Any, Any], path: str | Pa
 
 
 def _arguments(trained: spaces.Dict, env: gym.Env[Any, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield what may have made the spaces of a model: the length of its history, and arguments of `EncodeText`."""
+    """Yield the settings that may have made the spaces of a model: the length of its history, and arguments of `EncodeText`."""
     text: Any = trained["text"]
     (length,), greatest = text.shape, int(text.high.flat[0])
     encoding: dict[str, Any] = {"unit": "byte"} if greatest == 255 else {"unit": "word", "vocabulary": greatest + 1}

@@ -14,11 +14,11 @@ from gym_text.errors import BudgetError, UsageError
 from gym_text_policies.backends.base import Answer
 
 _PER_MESSAGE = 16
-"""Tokens that a chat template puts around a message, at most."""
+"""Most tokens that a chat template adds to a message."""
 _PER_CHOICE = 8
-"""Tokens around a choice in a list."""
+"""Most tokens that a list adds to a choice."""
 _PER_REQUEST = 128
-"""Tokens that a provider adds to any request."""
+"""Most tokens that a provider adds to a request."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Spending:
 
 
 class Purse:
-    """What a run has spent, and what is reserved for the calls under way, of all its models together."""
+    """What all models of a run have spent, and what is reserved for their calls in flight."""
 
     def __init__(self) -> None:
         self.spent = Spending()
@@ -87,7 +87,7 @@ _PURSE: ContextVar[Purse | None] = ContextVar("purse", default=None)
 
 @contextmanager
 def one_purse(purse: Purse) -> Iterator[None]:
-    """Let the backends that are made in a block spend from one purse; others have each one of their own."""
+    """Let the backends that are made in a block share one purse. A backend that is made elsewhere has a purse of its own."""
     token = _PURSE.set(purse)
     try:
         yield
@@ -96,10 +96,11 @@ def one_purse(purse: Purse) -> Iterator[None]:
 
 
 class Budget:
-    """One backend's limits on what all calls of a run spend.
+    """One backend's limits on the spending of a run.
 
-    Before a call its upper bound is reserved, so that calls in flight cannot pass a limit together. A call that could pass a limit
-    waits while others are in flight, as they may spend less than they reserved. The bound counts each byte of a prompt as a token.
+    The most that a call can cost is reserved before the call, so that calls in flight cannot pass a limit together. If a call could
+    pass a limit, it waits for the calls in flight, which may spend less than is reserved. Each byte of a prompt is reserved as a
+    token.
 
     Args:
         prices: Of the model.
@@ -115,7 +116,7 @@ class Budget:
         self._prices = prices
         self._max = (max_tokens, max_cost)
         self._purse = _PURSE.get() or Purse()
-        self._beyond = Spending()  # the most that a call has spent above its bound
+        self._beyond = Spending()  # the most by which a call has passed its bound
 
     def bound(self, sent: Any, messages: int, choices: int, most: int) -> Spending:
         """Return the most that a call may spend.
@@ -132,10 +133,10 @@ class Budget:
         return Spending(tokens_in + most, self._prices.cost(answer) if self._prices else 0.0)
 
     def reserve(self, bound: Spending) -> Spending:
-        """Reserve what a call may spend, and return it; wait for calls in flight where that could pass a limit.
+        """Reserve what a call may spend, and return it. If that could pass a limit, wait for the calls in flight.
 
         Raises:
-            BudgetError: If it could pass a limit and no call is in flight.
+            BudgetError: If the call could pass a limit and no call is in flight.
         """
         purse = self._purse
         with purse.changed:
@@ -149,7 +150,7 @@ class Budget:
             return reserved
 
     def settle(self, bound: Spending, reserved: Spending, spent: Spending) -> None:
-        """Replace a call's reservation by what it spent. A provider that counts more than the bound will do so again."""
+        """Replace a call's reservation by its spending. What a call spends beyond its bound is added to later bounds."""
         purse, more = self._purse, spent.plus(bound, -1)
         with purse.changed:
             purse.calls -= 1

@@ -1,4 +1,4 @@
-"""`AnswerCache`: answers on disk, so that no request is paid twice."""
+"""`AnswerCache`: a file of answers, so that no request is paid for twice."""
 
 from __future__ import annotations
 
@@ -21,28 +21,27 @@ from gym_text_policies.records import Tokens
 _logger = logging.getLogger(__name__)
 _FILE = "answers.sqlite"
 _OLD = "cache.db"
-"""Where answers were before this version; how they ended was not kept."""
+"""The file of earlier versions, which did not keep how an answer ended."""
 _TABLE = "CREATE TABLE answers (key TEXT PRIMARY KEY, answer TEXT NOT NULL)"
 _OF_OTHERS = bytes.fromhex("d9d505f920a163d7")
-"""The last bytes of a journal that names a further file, which SQLite would remove (https://www.sqlite.org/fileformat.html)."""
+"""Last bytes of a journal that names another file, which SQLite would delete (https://www.sqlite.org/fileformat.html)."""
 _MOST_BYTES = 2**26
 """Most bytes of a stored answer."""
 _PATIENCE = 60.0
-"""Seconds to wait for another process that writes."""
+"""Seconds to wait while another process writes."""
 _REPAIR = "Remove the file, and what is in it is asked again; or name another folder."
 
 
 class AnswerCache:
-    """Answers in a folder: a table of JSON in one SQLite file. Several processes may share it, and nothing in it expires.
+    """Answers in a folder, as a table of JSON in one SQLite file. Several processes may share it. Nothing in it expires.
 
-    What is read is plain data: a file with anything but this table, such as a view or a trigger, is refused, and so is an answer of
-    another form.
+    Only plain data is read. A file with more than this table, such as a view or a trigger, is refused; so is a damaged answer.
 
     Args:
-        folder: Made if it does not exist.
+        folder: The folder, which is made if it does not exist.
 
     Raises:
-        StoreError: If it cannot be written, or the file in it is damaged or something else.
+        StoreError: If the folder cannot be written, or its file is damaged or not a cache of answers.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -63,10 +62,10 @@ class AnswerCache:
             raise
 
     def get(self, key: str, ask: Callable[[], Answer]) -> Answer:
-        """Return the stored answer, or ask and store it. A thread that asks the same meanwhile waits for that answer.
+        """Return the stored answer to a request, or ask for it and store it. Another thread with the same request waits for it.
 
-        A stored answer costs nothing, all its input tokens count as cached, and it belongs to no episode of the provider. An answer
-        that is empty, was cut, or is a refusal is not stored.
+        A stored answer costs nothing, all its input tokens count as cached, and it belongs to no episode of the provider. An empty
+        answer, one that was cut, and a refusal are not stored.
 
         Raises:
             StoreError: If the file is damaged or cannot be written.
@@ -99,7 +98,7 @@ class AnswerCache:
             self._table.close()
 
     def _check_file(self) -> None:
-        """Raise `StoreError` if the file or what SQLite keeps beside it is no regular file, or leads to another file."""
+        """Raise `StoreError` if the file, or a file of SQLite's beside it, is not a regular file or leads to another file."""
         for path in self._path.parent.glob(f"{_FILE}*"):
             if path.is_symlink() or not path.is_file():
                 raise StoreError(f"{path}: expected a file; got a link, a folder or a device. {_REPAIR}")
@@ -111,7 +110,7 @@ class AnswerCache:
                     raise StoreError(f"{journal}: expected the journal of {_FILE} alone; it names another file. {_REPAIR}")
 
     def _open_table(self) -> None:
-        """Make the table; raise `StoreError` if the file has anything else."""
+        """Make the table if it is not there; raise `StoreError` if the file contains something else."""
         self._table.execute("PRAGMA trusted_schema = OFF")
         self._table.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_BYTES)
         self._table.execute("BEGIN IMMEDIATE")
@@ -162,12 +161,12 @@ class AnswerCache:
 
 
 def _is_whole(answer: Answer) -> bool:
-    """Return whether an answer would be no other one next time: not empty, not cut, no refusal."""
+    """Return whether an answer may be used again: it is not empty, not cut, and not a refusal."""
     return answer.finish in (None, "stop") and (answer.text is None or bool(answer.text.strip()))
 
 
 def _restored(stored: Any) -> Answer:
-    """Return an answer as it was before it became JSON; raise TypeError or ValueError if it is none."""
+    """Return the answer that a stored JSON object stands for; raise TypeError or ValueError if it is not an answer."""
     if not isinstance(stored, dict) or stored.keys() != {field.name for field in fields(Answer)}:
         raise TypeError("not the fields of an answer")
     tokens = {text: Tokens(**{name: tuple(row) for name, row in own.items()}) for text, own in (stored["tokens"] or {}).items()}

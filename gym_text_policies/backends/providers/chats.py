@@ -1,4 +1,4 @@
-"""What a chat completion of OpenAI's protocol says, read as plain JSON: nothing is taken to be of its type unseen."""
+"""Readers of chat completions in OpenAI's protocol. They are read as plain JSON, and the type of each part is checked."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _ENDS = {
     **{"length": "length", "max_tokens": "length", "limit": "length"},
     **{"refusal": "refusal", "content_filter": "content_filter"},
 }
-"""How servers name the end of a text -> how `Answer.finish` does."""
+"""From the names that servers give to the end of a text to those of `Answer.finish`."""
 
 
 def finish_of(reason: Any) -> str | None:
-    """Return how a text ended, in the words of `Answer.finish`; None where a server does not say, or says something else.
+    """Return how a text ended, as a value of `Answer.finish`; None if the server does not say, or uses an unknown name.
 
     Raises:
         CallError: If it ended in an error.
@@ -36,7 +36,7 @@ def read_chat(completion: Any) -> Answer:
 
     Raises:
         CallError: If the answer ended in an error.
-        LookupError, TypeError, ValueError: If the completion is of another form.
+        LookupError, TypeError, ValueError: If the completion has another form.
     """
     choice = first_choice(completion)
     check_no_error(choice)
@@ -55,7 +55,7 @@ def read_chat(completion: Any) -> Answer:
 
 
 def first_choice(completion: Any) -> dict[str, Any]:
-    """Return the first choice of a completion; raise ValueError, with what came, where there is none."""
+    """Return the first choice of a completion; raise ValueError, which shows the completion, if it has none."""
     choices = completion.get("choices") if isinstance(completion, dict) else None
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
         raise ValueError(f"no choices in {completion if isinstance(completion, str) else json.dumps(completion)}")
@@ -63,10 +63,10 @@ def first_choice(completion: Any) -> dict[str, Any]:
 
 
 def text_of(content: Any) -> str:
-    """Return a message's content as text: it may be a list of parts, of which those of text count.
+    """Return a message's content as text. If the content is a list of parts, their texts are joined.
 
     Raises:
-        TypeError: If it is neither.
+        TypeError: If the content is neither a text nor such a list.
     """
     if content is None:
         return ""
@@ -81,10 +81,10 @@ def text_of(content: Any) -> str:
 
 
 def tokens_of(completion: Any) -> tuple[int, int, int]:
-    """Return the tokens that were read, those among them that were cached, and those that were generated; 0 where nothing is said.
+    """Return the numbers of tokens read, of those among them that were cached, and of tokens generated; 0 for a missing number.
 
     Raises:
-        TypeError, ValueError: If they are no numbers of tokens.
+        TypeError, ValueError: If one of them is not a number of tokens.
     """
     usage = completion.get("usage") or {}
     details = usage.get("prompt_tokens_details") or {}

@@ -1,4 +1,4 @@
-"""What a provider or a cache says, checked: a wrong form is an answer that cannot be read, not a figure in a record."""
+"""Checks of what a provider, a cache or a user's own model says, so that no wrong figure gets into a record."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from gym_text.errors import UsageError
 from gym_text_policies.backends.base import Answer
 
 MOST_TOKENS = 10**9
-"""Most tokens of one answer that are believed."""
+"""Greatest number of tokens of one answer that is plausible."""
 _FINISHES = (None, "stop", "length", "refusal", "content_filter")
 _ROUNDING = 0.01
-"""Nats above 0 that are put down to rounding."""
+"""Nats above 0 that rounding may explain."""
 
 
 def count(value: Any) -> int:
     """Return a number of tokens as a provider gives it; None is 0.
 
     Raises:
-        ValueError: If it is no whole number from 0 to a billion.
+        ValueError: If it is not a whole number from 0 to a billion.
     """
     if value is None:
         return 0
@@ -33,7 +33,7 @@ def count(value: Any) -> int:
 
 
 def is_log_prob(value: Any) -> bool:
-    """Return whether a value is a log-probability: finite, and none above 0 but for rounding."""
+    """Return whether a value is a log-probability: finite, and not above 0 by more than rounding."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value <= _ROUNDING
 
 
@@ -41,30 +41,30 @@ def normalised(choices: Sequence[str], found: Mapping[str, float]) -> dict[str, 
     """Return a provider's probabilities of the choices, rescaled to sum to 1.
 
     Raises:
-        KeyError, TypeError, ValueError: If one is missing, or they are not probabilities.
+        KeyError, TypeError, ValueError: If a choice is missing, or the values are not probabilities.
     """
     values = [float(found[choice]) for choice in choices]
     total = sum(values)
-    if min(values) < 0 or not 0.9 < total < 1.1:  # nothing holds of a sum that is not a number
+    if min(values) < 0 or not 0.9 < total < 1.1:  # also true if the sum is not a number
         raise ValueError(f"probabilities that sum to {total}")
     return {choice: value / total for choice, value in zip(choices, values, strict=True)}
 
 
 def check_answer(answer: Answer, choices: Sequence[str] | None = None) -> Answer:
-    """Return an answer whose parts are all of their kind.
+    """Return an answer, after a check of each of its parts.
 
     Args:
-        answer: As it was read.
-        choices: Those that it has to give probabilities of.
+        answer: The answer.
+        choices: The choices for which it has to have probabilities.
 
     Raises:
-        TypeError, ValueError: If a part is of another type, not finite or outside of its bounds.
+        TypeError, ValueError: If a part has another type, is not finite or is out of its bounds.
     """
     for name in ("text", "finish", "probability_kind", "reference"):
         value = getattr(answer, name)
         if not isinstance(value, str | None):
             raise TypeError(f"a text as {name}, expected; got {str(value)[:60]!r} ({type(value).__name__})")
-        (value or "").encode()  # no half of a surrogate pair, which could be neither sent nor stored
+        (value or "").encode()  # fails on half of a surrogate pair, which could be neither sent nor stored
     if answer.finish not in _FINISHES:
         raise ValueError(f"another way to finish: {answer.finish!r}")
     for name in ("tokens_in", "tokens_cached", "tokens_out", "turns_dropped"):
@@ -98,7 +98,7 @@ def _is_finite(value: Any) -> bool:
 
 
 def check_name(what: str, value: Any) -> str | None:
-    """Return an option that is a text or a path; raise `UsageError` if it is neither, or empty. None is not given."""
+    """Return an option that is a text or a path; raise `UsageError` for anything else, and for an empty text. None stays None."""
     if value is None:
         return None
     if not isinstance(value, str | PathLike) or not str(value):
@@ -107,14 +107,14 @@ def check_name(what: str, value: Any) -> str | None:
 
 
 def check_amount(what: str, value: Any, most: float = math.inf) -> None:
-    """Raise `UsageError` unless a value is a number above 0, and finite."""
+    """Raise `UsageError` unless a value is a finite number above 0."""
     if not _is_finite(value) or not 0 < value <= most:
         bound = "" if most == math.inf else f" and at most {most:g}"
         raise UsageError(f"{what}: expected a number above 0{bound}; got {value!r}.")
 
 
 def check_fields(what: str, value: Any) -> dict[str, Any]:
-    """Return an option that is names and values of JSON; raise `UsageError` if it is not. None is not given."""
+    """Return an option as a dict that can be written as JSON; raise `UsageError` if it cannot. None gives an empty dict."""
     try:
         if not isinstance(value, Mapping | None) or not all(isinstance(name, str) for name in value or ()):
             raise TypeError

@@ -1,4 +1,4 @@
-"""`Connection`: a server that speaks OpenAI's protocol. Each request has a bound of bytes and of time, whatever the server does."""
+"""`Connection`: a server with OpenAI's protocol. Each request has a limit of bytes and of seconds, whatever the server does."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from gym_text.errors import UsageError
 from gym_text_policies.backends.providers.errors import CallError
 
 MOST_BYTES = 2**24
-"""Most bytes of an answer: a long prompt's tokens with their texts are a few million."""
+"""Most bytes of an answer. The tokens of a long prompt with their texts take a few million."""
 UNPACKED = {"Accept-Encoding": "identity"}
-"""Headers that ask for answers as they are: how large a packed one becomes is known only once it is."""
+"""Headers that ask for uncompressed answers: the size of a compressed one is not known before it is unpacked."""
 T = TypeVar("T")
 
 
 class Connection:
-    """A server, by its OpenAI client.
+    """A server, asked through OpenAI's client.
 
     Args:
-        client: Of the server, with `bounded` among the hooks of its responses.
+        client: The client, with a hook of `bounded` for its responses.
         model: The model's name.
-        timeout: Seconds within which an answer has come whole.
+        timeout: Seconds within which a whole answer has to arrive.
     """
 
     def __init__(self, client: Any, model: str, timeout: float) -> None:
@@ -35,7 +35,7 @@ class Connection:
         self._root = str(client.base_url).rstrip("/").removesuffix("/v1")
         self._timeout = timeout
         self.model = model
-        weakref.finalize(self, client.close)  # a client that is given its http client leaves that open
+        weakref.finalize(self, client.close)  # a client does not close an http client that it was given
 
     def get(self, path: str) -> Any:
         """Return the answer to a GET of a path such as ``/v1/models``."""
@@ -50,7 +50,7 @@ class Connection:
         self._client.close()
 
     def _url(self, path: str) -> str:
-        """Return where a path leads: one of the protocol, ``/v1/…``, is below the client's address, which may end otherwise."""
+        """Return the URL of a path. One of OpenAI's protocol, ``/v1/…``, is below the client's address, which may end otherwise."""
         return path.removeprefix("/v1") if path.startswith("/v1/") else self._root + path
 
     def _called(self, call: Callable[[], Any]) -> Any:
@@ -60,13 +60,13 @@ class Connection:
 
 
 def in_time(seconds: float, call: Callable[[], T]) -> T:
-    """Return what a call returns, if it does within a time.
+    """Return the result of a call that has to end within a time.
 
-    A client's own limit is on each wait, so that a byte now and then puts it off for ever. The call goes on in a thread until its
-    connection ends.
+    A client's own limit is on each wait for bytes, and a server that sends a byte now and then never reaches it. After the time the
+    call goes on in its thread until its connection ends.
 
     Raises:
-        CallError: If the time is over.
+        CallError: If the call takes longer.
     """
     result: Future[T] = Future()
 
@@ -86,14 +86,14 @@ def in_time(seconds: float, call: Callable[[], T]) -> T:
 
 
 def bounded(base: type[Any], seconds: float) -> Callable[[Any], None]:
-    """Return a hook that bounds the bytes of a response, and the time that they take.
+    """Return a hook that limits the bytes of a response, and the time in which they arrive.
 
     Args:
         base: The `SyncByteStream` of the client's library.
-        seconds: Most time, from the headers to the last byte.
+        seconds: Most seconds from the headers to the last byte.
     """
 
-    class Bounded(base):  # type: ignore[misc]  # the library takes no stream that is not of its class
+    class Bounded(base):  # type: ignore[misc]  # the library accepts only streams of its own class
         def __init__(self, stream: Any) -> None:
             self._stream = stream
 
@@ -119,7 +119,7 @@ def bounded(base: type[Any], seconds: float) -> Callable[[Any], None]:
 
 
 def check_no_error(answer: Any) -> None:
-    """Raise `CallError` if an answer that came with HTTP 200 is a server's error, in the server's words."""
+    """Raise `CallError`, with the server's words, if an answer with HTTP status 200 is an error."""
     if not isinstance(answer, dict) or not answer.get("error"):
         return
     error = answer["error"]
@@ -131,14 +131,14 @@ def check_no_error(answer: Any) -> None:
 
 
 def check_url(url: Any) -> str | None:
-    """Return the address of a server; raise `UsageError` if it is not an address, or could hold a key."""
+    """Return the address of a server; raise `UsageError` if it is not an address, or could contain a key."""
     if url is None:
         return None
     example = "such as http://127.0.0.1:8000/v1"
     try:
         parts = urlsplit(url if isinstance(url, str) else "")
         known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:  # brackets, or a port that is no number; what else it holds is not shown
+    except ValueError:  # brackets, or a port that is not a number; the address may contain a key, so it is not shown
         raise UsageError(f"base_url: expected an address {example}; got one whose host or port is none.") from None
     if parts.username or parts.password or parts.query:
         raise UsageError("base_url: expected an address without user, password and query; keys come from the environment alone.")

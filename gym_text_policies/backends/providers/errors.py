@@ -8,16 +8,16 @@ from email.utils import parsedate_to_datetime
 from json import JSONDecodeError
 
 _LONGEST_WAIT = 120.0
-"""Seconds; a provider that asks to come back later than this is not waited for."""
+"""Most seconds to wait, if a provider says when to come back."""
 
 
 class CallError(Exception):
     """A call to a provider that failed.
 
     Args:
-        message: What happened, in the provider's own words. It is whole, so that a key in it can be found and hidden.
+        message: What happened, in the provider's words. They are not cut, so that a key in them can be found and hidden.
         retry: Whether the same call may succeed later.
-        after: Seconds after which the provider asks to come back.
+        after: Seconds after which the provider says to come back.
         billed: Whether the call may have cost money.
     """
 
@@ -58,7 +58,7 @@ class CallError(Exception):
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds to wait by the headers Retry-After-Ms and Retry-After; None without them."""
+    """Return the seconds to wait, from the headers Retry-After-Ms or Retry-After; None if there is neither."""
     for name, scale in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
         value = headers.get(name)
         if value is None:

@@ -10,7 +10,7 @@ from gym_text.errors import UsageError
 from gym_text_policies.backends.provider_table import PROVIDERS
 
 NO_KEY = "none"
-"""What a client is given in place of a key."""
+"""Stands for a key where a client must have one."""
 _HOSTS = {
     "ANTHROPIC_API_KEY": "api.anthropic.com",
     "DEEPSEEK_API_KEY": "api.deepseek.com",
@@ -23,14 +23,14 @@ _HOSTS = {
 }
 """The host that gives out a key, of servers with the protocol of a provider in `PROVIDERS`."""
 _ADDRESS = re.compile(r"(https?)://([A-Za-z0-9.-]+)(:\d+)?(/[\w.~/-]*)?")
-"""An address that every client reads alike."""
+"""An address that all clients read in the same way."""
 
 
 def key_of(variable: str | None) -> str | None:
     """Return the key in an environment variable; None if it is not set, or no variable is named.
 
     Raises:
-        UsageError: If it is no name of a variable; it may be a key, so it is not shown. If what it holds can be no key.
+        UsageError: If this is not the name of a variable (it may be a key, so it is not shown), or its value cannot be a key.
     """
     if variable is None:
         return None
@@ -43,9 +43,9 @@ def key_of(variable: str | None) -> str | None:
 
 
 def client_key(provider: str, variable: str | None) -> str | None:
-    """Return what a provider's client is given as its key.
+    """Return the key to give to a provider's client.
 
-    That is `NO_KEY` where there is none and the client would take another one from the environment.
+    Without a key it is `NO_KEY` if the client would otherwise take one from the environment by itself.
     """
     return key_of(variable) or (NO_KEY if os.environ.get(PROVIDERS[provider].key_variable) else None)
 
@@ -56,14 +56,15 @@ def belongs(variable: str, address: object, also: Mapping[str, str]) -> bool:
     Args:
         variable: The variable.
         address: The server's.
-        also: Variable -> hosts, with commas between them, that the user lets have its key. They may have a port.
+        also: From a variable to the hosts that may have its key because the user says so: with commas between them, each with a
+            port or without.
     """
-    found = _ADDRESS.fullmatch(address) if isinstance(address, str) else None
-    if found is None:
+    parts = _ADDRESS.fullmatch(address) if isinstance(address, str) else None
+    if parts is None:
         return False
-    host, port = found[2].lower(), found[3] or ""
-    own = also.get(variable, "").lower().split(",")
-    return host in own or f"{host}{port}" in own or (found[1] == "https" and host == host_of(variable))
+    host, port = parts[2].lower(), parts[3] or ""
+    allowed = also.get(variable, "").lower().split(",")
+    return host in allowed or f"{host}{port}" in allowed or (parts[1] == "https" and host == host_of(variable))
 
 
 def host_of(variable: str) -> str:

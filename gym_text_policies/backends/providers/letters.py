@@ -1,4 +1,4 @@
-"""Choices by letters: an approximation for servers that give the log-probabilities of the most probable generated tokens alone."""
+"""Choices by letters: an approximation, for servers that give only the log-probabilities of the most probable generated tokens."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from gym_text_policies.backends.providers.errors import CallError
 from gym_text_policies.records import Message
 
 MOST_LETTERS = 20
-"""Most choices: so many of the most probable tokens are listed at most."""
+"""Most choices, as servers list at most so many of the most probable tokens."""
 _QUESTION = "Which action comes next?\n{}\nAnswer with its letter alone."
 
 
 def lettered(messages: Sequence[Message], choices: Sequence[str]) -> list[Message]:
-    """Return a chat whose last message goes on with a list of the choices, a letter before each."""
+    """Return a chat with a list of the choices at the end of its last message, a letter before each."""
     rows = "\n".join(f"{letter}: {choice}" for letter, choice in zip(string.ascii_uppercase, choices, strict=False))
     *before, last = messages
     return [*before, {"role": last["role"], "content": f"{last['content']}\n\n{_QUESTION.format(rows)}"}]
 
 
 def of_letters(choices: Sequence[str], tokens: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """Return the probabilities of choices by the tokens that may come first, relative to each other.
+    """Return the probabilities of choices: those of their letters as first token, rescaled to sum to 1.
 
     Args:
-        choices: The choices, in the order of their letters. One whose letter is not listed has probability 0.
-        tokens: The most probable tokens, each with its ``token`` and ``logprob``. Those that differ in spaces are one letter.
+        choices: The choices, in the order of their letters. A choice whose letter is not listed has probability 0.
+        tokens: The most probable first tokens, each with its ``token`` and ``logprob``. Spaces around a letter do not count.
 
     Raises:
-        CallError: If none of them is one of the letters.
-        ValueError: If what is given with them are no log-probabilities.
+        CallError: If none of the tokens is one of the letters.
+        ValueError: If the values are not log-probabilities.
     """
     tokens = list(tokens)
     if not all(is_log_prob(row["logprob"]) for row in tokens):

@@ -1,4 +1,4 @@
-"""`LogProbs`: choices by the exact log-probabilities of their tokens, from servers that give those."""
+"""`LogProbs`: probabilities of choices by the exact log-probabilities of their tokens, from servers that give these."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from gym_text_policies.backends.providers.tokenizers import ChatTokenizer
 from gym_text_policies.records import Tokens
 
 _UNKNOWN = (404, 405, 501)
-"""HTTP statuses of a server that does not know what it is asked for."""
+"""HTTP statuses of a server that does not know a path."""
 
 
 class LogProbs:
-    """The score of a choice is log P(choice + end of turn | prompt), as in this process: prompt and choice tokenised apart.
+    """Scores choices as a model in this process does: log P(choice + end of turn | prompt), prompt and choice tokenised apart.
 
     Args:
         form: The kind of server.
@@ -34,15 +34,16 @@ class LogProbs:
 
     @classmethod
     def of(cls, server: Connection, tokenizer: str | None, *, only: bool) -> LogProbs | None:
-        """Ask a server what it is, by its list of models; return None where its typed decisions are to be asked for.
+        """Ask a server for its list of models, which tells its kind. Return None if typed decisions are to be used instead.
 
         Args:
             server: The server.
             tokenizer: Name of the model's tokenizer, if the user gave one.
-            only: Whether typed decisions are not wanted, even where there are some.
+            only: Whether to use log-probabilities even if the server has typed decisions.
 
         Raises:
-            UsageError: If the model's tokenizer is needed and cannot be had; with `only` if the server gives no log-probabilities.
+            UsageError: If the model's tokenizer is needed and cannot be loaded, or with `only` if the server gives no
+                log-probabilities.
         """
         rows = _models(server)
         row = next((row for row in rows if row.get("id") == server.model), rows[0] if rows else {})
@@ -84,7 +85,7 @@ class LogProbs:
         )
 
     def write(self, request: Request) -> Answer | None:
-        """Return a text with its tokens; None where the server does not say them."""
+        """Return a text with its tokens; None if the server does not tell them."""
         prompt, _, dropped = self._tokens.of(request.messages, room=request.max_tokens, read=request.read)
         writing = self._form.write(self._server, prompt, request.max_tokens, request.temperature, request.seed)
         if writing is None:
@@ -101,7 +102,7 @@ class LogProbs:
 
 
 def tells(server: Connection) -> dict[str, Any]:
-    """Return what a server tells of its model's weights and of how it is asked: what stays as long as these stay."""
+    """Return what a server tells of its model's weights and chat template. It is the same as long as these are the same."""
     rows = _models(server)
     row = next((row for row in rows if row.get("id") == server.model), rows[0] if len(rows) == 1 else {})
     found = {name: row[name] for name in ("root", "parent", "meta") if row.get(name)}
@@ -113,12 +114,12 @@ def tells(server: Connection) -> dict[str, Any]:
 
 
 def _status(error: Exception) -> int | None:
-    """Return the HTTP status of an error of the client, if it has one."""
+    """Return the HTTP status in an error of the client, if there is one."""
     return getattr(error, "status_code", None)
 
 
 def _has_decisions(server: Connection) -> bool:
-    """Return whether a server knows typed decisions, by what it says to an empty one."""
+    """Return whether a server has typed decisions, by its answer to an empty request for one."""
     try:
         server.post("/v1/decisions", {})
     except Exception as error:
@@ -129,7 +130,7 @@ def _has_decisions(server: Connection) -> bool:
 
 
 def _models(server: Connection) -> list[dict[str, Any]]:
-    """Return what a server says of its models; nothing where it does not know the question."""
+    """Return a server's list of models; an empty one if it has none."""
     try:
         answer = server.get("/v1/models")
     except Exception as error:

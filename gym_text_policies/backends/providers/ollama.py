@@ -28,17 +28,17 @@ _REMEMBERED = 4096
 class OllamaBackend(RemoteBackend):
     """A model that Ollama serves.
 
-    A text is a chat; a schema is sent as its `format`; choices are one ``systemone`` decision, for which Ollama needs a model made
-    for decisions.
+    A text is asked for by a chat, and a schema is sent as the chat's ``format``. Choices are asked for by one ``systemone``
+    decision, which needs a model made for decisions.
 
     Args:
         model: The model's name, such as ``llama3.2:3b``.
-        options: Timeout, retries, cache, prices, limits.
+        options: See `RemoteOptions`.
         base_url: Address of the server; by default OLLAMA_HOST of the environment, else this machine.
         key_variable: Name of the environment variable that holds the key, if the server wants one; None sends none.
-        num_ctx: Tokens that the model reads and writes at most; by default as the server is set, often 4096. Ollama leaves the
-            oldest turns of a longer chat out and does not say so; where fewer tokens are read of a chat that has grown, that counts
-            in `Answer.turns_dropped`, and a warning is given once.
+        num_ctx: Most tokens that the model reads and writes; by default as the server is set, often 4096. Ollama leaves out the
+            oldest turns of a longer chat without saying so. If it reads fewer tokens although a chat has grown, this counts in
+            `Answer.turns_dropped`, and one warning is given.
     """
 
     provider = "ollama"
@@ -110,7 +110,7 @@ class OllamaBackend(RemoteBackend):
         )
 
     def _is_cut(self, request: Request, tokens_in: int) -> bool:
-        """Return whether fewer tokens were read than of the chat that this one goes on from; warn once."""
+        """Return whether fewer tokens were read than of the shorter chat before; warn at the first time."""
         if not request.episode or not tokens_in:
             return False
         with self._lock:
@@ -149,7 +149,10 @@ class OllamaBackend(RemoteBackend):
 
 
 def _check_response(response: Any) -> None:
-    """Raise before the client does: its own errors have no headers, and no words of an error that comes with HTTP 200."""
+    """Raise `CallError` for a failed request, before the client does.
+
+    The client's own errors have no headers, and it knows no error in an answer with HTTP status 200.
+    """
     body = response.read()
     if response.is_error:
         raise CallError.of_status(response.status_code, body.decode(errors="replace"), response.headers)

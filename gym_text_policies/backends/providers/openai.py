@@ -25,7 +25,7 @@ from gym_text_policies.backends.providers.servers import Servers
 Decide = Literal["auto", "decisions", "systemone", "logprobs", "letter"]
 """How choices are asked for."""
 _LIMITS = {"decisions": (255, "decision"), "systemone": (26, "letter"), "letter": (MOST_LETTERS, "letter")}
-"""Most choices of a request, and the kind of the probabilities. What is scored has no limit."""
+"""Most choices of a request, and the kind of the probabilities. ``logprobs`` has no limit."""
 _OTHER_WAYS = (
     " Typed decisions are OpenAI's. decide='auto' or 'logprobs' takes the log-probabilities of llama.cpp, vLLM and SGLang; "
     "decide='systemone' is for transformers serve, decide='letter' for a chat with top_logprobs. Mode 'json' needs none."
@@ -37,30 +37,31 @@ INSTRUCTIONS = "Which action comes next?"
 class OpenAIBackend(RemoteBackend):
     """A model by the official `openai` client.
 
-    A text is a chat completion; a schema is sent as a strict JSON schema. Choices are asked for in one of these ways:
+    A text is asked for by a chat completion, and a schema is sent as a strict JSON schema. There are five ways to ask for choices:
 
     * ``decisions``: one typed decision of 2 to 255 choices, at OpenAI.
     * ``logprobs``: the exact score of each choice, log P(choice + end of turn | prompt), as of a model in this process; from
       llama.cpp, vLLM and SGLang. See `ScoringServer` for how each is asked.
     * ``systemone``: ``/v1/systemone`` of `transformers serve`, for at most 26 choices: each gets a letter, and the logits of the
       letters are compared.
-    * ``letter``: much the same by any chat that gives log-probabilities of generated tokens, for at most 20 choices: an
-      approximation, since what is compared is not what is played.
-    * ``auto``: ``decisions``, and ``logprobs`` where one of the three servers has no typed decisions. With a `base_url` the server
-      is asked what it is, at the first request with choices.
+    * ``letter``: the same by any chat that gives log-probabilities of generated tokens, for at most 20 choices. This is an
+      approximation, since the letters are compared, and not the actions.
+    * ``auto``: ``decisions``, or ``logprobs`` if the server is one of the three and has no typed decisions. With a `base_url` the
+      server is asked for its kind at the first request with choices.
 
-    ``auto`` and ``decisions`` are one configuration, and what is stored by one is found by the other: at one address either a typed
-    decision is answered or it is not, and where it is, both take it. Each decision says which it was (`probability_kind`).
+    In records ``auto`` and ``decisions`` are the same, so that episodes stored with one are found with the other. A server either
+    answers typed decisions, and then both use them; or it does not, and then ``decisions`` fails. The record of each decision says
+    how it was made (`probability_kind`).
 
     Args:
         model: The model's name.
-        options: Timeout, retries, cache, prices, limits.
-        base_url: Address of another server, with its ``/v1``; by default OPENAI_BASE_URL of the environment, else OpenAI. Or
-            the addresses of several servers of the same model, which share the load: see `Servers`.
-        key_variable: Name of the environment variable that holds the key; None sends none. Another server may do without one.
-        decide: How choices are asked for.
-        tokenizer: The served model's tokenizer, ``hf:OWNER/NAME`` or a folder, for ``logprobs`` of vLLM or SGLang; by default by
-            the server's own name for it. No answer depends on it: another one than the server's is refused.
+        options: See `RemoteOptions`.
+        base_url: Address of another server, with its ``/v1``; by default OPENAI_BASE_URL of the environment, else OpenAI. Or the
+            addresses of several servers with the same model, which share the load: see `Servers`.
+        key_variable: Name of the environment variable with the key; None sends none. Other servers may need none.
+        decide: How to ask for choices.
+        tokenizer: The model's tokenizer, ``hf:OWNER/NAME`` or a folder, for ``logprobs`` with vLLM or SGLang. By default it is
+            loaded by the server's name for the model. No answer depends on it: one that differs from the server's is refused.
         extra: More fields of a chat completion, such as ``{"reasoning_effort": "low"}``. None leaves a field out:
             ``{"temperature": None}`` for models that take no temperature.
     """
@@ -92,7 +93,7 @@ class OpenAIBackend(RemoteBackend):
         self._decide: Decide = "decisions" if decide == "auto" and not self._urls else decide
         self._tokenizer = check_name("tokenizer", tokenizer)
         self._extra = check_fields("extra", extra)
-        self._found: dict[Connection, LogProbs | Literal["decisions"]] = {}  # what each server has, once it was asked
+        self._found: dict[Connection, LogProbs | Literal["decisions"]] = {}  # how to ask each server for choices
         self._lock = threading.Lock()
         self.most_choices = _LIMITS.get(self._decide, _LIMITS["decisions"])[0]
         self.probability_kind = _LIMITS.get(self._decide, (0, "likelihood"))[1]
@@ -112,7 +113,7 @@ class OpenAIBackend(RemoteBackend):
         return super().config | {name: value for name, value in own.items() if value}
 
     def _tell(self) -> dict[str, Any]:
-        """Return what each server tells, which has to be the same."""
+        """Return what the servers tell of their model. All have to tell the same."""
         with self._failures():
             found = [tells(server) if self._urls else {} for server in self._client.clients]
         if any(other != found[0] for other in found):
@@ -120,11 +121,11 @@ class OpenAIBackend(RemoteBackend):
         return found[0]
 
     def _check_choices(self, request: Request) -> None:
-        if self._decide in _LIMITS:  # else the server is asked first what it has
+        if self._decide in _LIMITS:  # else the server is asked first
             super()._check_choices(request)
 
     def _sent(self, request: Request) -> tuple[Any, int]:
-        """Return the body of a chat, with `extra`, which may be longer and let more be generated; else what all send."""
+        """Return what is sent. A chat contains `extra`, which may raise the number of tokens that can be generated."""
         if request.choices is not None and self._decide != "letter":
             return super()._sent(request)
         body = self._body(request) if request.choices is None else self._letters(request)
@@ -149,7 +150,7 @@ class OpenAIBackend(RemoteBackend):
             return ways[way](server, request)
 
     def _ask_for_way(self, server: Connection) -> LogProbs | Literal["decisions"]:
-        """Return what a server has for choices; each is asked once."""
+        """Return how to ask a server for choices. Each server is asked for its kind once."""
         with self._lock:
             if server not in self._found:
                 only = self._decide == "logprobs"
@@ -162,14 +163,14 @@ class OpenAIBackend(RemoteBackend):
         return _OTHER_WAYS
 
     def _write(self, server: Connection, request: Request) -> Answer | None:
-        """Return a text with its tokens, if they are asked for and the server says them."""
+        """Return a text with its tokens; None if the request does not ask for tokens, or the server does not tell them."""
         if not request.tokens or request.schema is not None or not self._urls:
             return None
         way = self._ask_for_way(server)
         return way.write(request) if isinstance(way, LogProbs) else None
 
     def _body(self, request: Request, **own: Any) -> dict[str, Any]:
-        """Return what is sent for a chat; `own` are fields of its kind."""
+        """Return the body of a chat. `own` are more fields."""
         if request.schema is not None:
             schema = {"name": "answer", "schema": dict(request.schema), "strict": True}
             own["response_format"] = {"type": "json_schema", "json_schema": schema}

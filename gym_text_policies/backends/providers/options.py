@@ -1,4 +1,4 @@
-"""`RemoteOptions`: what all providers take."""
+"""`RemoteOptions`: the options that all providers have."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ _LONGEST = 1e6
 
 @dataclass(frozen=True)
 class RemoteOptions:
-    """How a provider is called, and how its server is known. No answer depends on these."""
+    """How a provider is called, and what identifies its server in records. No answer depends on these."""
 
     timeout: float = 60.0
-    """Seconds within which an answer has come whole, each time."""
+    """Seconds within which the whole answer to a request has to arrive."""
     retries: int = 5
-    """Most further tries after a timeout, a lost connection, HTTP 408, 409, 425, 429 or 5xx, or an answer that cannot be read."""
+    """Most further tries after a timeout, a lost connection, HTTP status 408, 409, 425, 429 or 5xx, or an unreadable answer."""
     cache: str | None = None
-    """Folder of answers, so that the same request is not paid twice. Requests that sample without a seed are never cached."""
+    """Folder for answers, so that no request is paid for twice. Requests that sample without a seed are not cached."""
     prices: Mapping[str, Mapping[str, float]] | None = None
-    """US dollars per million tokens: model -> ``input``, ``output``, and ``cached`` if that differs from ``input``."""
+    """US dollars per million tokens, by model: ``input``, ``output``, and ``cached`` if it differs from ``input``."""
     max_cost: float | None = None
-    """Most US dollars that the run may spend, with all its models together; it stops before it spends more. Needs `prices`."""
+    """Most US dollars that all models of the run may spend together. The run stops before it spends more. Needs `prices`."""
     max_total_tokens: int | None = None
-    """Most tokens, in and out, that the run may spend, with all its models together; it stops before it spends more."""
+    """Most tokens, in and out, that all models of the run may spend together. The run stops before it spends more."""
     server: str | None = None
-    """A name for the server, which identifies stored episodes and answers in place of its address: they are found again when it is
-    at another one."""
+    """A name for the server, which replaces its address in the identity of stored episodes and answers. So they are found again
+    when the server has another address."""
     told: bool = False
-    """Whether what a server tells of its model's weights is part of what identifies stored episodes and answers: those of other
-    weights are not found then. The server has to run, also where all is stored."""
+    """Whether the identity of stored episodes and answers includes what the server tells of its model's weights, so that those of
+    other weights are not found. The server has to run then, even if all episodes are stored."""
 
     def __post_init__(self) -> None:
         check_int("retries", self.retries, 0, 100)

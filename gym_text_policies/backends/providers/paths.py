@@ -1,4 +1,4 @@
-"""Paths of tokens behind a prompt: what servers are asked for, and what they say of them."""
+"""Paths of tokens behind a prompt, for which servers are asked, and the servers' answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Reading:
     log_probs: list[list[float]]
     """Of each token of each path, in nats."""
     computed: int | None
-    """Tokens that the server computed; None where it does not say."""
+    """Number of tokens that the server computed; None if it does not say."""
 
 
 @dataclass(frozen=True)
@@ -25,35 +25,35 @@ class Writing:
     text: str
     """The text, without special tokens."""
     tokens: list[int]
-    """Its tokens, the end of turn included if the model came to it."""
+    """The text's tokens, the end of turn included if the model ended the text."""
     log_probs: list[float]
-    """Of each token, in nats: of the draw, at the temperature; greedily at temperature 1."""
+    """Of each token, in nats: in the distribution that it was drawn from, or at temperature 1 if nothing was drawn."""
     computed: int | None
-    """Tokens of the prompt that the server computed; None where it does not say."""
+    """Number of the prompt's tokens that the server computed; None if it does not say."""
     finish: str | None = None
-    """How it ended, as `Answer.finish` says it."""
+    """How the text ended, as a value of `Answer.finish`."""
 
 
 def followers(paths: Paths) -> dict[tuple[int, ...], list[int]]:
-    """Return the beginnings of paths, each with the tokens that follow it.
+    """Return all proper beginnings of paths, each with the tokens that may follow it.
 
     >>> followers([[5, 2], [5, 6, 2]])
     {(): [5], (5,): [2, 6], (5, 6): [2]}
     """
-    found: dict[tuple[int, ...], dict[int, None]] = {}
+    following: dict[tuple[int, ...], dict[int, None]] = {}
     for path in paths:
         for place, token in enumerate(path):
-            found.setdefault(tuple(path[:place]), {})[token] = None
-    return {beginning: list(tokens) for beginning, tokens in found.items()}
+            following.setdefault(tuple(path[:place]), {})[token] = None
+    return {beginning: list(tokens) for beginning, tokens in following.items()}
 
 
-def along(paths: Paths, found: Mapping[tuple[int, ...], Mapping[int, float]]) -> list[list[float]]:
-    """Return the values of each path's tokens, each found by what is before it."""
-    return [[found[tuple(path[:place])][token] for place, token in enumerate(path)] for path in paths]
+def along(paths: Paths, values: Mapping[tuple[int, ...], Mapping[int, float]]) -> list[list[float]]:
+    """Return the value of each token of each path; `values` has them by the tokens before, then by the token itself."""
+    return [[values[tuple(path[:place])][token] for place, token in enumerate(path)] for path in paths]
 
 
 def parted(asked: Mapping[tuple[int, ...], list[int]], most: int) -> list[list[tuple[tuple[int, ...], list[int]]]]:
-    """Return beginnings, each with tokens that follow it, in parts of at most `most` different tokens."""
+    """Return the result of `followers` in parts, each with at most `most` different tokens that follow."""
     parts: list[list[tuple[tuple[int, ...], list[int]]]] = [[]]
     seen: set[int] = set()
     for beginning, tokens in asked.items():

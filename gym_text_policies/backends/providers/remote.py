@@ -1,4 +1,4 @@
-"""`RemoteBackend`: what all providers share. Retries, a cache, budgets, and one way in which calls fail."""
+"""`RemoteBackend`: the base class of providers, with retries, a cache, budgets, and one treatment of failed calls."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from gym_text_policies.redaction import hide_keys
 
 _logger = logging.getLogger(__name__)
 _MISREAD = (AttributeError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError)
-"""What reading an answer of another form ends in."""
+"""Errors from reading an answer that has another form."""
 _BACKOFF = 0.5
-"""Seconds before the second try, and up to as many more at random; doubled before each further try, at most 30."""
+"""Seconds before the second try, with up to as many more at random. They double before each further try, up to 30."""
 _SHOWN = 500
 """Most characters of a provider's message in an error of ours."""
 
@@ -47,7 +47,7 @@ class RemoteBackend(Backend):
     """Its name in `PROVIDERS`, which stands before the colon of a model's name."""
     _client: Any
     most_choices: int = 0
-    """Most choices of a request; 0 where the provider has no typed decisions."""
+    """Most choices of a request; 0 if the provider has no typed decisions."""
     probability_kind: str = "decision"
 
     def __init__(self, model: str, options: RemoteOptions | None = None) -> None:
@@ -76,7 +76,7 @@ class RemoteBackend(Backend):
 
     @property
     def config(self) -> dict[str, Any]:
-        """The provider, the model, the server, and what that tells of the model if the user wants it."""
+        """The provider, the model, the server, and with the option `told` what the server tells of the model."""
         told = {"told": self._told} if self._options.told else {}
         return {"backend": self.provider, "model": self.model, **self._server, **told}
 
@@ -94,15 +94,15 @@ class RemoteBackend(Backend):
         return found
 
     def _tell(self) -> dict[str, Any]:
-        """Return what the server tells of the model's weights; nothing where it tells nothing."""
+        """Return what the server tells of the model's weights; an empty dict if it tells nothing."""
         return {}
 
     def _keep_secret(self, key: str | None) -> None:
-        """Hide the key that is in use, whatever its variable is called, in answers and errors."""
+        """Hide a key in answers and errors, whatever its variable is called."""
         self._hide = lambda text: hide_keys(text, key)
 
     def _name_server(self, url: Any) -> None:
-        """Note what stands for the server in what identifies an answer: its address, or the name that the user gave it.
+        """Note what identifies the server in records: the name that the user gave it, or its address.
 
         Raises:
             UsageError: If there is a name and no address.
@@ -118,12 +118,12 @@ class RemoteBackend(Backend):
         return self._budget.spent
 
     def answer(self, requests: Sequence[Request]) -> list[Answer]:
-        """Answer each request; several are asked at once.
+        """Answer each request. Several requests are sent at once.
 
         Raises:
             PolicyError: If the provider fails, after retries.
             BudgetError: If a call could pass a limit.
-            UsageError: If the provider has no such kind of answer.
+            UsageError: If the provider has no answers of this kind.
         """
         if len(requests) <= 1:
             return [self._answer(request) for request in requests]
@@ -131,7 +131,7 @@ class RemoteBackend(Backend):
             return list(pool.map(self._answer, requests))
 
     def check(self, request: Request) -> None:
-        """Ask the server this one request, with retries, within the budget and by the cache as any other.
+        """Ask the server this request, with retries, budget and cache as for any other.
 
         Raises:
             UsageError: If the server does not answer, has no such model, or cannot answer in this way.
@@ -168,11 +168,11 @@ class RemoteBackend(Backend):
 
     @abstractmethod
     def _call_error(self, error: Exception) -> CallError | None:
-        """Return what an error of the provider's client means; None where it is none of the client's."""
+        """Return a `CallError` for an error of the provider's client; None for any other error."""
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
-        """Turn errors of the client, and those of reading an answer of another form, into `CallError`."""
+        """Turn errors of the client, and those of reading an answer with another form, into `CallError`."""
         try:
             yield
         except (CallError, GymTextError):
@@ -209,18 +209,18 @@ class RemoteBackend(Backend):
             )
 
     def _hint(self) -> str:
-        """Return what else can be done where the server refuses choices."""
+        """Return what the user can do if the server refuses choices."""
         return " Mode 'json' asks for no typed decision."
 
     def _pay(self, request: Request) -> Answer:
-        """Ask, with retries, within the budget."""
+        """Ask with retries, within the budget."""
         sent, most = self._sent(request)
         bound = self._budget.bound(sent, len(request.messages), len(request.choices or ()), most)
         try:
             answer: Answer = self.retrying()(self._ask_within_budget, request, bound)
         except CallError as error:
             raise self.failure(error, self._hint() if request.choices is not None and error.refused else "") from None
-        except UsageError as error:  # may have a server's words
+        except UsageError as error:  # it may contain words of a server
             raise UsageError(self._shown(error, _SHOWN * 4)) from None
         return answer
 
@@ -241,7 +241,7 @@ class RemoteBackend(Backend):
         return answer
 
     def retrying(self) -> Any:
-        """Return tenacity's caller. After a `CallError` that may pass it tries again, with backoff and jitter."""
+        """Return a caller of tenacity's, which tries again after a `CallError` with `retry`, with backoff and jitter."""
 
         def wait(state: Any) -> float:
             error = state.outcome.exception()
@@ -269,12 +269,12 @@ class RemoteBackend(Backend):
         return PolicyError(f"{self.provider}:{self.model}: {self._shown(error)}{tries}{hint}")
 
     def _shown(self, error: BaseException, most: int = _SHOWN) -> str:
-        """Return what an error says, without keys and then cut: of a key that is cut first, the rest would be shown."""
+        """Return the text of an error without keys, then cut: if it were cut first, a part of a key could stay."""
         text = self._hide(str(error))
         return text if len(text) <= most else f"{text[:most]} …"
 
     def _without_keys(self, answer: Answer) -> Answer:
-        """Return an answer as it may be stored: a server knows the key that it is asked with."""
+        """Return an answer without keys, so that it can be stored. A server knows the key of the request, and may repeat it."""
         text, reference = (value and self._hide(value) for value in (answer.text, answer.reference))
         if (text, reference) == (answer.text, answer.reference):
             return answer

@@ -1,7 +1,7 @@
-"""Servers that give log-probabilities of tokens: one class for the form of each.
+"""Servers that give log-probabilities of tokens: one class for each kind of server.
 
-A server is asked for log P(token | what comes before) of each token of some paths behind a prompt: the candidates of ``choose``,
-each with the end of turn. Requests are such that the server reads the prompt once, and goes on from what it keeps of earlier ones.
+A server is asked for the log-probability of each token of several paths behind a prompt: the candidates of mode ``choose``, each
+with the end of turn. Requests are made so that the server computes the prompt once, and uses its cache of earlier prompts.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from gym_text_policies.backends.providers.paths import Paths, Reading, Writing, 
 from gym_text_policies.backends.providers.tokenizers import LlamaCppTokenizer, load_tokenizer
 
 _FORCED = 1e4
-"""Bias in nats under which a token is always taken."""
+"""Bias in nats with which a token is always taken."""
 _PREFERRED = 100.0
-"""Bias in nats that leaves all other tokens no probability to speak of, and those that have it their digits."""
+"""Bias in nats for several tokens. All others get a negligible probability, and the relative ones of these keep their digits."""
 _LEAST_SHARE = 1e-30
-"""Least probability relative to others that has all digits of a float32."""
+"""Least relative probability that has all digits of a float32."""
 _MOST_TOKENS = 128
-"""vLLM's most `logprob_token_ids` of a request (`MAX_LOGPROB_TOKEN_IDS` of 0.32)."""
+"""vLLM's limit of `logprob_token_ids` in a request (`MAX_LOGPROB_TOKEN_IDS` of 0.32)."""
 _CHECKED = ({"role": "user", "content": "You see a red ball.\n\nGo to it."},)
-"""A chat whose tokens are compared with the server's."""
+"""A chat to compare its tokens with the server's."""
 SAMPLED = 1.0
-"""The temperature at which a server's log-probabilities are those of what it draws."""
+"""The temperature at which vLLM's log-probabilities are those of the distribution that it draws from."""
 
 
 class ScoringServer(ABC):
-    """The form in which one kind of server gives log-probabilities.
+    """One kind of server that gives log-probabilities.
 
     Args:
-        row: What ``/v1/models`` says of the model.
+        row: The model's entry in ``/v1/models``.
         tokenizer: Name of the model's tokenizer, if the user gave one.
     """
 
     name: ClassVar[str]
     owner: ClassVar[str]
-    """What ``/v1/models`` names as the owner of its models."""
+    """The owner of the models in this kind of server's ``/v1/models``."""
 
     def __init__(self, row: Mapping[str, Any], tokenizer: str | None) -> None:
         self._row = row
@@ -54,10 +54,10 @@ class ScoringServer(ABC):
         return int(self._row["max_model_len"])
 
     def tokenizer(self, server: Connection) -> Any:
-        """Return the model's tokenizer, after a chat was compared with the server's tokens.
+        """Return the model's tokenizer, after a comparison of its tokens of a chat with the server's.
 
         Raises:
-            UsageError: If it cannot be loaded, or is another one than the server's.
+            UsageError: If it cannot be loaded, or differs from the server's.
         """
         name = self._tokenizer or self._model_path(server)
         why = f"tokenizer: expected that of the model {server.model!r}, which {self.name} leaves to its client; got {name!r}."
@@ -76,43 +76,43 @@ class ScoringServer(ABC):
         """Return the log-probabilities of paths behind a prompt."""
 
     def write(self, server: Connection, prompt: Sequence[int], most: int, temperature: float, seed: int | None) -> Writing | None:
-        """Generate at most `most` tokens behind a prompt; None where this kind of server does not say which tokens it has taken."""
+        """Generate at most `most` tokens behind a prompt; None if this kind of server does not tell its tokens."""
         return None
 
     def _model_path(self, server: Connection) -> str:
-        """Return the model's folder or its name on the hub, as the server knows it."""
+        """Return the server's name for the model: a folder, or a name on the hub."""
         return str(self._row["root"])
 
 
 class LlamaCpp(ScoringServer):
-    """llama.cpp's server. It tokenises, and reads token by token: each request goes on from the last one of its slot.
+    """llama.cpp's server. It tokenises by itself, and each request goes on from the last one of its slot, token by token.
 
-    A token that is forced by a bias is returned with its log-probability of before the bias. Where several tokens may follow, a
-    second request gives all of them the same bias: their probabilities after it, relative to each other, are those of before.
-    Tried with build 11549 of October 2026.
+    A request forces a token by a bias, and the server returns the token's log-probability without the bias. If several tokens may
+    follow, another request gives all of them the same bias, which does not change their probabilities relative to each other. So
+    two requests tell all of them. Tried with build 11549 of October 2026.
     """
 
     name, owner = "llama.cpp", "llamacpp"
 
     def window(self, server: Connection) -> int:
-        """Return the tokens of a slot."""
+        """Return the number of tokens that a slot has room for."""
         return int(server.get("/props")["default_generation_settings"]["n_ctx"])
 
     def tokenizer(self, server: Connection) -> Any:
-        """Return the server itself."""
+        """Return a tokenizer that asks the server."""
         properties = server.get("/props")
         template = properties.get("chat_template") or ""
         return LlamaCppTokenizer(server.post, properties["bos_token"] or "", properties["eos_token"], template)
 
     def read(self, server: Connection, prompt: Sequence[int], paths: Paths) -> Reading:
-        """Ask for the tokens behind each beginning, one after the other."""
+        """Ask for the tokens behind each beginning of the paths, one beginning after the other."""
         questions = _Questions(server)
         asked = sorted(followers(paths).items())
         found = {beginning: questions.log_probs([*prompt, *beginning], tokens) for beginning, tokens in asked}
         return Reading(along(paths, found), questions.computed)
 
     def write(self, server: Connection, prompt: Sequence[int], most: int, temperature: float, seed: int | None) -> Writing:
-        """Ask for a completion. Where something is drawn, the probabilities are those after the only sampler, the temperature."""
+        """Ask for a completion. If tokens are drawn, the probabilities are those after the temperature, the only sampler."""
         drawn = temperature > 0
         body = {
             "prompt": list(prompt),
@@ -142,7 +142,7 @@ class _Questions:
         self.computed = 0
 
     def log_probs(self, tokens: list[int], wanted: Sequence[int]) -> dict[int, float]:
-        """Return the log-probability of each wanted token behind others, by two requests or one."""
+        """Return the log-probability of each wanted token behind some tokens, mostly by one or two requests."""
         shares = self._shares(tokens, wanted) if len(wanted) > 1 else {}
         best = max(wanted, key=lambda token: shares.get(token, 0.0))
         found = {best: self._forced(tokens, best)}
@@ -171,7 +171,7 @@ class _Questions:
             "n_predict": 1,
             "n_probs": len(bias),
             "logit_bias": [[token, value] for token, value in bias.items()],
-            "samplers": [],  # a bias alone, and nothing that leaves tokens out
+            "samplers": [],  # only the bias, and no sampler that leaves out tokens
             "temperature": 1.0,
             "cache_prompt": True,
             "response_fields": ["completion_probabilities", "timings"],
@@ -182,16 +182,16 @@ class _Questions:
 
 
 class VLLM(ScoringServer):
-    """vLLM: one request with all beginnings, each of which generates a token, with `logprob_token_ids` of those that may follow.
+    """vLLM: one request has all beginnings of the paths as prompts, and asks for the wanted tokens by `logprob_token_ids`.
 
-    `prompt_logprobs` would need one sequence for each candidate, but computes the prompt anew. What was cached is unknown: for a
-    request with several sequences the server tells it of one. Tried with 0.32 on a CPU.
+    `prompt_logprobs` would need one sequence for each candidate, but computes the prompt anew. The number of cached tokens is
+    unknown, as the server tells it for one sequence of a request only. Tried with 0.32 on a CPU.
     """
 
     name, owner = "vLLM", "vllm"
 
     def read(self, server: Connection, prompt: Sequence[int], paths: Paths) -> Reading:
-        """Ask for the tokens behind all beginnings at once, in parts of at most 128 different tokens."""
+        """Ask for the tokens behind all beginnings at once; more than 128 different tokens take several requests."""
         found: dict[tuple[int, ...], dict[int, float]] = {}
         for part in parted(followers(paths), _MOST_TOKENS):
             wanted = sorted({token for _, tokens in part for token in tokens})
@@ -216,12 +216,13 @@ class VLLM(ScoringServer):
         return Reading(along(paths, found), None)
 
     def write(self, server: Connection, prompt: Sequence[int], most: int, temperature: float, seed: int | None) -> Writing:
-        """Ask for a completion with `return_token_ids`, of vLLM 0.10.2 and later.
+        """Ask for a completion with `return_token_ids`, which vLLM has since 0.10.2.
 
-        Its log-probabilities are by default those of before the temperature; others than at 0 and 1 would not be those of the draw.
+        By default vLLM's log-probabilities are those before the temperature. They are those of the draws at temperature 1 only, and
+        nothing is drawn at 0.
 
         Raises:
-            UsageError: If the temperature is another one.
+            UsageError: If the temperature is neither 0 nor 1.
         """
         if temperature not in (0, SAMPLED):
             raise UsageError(
@@ -249,11 +250,11 @@ class VLLM(ScoringServer):
 
 
 class SGLang(ScoringServer):
-    """SGLang: one request with the prompt and each path behind it, whose log-probabilities begin at the prompt's last token.
+    """SGLang: one request has the prompt with each path behind it, and asks for log-probabilities from the prompt's last token on.
 
-    Its radix cache keeps the prompt: `logprob_start_len` is how much of it need not be computed. By the source of 0.5.23
-    (`python/sglang/srt/managers/io_struct.py`, `scheduler_output_processor_mixin.py`): the first entry has no log-probability, and
-    each further one that of its token.
+    SGLang's radix cache keeps the prompt, and `logprob_start_len` is the number of its tokens that need not be computed. According
+    to the source of 0.5.23 (`python/sglang/srt/managers/io_struct.py`, `scheduler_output_processor_mixin.py`), the first entry has
+    no log-probability, and each further entry has that of its token.
     """
 
     name, owner = "SGLang", "sglang"

@@ -1,4 +1,4 @@
-"""`Servers`: several servers of one model that share the load."""
+"""`Servers`: several servers with one model, which share the load."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 from gym_text_policies.backends.providers.errors import CallError
 
 _PAUSE = 30.0
-"""Seconds for which a server that failed is left out, unless it says when to come back."""
+"""Seconds for which a failed server is left out, if it does not say when to come back."""
 
 
 class Servers:
-    """Clients of several servers, asked in turn. One that fails is left out for a while, and the retry goes to another.
+    """Clients of several servers, which take turns. A server that fails is left out for a while, and the retry goes to another.
 
-    Where all are left out, the one that comes back first is asked.
+    If all are left out, the one that comes back first is asked.
 
     Args:
         clients: One for each server.
@@ -27,7 +27,7 @@ class Servers:
     def __init__(self, clients: Sequence[Any], clock: Callable[[], float] = time.monotonic) -> None:
         self.clients = list(clients)
         self._clock = clock
-        self._back = [0.0] * len(self.clients)  # time from which each may be asked again
+        self._back = [0.0] * len(self.clients)  # the time from which each server may be asked again
         self._next = 0
         self._lock = threading.Lock()
 
@@ -57,7 +57,7 @@ class Servers:
             return place
 
     def _leave_out(self, place: int, error: CallError) -> None:
-        """Leave a server out. Where another is free, the error is retried at once."""
+        """Leave a server out for a while. If another server is not left out, the request is retried at once."""
         with self._lock:
             now = self._clock()
             self._back[place] = now + (_PAUSE if error.after is None else error.after)

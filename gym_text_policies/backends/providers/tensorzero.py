@@ -22,23 +22,22 @@ from gym_text_policies.backends.providers.remote import RemoteBackend
 from gym_text_policies.records import Episode
 
 _REMEMBERED = 4096
-"""Most episodes whose TensorZero id is kept."""
+"""Most episodes whose TensorZero ids are kept."""
 
 
 class TensorZeroBackend(RemoteBackend):
     """A function of TensorZero, through a gateway in this process or elsewhere.
 
-    Requests of one episode are inferences of one TensorZero episode; its id is each answer's `reference`. Call `feedback` with
-    each finished episode. It reports two metrics, ``episode_return`` (the return) and ``progression`` (the last score); the
-    gateway's configuration must define both, as floats of level episode.
+    The requests of one episode are inferences of one TensorZero episode, whose id is the `reference` of each answer. Call
+    `feedback` with each finished episode: it reports two metrics, ``episode_return`` (the return) and ``progression`` (the last
+    score). The gateway's configuration must define both as floats of level episode.
 
     Args:
         model: ``FUNCTION`` (the gateway chooses the variant) or ``FUNCTION::VARIANT``.
-        options: Timeout, retries, cache, prices (by FUNCTION or FUNCTION::VARIANT, as in `model`), limits. The gateway does not
-            see answers from the cache.
+        options: See `RemoteOptions`; prices are by `model`. The gateway does not know of answers from the cache.
         config_file: Configuration of a gateway in this process.
-        base_url: Or the address of a running gateway.
-        key_variable: Name of the environment variable that holds the running gateway's key, if it wants one; None sends none.
+        base_url: Address of a running gateway, in place of `config_file`.
+        key_variable: Name of the environment variable with the running gateway's key, if it needs one; None sends none.
     """
 
     provider = "tensorzero"

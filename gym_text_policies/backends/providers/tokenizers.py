@@ -1,7 +1,8 @@
-"""Tokenizers of models behind servers: a prompt has the tokens that it has in this process.
+"""Tokenizers of models behind servers. A prompt gets the same tokens as with a model in this process.
 
-vLLM and SGLang read tokens, but what they tokenise has special tokens wherever a game spells one, and so forges roles: their
-model's tokenizer is loaded here, without weights and without torch. llama.cpp can take such a text as text: it is asked.
+vLLM and SGLang turn the words of a game into special tokens if they spell one, so that a game could forge a role. They also accept
+tokens: so prompts are tokenised here, by the model's tokenizer, without its weights and without torch. llama.cpp's server can read
+special tokens as text, and tokenises by itself.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from gym_text_policies.backends.local.tokens import check_tokenizer, fitting_tok
 from gym_text_policies.records import Message
 
 _REMEMBERED = 4096
-"""Texts whose tokens, or special tokens, are kept."""
+"""Most texts whose tokens, or special tokens, are kept."""
 _MARK = re.compile(r"<[^<>\s]{2,}>|\[/?[A-Z][A-Z_]+\]")
-"""The form of marks in chat templates: ``</think>``, ``[TOOL_CALLS]``."""
+"""The form of markers in chat templates: ``</think>``, ``[TOOL_CALLS]``."""
 Post = Callable[[str, dict[str, Any]], Any]
 """Posts JSON to a path of the server, and returns its answer."""
 
@@ -39,7 +40,7 @@ class ChatTokenizer:
         self._window = window
         self._name = name
         self._asks = isinstance(tokenizer, LlamaCppTokenizer)
-        # a tokenizer of transformers has a state
+        # a tokenizer of transformers has a state, so only one thread may use it
         self._lock: Any = contextlib.nullcontext() if self._asks else threading.Lock()
         self._of_text = functools.lru_cache(_REMEMBERED)(lambda text: tuple(text_tokens(tokenizer, text)))
         self.end: int = tokenizer.eos_token_id
@@ -47,16 +48,16 @@ class ChatTokenizer:
     def of(
         self, messages: Sequence[Message], choices: Sequence[str] = (), *, room: int = 1, read: Sequence[int] = ()
     ) -> tuple[list[int], list[list[int]], int]:
-        """Return the tokens of a chat, those of each choice with the end of turn behind it, and the number of turns dropped.
+        """Return the tokens of a chat, those of each choice with an end of turn, and the number of turns dropped.
 
         Args:
             messages: The chat.
             choices: The choices.
-            room: Least number of tokens that the model's window has room for behind the chat.
-            read: The tokens that the chat goes on from, if they are known; see `continued_tokens`.
+            room: Number of tokens for which the model's window must have room behind the chat.
+            read: The tokens of the chat's start, if they are known; see `continued_tokens`.
 
         Raises:
-            PolicyError: If the chat is longer than the model's window even without all earlier turns.
+            PolicyError: If the chat is longer than the model's window even without its earlier turns.
         """
         with self._lock:
             paths = [[*self._of_text(choice), self.end] for choice in choices]
@@ -72,7 +73,7 @@ def load_tokenizer(name: str, *, why: str) -> Any:
 
     Args:
         name: ``hf:OWNER/NAME`` or ``OWNER/NAME`` on the Hugging Face hub, a folder, or ``smollm2``.
-        why: The beginning of the error where it cannot be loaded.
+        why: The beginning of the error if it cannot be loaded.
 
     Raises:
         UsageError: If there is no such tokenizer, or it has no chat template.
@@ -94,23 +95,23 @@ def load_tokenizer(name: str, *, why: str) -> Any:
 
 
 class _Mark(str):
-    """A token that a chat template spells, and that is one even where special tokens are read as text."""
+    """A marker that a chat template spells and that is a single token even if special tokens are read as text."""
 
     special = False
 
 
 class LlamaCppTokenizer:
-    """The tokenizer of a llama.cpp server, with what `prompt_tokens` and `text_tokens` use of one of transformers.
+    """The tokenizer of a llama.cpp server, with the methods of transformers' tokenizers that `prompt_tokens` and `text_tokens` use.
 
-    A server does not list its special tokens. Those that matter are the ones that a message spells, and then those of the template:
-    a token is special if its text alone becomes other tokens where special tokens are read as text.
+    The server does not list its special tokens. Only those matter that a message spells, and then those of the template. A token is
+    special if its text becomes other tokens when special tokens are read as text.
 
     Args:
         post: Asks the server.
-        begin: The beginning of a text, as text.
-        end: The end of turn, as text.
-        chat_template: The model's chat template. Marks in it that are tokens also where special tokens are read as text are kept
-            out of what a game says, too.
+        begin: The text of the token that begins a text.
+        end: The text of the end of turn.
+        chat_template: The model's chat template. Its markers that are single tokens even if special tokens are read as text are
+            kept out of the words of a game, too.
     """
 
     def __init__(self, post: Post, begin: str, end: str, chat_template: str = "") -> None:
@@ -123,7 +124,7 @@ class LlamaCppTokenizer:
         if not end:
             raise UsageError("tokenizer: expected that of a model with an end of turn; llama.cpp's /props names no eos_token.")
         self.eos_token_id = self._ids(end, parse_special=True)[0]
-        # /apply-template leaves out what /tokenize would add; a template of transformers writes it
+        # /apply-template leaves out the beginning of text, which /tokenize would add; transformers' templates write it
         self._begin = begin if self._ids("", add_special=True)[:1] == self._ids(begin, parse_special=True) else ""
 
     @property
@@ -136,7 +137,7 @@ class LlamaCppTokenizer:
         return {"input_ids": self._ids(text, parse_special=not split_special_tokens)}
 
     def convert_tokens_to_ids(self, token: str) -> int:
-        """Return the number of a special token, or of another that the template spells."""
+        """Return the number of a special token, or of another marker that the template spells."""
         marks = {str(mark): number for number, mark in self.added_tokens_decoder.items()}
         return self._special[token] if token in self._special else marks[token]
 
@@ -147,7 +148,7 @@ class LlamaCppTokenizer:
         return self._begin + str(self._post("/apply-template", {"messages": list(messages)})["prompt"])
 
     def learn(self, messages: Sequence[Message]) -> None:
-        """Learn the special tokens that a chat spells, and if there is one those of the template."""
+        """Learn the special tokens that a chat spells, and if it spells any, those of the template."""
         for message in messages:
             self._learn(message["content"])
         marks = (*self._special, *map(str, self.added_tokens_decoder.values()))
@@ -165,6 +166,6 @@ class LlamaCppTokenizer:
         return [int(row["id"]) for row in self._rows(text, **how)]
 
     def _rows(self, text: str, *, parse_special: bool = False, add_special: bool = False) -> Any:
-        """Return the tokens of a text, each with its ``id`` and its ``piece``: a text, or bytes where it is none by itself."""
+        """Return the tokens of a text, each with its ``id`` and its ``piece``: a text, or bytes if it is not a text alone."""
         body = {"content": text, "parse_special": parse_special, "add_special": add_special, "with_pieces": True}
         return self._post("/tokenize", body)["tokens"]
