@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from helpers.harness import command, options, play_variants, table, write
+from helpers.harness import command, options, play_variants, run, table, write
 from scipy.stats import binomtest, wilcoxon
 
 from gym_text.babyai.levels import TASKS
@@ -144,4 +144,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

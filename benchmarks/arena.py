@@ -11,7 +11,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from helpers.harness import table, write
+from helpers.harness import run, table, write
 
 import gym_text  # noqa: F401  registers the environments
 from gym_text.textarena.games import ONE_PLAYER, TWO_PLAYERS
@@ -96,4 +96,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -17,7 +17,7 @@ from typing import Any
 
 import gymnasium as gym
 import psutil
-from helpers.harness import command, options, table, write
+from helpers.harness import command, options, run, table, write
 
 import gym_text  # noqa: F401  registers the environments
 from gym_text_policies import LLMPolicy, rollout
@@ -89,4 +89,4 @@ def provider(*options: str) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

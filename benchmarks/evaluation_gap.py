@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 import gymnasium as gym
-from helpers.harness import command, options, play_variants, table, write
+from helpers.harness import command, options, play_variants, run, table, write
 
 import gym_text  # noqa: F401  registers the environments
 from gym_text.textworld_express.engine import Game
@@ -323,4 +323,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -26,7 +26,7 @@ from typing import Any, Literal
 import gymnasium as gym
 import psutil
 from helpers import harness
-from helpers.harness import earlier, options, table
+from helpers.harness import earlier, options, run, table
 
 from gym_text.mountain_car import MOUNTAIN_CAR_SPEC
 from gym_text_policies import EpisodeStore, LLMPolicy, rollout
@@ -290,4 +290,4 @@ def providers(config: Config) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

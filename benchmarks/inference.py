@@ -15,7 +15,7 @@ from typing import Any
 
 import gymnasium as gym
 import torch
-from helpers.harness import command, options, table, timed, write
+from helpers.harness import command, options, run, table, timed, write
 from helpers.llamacpp import LlamaCpp
 from tqdm import tqdm
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -241,4 +241,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

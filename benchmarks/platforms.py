@@ -16,7 +16,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from helpers.harness import table, write
+from helpers.harness import run, table, write
 
 ROOT = Path(__file__).parent.parent
 SYSTEMS = {
@@ -76,4 +76,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from helpers.harness import command, options, table, write
+from helpers.harness import command, options, run, table, write
 from inference import prompts_of_expert
 from tqdm import tqdm
 
@@ -114,4 +114,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

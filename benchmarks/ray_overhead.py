@@ -9,7 +9,7 @@ from typing import Any
 
 import psutil
 import ray
-from helpers.harness import command, options, table, write
+from helpers.harness import command, options, run, table, write
 
 from gym_text_policies.engines.base import Engine, EpisodeJob
 from gym_text_policies.engines.options import EngineOptions
@@ -78,4 +78,4 @@ def play(engine: Engine, job: EpisodeJob, episodes: int) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

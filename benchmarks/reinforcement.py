@@ -30,7 +30,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from adapters import mcnemar
-from helpers.harness import command, options, play_variants, table, write
+from helpers.harness import command, options, play_variants, run, table, write
 from sb3_contrib import MaskablePPO
 from scipy.stats import wilcoxon
 from stable_baselines import Config as Network
@@ -384,9 +384,9 @@ def main() -> None:
     """Make the runs of these names, or all that are missing, and then the results."""
     config = options(Config, __doc__)
     game, name = GAMES[config.game], "reinforcement" + ("" if config.game == "babyai" else f"_{config.game}")
-    for run in config.names:
-        if run not in game.commands:
-            raise unknown_choice("run", run, game.commands)
+    for name_of_run in config.names:
+        if name_of_run not in game.commands:
+            raise unknown_choice("run", name_of_run, game.commands)
     folder = Path(config.folder or f"runs/{name}")
     folder.mkdir(parents=True, exist_ok=True)
     if (STARTS / config.game).exists() and not config.new_start:
@@ -401,4 +401,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

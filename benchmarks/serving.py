@@ -19,7 +19,7 @@ from importlib.metadata import version
 from typing import Any
 
 import psutil
-from helpers.harness import command, options, table, write
+from helpers.harness import command, options, run, table, write
 
 from gym_text_policies.bridges.openenv import GymTextEnv, plain
 from gym_text_policies.environments import environment_maker
@@ -182,4 +182,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -17,7 +17,7 @@ from typing import Any
 
 import gymnasium as gym
 import torch
-from helpers.harness import command, options, table, write
+from helpers.harness import command, options, run, table, write
 from sb3_contrib import MaskablePPO
 from scipy.stats import binomtest
 from stable_baselines3 import PPO
@@ -149,4 +149,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

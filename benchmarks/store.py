@@ -15,7 +15,7 @@ from typing import Any
 
 import gymnasium as gym
 import psutil
-from helpers.harness import command, options, table, write
+from helpers.harness import command, options, run, table, write
 
 import gym_text  # noqa: F401  registers the environments
 from gym_text_policies import EpisodeStore, load_policy, rollout
@@ -120,4 +120,4 @@ def bytes_a_key(keys: int) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

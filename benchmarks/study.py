@@ -8,31 +8,26 @@ another. The study can be stopped at any time (Ctrl-C); the next run continues. 
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
-import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 from helpers import harness
-from helpers.harness import options, table
+from helpers.harness import options, run, table
 
 from gym_text.babyai.levels import TASKS
-from gym_text.errors import GymTextError
 from gym_text_policies.engines.options import PLAY_OPTIONS, PlayOptions
 from gym_text_policies.experiments import bench
 from gym_text_policies.experiments.variants import read_variants
-from gym_text_policies.load import load_policy
-from gym_text_policies.policies.config import PolicyConfig
-from gym_text_policies.records import Episode
-from gym_text_policies.report.plots import mean_and_error
+from gym_text_policies.report.intervals import mean_and_error
+from gym_text_policies.report.runs import read_runs
+from gym_text_policies.report.table import Summary
 from gym_text_policies.store import EpisodeStore
 
 HERE = Path(__file__).parent
-MEASURES = {
+MEASURES: dict[str, Callable[[Summary], float]] = {
     "success": lambda episode: float(episode.outcome == "won"),
     "return": lambda episode: episode.total_reward,
     "length": lambda episode: float(episode.length),
@@ -59,17 +54,12 @@ class Config(PlayOptions):
     """Run folder. A second run continues there."""
 
 
-def environment(task: str) -> str:
-    """Return the name of a task's environment."""
-    return f"BabyAIText-v0?task={task}"
-
-
 def play(config: Config) -> EpisodeStore:
     """Play the episodes that are missing."""
     _, store = bench.run(
         bench.BenchConfig(
             folder=config.folder,
-            environments=tuple(environment(task) for task in config.tasks),
+            environments=tuple(f"BabyAIText-v0?task={task}" for task in config.tasks),
             variants=config.variants,
             fold="none",
             episodes=config.episodes,
@@ -80,32 +70,19 @@ def play(config: Config) -> EpisodeStore:
     return store
 
 
-def labels(config: Config) -> dict[str, str]:
-    """Return the name of each policy by its configuration as JSON: the variants, the random policy and the expert."""
-    env = gym.make("BabyAIText-v0")
-    rows = read_variants(config.variants)
-    variants = {"random": PolicyConfig("random"), **{n: r.policy for n, r in rows.items()}, "gold (expert)": PolicyConfig("gold")}
-    return {as_key(load_policy(policy, env).config): name for name, policy in variants.items()}
-
-
-def as_key(config: Mapping[str, Any]) -> str:
-    """Return a configuration as a text. Equal configurations have equal texts."""
-    return json.dumps(config, sort_keys=True)
-
-
-def group(config: Config, episodes: Iterable[Episode]) -> dict[str, dict[str, list[Episode]]]:
+def group(config: Config, store: EpisodeStore) -> dict[str, dict[str, list[Summary]]]:
     """Return the study's episodes by variant and task."""
-    names = labels(config)
-    found: dict[str, dict[str, list[Episode]]] = {name: {task: [] for task in config.tasks} for name in names.values()}
-    seeds = range(config.first_seed, config.first_seed + config.episodes)
-    for episode in episodes:
-        name, task = names.get(as_key(episode.policy)), episode.environment["kwargs"].get("task")
-        if name and task in config.tasks and episode.seed in seeds:
-            found[name][task].append(episode)
-    return found
+    seeds, groups = range(config.first_seed, config.first_seed + config.episodes), {}
+    for name in ("random", *read_variants(config.variants), "gold (expert)"):
+        groups[name] = {task: [] for task in config.tasks}
+    for row in read_runs([store.folder]).variants:
+        task = row.environment.rpartition("task=")[2]
+        if row.policy in groups and task in config.tasks:
+            groups[row.policy][task] = [episode for episode in row.episodes if episode.seed in seeds]
+    return groups
 
 
-def figures(episodes: Sequence[Episode]) -> Figures:
+def figures(episodes: Sequence[Summary]) -> Figures:
     """Return means and standard errors. Episodes that ended in an error are not counted."""
     played = [episode for episode in episodes if episode.error is None]
     return {name: mean_and_error([measure(episode) for episode in played]) for name, measure in MEASURES.items()}
@@ -123,11 +100,11 @@ def over_tasks(tasks: Sequence[Figures]) -> Figures:
     return found
 
 
-def tabulate(config: Config, episodes: Iterable[Episode]) -> tuple[str, dict[str, Any]]:
+def tabulate(config: Config, store: EpisodeStore) -> tuple[str, dict[str, Any]]:
     """Return the table in Markdown, and its rows as plain JSON."""
     lines = []
     rows: list[dict[str, Any]] = []
-    by_variant = group(config, episodes)
+    by_variant = group(config, store)
     for name, tasks in by_variant.items():
         each = {task: figures(found) for task, found in tasks.items()}
         for task, row in {**each, "all": over_tasks(list(each.values()))}.items():
@@ -168,7 +145,7 @@ def plot(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
 
 def write(config: Config, store: EpisodeStore, folder: Path | None = None) -> str:
     """Write the table, its figures and the plot, by default among the committed results; return the table."""
-    text, record = tabulate(config, store.episodes())
+    text, record = tabulate(config, store)
     settings = {key: value for key, value in dataclasses.asdict(config).items() if key not in ("folder", "variants")}
     record = {
         "config": settings,
@@ -183,21 +160,11 @@ def write(config: Config, store: EpisodeStore, folder: Path | None = None) -> st
     return text
 
 
-def main() -> int:
+def main() -> None:
     """Play, then tabulate and plot."""
     config = options(Config, __doc__)
-    try:
-        write(config, play(config))
-    except KeyboardInterrupt:
-        print(
-            f"\nStopped. Every finished episode is kept in {config.folder}; the same command goes on from there.", file=sys.stderr
-        )
-        return 130
-    except GymTextError as error:
-        print(f"study: {error}", file=sys.stderr)
-        return 2
-    return 0
+    write(config, play(config))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

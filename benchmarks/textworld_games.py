@@ -14,7 +14,7 @@ from typing import Any
 
 import gymnasium as gym
 from helpers.experts import play_gold_path, take_over
-from helpers.harness import command, options, table, write
+from helpers.harness import command, options, run, table, write
 from tqdm import tqdm
 
 from gym_text.folds import FOLDS
@@ -181,4 +181,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

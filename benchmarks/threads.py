@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from helpers.harness import command, options, table, write
+from helpers.harness import command, options, run, table, write
 
 from gym_text_policies.experiments.bench import versions
 
@@ -132,4 +132,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

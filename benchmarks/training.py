@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from helpers.harness import command, options, table, write
+from helpers.harness import command, options, run, table, write
 
 from gym_text_policies.backends.local.tokens import prompt_tokens, text_tokens
 from gym_text_policies.backends.local.tree import padded
@@ -199,4 +199,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from helpers.harness import RESULTS, options, table, write
+from helpers.harness import RESULTS, options, run, table, write
 
 from gym_text_policies.environments import playable_ids
 from gym_text_policies.experiments.bench import BenchConfig
@@ -52,4 +52,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

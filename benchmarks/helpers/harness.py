@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from tqdm import tqdm
 
+from gym_text.errors import GymTextError
 from gym_text_policies.commands.options import add_fields
 from gym_text_policies.store import EpisodeStore, write_atomically
 
@@ -38,6 +39,16 @@ def options(config: type[T], about: str | None = None, **defaults: Any) -> T:
     given = vars(parser.parse_args())
     _written.append(given.pop("results"))
     return config(**defaults | given)
+
+
+def run(main: Callable[[], object]) -> None:
+    """Run a script and exit: with 1 if `main` returns something true, with a sentence after Ctrl-C or an error of the project."""
+    try:
+        sys.exit(1 if main() else 0)
+    except KeyboardInterrupt:
+        sys.exit("Stopped. What a run folder keeps of finished work is not done again.")
+    except GymTextError as error:
+        sys.exit(f"{Path(sys.argv[0]).name}: {error}")
 
 
 def command() -> str:
