@@ -9,14 +9,13 @@ from __future__ import annotations
 import logging
 import random
 import statistics
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import gymnasium as gym
 from helpers.experts import play_gold_path, take_over
-from helpers.harness import options, table, write
+from helpers.harness import options, run, table, write
 from tqdm import tqdm
 
 import gym_text  # noqa: F401  registers the environments
@@ -286,4 +285,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

@@ -384,17 +384,17 @@ def main() -> None:
     """Make the runs of these names, or all that are missing, and then the results."""
     config = options(Config, __doc__)
     game, name = GAMES[config.game], "reinforcement" + ("" if config.game == "babyai" else f"_{config.game}")
-    for name_of_run in config.names:
-        if name_of_run not in game.commands:
-            raise unknown_choice("run", name_of_run, game.commands)
+    for chosen in config.names:
+        if chosen not in game.commands:
+            raise unknown_choice("run", chosen, game.commands)
     folder = Path(config.folder or f"runs/{name}")
     folder.mkdir(parents=True, exist_ok=True)
     if (STARTS / config.game).exists() and not config.new_start:
         bring(STARTS / config.game, folder)
     played = {}
-    for run in config.names or game.commands:
-        make(game, run, folder)
-        played[run] = evaluate(game, folder, run, config.episodes)
+    for chosen in config.names or game.commands:
+        make(game, chosen, folder)
+        played[chosen] = evaluate(game, folder, chosen, config.episodes)
     if not config.names:
         record = results(game, folder, played, config.episodes)
         write(name, report(game, record, config.episodes), record)
