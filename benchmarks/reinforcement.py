@@ -49,7 +49,7 @@ from gym_text_policies.training.model.lora import environment_record
 STARTS = Path(__file__).parent / "starts"
 """Adapters to begin with that are kept, by the name of the game."""
 START = "start/adapter"
-FAST = "--precision bfloat16"
+FAST = "--dtype bfloat16"
 SEEDS = (0, 1, 2)
 ORDER = {
     "start": "the start (the expert's episodes)",
@@ -94,12 +94,17 @@ def first_seed(seed: int) -> int:
     return 1000 + 10_000 * seed
 
 
+def of_sft(options: str) -> str:
+    """Return options of sft as dagger takes them."""
+    return options.replace("--", "--sft.")
+
+
 TASKS = ("goto", "pickup")
 LEARNT = tuple(f"BabyAIText-v0?task={task}&max_episode_steps=24" for task in TASKS)
 """Fewer steps than the 64 that are registered, and played in the end: what is lost costs less."""
 ROWS = f"{FAST} --rows-per-step 16 --rows-per-pass 16"
 ON_POLICY = (
-    f"--adapter {START} --environments {shlex.join(LEARNT)} --episodes 128 --episodes-per-step 16 --batch 16 "
+    f"--model {START} --environments {shlex.join(LEARNT)} --episodes-per-iteration 128 --episodes-per-step 16 --num-envs 16 "
     f"--learning-rate 5e-5 --kl-weight 0.01 --dev-every 2 --dev-episodes 40 {FAST}"
 )
 ROUNDS = 2
@@ -137,8 +142,8 @@ BABYAI_COMMANDS = {
     "ppo-0": [f"ppo {ON_POLICY} --iterations 4 --first-seed {first_seed(0)} --value-iterations 1 --epochs 1 --folder ppo-0"],
     "rejection-0": rejection(0, LEARNT, 256, f"--max-steps 150 {ROWS}"),
     "dagger-0": [
-        f"dagger --adapter {START} --data start-data/rows --environments {shlex.join(LEARNT)} --rounds {ROUNDS} --episodes 48 "
-        f"--first-seed {first_seed(0)} {ROWS} --folder dagger-0"
+        f"dagger --model {START} --data start-data/rows --environments {shlex.join(LEARNT)} --iterations {ROUNDS} "
+        f"--episodes-per-iteration 48 --first-seed {first_seed(0)} {of_sft(ROWS)} --folder dagger-0"
     ],
 }
 """PPO has as many minutes as GRPO: it has less to read in common."""
@@ -165,11 +170,11 @@ COOKINGWORLD_COMMANDS = {
         "collect --environments CookingWorldText-v0 --episodes 320 --noise 0.1 --folder start-data",
         f"sft --data start-data/rows --learning-rate 7e-4 {COOKING_SFT} --folder start-1",
         "collect --environments CookingWorldText-v0 --episodes 640 --first-seed 320 --noise 0.1 --folder start-data-2",
-        f"sft --adapter start-1/adapter --data start-data-2/rows --learning-rate 4e-4 {COOKING_SFT} --folder start",
+        f"sft --model start-1/adapter --data start-data-2/rows --learning-rate 4e-4 {COOKING_SFT} --folder start",
     ],
     **{
         f"grpo-{seed}": [
-            f"grpo --adapter {START} --environments {shlex.join(KITCHENS)} {EXCHANGED} --episodes 64 --episodes-per-step 16 "
+            f"grpo --model {START} --environments {shlex.join(KITCHENS)} {EXCHANGED} --episodes-per-step 16 "
             f"--learning-rate 6e-5 --discount 0.98 --decay 0.7 --least-probability 0.005 {FAST} --tokens-per-pass 16384 "
             f"--gradient-checkpointing --dev-every 4 --dev-episodes 24 --iterations 8 --seed {seed} "
             f"--first-seed {first_seed(seed) + 300 * seed} --folder grpo-{seed}"
@@ -179,8 +184,8 @@ COOKINGWORLD_COMMANDS = {
     "rejection-0": rejection(0, KITCHENS, 128, COOKING_SFT),
     "dagger-0": [
         "collect --environments CookingWorldText-v0 --episodes 32 --noise 0.1 --folder dagger-0/start-data",
-        f"dagger --adapter {START} --data dagger-0/start-data/rows --environments {shlex.join(KITCHENS)} --rounds {ROUNDS} "
-        f"--episodes 24 --first-seed {first_seed(0)} {COOKING_ROWS} --folder dagger-0",
+        f"dagger --model {START} --data dagger-0/start-data/rows --environments {shlex.join(KITCHENS)} --iterations {ROUNDS} "
+        f"--episodes-per-iteration 24 --first-seed {first_seed(0)} {of_sft(COOKING_ROWS)} --folder dagger-0",
     ],
 }
 """There are 1,000 levels of a fold, so these are levels that the start has learnt, under other names; each run has its own."""
