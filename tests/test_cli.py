@@ -157,7 +157,7 @@ gym.register("GuessNumber-v0", GuessEnv, max_episode_steps=5)
 @pytest.mark.parametrize(
     ("mistyped", "corrected", "message"),
     [
-        ("ppo --adapter adapters/nowhere", "ppo --adapter adapters/babyai-sft", "adapters/nowhere"),
+        ("ppo --model adapters/nowhere", "ppo --model adapters/babyai-sft", "adapters/nowhere"),
         ("sft --data rows --model smollm3", "sft --data rows", "got 'smollm3'"),
         ("sft --data rows --load-in-4bit", "sft --data rows", "CUDA"),
         ("collect --model smolm2", "collect --model gold", "Did you mean 'smollm2'"),

@@ -85,6 +85,20 @@ def corridor():
         del gym.registry["Corridor-v0"]
 
 
+def test_a_folder_belongs_to_the_same_settings_as_in_earlier_releases_and_settings_may_stand_among_the_options(tmp_path):
+    config = CollectConfig(str(tmp_path), (GOTO,), ("2",), model="random", threshold=0)
+    collect(config)
+    stored = {"collected": "episodes", "policy": "random", "labels": "", "temperature": 0.0, "noise": 0.0, "expert_share": 0.0}
+    stored |= {"seed": 0, "mode": "choose", "strategy": "chat", "history": "all", "with_reward": False}
+    assert json.loads((tmp_path / "config.json").read_text()) == stored
+    given = dataclasses.replace(config, options={"noise": 0.5, "max_tokens": 4})
+    assert given.learnt == "expert" and given.player.noise == 0.5 and given.prompting.max_tokens == 4
+    with pytest.raises(UsageError, match=r"these keys differ: noise: stored 0\.0, given 0\.5"):
+        collect(given)
+    with pytest.raises(UsageError, match="noise: expected a number from 0 to 1; got 2"):
+        CollectConfig(noise=2)
+
+
 def test_an_environment_without_an_expert_is_said_in_time(tmp_path):
     with corridor():
         for options in ({"model": "gold"}, {"model": "random", "labels": "expert"}, {"model": "random", "noise": 0.5}):

@@ -62,6 +62,23 @@ def test_a_run_that_is_done_goes_on_if_max_steps_is_raised(tiny_model, tmp_path)
         sft(dataclasses.replace(config, max_steps=3), examples())
 
 
+def test_a_run_folder_of_an_earlier_release_goes_on_and_an_adapter_that_is_trained_further_keeps_its_rank(tiny_model, tmp_path):
+    first = sft(settings(tiny_model, tmp_path / "first", max_steps=1, rank=4), examples())
+    config = settings(str(first), tmp_path / "run", max_steps=1, epochs=20, schedule="constant")
+    sft(config, examples())
+    path, more = tmp_path / "run/config.json", dataclasses.replace(config, max_steps=2)
+    stored = {key: value for key, value in json.loads(path.read_text()).items() if key not in ("dtype", "load_in_4bit")}
+    stored |= {"model": tiny_model, "adapter": str(first), "precision": "float32", "four_bit": False, "alpha": 32.0}
+    path.write_text(json.dumps(stored | {"weight_decay": 0.0, "max_norm": 0.5}))
+    with pytest.raises(UsageError, match=r"these keys differ: max_norm: stored 0\.5, given None"):
+        sft(more, examples())
+    path.write_text(json.dumps(stored | {"weight_decay": 0.0, "max_norm": 1.0}))
+    made = sft(more, examples()), sft(dataclasses.replace(more, folder=str(tmp_path / "straight")), examples())
+    weights = [load_file(folder / "adapter_model.safetensors") for folder in made]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    assert json.loads((made[0] / "adapter_config.json").read_text())["r"] == 4
+
+
 def test_products_in_bfloat16_learn_nearly_the_same(tiny_model, tmp_path):
     learnt = {}
     for dtype in ("float32", "bfloat16"):

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from gym_text.errors import UsageError, check_choice, check_int
+from gym_text.errors import UsageError, check_choice
 from gym_text.experts import check_expert
 from gym_text.hints import Expert
 from gym_text.registration import TRAINING
@@ -59,8 +59,6 @@ class CollectConfig(PlayOptions, PolicyOptions):
     """Environments: ids, with keyword arguments as in BabyAIText-v0?task=goto. Only their train fold is played."""
     episodes: tuple[str, ...] = ("200",)
     """Episodes of each environment: one number for all, or one for each."""
-    first_seed: int = 0
-    """Seed of each environment's first episode; the others follow it."""
     model: str = "gold"
     """Who plays: gold (the expert), random, controller, or a language model as in load_policy."""
     labels: Literal["", "own", "expert"] = ""
@@ -76,7 +74,6 @@ class CollectConfig(PlayOptions, PolicyOptions):
         self.counts()
         check_choice("threshold_on", self.threshold_on, THRESHOLDS)
         check_choice("labels", self.labels, ("", *LABELS))
-        check_int("first_seed", self.first_seed, 0, 2**31 - 1)
         if (self.asked.noise or self.asked.expert_share) and self.labels == "own":
             raise UsageError("labels='own': expected noise=0 and expert_share=0; what is played at random is not to be learnt.")
 
