@@ -120,10 +120,9 @@ def rejection(seed: int, environments: Sequence[str], episodes: int, learning: s
     for number in range(ROUNDS):
         folder = f"rejection-{seed}/round-{number + 1}"
         commands += [
-            f"collect --policy {adapter} --temperature 1 --options dtype=bfloat16 --environments {shlex.join(environments)} "
-            f"--episodes {episodes} --first-seed {first_seed(seed) + episodes * number} --batch 16 --folder {folder}/data",
-            f"sft --adapter {adapter} --data {folder}/data/rows --seed {seed} --learning-rate 2e-4 {learning} "
-            f"--folder {folder}/sft",
+            f"collect --model {adapter} --temperature 1 --options dtype=bfloat16 --environments {shlex.join(environments)} "
+            f"--episodes {episodes} --first-seed {first_seed(seed) + episodes * number} --num-envs 16 --folder {folder}/data",
+            f"sft --model {adapter} --data {folder}/data/rows --seed {seed} --learning-rate 2e-4 {learning} --folder {folder}/sft",
         ]
         adapter = f"{folder}/sft/adapter"
     return commands

@@ -184,7 +184,7 @@ def test_an_expert_that_cannot_count_its_steps_is_refused_before_a_model_is_load
         "aggrevate",
         "--environments",
         "LunarLanderLLM-v2",
-        "--adapter",
+        "--model",
         "adapters/babyai-sft",
         "--folder",
         str(tmp_path / "run"),

@@ -155,7 +155,7 @@ def test_bench_has_a_row_for_each_mode_and_collect_takes_it(module, capsys):
     assert [row["policy"] for row in rows] == ["own_models:saying, text", "own_models:saying, choose"]
     assert {step.decision.action for episode in EpisodeStore(module / "run").episodes() for step in episode.steps} == {"turn right"}
     assert cli.main(["report", "run"]) == 0
-    words = ["collect", "--policy", "own_models:saying", "--environments", GOTO, "--episodes", "12", "--threshold", "0"]
+    words = ["collect", "--model", "own_models:saying", "--environments", GOTO, "--episodes", "12", "--threshold", "0"]
     assert cli.main([*words, "--folder", "data"]) == 0, capsys.readouterr().err
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from gym_text.errors import UsageError, check_choice, check_int
 from gym_text.wrappers.exchange_names import Names
 from gym_text_policies.old_names import Before, old_names
-from gym_text_policies.training.model.lora import PRECISIONS, TRAINING_DEVICES, Precision, TrainingDevice
+from gym_text_policies.training.model.lora import DTYPES, TRAINING_DEVICES, Dtype, TrainingDevice
 from gym_text_policies.training.model.trackers import Tracker, check_tracker
 
 FREE = ("folder", "compiled", "gradient_checkpointing", "device", "report_to")
@@ -32,7 +32,7 @@ class TrainingOptions:
     together are joined by =, as in fry=stove roast=oven."""
     dev_episodes: int = 20
     """Episodes of each environment whenever the dev fold is played."""
-    dtype: Precision = "float32"
+    dtype: Dtype = "float32"
     """Number format of the base's weights and of all products: float32, or bfloat16 (autocast; trained weights stay float32).
     bfloat16 is faster where the processor multiplies it in hardware: GPUs, CPUs with AMX or AVX512-BF16."""
     compiled: bool = False
@@ -47,7 +47,7 @@ class TrainingOptions:
     """Seed of everything that is drawn at random."""
 
     def __post_init__(self) -> None:
-        check_choice("dtype", self.dtype, PRECISIONS)
+        check_choice("dtype", self.dtype, DTYPES)
         check_choice("device", self.device, TRAINING_DEVICES)
         check_tracker(self.report_to)
         if self.interchangeable:

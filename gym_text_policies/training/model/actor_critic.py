@@ -20,7 +20,7 @@ from gym_text_policies.backends.local.exactness import window_of
 from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.training.model.layouts import lay_out
 from gym_text_policies.training.model.lora import (
-    Precision,
+    Dtype,
     TrainingDevice,
     add_lora,
     checkpoint_layers,
@@ -71,7 +71,7 @@ class Actor:
         rank: int = 16,
         alpha: float = 32.0,
         temperature: float = 1.0,
-        dtype: Precision = "float32",
+        dtype: Dtype = "float32",
         compiled: bool = False,
         gradient_checkpointing: bool = False,
         device: TrainingDevice = "auto",
@@ -89,7 +89,7 @@ class Actor:
             compile_layers(self.model)
         if gradient_checkpointing:
             checkpoint_layers(self.model)
-        self._dtype: Precision = dtype
+        self._dtype: Dtype = dtype
         self.model.eval()  # no dropout: the probabilities are those of play
 
     @property

@@ -26,8 +26,8 @@ from gym_text_policies.training.model.processes import process_count
 if TYPE_CHECKING:
     from gym_text_policies.backends.local.transformers import TransformersBackend
 
-Precision = Literal["float32", "bfloat16"]
-PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+Dtype = Literal["float32", "bfloat16"]
+DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 TrainingDevice = Literal["auto", "cpu"]
 TRAINING_DEVICES: tuple[TrainingDevice, ...] = get_args(TrainingDevice)
 """Where training runs. Which GPU of several it takes is said by CUDA_VISIBLE_DEVICES, or by ``torchrun`` to each process."""
@@ -40,7 +40,7 @@ more than a linear layer does."""
 
 
 def load_base(
-    name: str, *, dtype: Precision = "float32", load_in_4bit: bool = False, device: TrainingDevice = "auto"
+    name: str, *, dtype: Dtype = "float32", load_in_4bit: bool = False, device: TrainingDevice = "auto"
 ) -> tuple[Any, Any]:
     """Return a model to train, its weights frozen, and its tokenizer.
 
