@@ -42,7 +42,6 @@ def _run(chosen: str, arguments: Sequence[str]) -> int:
     from gym_text_policies.files import check_characters
     from gym_text_policies.sections import with_sections
     from gym_text_policies.threads import settle_threads
-    from gym_text_policies.training.model.processes import is_first
 
     config: Any = None
     try:
@@ -57,6 +56,8 @@ def _run(chosen: str, arguments: Sequence[str]) -> int:
         given = by_fields(kind, given)
         config = read_settings(kind, file, given) if file is not None else kind(**with_sections(kind, given))
         result = function(config)
+        from gym_text_policies.training.model.processes import is_first
+
         if result is not None and is_first():
             print(shown(result), flush=True)
     except KeyboardInterrupt as stop:

@@ -9,7 +9,6 @@ import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal
 
 from gym_text.errors import MissingDependencyError, UsageError, check_choice, check_int, import_extra
@@ -231,6 +230,8 @@ def _label(model: str) -> str:
 
 def versions() -> dict[str, str]:
     """Return the versions of Python, the system, and the packages that results depend on."""
+    from importlib.metadata import PackageNotFoundError, version
+
     numbers = {"python": platform.python_version(), "system": platform.platform()}
     for package in _PACKAGES:
         try:

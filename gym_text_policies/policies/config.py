@@ -16,7 +16,7 @@ from gym_text_policies.backends.local.adapters import RECORD, record_of
 from gym_text_policies.backends.own_models import is_own, is_own_backend
 from gym_text_policies.backends.provider_table import names_for_help
 from gym_text_policies.files import check_characters
-from gym_text_policies.prompts import Prompt
+from gym_text_policies.prompts import STRATEGIES, Prompt
 
 Mode = Literal["text", "json", "choose"]
 Depth = int | Literal["all"]
@@ -125,8 +125,8 @@ class PolicyConfig(PolicyOptions):
         for name in ("strategy", "on_invalid", "between"):
             if not isinstance(getattr(self, name), str | None):
                 raise UsageError(f"{name}: expected a text; got {getattr(self, name)!r}.")
-        if self.strategy is not None:
-            Prompt(self.strategy)
+        if self.strategy is not None and self.strategy not in STRATEGIES:
+            Prompt(self.strategy)  # a template of the user's, which may be wrong
 
     def _take_settings_from_options(self) -> None:
         if not isinstance(self.options, Mapping):

