@@ -132,7 +132,7 @@ def command_line_page() -> str:
 def command_section(name: str, parser: argparse.ArgumentParser) -> str:
     """Return a command's section: what it does, its arguments and options, and what else its help says."""
     formatter = parser._get_formatter()
-    actions = [action for action in parser._actions if action.dest != "help"]
+    actions = [action for action in parser._actions if action.dest != "help" and action.help != argparse.SUPPRESS]
     names = [(formatter._format_action_invocation(action), action.nargs) for action in actions if not action.option_strings]
     arguments = "".join(f" [{name}]" if count == "?" else f" {name}" for name, count in names)
     parts = [f"## gym-text {name}", f"```\ngym-text {name}{arguments} [OPTIONS]\n```", plain(parser.description or "")]

@@ -56,7 +56,8 @@ def test_a_misspelt_option_is_named(capsys):
 def test_shells_can_complete(capsys):
     pytest.importorskip("shtab")
     assert cli.main(["completion", "bash"]) == 0
-    assert "--llm-episodes" in capsys.readouterr().out
+    script = capsys.readouterr().out
+    assert "--llm-episodes" in script and "--llm-seeds" not in script, "old names are not offered"
 
 
 def test_ctrl_c_is_130_and_a_closed_pipe_is_no_error(monkeypatch, capsys):

@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import json
+import subprocess
 from dataclasses import dataclass, field
 
 import pytest
@@ -61,6 +62,14 @@ def test_options_of_a_section_have_a_dot(capsys):
         parsed("--help")
     printed = " ".join(capsys.readouterr().out.split())
     assert "--sft.epochs N How often. Default: 5." in printed and "--sft.model" not in printed
+
+
+def test_shells_complete_options_of_a_section():
+    shtab = pytest.importorskip("shtab")
+    parser = argparse.ArgumentParser(prog="x")
+    add_fields(parser, Rounds)
+    script = shtab.complete(parser, "bash") + '\nCOMP_WORDS=(x --sft.e)\nCOMP_CWORD=1\n_shtab_x x --sft.e x\necho "${COMPREPLY[@]}"'
+    assert subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60).stdout == "--sft.epochs\n"
 
 
 def test_a_file_has_sections_and_options_beside_it_replace_single_keys(tmp_path, caplog):
