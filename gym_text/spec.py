@@ -207,6 +207,12 @@ class TextSpec:
     def _are_action(self, numbers: tuple[float, ...]) -> bool:
         return len(numbers) == self.size and all(self.low <= number <= self.high for number in numbers)  # nan is not
 
+    def choices(self, obs: Observation) -> str:
+        """Return in a line what a player can say now: the names of actions, numbers where they are actions, or any words."""
+        if not self.lists_actions:
+            return "any words"
+        return ", or ".join(filter(None, [", ".join(self.names(obs)), self._range() if self.encoding == "box" else ""]))
+
     def _range(self) -> str:
         """Describe a ``box`` action."""
         many = "a number" if self.size == 1 else f"{self.size} numbers, with commas between,"

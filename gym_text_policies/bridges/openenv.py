@@ -16,7 +16,6 @@ from importlib.metadata import version
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
@@ -30,7 +29,8 @@ from gym_text.errors import EngineError, InvalidActionError, StepOrderError, Usa
 from gym_text.folds import FOLD_SIZE, FOLDS, MAX_SEED
 from gym_text.spec import Observation, TextSpec
 from gym_text_policies.bridges.serving import Door, Limits
-from gym_text_policies.json_data import check_json
+from gym_text_policies.json_data import check_json, plain
+from gym_text_policies.policies.parsing import parse_action
 
 MOST_TASKS = 1000
 """Most tasks in one answer about a split."""
@@ -40,7 +40,8 @@ class TextAction(openenv.Action):
     """One action, by its name."""
 
     action: str = Field(
-        description="The action's name: one of the observation's valid_actions. The game answers anything else, too."
+        description="The name of one of the observation's valid_actions, alone or among other words; "
+        "a text game answers any other words, too"
     )
 
 
@@ -50,7 +51,7 @@ class TextObservation(openenv.Observation):
     text: str = Field(description="What the player perceives now, ready to read")
     goal: str = Field(description="The task of this episode")
     valid_actions: list[str] = Field(description="Names of the actions that can be chosen now")
-    fields: dict[str, Any] = Field(description="The environment's other fields; arrays are lists")
+    fields: dict[str, Any] = Field(description="The environment's other fields, as records store them; arrays are lists")
     score: float = Field(description="Sum of the rewards of this episode")
     success: bool = Field(description="Whether the task is done")
     failure: bool = Field(description="Whether the task can no longer be done")
@@ -141,13 +142,13 @@ class GymTextEnvironment(openenv.Environment):
         return self._observation(info, None)
 
     def step(self, action: TextAction, timeout_s: float | None = None, **unknown: Any) -> TextObservation:
-        """Play one action.
+        """Play one action, which is read as a policy's answer is, see `parse_action`.
 
-        Any text is an action of a text game. Elsewhere a name that can be no action changes nothing: the same observation comes
-        again, with `action_was_valid` false and what was expected in `error`. It costs a step of the limit.
+        Words that name no action are an action of a text game as they are. In other environments they change nothing: the same
+        observation comes again, `action_was_valid` is false, and `error` says what was expected. That costs a step of the limit.
 
         Args:
-            action: The action's name.
+            action: The action's name, or words that name it.
             timeout_s: Without effect: a step takes milliseconds and cannot be interrupted.
             unknown: Without effect.
 
@@ -160,7 +161,8 @@ class GymTextEnvironment(openenv.Environment):
             raise StepOrderError(f"step: expected a running episode; {what}. Send a reset first, over the same connection to /ws.")
         late = self._limit is not None and state.step_count + 1 >= self._limit
         try:
-            chosen = self._game.spec.encode(action.action, self._obs)
+            name = parse_action(action.action, self._game.spec, self._obs)
+            chosen = self._game.spec.encode(action.action if name is None else name, self._obs)
         except InvalidActionError as error:
             info = {"score": state.score, "action_was_valid": False}
             state.step_count += 1
@@ -242,13 +244,6 @@ class GymTextEnvironment(openenv.Environment):
         if len(indices) > MOST_TASKS:
             raise UsageError(f"task_range: expected {MOST_TASKS} tasks at most; got {len(indices)}. Ask for a shorter slice.")
         return [self.get_task(split, index) for index in indices]
-
-
-def plain(value: Any) -> Any:
-    """Return a value of an observation as JSON has it: arrays and tuples are lists."""
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    return [plain(part) for part in value] if isinstance(value, tuple | list) else value
 
 
 def create_app(

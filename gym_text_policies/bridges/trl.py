@@ -13,19 +13,23 @@ import json
 import logging
 import math
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 
-from gym_text.errors import EngineError, InvalidActionError, UsageError, check_choice, check_int, import_extra
+from gym_text.errors import EngineError, UsageError, check_choice, check_int, import_extra
 from gym_text.folds import FOLDS, MAX_SEED, Fold
 from gym_text.spec import Observation, TextSpec
 from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
 from gym_text_policies.game import is_of_episode
+from gym_text_policies.policies.parsing import parse_action
+from gym_text_policies.prompts import Prompt
 
 _logger = logging.getLogger(__name__)
 _MOST_CHOICES = 50
 """Most action names that the tool's schema lists."""
+_TEMPLATE = str(Path(__file__).with_name("trl.jinja"))
 
 
 def trl_environment(env_id: str, **arguments: Any) -> type[TRLEnvironment]:
@@ -55,8 +59,8 @@ def trl_environment(env_id: str, **arguments: Any) -> type[TRLEnvironment]:
 def trl_dataset(env_id: str, fold: Fold, seeds: Iterable[int], **arguments: Any) -> Any:
     """Return a `datasets.Dataset` with a row for each level: its ``prompt``, ``fold`` and ``seed``.
 
-    The prompt says what the game is; the tool's environment adds the level's goal and first observation. Its messages carry the
-    level, too (``fold`` and ``seed`` beside ``role`` and ``content``), because a `rollout_func` is given the prompts alone.
+    The prompt says what the game is; the tool's environment adds the level's goal and first observation. Each message also has the
+    level (``fold`` and ``seed`` beside ``role`` and ``content``), because TRL gives a `rollout_func` the prompts alone.
 
     Args:
         env_id: See `trl_environment`.
@@ -71,11 +75,8 @@ def trl_dataset(env_id: str, fold: Fold, seeds: Iterable[int], **arguments: Any)
     datasets = import_extra("datasets", "trl")
     check_choice("fold", fold, FOLDS)
     with _make(env_id, fold, arguments) as env:
-        spec: TextSpec = env.get_wrapper_attr("text_spec")
-    system = (
-        "You play a game. Each turn, call the tool act with the name of one action, until the game is over.\n\n"
-        f"The game: {spec.goal}\n\nThe actions:\n{spec.describe_actions()}"
-    )
+        obs, _ = env.reset(seed=0)
+        system = Prompt(_TEMPLATE).render(env.get_wrapper_attr("text_spec"), obs)[0]["content"]
     rows = []
     for seed in seeds:
         level = {"fold": fold, "seed": check_int("seed", seed, 0, MAX_SEED)}
@@ -91,6 +92,7 @@ class TRLEnvironment:
     _arguments: dict[str, Any]
 
     def __init__(self) -> None:
+        self._prompt = Prompt(_TEMPLATE)
         self._envs: dict[str, gym.Env[Any, Any]] = {}
         self._env: gym.Env[Any, Any] | None = None
         self._obs: Observation = {}
@@ -106,7 +108,7 @@ class TRLEnvironment:
         """Number of calls whose action was none that is possible; they cost no step."""
 
     def reset(self, *, seed: int | None = None, fold: Fold = "train", **row: Any) -> str:
-        """Begin the level of a row, and return what the player is told: goal, observation and possible actions.
+        """Begin the level of a row, and return what the player is told: task, observation and possible actions.
 
         Args:
             seed: Seed of the level.
@@ -145,10 +147,10 @@ class TRLEnvironment:
         """Play an action by its name, and return what the player is told."""
         if self.over or self._env is None or self.reward is None:
             return "The game is over. Do not act any more."
-        name = self._named(str(action))
+        name = parse_action(str(action), self._spec, self._obs)
         if name is None:
             self.impossible += 1
-            return f"Impossible: {action!r} is no action now, and nothing happened.\n\n{self._actions()}"
+            return f"Impossible: {action!r} is no action now, and nothing happened. Possible: {self._spec.choices(self._obs)}"
         try:
             self._obs, reward, terminated, truncated, info = self._env.step(self._spec.encode(name, self._obs))
             if not math.isfinite(reward):
@@ -168,32 +170,12 @@ class TRLEnvironment:
         self.over, self.reward = True, None
         return f"The game is over: {error}"
 
-    def _named(self, action: str) -> str | None:
-        """Return the name of the possible action that a text names, whatever its case; None if there is none."""
-        if not self._spec.lists_actions:
-            return action.strip()
-        said, names = action.strip(), self._spec.names(self._obs)
-        alike = [said] if said in names else [name for name in names if name.casefold() == said.casefold()]
-        if len(alike) == 1:
-            return alike[0]
-        if self._spec.encoding != "box":
-            return None
-        try:
-            self._spec.encode(said, self._obs)
-        except InvalidActionError:
-            return None
-        return said
-
     def _told(self) -> str:
-        """Return the goal, what is observed, and what is possible now."""
-        seen = {name: str(self._obs[name]).strip() for name in ("text", "look", "inventory") if name in self._obs}
-        parts = [f"Goal: {self._obs['goal']}", *dict.fromkeys(filter(None, seen.values()))]
+        """Return what the player is told of the observation; at the end, the last text and how the episode ended."""
+        if not self.over:
+            return self._prompt.render(self._spec, self._obs)[-1]["content"]
         end = f"The game is over: {'you have done the task' if self.success else 'you have not done the task'}."
-        return "\n\n".join([*parts, end if self.over else self._actions()])
-
-    def _actions(self) -> str:
-        names = self._spec.names(self._obs)
-        return f"Possible actions: {', '.join(names)}" if self._spec.lists_actions else "Any words are possible."
+        return f"{self._obs['text'].strip()}\n\n{end}"
 
 
 def _make(env_id: str, fold: Fold, arguments: dict[str, Any]) -> gym.Env[Any, Any]:
@@ -216,5 +198,5 @@ def _tool_docstring(spec: TextSpec) -> str:
             action: {which}{choices}
 
         Returns:
-            The goal, what you observe after the action, and which actions are possible then.
+            The task, what you observe after the action, and which actions are possible then.
         """

@@ -23,7 +23,7 @@ from gym_text.errors import EngineError, UsageError
 from gym_text.registration import SERVED
 from gym_text.spec import Observation, TextSpec
 from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
-from gym_text_policies.policies.parsing import read_answer
+from gym_text_policies.policies.parsing import parse_action, read_answer
 from gym_text_policies.prompts import Prompt
 
 __all__ = ["LevelEnv", "Levels", "PlayerHarness"]
@@ -123,18 +123,22 @@ class Game:
     def play(self, answer: str, *, finish: str | None = None) -> str:
         """Play the action that an answer names; return what the player is told next.
 
-        An answer that names none, or several, leaves the game as it is, and the player is told what is possible.
+        It is read as `rollout` reads it: a strategy that thinks is answered in JSON or in words, any other in words. An answer that
+        names no action, or several, leaves the game as it is, and the player is told what is possible.
 
         Args:
             answer: The player's words.
             finish: How they ended; ``length``: they were cut.
         """
-        name, _ = read_answer(answer, self._spec, self._obs, finish=finish)
+        if self._prompt.thinks:
+            name, _ = read_answer(answer, self._spec, self._obs, finish=finish)
+        else:
+            name = parse_action(answer, self._spec, self._obs, finish=finish)
         if name is None:
             self.unusable += 1
             if self.unusable >= self._config.max_unusable:
                 self.end = "unusable_answers"
-            return f"That is not one of the actions that are possible. Answer with one of: {self._possible()}."
+            return f"That is not one of the actions that are possible. Answer with one of: {self._spec.choices(self._obs)}."
         action = self._spec.encode(name, self._obs)
         self._obs, reward, terminated, truncated, self._info = self._env.step(action)
         self.steps += 1
@@ -153,15 +157,6 @@ class Game:
     def close(self) -> None:
         """Close the environment."""
         self._env.close()
-
-    def _possible(self) -> str:
-        """Return the actions that are possible now, in a line."""
-        spec = self._spec
-        names = ", ".join(spec.names(self._obs))
-        if spec.encoding != "box":
-            return names
-        numbers = "a number" if spec.size == 1 else f"{spec.size} numbers, with commas between,"
-        return f"{names}{', or ' if names else ''}{numbers} from {spec.low:g} to {spec.high:g}"
 
 
 class LevelEnvConfig(vf.EnvConfig):

@@ -79,7 +79,7 @@ class LLMPolicy(Policy):
         self._prompt = Prompt(given["strategy"], with_reward=given["with_reward"])
         if self._prompt.uses_examples and examples is None:
             raise UsageError(f"strategy {given['strategy']!r}: expected examples to show; got none. load_policy collects them.")
-        self._thinks = len(self._prompt.answer) > 1
+        self._thinks = self._prompt.thinks
         self._mode: Mode = given["mode"]
         if self._mode == "choose":
             check_lists_actions(spec, "mode 'choose'")

@@ -66,7 +66,10 @@ def parse_action(answer: str, spec: TextSpec, obs: Mapping[str, Any], *, finish:
         return None if finish == "length" else answer.strip()
     if len(answer) > _LONGEST:
         return None
-    names = _names(spec.names(dict(obs)))
+    valid = spec.names(dict(obs))
+    if finish != "length" and answer in valid and answer.strip():
+        return answer  # nearly always: the names need not be made ready
+    names = _names(valid)
     if finish == "length":
         return names.whole(answer)
     said = names.said(answer)

@@ -65,6 +65,7 @@ class Prompt:
         if with_reward:
             self.config["with_reward"] = True  # type: ignore[assignment]
         self.answer = self._answer()
+        self.thinks = len(self.answer) > 1
 
     def _answer(self) -> dict[str, str]:
         """Return the fields of an answer and their meanings, in order; the last is ``action``."""

@@ -16,6 +16,7 @@ from pathlib import Path
 import gymnasium as gym
 import pytest
 import requests
+from bridges.same_answers import bridges_action, episode_of, every_answer, rollouts_action
 from openenv.validation.graders import Subject
 from openenv.validation.graders.runtime import ObservationSchemaGrader, RewardWellFormedGrader, StateContractGrader
 from openenv.validation.parsers.openenv_yaml import OpenEnvYamlParser
@@ -25,10 +26,11 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from gym_text import UsageError
-from gym_text_policies.bridges.openenv import GymTextEnv, TextAction, create_app, plain
+from gym_text_policies.bridges.openenv import Game, GymTextEnv, GymTextEnvironment, TextAction, create_app
 from gym_text_policies.bridges.serving import Limits, listen, serving
 from gym_text_policies.commands.serve import app_of
 from gym_text_policies.environments import environment_maker
+from gym_text_policies.json_data import plain
 
 PACKAGE = Path(__file__).parents[2] / "docs" / "openenv_package"
 GOTO = "BabyAIText-v0?task=goto"
@@ -127,6 +129,30 @@ def test_the_expert_wins_over_the_wire(name):
         assert game.state().step_count == len(info["gold_path"])
         with pytest.raises(RuntimeError, match="this one has ended"):
             game.step(info["gold_path"][0])
+
+
+def session_of(name):
+    """Return a session of an environment, without a server."""
+    make = environment_maker(name)
+    with make() as env:
+        spec = env.get_wrapper_attr("text_spec")
+    return GymTextEnvironment(Game(lambda split: make(), (), name, spec, 1000))
+
+
+@every_answer
+def test_a_session_plays_the_action_that_rollout_plays(environment, answer):
+    session = session_of(environment)
+    session.reset(seed=3)
+    played = bridges_action(session, lambda said: session.step(TextAction(action=said)), answer)
+    assert played == rollouts_action(environment, answer)
+    session.close()
+
+
+def test_numbers_travel_as_records_store_them():
+    session, name = session_of("MountainCarContinuousLLM-v0"), "MountainCarContinuousLLM-v0"
+    told, stored = session.reset(seed=3), episode_of(name, "0.25").steps[0].observation
+    assert {**told.fields, "text": told.text, "goal": told.goal} == {**stored, "goal": told.goal}
+    session.close()
 
 
 def test_no_expert_reaches_a_client(kitchen):

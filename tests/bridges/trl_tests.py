@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import torch
 import trl
+from bridges.same_answers import GOTO as EPISODE
+from bridges.same_answers import bridges_action, every_answer, rollouts_action
 from datasets import load_dataset
 from peft import LoraConfig
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -19,13 +21,15 @@ from trl.experimental.async_grpo.async_grpo_trainer import DataCollatorForRollou
 from trl.experimental.async_grpo.packing import TreeRow
 from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
 
-from gym_text import TextSpec, UsageError
+from gym_text import UsageError
 from gym_text.babyai.env import BabyAITextEnv
 from gym_text.errors import EngineError
 from gym_text_policies import cli
 from gym_text_policies.backends.local.smollm2 import smollm2_folder
 from gym_text_policies.bridges.trl import trl_dataset, trl_environment
 from gym_text_policies.bridges.trl_rollout import episode_reward, trl_rollout
+from gym_text_policies.environments import environment_maker
+from gym_text_policies.prompts import Prompt
 
 GOTO = "BabyAIText-v0?task=goto&max_episode_steps=3"
 CALL = '<tool_call>\n{{"name": "act", "arguments": {{"action": "{}"}}}}\n</tool_call><|im_end|>'
@@ -225,8 +229,8 @@ def test_trl_refuses_a_template_without_tools(tiny_model, config):
 def test_the_tool_says_what_is_possible_and_never_raises():
     environment = trl_environment("BabyAIText-v0", task="goto", max_episode_steps=2)()
     told = environment.reset(seed=0, fold="train", prompt=[])
-    assert told.startswith("Goal: go to") and told.endswith("turn left, turn right, go forward, pick up, drop, toggle")
-    for nonsense in ("fly", "", 7, None, ["go forward"]):
+    assert told.startswith("Task: go to") and told.endswith("- pick up\n- drop\n- toggle")
+    for nonsense in ("fly", "", 7, None, ["go forward", "drop"]):
         assert "Impossible" in environment.act(nonsense) and "go forward" in environment.act(nonsense)
     assert (environment.steps, environment.impossible, environment.over) == (0, 10, False)
     environment.act(" Turn LEFT")
@@ -236,11 +240,18 @@ def test_the_tool_says_what_is_possible_and_never_raises():
         environment.reset(fold="train")
 
 
-def test_names_that_differ_in_case_are_told_apart(monkeypatch):
-    environment = trl_environment("BabyAIText-v0", task="goto")()
-    environment.reset(seed=0)
-    monkeypatch.setattr(TextSpec, "names", lambda self, obs: ("[e]", "[E]", "[f]"))
-    assert [environment._named(word) for word in ("[E]", "[e]", "[F]", "E")] == ["[E]", "[e]", "[f]", None]
+@every_answer
+def test_the_tool_plays_the_action_that_rollout_plays(environment, answer):
+    game = trl_environment(environment)()
+    game.reset(seed=3)
+    assert bridges_action(game, game.act, answer) == rollouts_action(environment, answer)
+
+
+def test_the_tool_tells_an_observation_in_the_words_of_zero_shot():
+    told = trl_environment(EPISODE)().reset(seed=3)
+    with environment_maker(EPISODE, fold="train")() as env:
+        *_, asked = Prompt("zero_shot").render(env.get_wrapper_attr("text_spec"), env.reset(seed=3)[0])
+    assert asked["content"] == f"{told}\n\nWhich action do you take? Answer with one line of the list and nothing else."
 
 
 class Failing(BabyAITextEnv):
@@ -285,7 +296,7 @@ def test_a_game_that_fails_has_no_reward_and_the_others_have(failing, reward):
     assert re.match(
         r"The game is over: (the engine has died|expected a finite reward; got (nan|inf))", environment.act("turn left")
     )
-    assert told[1].startswith("Goal")
+    assert told[1].startswith("Task")
 
 
 @pytest.mark.parametrize("at_start", [False, True])
@@ -324,8 +335,8 @@ def test_an_expert_wins_by_the_tool():
 @pytest.mark.parametrize("name", ["CookingWorldText-v0", "MountainCarContinuousLLM-v0", "CartPole-v1"])
 def test_any_environment_has_the_tool(name):
     environment = trl_environment(name)()
-    assert "Possible actions: " in environment.reset(seed=0)
-    assert "Possible actions: " in environment.act(environment.act("zork").partition("Possible actions: ")[2].partition(",")[0])
+    assert "Actions:\n- " in environment.reset(seed=0)
+    assert "Actions:\n- " in environment.act(environment.act("zork").partition("Possible: ")[2].partition(",")[0])
     assert environment.steps == 1
 
 

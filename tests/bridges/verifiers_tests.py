@@ -9,6 +9,7 @@ from pathlib import Path
 import gymnasium as gym
 import llama_server
 import pytest
+from bridges.same_answers import bridges_action, every_answer, rollouts_action
 from pydantic import ValidationError
 from serving import serving
 
@@ -127,8 +128,15 @@ def test_an_impossible_answer_gets_what_is_possible_and_costs_no_step(environmen
     game.close()
 
 
-def test_an_answer_may_be_a_json_object_or_hold_other_words():
-    game = Game(LevelsConfig(**GOTO), 0)
+@every_answer
+def test_an_answer_plays_the_action_that_rollout_plays(environment, answer):
+    game = Game(LevelsConfig(environment=environment), 3)
+    assert bridges_action(game, game.play, answer) == rollouts_action(environment, answer)
+    game.close()
+
+
+def test_an_answer_may_hold_other_words_and_where_the_strategy_thinks_be_a_json_object():
+    game = Game(LevelsConfig(**GOTO, strategy="reasoning"), 0)
     game.play('{"reasoning": "Not turn left.", "action": "turn right"}')
     game.play("I turn left.")
     assert (game.steps, game.unusable) == (2, 0)
