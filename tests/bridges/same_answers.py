@@ -1,4 +1,4 @@
-"""What the tests of each bridge compare it with: the action that `rollout` plays for an answer, and the observation that it records."""
+"""What each bridge is compared with: the action that `rollout` plays for an answer, and the observation that it records."""
 
 import functools
 
@@ -9,7 +9,6 @@ from gym_text_policies import rollout
 from gym_text_policies.backends.scripted import ScriptedBackend
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.policies.llm import LLMPolicy
-
 
 GOTO, CAR, COINS = "BabyAIText-v0?task=goto", "MountainCarContinuousLLM-v0", "CoinCollectorText-v0?actions='index'"
 
