@@ -21,7 +21,7 @@ import gymnasium as gym
 from helpers.harness import command, options, play_variants, run, table, write
 
 import gym_text  # noqa: F401  registers the environments
-from gym_text.textworld_express.engine import Game
+from gym_text.textworld_express.engine import ExpressGame
 from gym_text_policies import Episode, load_policy, rollout
 from gym_text_policies.data.rows import prompts_of, training_prompt
 from gym_text_policies.experiments.bench import versions
@@ -78,7 +78,7 @@ class GoldPath:
 def gold_paths(fold: str, levels: int) -> Iterator[GoldPath]:
     """Play the engine's solutions of a fold's first levels."""
     env: Any = gym.make(ENV_ID, fold=fold, expert="off").unwrapped
-    game = Game(env.game, env.game_parameters)
+    game = ExpressGame(env.game, env.game_parameters)
     for seed in game.seeds(fold)[:levels]:
         actions, state = game.gold_path(seed, fold)
         valid = []

@@ -34,7 +34,7 @@ import gym_text  # noqa: F401  registers the environments
 from gym_text.errors import check_choice
 from gym_text.folds import FOLDS
 from gym_text.science_world.actions import ALWAYS
-from gym_text.science_world.engine import Game, check_installed, write_changed_classes
+from gym_text.science_world.engine import ScienceWorldGame, check_installed, write_changed_classes
 from gym_text.science_world.tasks import TASKS
 from gym_text_policies import load_policy
 from gym_text_policies.backends.local.smollm2 import smollm2_folder
@@ -99,7 +99,7 @@ def speeds(config: Config) -> list[dict[str, Any]]:
                 env.reset(seed=0)
                 took.append(timed(lambda env=env, path=paths[task]: [env.step(action) for action in path]))
                 env.close()  # its game would fill Java's heap
-            game = Game(task, "")
+            game = ScienceWorldGame(task, "")
             game.start(0)
             took.append(timed(lambda game=game, path=paths[task]: [game.step(action) for action in path]))
             seconds[-1] += took
@@ -145,7 +145,7 @@ def equality(config: Config) -> dict[str, int]:
         write_changed_classes(check_installed(), Path(folder))
         official = Official(serverPath=f"{folder}{os.pathsep}{check_installed()}", envStepLimit=10**9)
         for task in tqdm(TASKS.values(), desc="equality", unit=" tasks"):
-            game, rng, done, variation = Game(task, ""), random.Random(task), 0, 0
+            game, rng, done, variation = ScienceWorldGame(task, ""), random.Random(task), 0, 0
             while done < config.equal_steps:
                 state = game.start(variation)
                 official.load(task, variation)

@@ -13,7 +13,7 @@ def import_box2d() -> None:
     """Import Box2D without the DeprecationWarnings of its SWIG types, which crash the interpreter if warnings are errors.
 
     Raises:
-        MissingDependencyError: If it is not installed; the message says where it has to be compiled.
+        MissingDependencyError: If Box2D is not installed; the message says on which systems it must be compiled.
     """
     try:
         with warnings.catch_warnings():

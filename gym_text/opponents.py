@@ -1,4 +1,4 @@
-"""Who plays the other side of a game for two: chance, a function, or a policy that another package knows by its name."""
+"""The opponent in a game for two players: a random player, a function, or a policy that another package makes from its name."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from gym_text.spec import Observation
 from gym_text.text_env import TextEnv
 
 Player = Callable[[Observation], str]
-"""From an observation to the words of an action."""
+"""Maps an observation to the name of an action."""
 Opponent = Literal["random"] | str | Player
 NamedOpponents = Callable[[str, Any], Callable[[int], Player]]
-"""From a name and the environment to a function that gives the player of an episode, by the seed of its level."""
+"""Maps a name and the environment to a function that returns the player of an episode, given the seed of its level."""
 
 _HOOK = "__gym_text_opponents__"
-"""Attribute in which a package that knows policies says, as ``module:function``, which `NamedOpponents` makes them."""
+"""Attribute of a package that knows policies: the ``module:function`` that makes an opponent from its name (`NamedOpponents`)."""
 
 
 def opponents(opponent: Opponent, env: TextEnv) -> Callable[[int], Player]:
-    """Return a function that gives the opponent of an episode, by the seed of its level.
+    """Return a function that returns the opponent of an episode, given the seed of its level.
 
     Raises:
-        UsageError: If there is no such opponent, or chance is to play a game whose moves are not listed.
+        UsageError: If there is no such opponent, or the opponent is ``random`` in a game that does not list its moves.
     """
     game = getattr(env, "game", type(env).__name__)
     if opponent == "random":
         if "valid_actions" not in env.text_spec.fields:
             raise UsageError(f"opponent: expected a policy, as {game} does not list its moves for one to be drawn; got 'random'.")
-        return _drawn
+        return _random_player
     if callable(opponent):
         return lambda seed: opponent
     if not isinstance(opponent, str) or not opponent:
@@ -50,7 +50,7 @@ def opponents(opponent: Opponent, env: TextEnv) -> Callable[[int], Player]:
     return named(opponent, env)
 
 
-def _drawn(seed: int) -> Player:
-    """Return a player that draws any legal move."""
+def _random_player(seed: int) -> Player:
+    """Return a player that draws a legal move at random."""
     rng = np.random.default_rng([seed, 1])
     return lambda obs: str(obs["valid_actions"][rng.integers(len(obs["valid_actions"]))])

@@ -1,6 +1,6 @@
-"""Pictures drawn by pygame: a state of a text game as a page, a caption below a picture, and a window on the screen.
+"""Pictures drawn by pygame: a page with the state of a text game, a caption below a picture, and a window on the screen.
 
-The letters are pygame's own font, so every machine draws the same.
+All text is in the font that pygame ships, so that every machine draws the same picture.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ WIDTH, HEIGHT = 720, 480
 """Size of a page in pixels; even numbers, as video codecs need."""
 _MARGIN = 18
 _MIDDLE = 372
-"""Where the list of actions begins, in pixels; the texts end before it."""
+"""Left edge of the list of actions, in pixels; the texts are to the left of it."""
 _TOP = 46
-"""Where texts and actions begin, in pixels; the line of facts is above."""
+"""Top edge of the texts and the list of actions, in pixels; the line of facts is above it."""
 _SIZES = (19, 17, 16, 15, 14, 13, 12, 11, 10)
-"""Sizes of letters in pixels; the largest with which everything fits is taken."""
+"""Sizes of letters in pixels; a page uses the largest with which everything fits."""
 _INK, _FAINT, _ACCENT, _PAPER = (32, 33, 36), (104, 107, 112), (26, 82, 118), (250, 249, 246)
 _LINE, _CHIP, _REFUSED = (222, 220, 214), (205, 225, 238), (158, 82, 0)
 
@@ -37,19 +37,19 @@ def draw_page(
     refused: bool = False,
     keys: str = "",
 ) -> np.ndarray:
-    """Draw a state of a text game: titled texts, the actions that can be chosen, and the one that led here.
+    """Draw the state of a text game: texts with titles, the actions that can be chosen, and the last action.
 
     Args:
         sections: Titles and texts, from top to bottom; line breaks are kept, and empty texts are left out.
         facts: One line at the top, such as step and score.
         actions: Names of the actions that can be chosen now. Without them the texts have the whole width.
-        taken: Name of the action that led to this state. It stands above the actions, and is marked among them if it is there.
-        refused: Whether the game did not accept that action.
+        taken: Name of the last action. It stands above the list of actions, and is marked in the list if it is there.
+        refused: Whether the game did not accept the last action.
         keys: The keys that stand for the first actions, in their order; each is shown before its action.
 
     Returns:
-        A picture, uint8 of shape (480, 720, 3). A text that is too long for the smallest letters is cut and ends in ``...``, and of
-        actions that do not fit the number is given.
+        A picture, uint8 of shape (480, 720, 3). A text that is too long for the smallest letters is cut and ends in ``...``. If
+        actions do not fit, the list ends with their number.
     """
     pygame = _pygame()
     page = pygame.Surface((WIDTH, HEIGHT))
@@ -65,28 +65,28 @@ def draw_page(
 
 
 def draw_caption(picture: np.ndarray, text: str, facts: str) -> np.ndarray:
-    """Return a picture with a line of facts and up to four lines of text below it, in 88 rows of pixels more."""
+    """Add 88 rows of pixels below a picture, with a line of facts and up to four lines of text."""
     pygame = _pygame()
     height, width = picture.shape[:2]
-    whole = pygame.Surface((width, height + 88))
-    whole.fill(_PAPER)
-    whole.blit(pygame.surfarray.make_surface(picture.transpose(1, 0, 2)), (0, 0))
-    _write(whole, facts, (8, height + 8), 12, _FAINT, width - 16)
+    canvas = pygame.Surface((width, height + 88))
+    canvas.fill(_PAPER)
+    canvas.blit(pygame.surfarray.make_surface(picture.transpose(1, 0, 2)), (0, 0))
+    _write(canvas, facts, (8, height + 8), 12, _FAINT, width - 16)
     for size in _SIZES:
         lines = _wrap(text, size, width - 16)
         if len(lines) * _leading(size) <= 56:
             break
     for number, line in enumerate(_cut(lines, 56 // _leading(size))):
-        _write(whole, line, (8, height + 27 + number * _leading(size)), size, _INK, width - 16)
-    return _as_array(whole)
+        _write(canvas, line, (8, height + 27 + number * _leading(size)), size, _INK, width - 16)
+    return _as_array(canvas)
 
 
 class Window:
     """A window on the screen. It opens with the first picture.
 
     Args:
-        title: What its frame says.
-        fps: Most pictures a second; `show` waits as long.
+        title: The window's title.
+        fps: Most pictures a second; `show` waits accordingly.
     """
 
     def __init__(self, title: str, fps: int) -> None:
@@ -137,7 +137,7 @@ def prepare_pygame(extra: str) -> None:
 
 
 def _pygame() -> Any:
-    """Return pygame with its fonts ready; an environment that has closed since the last picture may have ended them."""
+    """Return pygame with its fonts initialised: closing another environment may have shut them down."""
     pygame = import_extra("pygame", "textworld")
     pygame.font.init()
     _font.cache_clear()
@@ -146,12 +146,14 @@ def _pygame() -> Any:
 
 @functools.cache
 def _font(size: int) -> Any:
-    """Return pygame's font in twice the size: a line is drawn large and then made smaller, which spaces its letters evenly."""
-    return import_extra("pygame", "textworld").font.Font(None, round(size * 2.6))  # None's sizes are 1.3 times its letters'
+    """Return pygame's font at twice the size: a line is drawn large and scaled down, which spaces its letters evenly."""
+    return import_extra("pygame", "textworld").font.Font(
+        None, round(size * 2.6)
+    )  # the size of pygame's own font is 1.3 times the size of its letters
 
 
 def _width(text: str, size: int) -> float:
-    """Return how wide a line is, in pixels."""
+    """Return the width of a line in pixels."""
     return float(_font(size).size(text)[0] / 2)
 
 
@@ -160,26 +162,26 @@ def _leading(size: int) -> int:
     return round(size * 1.3)
 
 
-def _write(page: Any, text: str, place: tuple[int, int], size: int, colour: tuple[int, int, int], width: int) -> None:
-    """Write one line; what goes beyond the width is cut."""
+def _write(page: Any, text: str, position: tuple[int, int], size: int, colour: tuple[int, int, int], width: int) -> None:
+    """Write one line, cut to a width."""
     pygame = import_extra("pygame", "textworld")
     line = _font(size).render(_shorten(text, size, width), True, colour)
-    page.blit(pygame.transform.smoothscale(line, (line.get_width() // 2, line.get_height() // 2)), place)
+    page.blit(pygame.transform.smoothscale(line, (line.get_width() // 2, line.get_height() // 2)), position)
 
 
 def _write_sections(page: Any, sections: Sequence[tuple[str, str]], width: int) -> None:
     sections = [(title, text) for title, text in sections if text.strip()]
-    room = HEIGHT - _TOP - _MARGIN + 10  # no space is needed below the last
-    gaps = 26 * len(sections)  # the title of each, and some space below
+    height = HEIGHT - _TOP - _MARGIN + 10  # the last section needs no space below it
+    gaps = 26 * len(sections)  # titles, and the space below each section
     for size in _SIZES:
         wrapped = [_wrap(text, size, width) for _, text in sections]
-        most = (room - gaps) // _leading(size)
+        most = (height - gaps) // _leading(size)
         if sum(map(len, wrapped)) <= most:
             break
     while sum(map(len, wrapped)) > most:  # the longest text loses its last lines
-        longest = max(range(len(wrapped)), key=lambda place: len(wrapped[place]))
+        longest = max(range(len(wrapped)), key=lambda index: len(wrapped[index]))
         others = sum(map(len, wrapped)) - len(wrapped[longest])
-        second = max([len(lines) for place, lines in enumerate(wrapped) if place != longest], default=0)
+        second = max([len(lines) for index, lines in enumerate(wrapped) if index != longest], default=0)
         wrapped[longest] = _cut(wrapped[longest], max(most - others, min(second, len(wrapped[longest]) - 1), 1))
     y = _TOP
     for (title, _), lines in zip(sections, wrapped, strict=True):
@@ -212,18 +214,18 @@ def _write_actions(page: Any, actions: Sequence[str], taken: str | None, refused
     marked = actions.index(taken) if taken in actions else None
     if len(lines) > rows * columns:
         kept = rows * columns - 1
-        if marked is not None and marked >= kept:  # the marked one is always shown
+        if marked is not None and marked >= kept:  # the marked action is always shown
             lines[kept - 1], marked = lines[marked], kept - 1
         lines[kept:] = [f"... and {len(lines) - kept} more"]
     for number, line in enumerate(lines):
-        place = (_MIDDLE + 6 + number // rows * column, y + number % rows * (_leading(size) + 2))
+        x, top = _MIDDLE + 6 + number // rows * column, y + number % rows * (_leading(size) + 2)
         if number == marked:
-            pygame.draw.rect(page, _CHIP, (place[0] - 6, place[1] - 2, column - 4, _leading(size) + 1), border_radius=4)
-        _write(page, line, place, size, _ACCENT if number == marked else _INK, column - 12)
+            pygame.draw.rect(page, _CHIP, (x - 6, top - 2, column - 4, _leading(size) + 1), border_radius=4)
+        _write(page, line, (x, top), size, _ACCENT if number == marked else _INK, column - 12)
 
 
 def _wrap(text: str, size: int, width: int) -> list[str]:
-    """Return a text in lines of at most so many pixels; empty lines are kept but at its ends."""
+    """Return the lines of a text, each at most `width` pixels wide; empty lines are kept except at both ends."""
     lines: list[str] = []
     for paragraph in text.strip().expandtabs(2).splitlines():
         indent = paragraph[: len(paragraph) - len(paragraph.lstrip())]
@@ -239,12 +241,12 @@ def _wrap(text: str, size: int, width: int) -> list[str]:
 
 
 def _cut(lines: list[str], most: int) -> list[str]:
-    """Return the first lines; where some are left out, the last one ends in dots."""
+    """Return at most `most` lines; if that leaves some out, the last line ends in dots."""
     return lines if len(lines) <= most else [*lines[: most - 1], f"{lines[most - 1]} ..."]
 
 
 def _shorten(text: str, size: int, width: int) -> str:
-    """Return a line that is at most so many pixels wide; where it was cut, it ends in dots."""
+    """Return a line cut to at most `width` pixels; a cut line ends in dots."""
     if _width(text, size) <= width:
         return text
     while text and _width(f"{text} ...", size) > width:

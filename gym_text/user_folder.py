@@ -1,4 +1,4 @@
-"""The folder in which what takes long to make is kept for its user; without a home, a temporary one."""
+"""The user's cache folder, for files that take long to make; a temporary folder for a user without a home."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def user_folder(extra: str) -> Path | None:
 def cache_folder(name: str, extra: str) -> Path:
     """Return a folder in the user's cache folder.
 
-    If it is not there, and the user has no home that can be written, it lies in a temporary folder, which goes with the process.
+    If the folder does not exist and cannot be made, it lies in a temporary folder instead, which is deleted when the process ends.
 
     Args:
-        name: Its name.
+        name: The folder's name.
         extra: The extra to name if platformdirs is not installed.
     """
     user = user_folder(extra)

@@ -1,4 +1,4 @@
-"""`PlayTogether`: what plays many episodes of an environment in one computation, in place of stepping each."""
+"""`PlayTogether`: plays many episodes of an environment in one computation instead of stepping each environment."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 
 
 class Played(NamedTuple):
-    """One episode of several that are computed together."""
+    """An episode that was computed together with others."""
 
     total_reward: float
     length: int
     """Number of steps."""
     success: bool
     observations: np.ndarray
-    """Observed numbers, the last state included, of shape (length + 1, k); empty if not kept."""
+    """All observations, the last state's included, of shape (length + 1, k); empty if not kept."""
     actions: np.ndarray
-    """Of shape (length,); empty if not kept."""
+    """All actions, of shape (length,); empty if not kept."""
 
 
 Act = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -26,14 +26,14 @@ Act = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 class PlayTogether(Protocol):
-    """Plays one episode for each seed, all of them in one computation, with the numbers that Gymnasium's environment has."""
+    """Plays one episode for each seed, all in one computation, with exactly the numbers of Gymnasium's environment."""
 
     def __call__(self, act: Act, seeds: Sequence[int], *, limit: int, keep: bool) -> Sequence[Played]:
         """Return the episodes.
 
         Args:
             act: Chooses the actions of all episodes that still run.
-            seeds: As ``env.reset(seed=…)`` takes them.
-            limit: Most steps.
+            seeds: Seeds of the episodes, as ``env.reset(seed=…)`` takes them.
+            limit: Most steps of an episode.
             keep: Whether to keep observations and actions.
         """

@@ -10,7 +10,7 @@ import pytest
 from minigrid.core.world_object import Ball, Box, Door, Key, Wall
 
 from gym_text import UsageError
-from gym_text.babyai.describe import Situation, View, describe_effect
+from gym_text.babyai.describe import Reach, View, describe_effect
 from gym_text_policies.policy import text_spec
 from gym_text_policies.prompts import Prompt
 
@@ -219,7 +219,7 @@ def test_feedback_in_every_case(action, before, after, line):
     def situation(front, carrying):
         things = [None] * 49
         things[26] = front
-        return Situation.of(View(things, []), carrying)
+        return Reach.of(View(things, []), carrying)
 
     assert describe_effect(action, situation(*before), situation(*after)) == line
 

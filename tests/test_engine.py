@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from gym_text import EngineError
-from gym_text.textworld_express.engine import Game
+from gym_text.textworld_express.engine import ExpressGame
 
 ID = "CookingWorldText-v0"
 PARAMETERS = {"numLocations": 3, "numIngredients": 2}
@@ -31,14 +31,14 @@ def play(env, seed, steps=30):
 
 def test_engine_errors_name_the_game_its_parameters_and_the_seed():
     with pytest.raises(EngineError, match=r"nogame\(numLocations=3,numIngredients=2\), seed None cannot be loaded"):
-        Game("nogame", PARAMETERS)
+        ExpressGame("nogame", PARAMETERS)
     with pytest.raises(EngineError, match=r"cookingworld\(numLocations=3,numIngredients=2\), seed 7: "):
-        Game("cookingworld", PARAMETERS).start(7, "nofold")
+        ExpressGame("cookingworld", PARAMETERS).start(7, "nofold")
 
 
 def test_errors_that_the_engine_returns_as_data_are_raised():
     with pytest.raises(EngineError, match=r"cookingworld\(numLocations=3,numIngredients=2\), seed None.*not initialized"):
-        Game("cookingworld", PARAMETERS).step("look around")
+        ExpressGame("cookingworld", PARAMETERS).step("look around")
 
 
 def test_games_in_threads_play_as_they_do_alone(make):

@@ -16,7 +16,7 @@ from provider_server import ProviderServer, running
 
 from gym_text import MissingDependencyError
 from gym_text.java import jvm
-from gym_text.textworld_express.engine import Game
+from gym_text.textworld_express.engine import ExpressGame
 
 ID = "CookingWorldText-v0"
 PARAMETERS = {"numLocations": 3, "numIngredients": 2}
@@ -35,7 +35,7 @@ def run_script(script, **arguments):
 def test_loading_leaves_the_working_directory(flag, tmp_path, monkeypatch):
     monkeypatch.setattr(jvm, "_CLONE_FS", flag)  # 1 is no flag: the system answers EINVAL
     monkeypatch.chdir(tmp_path)
-    assert Game("cookingworld", PARAMETERS).start(0, "train").valid_actions
+    assert ExpressGame("cookingworld", PARAMETERS).start(0, "train").valid_actions
     assert os.getcwd() == str(tmp_path)
 
 
@@ -50,7 +50,7 @@ def test_other_threads_do_not_see_a_game_being_loaded():
     watcher = threading.Thread(target=watch)
     watcher.start()
     for _ in range(5):
-        Game("cookingworld", PARAMETERS)
+        ExpressGame("cookingworld", PARAMETERS)
     stop.set()
     watcher.join()
     assert seen == {os.getcwd()}
@@ -197,14 +197,14 @@ def test_java_keeps_no_thread_that_has_ended_in_python():
 
     def play(part):
         if part == "begin":
-            kept.append(Game("cookingworld", PARAMETERS))
+            kept.append(ExpressGame("cookingworld", PARAMETERS))
             kept[-1].start(0, "train")
         elif part == "step":
             kept[-1].step("look around")
         else:
             kept.clear()  # what lets go of a game calls Java, too
 
-    Game("cookingworld", PARAMETERS)
+    ExpressGame("cookingworld", PARAMETERS)
     before = threads_of_java()
     for _ in range(8):
         for part in ("begin", "step", "end"):
@@ -237,11 +237,11 @@ def test_python_does_not_look_for_garbage_whenever_java_has():
 def test_games_that_only_a_cycle_keeps_do_not_fill_java():
     done = run_script("""
         import gc, weakref
-        from gym_text.textworld_express.engine import Game
+        from gym_text.textworld_express.engine import ExpressGame
         gc.disable()  # Python alone would look sooner or later
         games = weakref.WeakSet()
         for _ in range(40):
-            game = Game("coin", {"numLocations": 2})
+            game = ExpressGame("coin", {"numLocations": 2})
             game.itself = game
             games.add(game)
         print(len(games) <= 17)

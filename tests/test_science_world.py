@@ -14,7 +14,7 @@ import pytest
 import gym_text
 from gym_text import UsageError
 from gym_text.science_world.actions import MOST, choose_names
-from gym_text.science_world.engine import Game, check_installed, write_changed_classes
+from gym_text.science_world.engine import ScienceWorldGame, check_installed, write_changed_classes
 from gym_text.science_world.tasks import TASKS
 
 ID = "ScienceWorldText-v0"
@@ -56,7 +56,7 @@ def test_a_game_is_equal_to_the_official_client_s_in_every_task(tmp_path, monkey
     client = Official(serverPath=f"{tmp_path}{os.pathsep}{check_installed()}", envStepLimit=1000)
     try:
         for task in TASKS.values():
-            actions, states = play_at_random(Game(task, ""), 1, 12)
+            actions, states = play_at_random(ScienceWorldGame(task, ""), 1, 12)
             client.load(task, 1)
             observation, info = client.reset()
             assert (observation, info["look"], info["inv"]) == states[0][:3]
@@ -79,8 +79,8 @@ def test_games_that_take_turns_or_threads_play_as_each_does_alone():
         ("find-animal", "", 3),
         ("identify-life-stages-1", "openDoors", 1),
     ]
-    alone = [play_at_random(Game(task, given), variation, 15) for task, given, variation in plans]
-    games = [Game(task, given) for task, given, _ in plans]
+    alone = [play_at_random(ScienceWorldGame(task, given), variation, 15) for task, given, variation in plans]
+    games = [ScienceWorldGame(task, given) for task, given, _ in plans]
     together = [[game.start(variation)] for game, (*_, variation) in zip(games, plans, strict=True)]
     for turn in range(15):
         for game, (actions, _), states in zip(games, alone, together, strict=True):
@@ -181,7 +181,7 @@ def test_any_string_is_an_action(action, make):
         obs, reward, terminated, _, info = env.step(action)
         assert not info["action_was_valid"] and reward == 0 and not terminated and obs in env.observation_space
     else:
-        game = Game("boil", "")
+        game = ScienceWorldGame("boil", "")
         game.start(0)
         assert game.step(action).observation == "No known action matches that input."
 
@@ -203,7 +203,7 @@ def test_the_default_list_is_short_understood_and_in_words_that_tell_things_apar
 def test_all_lists_what_the_engine_lists(make):
     env = make(ID, valid_actions="all")
     obs, _ = env.reset(seed=0)
-    game = Game("find-living-thing", "")
+    game = ScienceWorldGame("find-living-thing", "")
     game.start(game.variations("train")[0])
     assert obs["valid_actions"] == game.all_actions() and len(obs["valid_actions"]) > 400
 
@@ -225,14 +225,14 @@ def test_a_thing_is_called_by_its_own_name_or_by_the_shortest_that_only_it_has()
 
 def test_the_folds_are_the_official_ones_and_never_meet():
     for task in ("boil", "lifespan-longest-lived", "find-plant"):
-        game = Game(task, "")
+        game = ScienceWorldGame(task, "")
         folds = [game.variations(fold) for fold in ("train", "dev", "test")]
         assert all(folds) and len({*folds[0], *folds[1], *folds[2]}) == sum(map(len, folds))
 
 
 def test_a_seed_beyond_the_fold_plays_its_levels_again(make):
     env = make(ID, task="boil", expert="off")
-    size = len(Game("boil", "").variations("train"))
+    size = len(ScienceWorldGame("boil", "").variations("train"))
     assert env.unwrapped.fold_size == size
     assert env.reset(seed=size + 1)[0] == env.reset(seed=1)[0] != env.reset(seed=2)[0]
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gym_text import InvalidActionError, StepOrderError, UsageError
-from gym_text.textworld_express.engine import Game
+from gym_text.textworld_express.engine import ExpressGame
 from gym_text.textworld_express.pecking_order import UNWINNABLE
 
 GAMES = sorted(name for name, spec in gym.registry.items() if "textworld_express" in str(spec.entry_point))
@@ -131,7 +131,7 @@ def test_levels_that_cannot_be_won_are_not_played(make):
     for level in sorted(UNWINNABLE)[:10]:
         assert env.reset(seed=level - 10000)[1]["gold_path"]
         assert env.unwrapped._level not in UNWINNABLE
-    game = Game("peckingorder", {})
+    game = ExpressGame("peckingorder", {})
     for level in sorted(UNWINNABLE)[:3]:
         assert not any(_wins(game, level, order) for order in _orders(game.start(level, "dev").valid_actions))
 

@@ -1,9 +1,10 @@
-"""From the grid to the agent's view, and from the view to sentences.
+"""Reads the agent's view from the grid, and describes it in sentences.
 
 The wording of `describe` and its order are those of the text form of BabyAI that the language-model literature uses (Carta et
 al. 2023, "Grounding Large Language Models in Interactive Environments with Online Reinforcement Learning"; BALROG).
 
-The view is that of minigrid's ``gen_obs_grid``, read from the grid in place: nothing is sliced, copied or turned.
+The view has the cells of minigrid's ``gen_obs_grid``. For speed it is read directly from the grid, without slicing, copying or
+turning it.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from typing import Any, NamedTuple
 _SIZE = 7
 _MIDDLE = _SIZE // 2
 _CELLS = tuple((right, ahead) for right in range(-_MIDDLE, _MIDDLE + 1) for ahead in reversed(range(_SIZE)))
-"""The cells of the view in steps from the agent: columns from left to right, each from far to near."""
+"""The cells of the view as steps (right, ahead) from the agent: columns from left to right, in each the far cells first."""
 _ROWS = tuple(tuple(_CELLS.index((right, ahead)) for right in range(-_MIDDLE, _MIDDLE + 1)) for ahead in range(_SIZE))
-"""The cells of each row from left to right, the rows from near to far."""
+"""For each row, the near rows first: the indices in `_CELLS` of its cells from left to right."""
 _LINES = {
     "forward": tuple(_CELLS.index((0, steps)) for steps in range(1, _SIZE)),
     "left": tuple(_CELLS.index((-steps, 0)) for steps in range(1, _MIDDLE + 1)),
     "right": tuple(_CELLS.index((steps, 0)) for steps in range(1, _MIDDLE + 1)),
 }
-"""The cells straight ahead of the agent and beside it, from near to far."""
+"""The indices in `_CELLS` of the cells straight ahead of the agent and beside it, the near cells first."""
 _OFFSETS = tuple(
     tuple((x * ahead - y * right, y * ahead + x * right) for right, ahead in _CELLS) for x, y in ((1, 0), (0, 1), (-1, 0), (0, -1))
 )
@@ -35,10 +36,9 @@ class View(NamedTuple):
     """What the agent sees."""
 
     things: list[Any]
-    """The object in each cell, columns from left to right, each from far to near. None for an empty or unseen cell, and for the
-    agent's own."""
+    """The object in each cell, in the order of `_CELLS`. None for a cell that is empty or unseen, and for the agent's own cell."""
     lit: list[int]
-    """The visible columns of each row, one bit each; the rows from near to far."""
+    """For each row, the near rows first: its visible columns, one bit each."""
 
     @property
     def front(self) -> Any:
@@ -53,19 +53,19 @@ def look(game: Any) -> View:
     offsets = _OFFSETS[game.agent_dir]
     view, lit = View([None] * len(_CELLS), []), 1 << _MIDDLE
     for row in _ROWS:
-        found, opaque = [], 0
+        things, opaque = [], 0
         for column, index in enumerate(row):
             x, y = offsets[index]
             x, y = x0 + x, y0 + y
             if not (0 <= x < width and 0 <= y < height):
                 opaque |= 1 << column
             elif (thing := cells[y * width + x]) is not None:
-                found.append((column, index, thing))
+                things.append((column, index, thing))
                 if not thing.see_behind():
                     opaque |= 1 << column
         lit, ahead = _spread(lit, opaque)
         view.lit.append(lit)
-        for column, index, thing in found:
+        for column, index, thing in things:
             if lit >> column & 1:
                 view.things[index] = thing
         lit = ahead
@@ -77,7 +77,7 @@ def look(game: Any) -> View:
 
 @cache
 def _spread(lit: int, opaque: int) -> tuple[int, int]:
-    """Let a row's light spread to both sides and ahead, as minigrid's ``process_vis`` does; return this row and the next."""
+    """Spread a row's visible columns to both sides and to the row ahead, as minigrid's ``process_vis`` does; return both rows."""
     ahead = 0
     for columns, side in ((range(_SIZE - 1), 1), (range(_SIZE - 1, 0, -1), -1)):
         for column in columns:
@@ -98,7 +98,7 @@ def seen_cells(game: Any) -> Iterator[tuple[int, int]]:
 
 
 def describe(view: View, carrying: Any) -> str:
-    """Say what the agent carries, the walls straight ahead and beside it, and every object in view.
+    """Describe what the agent carries, the walls straight ahead and beside it, and every object in view.
 
     Returns:
         One sentence a line; empty if there is nothing to say.
@@ -127,7 +127,7 @@ def name(thing: Any) -> str:
 
 
 def _place(right: int, ahead: int) -> str:
-    """Say where a cell is; a negative `right` is to the left, `ahead` is never negative."""
+    """Return the position of a cell in words; a negative `right` is to the left, `ahead` is never negative."""
     side = f"{_steps(abs(right))} {'right' if right > 0 else 'left'}" if right else ""
     forward = f"{_steps(ahead)} forward" if ahead else ""
     return " and ".join(part for part in (side, forward) if part)
@@ -140,25 +140,25 @@ def _steps(number: int) -> str:
 _PLACES = tuple(_place(*cell) for cell in _CELLS)
 
 
-class Situation(NamedTuple):
-    """What an action can change."""
+class Reach(NamedTuple):
+    """What an action can change: the object in front of the agent, and the object that it carries."""
 
     front: Any
-    """What is in front of the agent, or None."""
-    called: str
-    """The name of what is in front, a door's with its state; empty for None."""
+    """The object in front of the agent, or None."""
+    front_name: str
+    """The name of the object in front, which for a door says its state; empty for None."""
     carrying: Any
-    """What the agent carries, or None."""
+    """The object that the agent carries, or None."""
 
     @staticmethod
-    def of(view: View, carrying: Any) -> Situation:
-        """Return the situation of an agent with this view."""
-        return Situation(view.front, name(view.front) if view.front else "", carrying)
+    def of(view: View, carrying: Any) -> Reach:
+        """Return what is in reach of an agent with this view."""
+        return Reach(view.front, name(view.front) if view.front else "", carrying)
 
 
-def describe_effect(action: str, before: Situation, after: Situation) -> str:
-    """Say what an action did, given what is in front of the agent and what it carries, before and after."""
-    thing = before.called if before.called == "wall" else f"the {before.called}"
+def describe_effect(action: str, before: Reach, after: Reach) -> str:
+    """Return a sentence about the effect of an action, given what was in the agent's reach before it and what is after it."""
+    thing = before.front_name if before.front_name == "wall" else f"the {before.front_name}"
     thing = f"a {thing}" if thing == "wall" else thing
     if action == "go forward":
         return f"You bumped into {thing}" if before.front and not before.front.can_overlap() else "You took one step forward"
@@ -171,7 +171,7 @@ def describe_effect(action: str, before: Situation, after: Situation) -> str:
     return f"You turned {action.removeprefix('turn ')}"
 
 
-def _picked_up(thing: str, before: Situation, after: Situation) -> str:
+def _picked_up(thing: str, before: Reach, after: Reach) -> str:
     if after.carrying is not before.carrying:
         return f"You picked up {thing}"
     if before.front is None:
@@ -181,7 +181,7 @@ def _picked_up(thing: str, before: Situation, after: Situation) -> str:
     return f"{thing[0].upper()}{thing[1:]} cannot be picked up"
 
 
-def _dropped(before: Situation, after: Situation) -> str:
+def _dropped(before: Reach, after: Reach) -> str:
     if before.carrying is None:
         return "You carry nothing: nothing was dropped"
     if after.carrying is None:
@@ -189,20 +189,20 @@ def _dropped(before: Situation, after: Situation) -> str:
     return "The cell in front is occupied: nothing was dropped"
 
 
-def _toggled(thing: str, before: Situation, after: Situation) -> str:
+def _toggled(thing: str, before: Reach, after: Reach) -> str:
     if before.front is None:
         return "The cell in front is empty: nothing was toggled"
     if before.front.type == "box":
-        return f"You opened {thing}: " + (f"a {after.called} was in it" if after.front else "it was empty and is gone")
+        return f"You opened {thing}: " + (f"a {after.front_name} was in it" if after.front else "it was empty and is gone")
     if before.front.type != "door":
         return f"{thing[0].upper()}{thing[1:]} cannot be toggled"
-    if after.called == before.called:
+    if after.front_name == before.front_name:
         return f"{thing[0].upper()}{thing[1:]} takes a {before.front.color} key, which you do not carry"
-    return f"You {'closed' if before.called.startswith('open') else 'opened'} {thing}"
+    return f"You {'closed' if before.front_name.startswith('open') else 'opened'} {thing}"
 
 
 def useful_actions(front: Any, carrying: Any) -> tuple[str, ...]:
-    """Return the names of the actions that change something, sorted, given what is in front of the agent and what it carries."""
+    """Return the names of the actions that change something, sorted, given the objects in front of the agent and in its hands."""
     useful = ["turn left", "turn right"]
     if front is None or front.can_overlap():
         useful.append("go forward")

@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from gym_text.babyai.describe import Situation, describe, describe_effect, look, useful_actions
+from gym_text.babyai.describe import Reach, describe, describe_effect, look, useful_actions
 from gym_text.errors import UsageError, check_bool, check_choice, check_int, import_extra
 from gym_text.folds import Fold
 from gym_text.hints import Expert
@@ -162,7 +162,7 @@ class BabyAITextEnv(TextEnv):
         self._advisor: Advisor | None = None
         self._last_action: int | None = None
         self._rewarded = False
-        self._situation = Situation(None, "", None)
+        self._reach = Reach(None, "", None)
 
     @property
     def step_limit(self) -> int:
@@ -214,10 +214,10 @@ class BabyAITextEnv(TextEnv):
         view, carrying = look(self._game), self._game.carrying
         text = describe(view, carrying)
         if self.feedback:
-            before, self._situation = self._situation, Situation.of(view, carrying)
+            before, self._reach = self._reach, Reach.of(view, carrying)
             if self._last_action is not None:
                 action = BABYAI_SPEC.actions[self._last_action].name
-                text = "\n".join(filter(None, (describe_effect(action, before, self._situation), text)))
+                text = "\n".join(filter(None, (describe_effect(action, before, self._reach), text)))
         obs = {"text": text, "goal": self._game.mission}
         return obs | {"valid_actions": useful_actions(view.front, carrying)} if self.valid_actions else obs
 

@@ -1,6 +1,7 @@
-"""minigrid's bot as an advisor in any state: if it fails it starts anew, and it returns None if it has no plan.
+"""minigrid's bot as an expert in any state of an episode. After a failure a new bot starts; if that fails too, there is no advice.
 
-Its budget is counted in steps and in rounds of planning, not in time: the same state gives the same plan on any machine.
+The bot's budget is counted in steps and in rounds of planning, not in time. Therefore the same state gives the same plan on any
+machine.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from gym_text.babyai.describe import seen_cells
 
 _logger = logging.getLogger(__name__)
 _ROUNDS = 50
-"""Subgoals that the bot may look at for one action; if it has a plan it looks at a few."""
+"""Number of rounds of planning for one action; a bot that has a plan needs few."""
 
 
 class Advisor:
@@ -33,25 +34,25 @@ class Advisor:
         """Return the next action, or None if the bot finds no plan.
 
         Args:
-            last_action: What was played since the last call; None at the start.
+            last_action: The action played since the last call; None at the start.
         """
-        for anew in (False, True) if self._bot else (True,):
+        for new_bot in (False, True) if self._bot else (True,):
             try:
-                if self._bot is None or anew:
+                if self._bot is None or new_bot:
                     self._bot, last_action = _Bot(self._game, self._bot), None
                 return self._bot.advise(last_action)
-            except Exception as error:  # bare assertions, index errors and more: none of them is a plan
+            except Exception as error:  # the bot fails by assertions, index errors and others
                 _logger.debug("minigrid's bot found no plan: %r", error)
         self._bot = None
         return None
 
 
 class _NoPlanError(Exception):
-    """The bot looked at more subgoals than it may, or has none."""
+    """The bot has no subgoal left, or has spent its rounds of planning."""
 
 
 class _BoundedStack(list[Any]):
-    """The bot's stack of subgoals. It bounds the rounds of planning, which may not end: the bot reads the top in each round."""
+    """The bot's stack of subgoals. The bot reads its top once a round and might never stop, so the stack counts these reads."""
 
     reads = 0
 
@@ -63,7 +64,7 @@ class _BoundedStack(list[Any]):
 
 
 class _Bot(BabyAIBot):
-    """minigrid's bot, able to start in the middle of an episode: it skips what is done, and first drops what it carries."""
+    """minigrid's bot, made able to start in the middle of an episode: it skips what is done, and first drops what it carries."""
 
     def __init__(self, game: Any, earlier: _Bot | None) -> None:
         super().__init__(game)
@@ -83,10 +84,9 @@ class _Bot(BabyAIBot):
 
     def _process_instr(self, instr: Any) -> None:
         if not isinstance(instr, SeqInstr):
-            if isinstance(
-                instr, PickupInstr | PutNextInstr
-            ):  # for the other instructions, going to the place of a thing that is gone is enough
-                self._check_there(instr)
+            # for other instructions it is enough to go where the object was
+            if isinstance(instr, PickupInstr | PutNextInstr):
+                self._check_exists(instr)
             super()._process_instr(instr)
             return
         sequence: Any = instr
@@ -95,20 +95,21 @@ class _Bot(BabyAIBot):
             if done != "success":
                 self._process_instr(part)
 
-    def _check_there(self, instr: Any) -> None:
-        """Raise `_NoPlanError` if nothing that the instruction means is left: a box disappears when it is opened."""
-        left = {id(thing) for thing in (*self.mission.grid.grid, self.mission.carrying)}
+    def _check_exists(self, instr: Any) -> None:
+        """Raise `_NoPlanError` if no object of the instruction is left: a box disappears when it is opened."""
+        remaining = {id(thing) for thing in (*self.mission.grid.grid, self.mission.carrying)}
         for wanted in (instr.desc,) if isinstance(instr, PickupInstr) else (instr.desc_move, instr.desc_fixed):
-            if not any(id(thing) in left for thing in wanted.obj_set):
+            if not any(id(thing) in remaining for thing in wanted.obj_set):
                 raise _NoPlanError(f"there is no {wanted.color} {wanted.type} any more")
 
     def _shortest_path(self, accept_fn: Any, try_with_blockers: bool = False) -> Any:
-        """Do not explore through a locked door while its key is being searched: the bot would plan in circles."""
+        """Do not explore through a locked door while the bot searches for its key: it would plan in circles."""
         goals = list(self.stack)
         if goals and isinstance(goals[-1], ExploreSubgoal):
             doors = [goal.datum for goal in goals if goal.reason == "Open"]
             return super()._shortest_path(
-                lambda place, cell: accept_fn(place, cell) and not any(cell is door for door in doors if door), try_with_blockers
+                lambda position, cell: accept_fn(position, cell) and not any(cell is door for door in doors if door),
+                try_with_blockers,
             )
         return super()._shortest_path(accept_fn, try_with_blockers)
 

@@ -1,9 +1,9 @@
 """The five tasks of the text form of BabyAI, on stock minigrid.
 
-Same seed, same level as level ``MixedTrainLocal`` of ``mixed_seq_levels.py`` in
+A seed gives the same level as level ``MixedTrainLocal`` of ``mixed_seq_levels.py`` in
 https://github.com/flowersteam/Grounding_LLMs_with_online_RL (MIT; Carta et al. 2023, https://arxiv.org/abs/2302.02662), on which
-BALROG's BabyAI tasks are played. The code is new and makes every random draw in the same order. There the constructor draws the
-task; here it is an argument.
+BALROG's BabyAI tasks are played. This code is new and draws its random numbers in the same order. In the original the constructor
+draws the task; here the task is an argument.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from minigrid.envs.babyai.core.verifier import (
 Task = Literal["goto", "pickup", "open", "putnext", "pick_up_seq_go_to"]
 TASKS: tuple[Task, ...] = get_args(Task)
 HELD_OUT = ("yellow box", "red key", "red door", "green ball", "grey door")
-"""Things that occur in no mission: kept for tests of generalisation."""
+"""Objects that no mission names: they are kept for tests of generalisation."""
 MOST_DISTS = 16
 """With more objects, hardly any room lets the agent reach each of them: drawing such a room takes minutes."""
 DOOR_COLORS = ("yellow", "green", "blue", "purple")

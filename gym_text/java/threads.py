@@ -1,7 +1,8 @@
-"""Java's threads: JPype makes one for each Python thread that calls Java, and would keep it when that thread has ended.
+"""Detaches a Python thread from Java when the thread ends.
 
-A process that lets each game play in a thread of its own would fill with them. Python drops what a thread keeps for itself when
-the thread ends, in that very thread: the moment to take it from Java.
+JPype attaches each Python thread that calls Java, which makes a Java thread, and does not detach it when the Python thread ends. A
+process in which each game plays in a new thread would collect such Java threads. Python deletes the objects of a `threading.local`
+in the thread that ends: their ``__del__`` can detach it.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ import os
 import threading
 from typing import Any
 
-_own = threading.local()
+_local = threading.local()
 
 
 class _Attachment:
-    """Java's half of the Python thread in which this was made. It ends with this object."""
+    """Stands for the Java thread of the Python thread that made this object; it is detached with this object's end."""
 
     def __init__(self) -> None:
         self._made_in = os.getpid(), threading.get_ident()
@@ -25,7 +26,7 @@ class _Attachment:
 
 
 def detach() -> None:
-    """Take the present thread from Java, which takes it back by itself, as a daemon, at the next call."""
+    """Detach the present thread from Java; the thread's next call of Java attaches it again, as a daemon."""
     import jpype
 
     if jpype.isJVMStarted():
@@ -34,6 +35,6 @@ def detach() -> None:
 
 
 def detach_at_end() -> None:
-    """Take the present thread from Java when it ends. To be called where a thread calls Java, or lets go of what is Java's."""
-    if not hasattr(_own, "attachment"):
-        _own.attachment = None if threading.current_thread() is threading.main_thread() else _Attachment()
+    """Detach the present thread from Java when it ends. Each thread that calls Java or frees a Java object has to call this."""
+    if not hasattr(_local, "attachment"):
+        _local.attachment = None if threading.current_thread() is threading.main_thread() else _Attachment()

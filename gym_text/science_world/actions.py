@@ -1,8 +1,8 @@
-"""What a player of ScienceWorld would consider: actions on the things in reach, by names that say which is meant.
+"""The actions that a player of ScienceWorld would consider. Each thing in reach has a name that no other thing has.
 
-The engine's own list crosses every thing with every other, about 1,600 actions in all, most of them absurd. Here what is done to
-a thing stands first; then what is done with a thing that is carried; then what moves one that is not. Where the task is about
-electricity, the ends of wires can be connected to what has ends. The engine's own rules say which of the others are possible.
+The engine's own list pairs every thing with every other: about 1,600 actions, most of them absurd. This list has at most `MOST`,
+the most useful first: actions on one thing, then actions on two things of which the agent carries one, then all other pairs. The
+engine's rules decide which of these are possible. Only where the task is about electricity does the list connect terminals.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SINGLE = {
     **{"look at": "look at {}", "look in": "look in {}", "read": "read {}", "eat": "eat {}", "flush": "flush {}", "mix": "mix {}"},
     "disconnect electrically": "disconnect {}",
 }
-"""What is done to one thing: the engine's name of the action, and how it is said."""
+"""Actions on one thing: the engine's name of the action, and its words."""
 PAIRS = {
     "use object": ("use {} on {}", ("device", "patient")),
     "move object": ("move {} to {}", ("obj", "moveTo")),
@@ -30,7 +30,7 @@ PAIRS = {
     "dunk object": ("dunk {} into {}", ("moveTo", "moveFrom")),
     "connect electrically": ("connect {} to {}", ("terminalA", "terminalB")),
 }
-"""What is done with two: how it is said, and the engine's names of the two."""
+"""Actions on two things: the engine's name of the action, its words, and the engine's names of the two things."""
 PLAIN = {
     "look around": "look around",
     "view inventory": "inventory",
@@ -38,7 +38,7 @@ PLAIN = {
     "wait1": "wait1",
     "wait10": "wait",
 }
-"""What is done to nothing."""
+"""Actions on no thing: the engine's name of the action, and its words."""
 GENERATORS = {
     **{"open door": "OpenDoor", "close door": "CloseDoor", "move through door": "MoveThroughDoor", "activate": "Activate"},
     **{"pick up": "PickUpObjectIntoInventory", "put down": "PutDownObjectIntoInventory", "deactivate": "Deactivate"},
@@ -46,7 +46,7 @@ GENERATORS = {
     **{"use object": "UseDevice", "move object": "MoveObject", "pour object": "PourObject", "dunk object": "DunkObject"},
     **{"connect electrically": "ConnectElectrical", "disconnect electrically": "DisconnectElectrical"},
 }
-"""The engine's classes that list the possible actions of a kind."""
+"""The engine's classes that list the possible actions, by the engine's name of the action."""
 _ELECTRICAL = ("connect electrically", "disconnect electrically")
 
 
@@ -54,100 +54,104 @@ class Things(NamedTuple):
     """The things in reach."""
 
     names: Mapping[int, str]
-    """By a thing's number, how it is called; doors, places and the agent are things, too."""
+    """The name of each thing, by the thing's number; doors, places and the agent are things, too."""
     all: Any
-    """Java's array of them, without the ends of what is electrical."""
-    plain: Any
-    """Those without places, doors, the agent and the air."""
+    """Java's array of all things in reach except terminals."""
+    usable: Any
+    """Java's array of the things that an agent can use: no places, no doors, not the agent, not the air."""
     places: Any
-    """Places to which a door leads."""
+    """Java's array of the places to which a door leads."""
     mixable: Any
-    """Those that have several things in them."""
-    no_things: tuple[str, ...]
+    """Java's array of the things that contain several others."""
+    unusable_names: tuple[str, ...]
     """Names of places, doors, the agent and the air: nothing is put there."""
-    carried: tuple[str, ...]
-    """Names of those that the agent carries."""
+    carried_names: tuple[str, ...]
+    """Names of the things that the agent carries."""
     connections: tuple[str, ...]
-    """What can be said to connect the ends of wires; none where the task is not about electricity."""
+    """Actions that connect two terminals; none where the task is not about electricity."""
 
 
-def _named(engine: Any, agent: Any, *, hidden: bool) -> tuple[dict[int, Any], dict[int, Any], dict[int, str]]:
-    """Return the things in reach and the ends of what is electrical, both by number, and how all of them are called."""
-    place = agent.getAgentVisibleObjects(False)._2()
+def _named_things(engine: Any, agent: Any, *, hidden: bool) -> tuple[dict[int, Any], dict[int, Any], dict[int, str]]:
+    """Return three dicts by number: the things in reach, the terminals in reach, and the names of both."""
+    room = agent.getAgentVisibleObjects(False)._2()
     inventory = agent.agent().getInventoryContainer()
-    found = engine.in_reach(place, agent.agent(), hidden=hidden)  # hidden are, among others, the ends of what is no wire
-    ends = {number: thing for number, thing in found.items() if isinstance(thing, engine.End)}
+    reachable = engine.in_reach(room, agent.agent(), hidden=hidden)  # the engine hides, among others, terminals of all but wires
+    terminals = {number: thing for number, thing in reachable.items() if isinstance(thing, engine.Terminal)}
     things = {
         number: thing
-        for number, thing in found.items()
-        if number not in ends and thing != inventory and not (hidden and thing.isHidden())
+        for number, thing in reachable.items()
+        if number not in terminals and thing != inventory and not (hidden and thing.isHidden())
     }
-    names = choose_names({n: (str(thing.name()).lower(), engine.referents(thing, place)) for n, thing in things.items()})
-    return things, ends, names | {number: end_name(end, names) for number, end in ends.items()}
+    names = choose_names({n: (str(thing.name()).lower(), engine.referents(thing, room)) for n, thing in things.items()})
+    return things, terminals, names | {number: terminal_name(terminal, names) for number, terminal in terminals.items()}
 
 
 def things_in_reach(engine: Any, agent: Any, *, electrical: bool) -> Things:
-    """Return what the agent can see or reach in its place, with a name for each."""
-    found, ends, names = _named(engine, agent, hidden=electrical)
-    things, inventory = [*found.values()], agent.agent().getInventoryContainer()
-    bare = {number: thing for number, thing in found.items() if isinstance(thing, engine.no_things)}
+    """Return the things that the agent can see or reach where it is, with a name for each."""
+    things, terminals, names = _named_things(engine, agent, hidden=electrical)
+    inventory = agent.agent().getInventoryContainer()
+    unusable = {number: thing for number, thing in things.items() if isinstance(thing, engine.unusable_classes)}
     return Things(
         names,
-        engine.array_of(things),
-        engine.array_of([thing for number, thing in found.items() if number not in bare]),
-        engine.array_of([thing for thing in bare.values() if isinstance(thing, engine.Place)]),
-        engine.array_of([thing for thing in things if thing.getContainedObjects(False).size() > 1]),
-        tuple(names[number] for number in bare),
-        tuple(names[number] for number, thing in found.items() if inventory.contains(thing)),
-        tuple(_connections(engine, ends, names)) if electrical else (),
+        engine.array_of([*things.values()]),
+        engine.array_of([thing for number, thing in things.items() if number not in unusable]),
+        engine.array_of([thing for thing in unusable.values() if isinstance(thing, engine.Place)]),
+        engine.array_of([thing for thing in things.values() if thing.getContainedObjects(False).size() > 1]),
+        tuple(names[number] for number in unusable),
+        tuple(names[number] for number, thing in things.items() if inventory.contains(thing)),
+        tuple(_connections(engine, terminals, names)) if electrical else (),
     )
 
 
 def choose_names(things: Mapping[int, tuple[str, Iterable[str]]]) -> dict[int, str]:
-    """Return a name for each thing: its own if nothing else is called so, else the shortest that only it has.
+    """Choose a name for each thing that no other thing has: the thing's usual name if possible, else the shortest other name.
 
     Args:
-        things: By a thing's number, its own name and all names that the engine understands.
+        things: By a thing's number, its usual name and all names that the engine understands.
     """
     count = Counter(itertools.chain.from_iterable({*names} for _, names in things.values()))
-    found = {}
-    for number, (own, names) in things.items():
-        best = _by_preference(own, tuple(names))
-        found[number] = next((name for name in best if count[name] == 1), best[0])
-    return found
+    chosen = {}
+    for number, (usual, names) in things.items():
+        candidates = _by_preference(usual, tuple(names))
+        chosen[number] = next((name for name in candidates if count[name] == 1), candidates[0])
+    return chosen
 
 
 @functools.lru_cache(maxsize=10_000)
-def _by_preference(own: str, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names of a thing, the best first: those that begin with its own, then the shortest; its own if there are none."""
-    stem = "door to" if own == "door" else own
-    return tuple(sorted(names, key=lambda name: (not name.startswith(stem), name.count(" "), len(name), name))) or (own,)
+def _by_preference(usual: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Sort a thing's names: first those that begin with its usual name, then the shorter ones. Without names, the usual name."""
+    stem = "door to" if usual == "door" else usual
+    return tuple(sorted(names, key=lambda name: (not name.startswith(stem), name.count(" "), len(name), name))) or (usual,)
 
 
-def end_name(end: Any, names: Mapping[int, str]) -> str:
-    """Return how the end of a wire, or of another thing, is called, such as ``red wire terminal 1`` or ``battery anode``."""
-    whole = end.parentObject()
-    return f"{names.get(int(whole.uuid()), str(whole.name()))} {end.name()}"
+def terminal_name(terminal: Any, names: Mapping[int, str]) -> str:
+    """Return the name of a terminal, which begins with the name of its thing: ``red wire terminal 1``, ``battery anode``."""
+    thing = terminal.parentObject()
+    return f"{names.get(int(thing.uuid()), str(thing.name()))} {terminal.name()}"
 
 
-def _connections(engine: Any, ends: Mapping[int, Any], names: Mapping[int, str]) -> Iterator[str]:
-    """Yield what connects the end of a wire to another thing's: to a component's, another wire's or that of what can be moved."""
-    wires, others = [], []
-    for number, end in ends.items():
-        whole = end.parentObject()
-        if isinstance(whole, engine.Wire):
-            wires.append((names[number], whole))
-        elif not end.isHidden() or (whole.propMoveable().isDefined() and whole.propMoveable().get().isMovable()):
-            others.append(names[number])
-    for place, (wire, whole) in enumerate(wires):
-        for end in (*(name for name, other in wires[place + 1 :] if other != whole), *others):
-            yield PAIRS["connect electrically"][0].format(wire, end)
+def _connections(engine: Any, terminals: Mapping[int, Any], names: Mapping[int, str]) -> Iterator[str]:
+    """Yield the actions that connect a terminal of a wire.
+
+    The other terminal belongs to another wire, to an electrical component, or to a thing that can be moved.
+    """
+    of_wires, of_others = [], []
+    for number, terminal in terminals.items():
+        thing = terminal.parentObject()
+        if isinstance(thing, engine.Wire):
+            of_wires.append((names[number], thing))
+        elif not terminal.isHidden() or (thing.propMoveable().isDefined() and thing.propMoveable().get().isMovable()):
+            of_others.append(names[number])
+    for index, (name, wire) in enumerate(of_wires):
+        for other_name in (*(other for other, other_wire in of_wires[index + 1 :] if other_wire != wire), *of_others):
+            yield PAIRS["connect electrically"][0].format(name, other_name)
 
 
 def considered_actions(engine: Any, agent: Any, *, electrical: bool) -> tuple[str, ...]:
-    """Return the actions, sorted, at most `MOST`; while the game asks which of several was meant, the numbers that answer.
+    """Return the actions that a player would consider, sorted, at most `MOST`.
 
-    They follow from the state of the game alone: an expert's step is among them by the same rule as any other, or is not.
+    While the game asks which of several things was meant, they are the numbers that answer. They depend on the state of the game
+    alone, not on the expert: its next step may be missing.
 
     Args:
         engine: The engine, which plays this game now.
@@ -167,56 +171,61 @@ def considered_actions(engine: Any, agent: Any, *, electrical: bool) -> tuple[st
 
 
 def _by_importance(engine: Any, agent: Any, things: Things, *, electrical: bool) -> Iterator[str]:
+    """Yield the possible actions, the most useful first."""
     names = engine.names_of(things.names)
 
-    def possible(kind: str, among: Any) -> tuple[str, ...]:
-        found: tuple[str, ...] = engine.texts(engine.generators[kind].generatePossibleValidActions(agent.agent(), among, names))
-        return found
+    def possible(kind: str, candidates: Any) -> tuple[str, ...]:
+        generator = engine.generators[kind]
+        actions: tuple[str, ...] = engine.texts(generator.generatePossibleValidActions(agent.agent(), candidates, names))
+        return actions
 
     if engine.can_teleport():
         places = agent.universe().getContainedObjects(False).iterator()
         while places.hasNext():
             yield f"teleport to {places.next().name()}"
-    among = {"focus on": things.plain, "look at": things.plain, "mix": things.mixable, "move through door": things.places}
+    candidates = {"focus on": things.usable, "look at": things.usable, "mix": things.mixable, "move through door": things.places}
     for kind in SINGLE:
         if electrical or kind not in _ELECTRICAL:
-            yield from possible(kind, among.get(kind, things.all))
+            yield from possible(kind, candidates.get(kind, things.all))
     yield from things.connections
-    nowhere = tuple(f" {name}" for name in things.no_things)
-    pairs = [one for kind in PAIRS if kind not in _ELECTRICAL for one in possible(kind, things.all) if not one.endswith(nowhere)]
-    with_carried = tuple(f"{how.partition('{')[0]}{name} " for how, _ in PAIRS.values() for name in things.carried)
+    onto_unusable = tuple(f" {name}" for name in things.unusable_names)
+    kinds = [kind for kind in PAIRS if kind not in _ELECTRICAL]
+    pairs = [action for kind in kinds for action in possible(kind, things.all) if not action.endswith(onto_unusable)]
+    with_carried = tuple(f"{words.partition('{')[0]}{name} " for words, _ in PAIRS.values() for name in things.carried_names)
     yield from (action for action in pairs if action.startswith(with_carried))
     yield from (action for action in pairs if not action.startswith(with_carried))
 
 
 def canonical(engine: Any, agent: Any, action: str) -> str:
-    """Return an action as `considered_actions` says it; as it is where the game does not understand it, or would not list it.
+    """Return an action in the words of `considered_actions`; unchanged if the game does not understand it or would not list it.
 
-    Of several things that may be meant it takes the first, as the engine's expert does with its answer 0.
+    If the action could mean several things it means the first, as for the engine's expert, which answers such questions with 0.
     """
     parser = agent.inputParser()
-    place = agent.getAgentVisibleObjects(False)._2()
+    room = agent.getAgentVisibleObjects(False)._2()
     if parser.isInAmbiguousState():
         return action
-    parsed = parser.parse(action, place, agent.universe(), agent.agent(), agent.objMonitor(), agent.task().goalSequence(), place)
+    parsed = parser.parse(action, room, agent.universe(), agent.agent(), agent.objMonitor(), agent.task().goalSequence(), room)
     if parsed._1():
-        kind, found = str(parsed._4().get().name()), parsed._4().get().assignments()
+        kind, assignments = str(parsed._4().get().name()), parsed._4().get().assignments()
     elif parser.isInAmbiguousState():
         match = parser.lastAmbiguousMatches().get()[0]
-        kind, found = str(match.actionRequestDef().get().name()), match.varLUT()
+        kind, assignments = str(match.actionRequestDef().get().name()), match.varLUT()
         parser.clearAmbiguousState()
     else:
         return action
     if kind in PLAIN:
         return PLAIN[kind]
-    how, keys = PAIRS.get(kind) or (SINGLE[kind], None)
-    meant = [found.apply(key) for key in keys or [key for key in _keys(found) if key not in ("agent", "moveTo")]]
-    _, _, names = _named(engine, agent, hidden=True)
-    if kind == "connect electrically" and isinstance(meant[1], engine.End) and isinstance(meant[1].parentObject(), engine.Wire):
-        meant.sort(key=lambda end: not isinstance(end.parentObject(), engine.Wire))
-    called = [names.get(int(thing.uuid())) for thing in meant]
-    return how.format(*called) if None not in called else action
+    words, keys = PAIRS.get(kind) or (SINGLE[kind], None)
+    things = [assignments.apply(key) for key in keys or [key for key in _keys(assignments) if key not in ("agent", "moveTo")]]
+    _, _, names = _named_things(engine, agent, hidden=True)
+    second = things[-1]
+    if kind == "connect electrically" and isinstance(second, engine.Terminal) and isinstance(second.parentObject(), engine.Wire):
+        things.sort(key=lambda terminal: not isinstance(terminal.parentObject(), engine.Wire))  # the wire's terminal stands first
+    thing_names = [names.get(int(thing.uuid())) for thing in things]
+    return words.format(*thing_names) if None not in thing_names else action
 
 
-def _keys(found: Any) -> list[str]:
-    return str(found.keys().mkString("\x1e")).split("\x1e")
+def _keys(assignments: Any) -> list[str]:
+    """Return the keys of a Scala map of strings."""
+    return str(assignments.keys().mkString("\x1e")).split("\x1e")

@@ -3,10 +3,11 @@
 The engine is the Scala program in the ``scienceworld`` wheel (https://github.com/allenai/ScienceWorld); it runs inside this
 process, in the JVM that `gym_text.java.jvm` starts, with a class loader of its own: it has another Scala than TextWorldExpress.
 
-Out of the box an episode depends on more than its task and variation. Sets of objects are ordered by where the objects lie in
-memory; and one generator of random numbers serves all games, what animals do as well as which of its names a thing is listed by.
-So a few classes are changed when they are loaded: objects are ordered by their number, and names, and what the expert leaves to
-chance, are drawn from a generator apart. What is global, the numbers of objects among it, is exchanged whenever another game plays.
+Out of the box an episode depends on more than its task and variation, for two reasons. The engine iterates over sets of objects in
+the order of their addresses in memory. And one random generator serves all games: it moves animals, and it also draws which of
+its names a thing is listed by. Therefore a few classes are changed when they are loaded: an object's hash code is its number, and
+a second generator draws names and the expert's random steps. The engine's global state, such as the next object's number, is
+exchanged whenever another game plays.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ _CHOOSING = (
     *("scienceworld/input/InputParser$", "scienceworld/goldagent/PathFinder$"),
     *(f"scienceworld/tasks/specifictasks/Task{name}" for name in ("MendelianGenetics1", "MendelianGenetics2", "GrowPlant")),
 )
-"""Classes that draw names, or steps of the expert."""
-_NO_THINGS = ("location/Location", "portal/Portal", "agent/Agent", "substance/Air")
-"""Classes of what is there, but is nothing that one would use: places, doors, the agent, the air."""
+"""Classes that draw names, or the expert's random steps."""
+_UNUSABLE = ("location/Location", "portal/Portal", "agent/Agent", "substance/Air")
+"""Classes of the objects that an agent cannot use: places, doors, the agent itself, the air."""
 _COMMANDS = ("help", "objects", "task")
-"""What the engine answers without playing a step."""
+"""Commands that the engine answers without a step of the game."""
 _UNKNOWN = "Unknown action.  Type 'help' for a list of actions, and 'objects' for a list of possible object referents. "
 """The engine's answer where it has no other."""
 _lock = threading.RLock()
@@ -46,13 +47,13 @@ _engine: _Engine | None = None
 
 
 def check_installed() -> Path:
-    """Return the path of the engine; raise `MissingDependencyError` if a package of the extra is not installed. Starts nothing."""
+    """Return the path of the engine's jar, without starting Java; raise `MissingDependencyError` if a package is not installed."""
     check_java(EXTRA)
     return engine_jar("scienceworld", "scienceworld.jar", EXTRA)
 
 
 def write_changed_classes(jar: Path, folder: Path) -> None:
-    """Write the changed classes into a folder, to be found before the engine's own."""
+    """Write the changed classes into a folder; the class loader reads it before the engine's jar."""
     with zipfile.ZipFile(jar) as classes:
         files = {name: classes.read(f"{name}.class") for name in (_OBJECT, _RANDOM, *_CHOOSING)}
     changed = {name: with_class(files[name], _RANDOM, _CHOICE) for name in _CHOOSING}
@@ -65,7 +66,7 @@ def write_changed_classes(jar: Path, folder: Path) -> None:
 
 
 class _Engine:
-    """The engine's classes, and what is global in them."""
+    """The engine's classes, and their global state."""
 
     def __init__(self) -> None:
         self.jar = check_installed()
@@ -86,14 +87,14 @@ class _Engine:
         self._set_generator = self._setter("scala/util/Random", "self")
         self._random, self._choice = self.module("scala/util/Random"), self.module("scala/util/Choice")
         self.new_generator = self.jpype.JClass("java.util.Random")
-        self._present: Game | None = None
+        self._playing_game: ScienceWorldGame | None = None
         self.input_parser = self.module("scienceworld/input/InputParser")
         self.path_finder = self.module("scienceworld/goldagent/PathFinder")
         self.generators = {kind: self.module(f"scienceworld/actions/Action{name}") for kind, name in GENERATORS.items()}
         components = "scienceworld/objects/electricalcomponent"
-        self.End, self.Wire = self.of(f"{components}/Terminal"), self.of(f"{components}/Wire")
-        self.Place, *others = (self.of(f"scienceworld/objects/{name}") for name in _NO_THINGS)
-        self.no_things = (self.Place, *others)
+        self.Terminal, self.Wire = self.of(f"{components}/Terminal"), self.of(f"{components}/Wire")
+        self.unusable_classes = tuple(self.of(f"scienceworld/objects/{name}") for name in _UNUSABLE)
+        self.Place = self.unusable_classes[0]
         self._thing = self.of(_OBJECT).class_
         arrays = self.jpype.JClass("java.lang.reflect.Array")
         self._new_array, self._set_in_array = arrays.newInstance, arrays.set
@@ -101,17 +102,17 @@ class _Engine:
         self._pair = self.of("scala/Tuple2")
         self._arrays = self.jpype.JClass("java.util.Arrays")
 
-    def _new_loader(self, *places: Path) -> Any:
-        """Return a loader of the classes in folders and jars, the first first."""
+    def _new_loader(self, *sources: Path) -> Any:
+        """Return a class loader that searches folders and jars in the given order."""
         java = self.jpype.JClass
-        urls = [java("java.io.File")(str(place)).toURI().toURL() for place in places]
+        urls = [java("java.io.File")(str(source)).toURI().toURL() for source in sources]
         return java("java.net.URLClassLoader")(urls, java("java.lang.ClassLoader").getPlatformClassLoader())
 
     def _load(self, name: str, *, initialise: bool = True) -> Any:
         return self.jpype.JClass("java.lang.Class").forName(name.replace("/", "."), initialise, self._loader)
 
     def _load_without_output(self) -> None:
-        """Load Scala's console while Java's output goes nowhere: it keeps what it finds, and the engine prints to it."""
+        """Load Scala's console while Java discards its output: the console keeps that stream, and the engine prints to it."""
         java = self.jpype.JClass
         system = java("java.lang.System")
         output = system.out
@@ -122,53 +123,53 @@ class _Engine:
             system.setOut(output)
 
     def _setter(self, name: str, field: str) -> Any:
-        """Return what sets a private field of a class's object: a function of object and value."""
-        found = self._load(name).getDeclaredField(field)
-        found.setAccessible(True)
-        return found.set
+        """Return a function of object and value that sets a private field of a class."""
+        declared = self._load(name).getDeclaredField(field)
+        declared.setAccessible(True)
+        return declared.set
 
     def of(self, name: str) -> Any:
         """Return a class of the engine, named as ``package/Name``."""
         return self.jpype.JClass(name.replace("/", "."), loader=self._loader)
 
     def module(self, name: str) -> Any:
-        """Return Scala's one object of a name."""
+        """Return Scala's singleton object of a name."""
         return getattr(self.of(f"{name}$"), "MODULE$")
 
-    def play(self, game: Game) -> None:
-        """Make a game the one that plays: what is global becomes its own. The lock must be held."""
-        if self._present is not game:
-            if self._present is not None:
-                self._present.numbers = self._numbers.count()
+    def play(self, game: ScienceWorldGame) -> None:
+        """Let a game play: the engine's global state becomes the game's. The caller holds the lock."""
+        if self._playing_game is not game:
+            if self._playing_game is not None:
+                self._playing_game.numbers = self._numbers.count()
             self._set_numbers(game.numbers)
             self._set_generator(self._random, game.generator)
             self._simplifier.parseSimplificationStr(game.simplifications)
-            self._present = game
+            self._playing_game = game
 
     def can_teleport(self) -> bool:
-        """Return whether the game that plays is made easier so."""
+        """Return whether the playing game has the simplification that lets the agent teleport."""
         return bool(self._simplifier.isSimplificationEnabled(self._simplifier.SIMPLIFICATION_TELEPORT_ACTION()))
 
-    def in_reach(self, place: Any, agent: Any, *, hidden: bool) -> dict[int, Any]:
-        """Return by number the things in a place, and those that the agent carries, which the engine does not count among them."""
+    def in_reach(self, room: Any, agent: Any, *, hidden: bool) -> dict[int, Any]:
+        """Return the things in a room and those that the agent carries, by number; the engine collects the two apart."""
         things = {}
-        for whole in (place, agent):
-            found = self.input_parser.collectAccessibleObjects(whole, hidden)
-            array = self._new_array(self._thing, int(found.size()))
-            found.copyToArray(array)
+        for container in (room, agent):
+            accessible = self.input_parser.collectAccessibleObjects(container, hidden)
+            array = self._new_array(self._thing, int(accessible.size()))
+            accessible.copyToArray(array)
             things.update({int(thing.uuid()): thing for thing in array})
         return things
 
     def array_of(self, things: Sequence[Any]) -> Any:
         """Return Java's array of things."""
         array = self._new_array(self._thing, len(things))
-        for place, thing in enumerate(things):
-            self._set_in_array(array, place, thing)
+        for index, thing in enumerate(things):
+            self._set_in_array(array, index, thing)
         return array
 
-    def referents(self, thing: Any, place: Any) -> tuple[str, ...]:
-        """Return what the engine understands as a thing's name in a place."""
-        return self.texts(self.input_parser.getObjectReferents(thing, place))
+    def referents(self, thing: Any, room: Any) -> tuple[str, ...]:
+        """Return the names by which the engine understands a thing in a room."""
+        return self.texts(self.input_parser.getObjectReferents(thing, room))
 
     def names_of(self, names: Mapping[int, str]) -> Any:
         """Return Scala's map of the things' names, by their numbers."""
@@ -178,11 +179,11 @@ class _Engine:
         return scala
 
     def texts(self, array: Any) -> tuple[str, ...]:
-        """Return how Java writes each of an array's elements."""
+        """Return the elements of a Java array as strings."""
         return tuple(str(self._arrays.toString(array))[1:-1].split(", ")) if len(array) else ()
 
     def choose_anew(self) -> None:
-        """Begin the generator of names and of the expert's choices anew."""
+        """Reset the generator that draws names and the expert's random steps."""
         self._choice.setSeed(0)
 
 
@@ -196,7 +197,7 @@ def engine() -> _Engine:
         return _engine
 
 
-class State(NamedTuple):
+class ScienceWorldState(NamedTuple):
     """The engine's answer to a step, or at the start of a game."""
 
     observation: str
@@ -207,7 +208,7 @@ class State(NamedTuple):
     is_over: bool
 
 
-class Game:
+class ScienceWorldGame:
     """One game in the engine.
 
     Args:
@@ -231,11 +232,11 @@ class Game:
         count(self)
 
     def __str__(self) -> str:
-        """Name the game as error messages do."""
+        """Return the name of the game for error messages."""
         return f"{self.task}, variation {self.variation}" + (f", {self.simplifications}" if self.simplifications else "")
 
-    def start(self, variation: int, *, with_gold: bool = False) -> State:
-        """Begin a variation of the task; `gold` is its solution afterwards, if it is to be found."""
+    def start(self, variation: int, *, with_gold: bool = False) -> ScienceWorldState:
+        """Begin a variation of the task; with `with_gold` the engine also finds the solution that `gold` returns."""
         self.variation = variation
         with self._playing():
             self._engine.choose_anew()
@@ -251,8 +252,8 @@ class Game:
         with self._playing():
             return tuple(str(action) for action in self._java.getGoldActionSequence())
 
-    def step(self, action: str) -> State:
-        """Play an action. What the engine does not understand costs no time in the game."""
+    def step(self, action: str) -> ScienceWorldState:
+        """Play an action. An action that the engine does not understand costs no time in the game."""
         with self._playing():
             if action.strip().lower() in _COMMANDS:
                 observation = str(self._java.step(action))
@@ -279,26 +280,26 @@ class Game:
             return tuple(sorted(set(strings(self._java.getValidActionObjectCombinations()))))
 
     def considered_actions(self) -> tuple[str, ...]:
-        """Return what a player would consider, sorted."""
+        """Return the actions that a player would consider, sorted."""
         with self._playing():
             return considered_actions(self._engine, self._agent, electrical=is_electrical(self.task))
 
     def place(self) -> str:
-        """Return where the agent is."""
+        """Return the name of the place where the agent is."""
         with self._playing():
             return str(self._agent.agent().getContainer().get().name())
 
     def way_to(self, place: str) -> tuple[str, ...]:
-        """Return the actions that lead from here to a place, unverified; none if there is no way, or it is here."""
+        """Return the actions that lead from here to a place, unverified; none if there is no way, or the agent is there."""
         here = self.place()
         if here == place:
             return ()
         with self._playing():
-            found = self._engine.path_finder.createActionSequence(self._agent.universe(), self._agent.agent(), here, place)
-            return tuple(str(action) for action in found._2())
+            way = self._engine.path_finder.createActionSequence(self._agent.universe(), self._agent.agent(), here, place)
+            return tuple(str(action) for action in way._2())
 
     def canonical(self, action: str) -> str:
-        """Return an action as `considered_actions` says it."""
+        """Return an action in the words of `considered_actions`."""
         with self._playing():
             return canonical(self._engine, self._agent, action)
 
@@ -312,6 +313,6 @@ class Game:
             except self._engine.jpype.JException as error:
                 raise full_heap(f"ScienceWorld: {self}", error) or EngineError(f"ScienceWorld: {self}: {error}") from error
 
-    def _state(self, observation: str, score: float, is_over: bool) -> State:
+    def _state(self, observation: str, score: float, is_over: bool) -> ScienceWorldState:
         look, inventory = str(self._agent.freeActionLook()), str(self._agent.freeActionInventory())
-        return State(observation, look, inventory, score, is_over or score < 0)
+        return ScienceWorldState(observation, look, inventory, score, is_over or score < 0)

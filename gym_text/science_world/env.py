@@ -11,7 +11,7 @@ from gym_text.hints import Expert
 from gym_text.index_actions import Actions, game_space
 from gym_text.java_games import JavaGameEnv
 from gym_text.science_world.actions import MOST
-from gym_text.science_world.engine import Game, State, check_installed
+from gym_text.science_world.engine import ScienceWorldGame, ScienceWorldState, check_installed
 from gym_text.science_world.expert import plan_from, solution
 from gym_text.science_world.tasks import SIMPLIFICATIONS, is_electrical, simplifications_of, task_name
 from gym_text.spec import Action, Field, Observation, TextSpec
@@ -91,14 +91,15 @@ class ScienceWorldEnv(JavaGameEnv):
     | `inventory` | `Text` | what the agent carries |
     | `valid_actions` | `Sequence(Text)` | a sorted tuple, at most 300 |
 
-    The list has what is done to a thing in reach, with a carried one, and between two; while the game asks which of several was
-    meant, the numbers that answer. With ``valid_actions="all"`` it is the engine's whole list, some 1,600.
+    The list has the possible actions on one thing in reach, on a carried thing and another, and on two other things. While the game
+    asks which of several things was meant, the list has the numbers that answer. With ``valid_actions="all"`` it is the engine's
+    whole list, some 1,600 actions.
 
     ## Rewards
 
     The change of the score, which is the game's, from 0 to 1. A lost task sets it to 0.
 
-    ## Starting State
+    ## Starting ScienceWorldState
 
     Seed s plays variation ``variations[s % len]`` of the official fold of the task. The folds have no variation in common; tasks
     have 10 to 1,386 variations, half of them in train.
@@ -164,13 +165,13 @@ class ScienceWorldEnv(JavaGameEnv):
         self._simplifications, self._lists_all = simplifications_of(self._task, ",".join(chosen)), valid_actions == "all"
         self._set_actions(SCIENCE_WORLD_SPEC, actions, MOST)
         self.observation_space = game_space(_MAX_TEXT, _MAX_NAME)
-        self._game: Game | None = None
-        self._twin: Game | None = None
+        self._game: ScienceWorldGame | None = None
+        self._twin: ScienceWorldGame | None = None
         self._variation = 0
         self._goal = ""
         self._score = 0.0
-        self._rest: tuple[str, ...] = ()  # of the expert's path or plan
-        self._left: tuple[tuple[str, ...], str] | None = None  # the rest, and the place, when the path was left
+        self._rest: tuple[str, ...] = ()  # of the expert's path or plan, as long as the agent follows it
+        self._left: tuple[tuple[str, ...], str] | None = None  # where the agent left the path: the rest then, and the place
         self._played: tuple[str, ...] = ()
 
     @functools.cached_property
@@ -203,7 +204,7 @@ class ScienceWorldEnv(JavaGameEnv):
         )
 
     def _follow(self, spoken: str, place: str) -> None:
-        """Note what has been played, and where the path, or the plan, was left."""
+        """Note an action, and whether the agent has left the expert's path or plan with it."""
         self._played += (spoken,)
         if self._rest and spoken == self._rest[0]:
             self._rest = self._rest[1:]
@@ -212,7 +213,7 @@ class ScienceWorldEnv(JavaGameEnv):
                 self._left = (self._rest, place)
             self._rest = ()
 
-    def _observation(self, state: State) -> Observation:
+    def _observation(self, state: ScienceWorldState) -> Observation:
         game = self._present_game()
         self._valid = game.all_actions() if self._lists_all else game.considered_actions()
         return {
@@ -223,9 +224,9 @@ class ScienceWorldEnv(JavaGameEnv):
             "valid_actions": self._valid,
         }
 
-    def _present_game(self) -> Game:
+    def _present_game(self) -> ScienceWorldGame:
         if self._game is None:
-            self._game = Game(self._task, self._simplifications)
+            self._game = ScienceWorldGame(self._task, self._simplifications)
         return self._game
 
     def close(self) -> None:
@@ -237,14 +238,14 @@ class ScienceWorldEnv(JavaGameEnv):
     # ---------------------------------------------------------------- the expert
 
     def _plan(self, seed: int) -> tuple[str, ...] | None:
-        found = solution(self._task, self._simplifications, seed)
-        if found is None or (self._by_index and not found.is_listed):
-            return None  # an index can say what is listed, and nothing else
-        return found.path
+        gold = solution(self._task, self._simplifications, seed)
+        if gold is None or (self._by_index and not gold.is_listed):
+            return None  # an index stands for a listed action only
+        return gold.path
 
     def _hint(self) -> str | None:
         if not self._rest and self._left is not None and self._left[0]:
-            self._twin = self._twin or Game(self._task, self._simplifications)
+            self._twin = self._twin or ScienceWorldGame(self._task, self._simplifications)
             self._rest = plan_from(self._twin, self._variation, self._played, *self._left) or ()
         if not self._rest or (self._by_index and self._rest[0] not in self._valid):
             return None

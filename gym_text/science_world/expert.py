@@ -1,7 +1,8 @@
-"""The expert of ScienceWorld: the engine's own solution, said as the environment says it, and a way back to it.
+"""The expert of ScienceWorld: the engine's own solution in the environment's words, and a way back to it.
 
-The engine finds its solution from a task's beginning alone. Off that path the plan is to walk back to where the path was left and
-to go on; it is kept only if it wins when it is played on a twin: many detours allow that, and what is spoilt does not.
+The engine finds a solution only from the beginning of a task. When the agent has left that path, the plan is to walk back to the
+place where it left the path, and to play the rest. The plan is kept only if it wins when it is played on a twin of the game. After
+many detours it does; after a mistake that cannot be undone it does not.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import functools
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from gym_text.science_world.engine import Game
+from gym_text.science_world.engine import ScienceWorldGame
 
 Path = tuple[str, ...]
 
@@ -21,36 +22,44 @@ class Solution(NamedTuple):
     path: Path
     """The names of the environment's actions."""
     is_listed: bool
-    """Whether each step is among the valid actions when its turn comes; the list does not depend on the expert."""
+    """Whether each step is among the valid actions when it is played; that list does not depend on the expert."""
 
 
 @functools.lru_cache(maxsize=2048)
 def solution(task: str, simplifications: str, variation: int) -> Solution | None:
-    """Return the engine's solution of a variation as the environment says it, or None if none that was tried wins.
+    """Return the engine's solution of a variation in the environment's words, or None if it does not win.
 
-    First without what the engine's solution does in vain, such as opening an open door; then with it; then word for word.
+    Three forms of the solution are tried: without its steps that have no effect, such as opening an open door; with these steps;
+    and in the engine's own words.
     """
-    game = Game(task, simplifications)
+    game = ScienceWorldGame(task, simplifications)
     game.start(variation, with_gold=True)
     gold = game.gold()
     for lean in (True, False):
-        found = _as_said(game, variation, gold, lean=lean)
-        if found:
-            return found
+        renamed = _in_considered_words(game, variation, gold, lean=lean)
+        if renamed:
+            return renamed
     path = _up_to_the_win(game, variation, gold)
     return Solution(path, False) if path else None
 
 
-def _as_said(game: Game, variation: int, gold: Path, *, lean: bool) -> Solution | None:
-    """Play a solution by the names of `considered_actions`; return the names if that wins."""
+def _in_considered_words(game: ScienceWorldGame, variation: int, gold: Path, *, lean: bool) -> Solution | None:
+    """Play a solution in the words of `considered_actions`; return it if it wins.
+
+    Args:
+        game: The game to play.
+        variation: The level.
+        gold: The engine's solution.
+        lean: Leave out steps that open what is open.
+    """
     game.start(variation)
     played: list[str] = []
     is_listed = True
     for action in gold:
         valid = game.considered_actions()
-        asked = valid[0].isdigit()
-        if action.isdigit() and not asked:
-            continue  # its question was not asked: our name says which is meant
+        game_asks = valid[0].isdigit()
+        if action.isdigit() and not game_asks:
+            continue  # an answer to a question that the game did not ask: our words leave nothing open
         name = game.canonical(action)
         if lean and name.startswith("open ") and name not in valid:
             continue
@@ -62,7 +71,7 @@ def _as_said(game: Game, variation: int, gold: Path, *, lean: bool) -> Solution 
     return None
 
 
-def _up_to_the_win(game: Game, variation: int, actions: Iterable[str]) -> Path | None:
+def _up_to_the_win(game: ScienceWorldGame, variation: int, actions: Iterable[str]) -> Path | None:
     """Play actions from the beginning; return those up to the win, or None if they do not win."""
     game.start(variation)
     played: list[str] = []
@@ -74,15 +83,15 @@ def _up_to_the_win(game: Game, variation: int, actions: Iterable[str]) -> Path |
     return None
 
 
-def plan_from(twin: Game, variation: int, played: Path, rest: Path, place: str) -> Path | None:
-    """Return a plan that wins after `played`, or None: the way to `place`, where the path was left, and the path's rest.
+def plan_from(twin: ScienceWorldGame, variation: int, played: Path, rest: Path, place: str) -> Path | None:
+    """Return a plan that wins after the actions `played`: the way back to `place`, and the rest of the path. None if it fails.
 
     Args:
-        twin: A game of the same task, which is played.
+        twin: A game of the same task, on which the plan is tried.
         variation: The level.
         played: All actions of the episode.
-        rest: What was left of the path when it was left.
-        place: Where the agent was then.
+        rest: The steps of the path that the agent had not played when it left the path.
+        place: The place where the agent left the path.
     """
     state = twin.start(variation)
     for action in played:
@@ -91,9 +100,9 @@ def plan_from(twin: Game, variation: int, played: Path, rest: Path, place: str) 
             return None
     plan: list[str] = []
     for action in twin.way_to(place) + rest:
-        if action.startswith("go to ") and (opened := action.replace("go to", "open door to", 1)) in twin.considered_actions():
-            plan.append(opened)  # a door that has been closed since
-            twin.step(opened)
+        if action.startswith("go to ") and (open_door := action.replace("go to", "open door to", 1)) in twin.considered_actions():
+            plan.append(open_door)  # the door was closed in the meantime
+            twin.step(open_door)
         plan.append(action)
         state = twin.step(action)
         if state.is_over:

@@ -18,9 +18,9 @@ TASKS = {
     **{"9-2": "inclined-plane-friction-named-surfaces", "9-3": "inclined-plane-friction-unnamed-surfaces"},
     **{"10-1": "mendelian-genetics-known-plant", "10-2": "mendelian-genetics-unknown-plant"},
 }
-"""By number, the name."""
+"""The engine's name of each task, by its number in the paper."""
 SIMPLIFICATIONS = ("easy", "teleportAction", "openDoors", "openContainers", "selfWateringFlowerPots", "noElectricalAction")
-"""What can be made easier; easy, which stands alone, is several of the others."""
+"""Simplifications of a task; ``easy`` stands alone and means several of the others."""
 
 
 def task_name(task: str) -> str:
@@ -32,12 +32,12 @@ def task_name(task: str) -> str:
 
 
 def is_electrical(name: str) -> bool:
-    """Return whether a task is about electricity, by the engine's name of it."""
+    """Return whether the task of this name is about electricity."""
     return "power-component" in name or "conductivity" in name
 
 
 def simplifications_of(name: str, chosen: str) -> str:
-    """Return the simplifications of a task as the engine takes them: easy in full, as the engine itself reads it."""
+    """Return the simplifications of a task for the engine: ``easy`` as the list of simplifications that the engine makes of it."""
     if chosen != "easy":
         return chosen
     return ",".join(

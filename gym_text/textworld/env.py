@@ -20,7 +20,7 @@ from gym_text.parameters import Flag, Parameters, signature_of
 from gym_text.spec import Action, Observation, TextSpec
 from gym_text.text_env import Outcome
 from gym_text.textworld.levels import Levels
-from gym_text.textworld.session import Session, State, command_of
+from gym_text.textworld.session import Session, SessionState, command_of
 
 _MAX_TEXT = 16384
 """Most characters of a text; the longest room seen has about 2,500."""
@@ -54,11 +54,11 @@ use, offline, in some seconds, and kept (``GYM_TEXT_GAMES`` names the folder; ``
 anew in every state off that path (its policy commands), as long as the game can be won; such a plan takes what it needs and does
 not look into the cookbook first. `gold_steps` is the number of steps in the plan that begins with `gold_action`.""",
 }
-"""What the docstrings have in common: ``{action_space}`` and so on in a docstring stand for it."""
+"""Texts that all docstrings share; a docstring has their names in braces, such as ``{action_space}``."""
 
 
 class TextWorldEnv(IndexActionsEnv):
-    """Base of all: plays game files; the maker's walkthrough is the expert.
+    """Base class of all: it plays game files, and the expert is the walkthrough in the file.
 
     Args:
         spec: The game's spec.
@@ -70,7 +70,7 @@ class TextWorldEnv(IndexActionsEnv):
     """
 
     levels: Levels | None = None
-    """What makes the levels; None where the game is a given file."""
+    """The levels of the game; None if the game is a given file."""
 
     def __init__(
         self, spec: TextSpec, most_actions: int, *, actions: Actions, fold: Fold | None, expert: Expert, render_mode: str | None
@@ -79,12 +79,12 @@ class TextWorldEnv(IndexActionsEnv):
         self._set_actions(spec, actions, most_actions)
         self.observation_space = game_space(_MAX_TEXT)
         self._session: Session | None = None
-        self._state: State | None = None
+        self._state: SessionState | None = None
         self._rest: tuple[str, ...] = ()
-        """What is left of the path, while the episode is on it."""
+        """The rest of the expert's path, while the player follows it."""
 
     def level_file(self, seed: int) -> Path:
-        """Return the story file of a level, which is made if it is not there.
+        """Return the story file of a level, and make it first if needed.
 
         Args:
             seed: TextWorld's seed of the level.
@@ -116,7 +116,7 @@ class TextWorldEnv(IndexActionsEnv):
             action_was_valid=known or after.moves > before.moves,
         )
 
-    def _observation(self, state: State) -> Observation:
+    def _observation(self, state: SessionState) -> Observation:
         self._state, self._valid = state, state.valid_actions
         return {
             "text": state.text[:_MAX_TEXT],
@@ -153,9 +153,10 @@ class TextWorldEnv(IndexActionsEnv):
 
 
 class MadeGameEnv(TextWorldEnv):
-    """Base of the games that are made of a seed. A subclass has their tables, and the docstring of the environment.
+    """Base class of the games that TextWorld makes from a seed.
 
-    Its constructor takes its `parameters` beside the arguments below.
+    A subclass sets the class variables below and has the docstring of the environment. Its constructor takes the parameters of the
+    game as well.
 
     Args:
         num_levels: Levels in a fold.
@@ -214,7 +215,7 @@ class MadeGameEnv(TextWorldEnv):
         self.levels = Levels(self.challenge, self._settings())
 
     def _read_parameters(self, given: dict[str, Any]) -> dict[str, int | bool]:
-        """Return all parameters by name: what is given, else what the preset says, else the default."""
+        """Return all parameters by name: the given value, else the preset's, else the default."""
         check_options(type(self).__name__, given, inspect.signature(type(self)).parameters)
         preset = given.pop("difficulty", None)
         if preset is not None:
@@ -237,5 +238,5 @@ class MadeGameEnv(TextWorldEnv):
 
 
 def textworld_page(page: str | None, size: str, arguments: str = "") -> str:
-    """Return a docstring with what the docstrings have in common, the size of the index space, and a table of arguments."""
+    """Fill in a docstring: the texts that all share, the size of the index space, and the table of arguments."""
     return filled(page or "", {**_SHARED, "n": size, "arguments": arguments})

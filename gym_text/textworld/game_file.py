@@ -106,5 +106,5 @@ class GameFileEnv(TextWorldEnv):
         return 0 if self.file else fold_seed(self.fold or "train", seed % self.num_levels)
 
     def level_file(self, seed: int) -> Path:
-        """Return the story file of a level, which is made if it is not there; the given file is all levels."""
+        """Return the given file, which is the only level; without one, the story file of a level of the simple game."""
         return self.file or super().level_file(seed)

@@ -1,9 +1,9 @@
-"""Levels as files: a level is a seed, made at its first use and kept in the user's cache folder.
+"""Levels as files: a level is made from its seed at its first use, and kept in the user's cache folder.
 
-TextWorld (https://github.com/microsoft/TextWorld) makes a game in three steps: its generator draws a world and a quest, Inform 7
-compiles the source to a story file (``.z8``), and what the tracker needs to know of the world lies beside it (``.json``). All of it
-runs offline, in 1 to 5 seconds of one core. The same seed gives the same game in every process. (The files of cooking games differ
-in the order in which ways to lose are checked, which follows Python's hash seed and which no game shows.)
+TextWorld (https://github.com/microsoft/TextWorld) makes a game in three steps. Its generator draws a world and a quest; Inform 7
+compiles the source to a story file (``.z8``); and a file beside it (``.json``) has the facts that the tracker needs to follow the
+game's state. All of this runs offline, in 1 to 5 seconds of one core. The same seed gives the same game in every process. (Two
+files of one cooking game may check the ways to lose in another order, which follows Python's hash seed. Players see no difference.)
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ EXTRA = "textworld-games"
 FOLDER_VARIABLE = "GYM_TEXT_GAMES"
 """Environment variable with the folder of made levels; without it, they lie in the user's cache folder."""
 _ATTEMPTS = 20
-"""Seeds that are tried for one level: some have no quest of the wanted length."""
+"""Number of seeds to try for one level, as some seeds have no quest of the wanted length."""
 _ATTEMPT_STEP = 10_000_000
-"""Distance of these seeds; it is more than all folds together, so that no fold meets another."""
+"""Difference of two such seeds: larger than all folds together, so that no seed is tried for the levels of two folds."""
 
 
 def games_folder() -> Path:
@@ -42,9 +42,9 @@ def games_folder() -> Path:
 
 
 def import_textworld() -> Any:
-    """Import TextWorld, and keep its interpreter from warning of each of TextWorld's games that it does not know it.
+    """Import TextWorld, and ignore its interpreter's warnings that it does not know the game.
 
-    TextWorld does so itself when it is imported; `warnings.catch_warnings`, which tests use, puts back what was before.
+    TextWorld ignores them itself when it is imported; but `warnings.catch_warnings`, which tests use, undoes that.
 
     Raises:
         MissingDependencyError: If it is not installed.
@@ -62,29 +62,29 @@ class Levels:
     """The levels of one of TextWorld's challenges at one setting."""
 
     challenge: str
-    """TextWorld's name for it, such as ``tw-cooking``."""
+    """TextWorld's name of the challenge, such as ``tw-cooking``."""
     settings: Mapping[str, int | bool | str]
-    """What the challenge is told: its own names and values."""
+    """The challenge's settings, under TextWorld's names."""
 
     @property
     def folder(self) -> Path:
-        """Where they lie: a folder for TextWorld's version, and in it one for these settings."""
+        """The folder of these levels: in the folder of TextWorld's version, a folder for these settings."""
         import_extra("textworld", EXTRA)
-        words = [f"{name}={value}" for name, value in sorted(self.settings.items())]
-        return games_folder() / f"textworld-{version('textworld')}" / "-".join([self.challenge, *words])
+        settings = [f"{name}={value}" for name, value in sorted(self.settings.items())]
+        return games_folder() / f"textworld-{version('textworld')}" / "-".join([self.challenge, *settings])
 
     def file(self, seed: int) -> Path:
-        """Return the story file of a level, which is made if it is not there.
+        """Return the story file of a level, and make it first if needed.
 
-        Several processes may want the same one at once: each makes it in a folder of its own, and the first to finish renames its
-        folder; so no level is ever half written.
+        Several processes may make the same level at once: each makes it in a temporary folder, and the first to finish renames its
+        folder. Therefore no level is ever half written.
 
         Args:
             seed: Seed of the level, below 2^32.
 
         Raises:
-            EngineError: If TextWorld cannot make it.
-            UsageError: If its folder cannot be written.
+            EngineError: If TextWorld cannot make the level.
+            UsageError: If the folder cannot be written.
         """
         folder = self.folder / str(seed)
         file = folder / "game.z8"
@@ -108,7 +108,7 @@ class Levels:
         return file
 
     def _make(self, seed: int, file: Path) -> None:
-        """Make a level into an empty folder: ``file`` and its ``.json``."""
+        """Make the two files of a level in an empty folder: ``file`` and its ``.json``."""
         textworld = import_textworld()
         from textworld.challenges import CHALLENGES
         from textworld.generator import compile_game

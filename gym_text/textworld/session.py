@@ -1,4 +1,4 @@
-"""One game file, played by TextWorld's own client: text in, text and facts out."""
+"""Plays one game file with TextWorld's own client."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gym_text.textworld.levels import import_textworld
 _LONGEST = 198
 """Most characters of a command; the interpreter cuts longer ones and warns."""
 _STATUS_LINE = re.compile(r"\s*>?\s*-= [^\n]* =-\d+/\d+\s*\Z")
-"""The prompt and the status line, which the interpreter prints below each answer."""
+"""The prompt and the status line, which the interpreter prints after each answer."""
 _QUESTION_AT_THE_END = re.compile(r"\s*Would you like to RESTART, RESTORE a saved game, QUIT[^\n]*(\n>)?\s*\Z")
 _BLANK_LINES = re.compile(r"\s*\n\s*\n\s*")
 _PARTS = re.compile(r"[.,;:]|\bthen\b")
@@ -23,21 +23,22 @@ _TO_THE_INTERPRETER = re.compile(
     r"|normal|full|notify|print_state|restrict|enable|disable|tw)\b",
     re.IGNORECASE,
 )
-"""Commands to the interpreter, not to the game: they would restart it, or change what it prints, unseen by the tracker."""
+"""Commands to the interpreter instead of the game: they would restart the game or change its output, and the tracker, which
+follows the game's state, would not notice."""
 _PUNCTUATION = str.maketrans("‘’“”–—…", "''\"\"--.")
 _WON, _DONE = "*** The End ***", " - succeeded]"
-"""What the interpreter prints when the game is won, and, while actions are traced, after each that is carried out."""
+"""Printed by the interpreter when the game is won, and, while it traces actions, after each action that had an effect."""
 
 
-class State(NamedTuple):
-    """What the game says and is after a command."""
+class SessionState(NamedTuple):
+    """The game's answer to a command, and its state after it."""
 
     text: str
-    """The answer."""
+    """The game's answer."""
     look: str
-    """The present room."""
+    """The description of the present room."""
     inventory: str
-    """What the player carries."""
+    """The description of what the player carries."""
     valid_actions: tuple[str, ...]
     """TextWorld's admissible commands, sorted."""
     score: int
@@ -45,16 +46,16 @@ class State(NamedTuple):
     won: bool
     lost: bool
     moves: int
-    """Commands so far that the tracker has understood."""
+    """Number of commands so far that the tracker has understood."""
     policy: tuple[str, ...]
-    """Commands that win from here; empty where TextWorld has none, or was not asked."""
+    """TextWorld's plan: commands that win from here. Empty if there is no such plan, or none was asked for."""
 
 
 class Session:
     """A game of TextWorld.
 
     Args:
-        plans: Whether TextWorld plans a way to win at every step, which costs time.
+        plans: Whether TextWorld makes a new plan at every step, which costs time.
     """
 
     def __init__(self, plans: bool) -> None:
@@ -70,7 +71,7 @@ class Session:
         self.walkthrough: tuple[str, ...] = ()
         """The maker's solution; empty if the file has none."""
 
-    def start(self, file: Path) -> State:
+    def start(self, file: Path) -> SessionState:
         """Begin the game of a story file whose ``.json`` lies beside it.
 
         Raises:
@@ -86,13 +87,12 @@ class Session:
         self.most_points = max(int(first.max_score or 0), 1)
         self.walkthrough = tuple(first.get("extra.walkthrough") or ())
         state = _state(first)
-        below_goal = (
-            state.text.rpartition(self.goal)[2].strip() if self.goal else ""
-        )  # above are the goal and a title, drawn in letters
-        return state._replace(text=below_goal or state.text)
+        # the first text begins with a title, drawn in letters, and the goal
+        after_goal = state.text.rpartition(self.goal)[2].strip() if self.goal else ""
+        return state._replace(text=after_goal or state.text)
 
-    def step(self, command: str) -> State:
-        """Play a command, as `command_of` gives it.
+    def step(self, command: str) -> SessionState:
+        """Play a command that `command_of` has made.
 
         Raises:
             EngineError: If TextWorld fails.
@@ -113,9 +113,9 @@ class Session:
         return tuple(Inform7Game(game).gen_commands_from_actions(actions)) if actions else ()
 
     def winning(self, commands: Sequence[str]) -> tuple[str, ...]:
-        """Return those of the commands that have an effect, if they win the loaded game from its start; else nothing.
+        """Play commands from the start of the loaded game; return those that have an effect if they win, else nothing.
 
-        They are not tracked, and so played fast; afterwards call `start`.
+        This is fast, as the tracker does not follow. Call `start` afterwards.
         """
         game = self._client.unwrapped
         game.reset()
@@ -123,7 +123,7 @@ class Session:
         kept, won = [], False
         for command in commands:
             answer = game._send(command)
-            kept += [command] * (_DONE in answer)  # makers' walkthroughs open what is open
+            kept += [command] * (_DONE in answer)  # without an effect: a walkthrough may open an open door
             won = won or _WON in answer
         return tuple(kept) if won else ()
 
@@ -157,27 +157,27 @@ def check_game_file(file: str) -> Path:
 
 
 def command_of(spoken: str) -> str:
-    """Return the line that the interpreter gets for an action: one line of ASCII, and nothing that is meant for the interpreter."""
+    """Return the line of ASCII that the interpreter gets for an action; empty for a command to the interpreter itself."""
     line = " ".join(plain(spoken).replace("\\", "/").split())[:_LONGEST]  # a backslash begins a command to the interpreter
     return "" if any(map(_TO_THE_INTERPRETER.match, _PARTS.split(line))) else line
 
 
 def plain(text: str) -> str:
-    """Return a text in printable ASCII: letters lose their accents, what has no likeness becomes a question mark."""
+    """Return a text in printable ASCII: letters lose their accents, other characters become question marks."""
     text = unicodedata.normalize("NFKD", text.translate(_PUNCTUATION))
     text = "".join(c for c in text if not unicodedata.combining(c))
     return "".join(c if c in "\n\t" or 32 <= ord(c) < 127 else "?" for c in text)
 
 
 def answer_of(feedback: str) -> str:
-    """Return a game's answer without the interpreter's prompt, status line, and more than one blank line in a row."""
+    """Return a game's answer without the interpreter's prompt and status line, with at most one blank line in a row."""
     text = _QUESTION_AT_THE_END.sub("", _STATUS_LINE.sub("", feedback))
     return _BLANK_LINES.sub("\n\n", plain(text).strip().removesuffix(">").strip())
 
 
-def _state(answer: Any) -> State:
+def _state(answer: Any) -> SessionState:
     state = answer[0] if isinstance(answer, tuple) else answer
-    return State(
+    return SessionState(
         text=answer_of(state.feedback),
         look=answer_of(state.description or ""),
         inventory=answer_of(state.inventory or ""),

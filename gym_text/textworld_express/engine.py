@@ -22,7 +22,7 @@ _sorting_lock = threading.Lock()
 
 
 def check_installed() -> Path:
-    """Return the path of the engine; raise `MissingDependencyError` if a package of the extra is not installed. Starts nothing."""
+    """Return the path of the engine's jar, without starting Java; raise `MissingDependencyError` if a package is not installed."""
     check_java(EXTRA)
     import_extra("orjson", EXTRA)
     return engine_jar("textworld_express", "textworld-express.jar", EXTRA)
@@ -39,8 +39,8 @@ def _entry_class(jar: Path) -> Any:
 def _renew_sorting_problem(seed: int, fold: str) -> None:
     """Replace the problem of a sorting level by a copy.
 
-    The engine has 100 problems for each fold, and games of the same problem share its things: what one game takes is gone from
-    the others. So each game keeps the things that it was given at its start, and the next game gets a copy.
+    The engine has 100 problems for each fold, and all games of one problem share its things: what one game takes is missing in the
+    others. Therefore a game keeps the things that it got at its start, and the next game of this problem gets copies of them.
     """
     import jpype
 
@@ -48,11 +48,11 @@ def _renew_sorting_problem(seed: int, fold: str) -> None:
     problems = getattr(getattr(jpype.JClass("textworldexpress.data.SortingProblemGenerator$"), "MODULE$"), f"{fold}Set")()
     inputs = problem_class.class_.getDeclaredField("inputItems")
     inputs.setAccessible(True)
-    place = seed % len(problems)  # as the engine chooses
-    problems[place] = problem_class(inputs.get(problems[place]))
+    index = seed % len(problems)  # as the engine chooses
+    problems[index] = problem_class(inputs.get(problems[index]))
 
 
-class State(NamedTuple):
+class ExpressState(NamedTuple):
     """The engine's answer to a step, or at the start of a game."""
 
     observation: str
@@ -66,7 +66,7 @@ class State(NamedTuple):
     failure: bool
 
 
-class Game:
+class ExpressGame:
     """One game in the engine.
 
     Args:
@@ -94,14 +94,14 @@ class Game:
         count(self)
 
     def __str__(self) -> str:
-        """Name the game as error messages do."""
+        """Return the name of the game for error messages."""
         return f"{self._name}({self._parameters}), seed {self._seed}"
 
-    def start(self, seed: int, fold: str) -> State:
+    def start(self, seed: int, fold: str) -> ExpressState:
         """Begin the level `seed` of `fold`; the engine refuses a seed that is not one of the fold's."""
         return self._state(self._generate(seed, fold, gold=False))
 
-    def gold_path(self, seed: int, fold: str) -> tuple[tuple[str, ...], State]:
+    def gold_path(self, seed: int, fold: str) -> tuple[tuple[str, ...], ExpressState]:
         """Begin the level `seed` of `fold`; return the engine's own solution, unverified, and the first state."""
         state = self._state(self._generate(seed, fold, gold=True))
         with self._errors():
@@ -118,23 +118,23 @@ class Game:
                 _renew_sorting_problem(seed, fold)
             return answer
 
-    def step(self, action: str) -> State:
-        """Play an action; the game answers an invalid one too, and it costs a step."""
+    def step(self, action: str) -> ExpressState:
+        """Play an action. The game also answers an invalid action, which costs a step."""
         enter()
         try:  # not `_errors`: this is the hot path, and a context manager costs 1.5 microseconds
             return self._state(str(self._step(encodable(action))))
         except self._java_error as error:
             raise _failure(self, error) from error
 
-    def play(self, actions: Sequence[str]) -> State | None:
+    def play(self, actions: Sequence[str]) -> ExpressState | None:
         """Play actions one after the other; return the state after the last, None if there are none."""
         with self._errors():
             for action in actions[:-1]:
                 self._step(encodable(action))
         return self.step(actions[-1]) if actions else None
 
-    def winning(self, path: Sequence[str], state: State) -> tuple[str, ...] | None:
-        """Play the steps of `path` that are valid when their turn comes; return those up to the win, or None if it does not win.
+    def winning(self, path: Sequence[str], state: ExpressState) -> tuple[str, ...] | None:
+        """Play those steps of `path` that are valid when they are reached; return them up to the win, or None without a win.
 
         Args:
             path: The steps.
@@ -165,7 +165,7 @@ class Game:
         """Return what the engine's gold agent would play from here, unverified.
 
         Args:
-            agent: Class name of the agent. It plays this very game, which must be started anew afterwards.
+            agent: Class name of the agent. It plays this game itself, so the game must be started again afterwards.
             played: Number of steps so far. The agent's answer begins with the engine's own first look around and these steps.
             seed: Seed of the agent's random walks.
         """
@@ -186,12 +186,12 @@ class Game:
         except jpype.JException as error:
             raise _failure(self, error) from error
 
-    def _state(self, answer: str) -> State:
+    def _state(self, answer: str) -> ExpressState:
         data = self._loads(answer)
         observation = data["observation"]
         if observation.startswith("ERROR: "):  # the engine returns its complaints as observations
             raise EngineError(f"TextWorldExpress: {self}: {observation}")
-        return State(
+        return ExpressState(
             observation,
             data["look"],
             data["inventory"],
@@ -202,6 +202,6 @@ class Game:
         )
 
 
-def _failure(game: Game, error: Exception) -> EngineError:
+def _failure(game: ExpressGame, error: Exception) -> EngineError:
     """Return the error to raise for an exception of Java."""
     return full_heap(f"TextWorldExpress: {game}", error) or EngineError(f"TextWorldExpress: {game}: {error}")

@@ -20,7 +20,7 @@ from gym_text.java_games import JavaGameEnv
 from gym_text.parameters import Parameters, signature_of
 from gym_text.spec import Action, Observation, TextSpec
 from gym_text.text_env import Outcome
-from gym_text.textworld_express.engine import Game, State, check_installed
+from gym_text.textworld_express.engine import ExpressGame, ExpressState, check_installed
 from gym_text.textworld_express.planner import Planner, PlannerConfig, Situation
 
 _MAX_TEXT = 32768
@@ -51,14 +51,14 @@ are dropped, and it is left out if it does not win. With ``expert="replan"`` a n
 whenever the agent has left the path, and kept only if it wins when replayed. `gold_steps` is the number of
 steps in the plan that begins with `gold_action`.""",
 }
-"""What the docstrings have in common: ``{action_space}`` and so on in a docstring stand for it."""
+"""Texts that all docstrings share; a docstring has their names in braces, such as ``{action_space}``."""
 
 
 class TextWorldExpressEnv(JavaGameEnv):
-    """Base of the games: levels by fold, text in and text out, the engine's expert verified by replay.
+    """Base class of the games. A plan of the engine's expert is used only if it wins when it is replayed.
 
-    A subclass names the game, its spec, its parameters and how the planner plays it, and has the docstring of the environment.
-    Its constructor takes its `parameters` beside the arguments below.
+    A subclass sets the class variables below and has the docstring of the environment. Its constructor takes the parameters of the
+    game as well.
 
     Args:
         actions: ``text``: an action is its name. ``index``: an action is its place in ``obs["valid_actions"]``.
@@ -107,11 +107,11 @@ class TextWorldExpressEnv(JavaGameEnv):
         self.game_parameters = self._read_parameters(parameters)
         self._set_actions(self.game_spec, actions, self._most_actions_here())
         self.observation_space = game_space(_MAX_TEXT)
-        self._game: Game | None = None
+        self._game: ExpressGame | None = None
         self._level = 0
         self._goal = ""
         self._engine_score = 0.0
-        self._new_game = functools.partial(Game, self.game, self.game_parameters)
+        self._new_game = functools.partial(ExpressGame, self.game, self.game_parameters)
         self._planner = Planner(self.planner_config, fold, self._new_game)
         self._planned: tuple[str, ...] | None = None
         self._situation: Situation | None = None  # with expert="replan" only
@@ -119,8 +119,8 @@ class TextWorldExpressEnv(JavaGameEnv):
     def _read_parameters(self, given: Mapping[str, object]) -> dict[str, int]:
         """Return the engine's names and values of all parameters; raise `UsageError` for a wrong name or value."""
         check_options(type(self).__name__, given, inspect.signature(type(self)).parameters)
-        own = {p.engine_name: p.check(name, given.get(name, p.default)) for name, p in self.parameters.items()}
-        return own | self.fixed_parameters
+        checked = {p.engine_name: p.check(name, given.get(name, p.default)) for name, p in self.parameters.items()}
+        return checked | self.fixed_parameters
 
     def _most_actions_here(self) -> int:
         """Return the size of the index space at this environment's parameters."""
@@ -145,7 +145,7 @@ class TextWorldExpressEnv(JavaGameEnv):
     def _play(self, action: Any) -> Outcome:
         spoken = self._spoken(action)
         state = self._engine().step(spoken)
-        was_valid = spoken.strip() in self._valid  # as the engine reads it
+        was_valid = spoken.strip() in self._valid  # stripped, as the engine reads it
         reward, self._engine_score = state.score - self._engine_score, state.score
         if self._situation is not None:
             self._situation = self._planner.after(self._situation, spoken, state)
@@ -158,12 +158,12 @@ class TextWorldExpressEnv(JavaGameEnv):
             action_was_valid=was_valid,
         )
 
-    def _engine(self) -> Game:
+    def _engine(self) -> ExpressGame:
         if self._game is None:
             self._game = self._new_game()
         return self._game
 
-    def _observation(self, state: State) -> Observation:
+    def _observation(self, state: ExpressState) -> Observation:
         self._valid = state.valid_actions
         return {
             "text": state.observation,
@@ -188,7 +188,8 @@ class TextWorldExpressEnv(JavaGameEnv):
     def plan_steps(self, action: Any) -> float:
         """Return how many steps a win takes after an action, which is not played; infinite if the expert finds no plan.
 
-        Steps that the expert's plan can win without do not count: it looks into what it passes, and closes what it has opened.
+        Steps that the expert's plan can win without do not count: the expert also looks into containers that it passes, and closes
+        what it has opened.
 
         Raises:
             UsageError: If the environment was not made with ``expert="replan"``.
@@ -199,11 +200,11 @@ class TextWorldExpressEnv(JavaGameEnv):
         return self._planner.plan_steps(situation, self._spoken(self._checked_action(action)))
 
     def looks_further(self, action: Any) -> bool:
-        """Return whether an action, which is not played, looks in a new place while a thing that the plan needs is unseen.
+        """Return whether an action, which is not played, looks in a new place while the plan needs a thing not yet seen.
 
-        Unseen means that no room has shown the thing in this episode. To look in a new place is to enter a room for the first
-        time, or to open what was not opened before. The expert knows where things are and may go another way; that is no
-        argument against the action.
+        A thing is not yet seen if no description of a room has shown it in this episode. An action looks in a new place if it
+        enters a room for the first time, or opens what was not opened before. The expert knows where things are and may go another
+        way; a player who does not know has to search.
 
         Raises:
             UsageError: If the environment was not made with ``expert="replan"``.
@@ -214,7 +215,7 @@ class TextWorldExpressEnv(JavaGameEnv):
         return self._planner.looks_further(situation, self._spoken(self._checked_action(action)))
 
     def _running_situation(self, caller: str) -> Situation:
-        """Return the present situation, or raise the error of a method that needs a running episode with ``expert="replan"``."""
+        """Return the present situation; raise an error without a running episode or without ``expert="replan"``."""
         if self.expert != "replan":
             raise UsageError(f"{caller}: expected an environment made with expert='replan'; this one has {self.expert!r}.")
         self._running_episode(caller)

@@ -1,8 +1,8 @@
 """The expert of TextWorldExpress's games: plans that win, from the start of a level or from the middle of an episode.
 
-The engine's gold agent solves a level from its start. From the middle of an episode the planner tries candidate paths on a
-game of its own: first what the engine's agent would do from there, then ways back to the level's gold path. It keeps a path
-only if it wins when replayed.
+The engine's gold agent solves a level from its start. In the middle of an episode the planner tries candidate paths on a second
+game: first the paths that the engine's agent would take from there, then ways back to the level's gold path. It keeps a path only
+if that path wins when it is played.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from gym_text.errors import EngineError
-from gym_text.textworld_express.engine import Game, State
+from gym_text.textworld_express.engine import ExpressGame, ExpressState
 
 Plan = tuple[str, ...]
 
 _MOST_WALKS = 50
-"""Seeds to try with an agent that searches the house at random: it gives up after 25 or 35 moves."""
+"""Number of seeds to try with an agent that searches the house at random, as it gives up after 25 or 35 moves."""
 _OPPOSITE = {"north": "south", "south": "north", "east": "west", "west": "east"}
 
 
@@ -30,14 +30,14 @@ class PlannerConfig:
     agent_plans: int = 0
     """Number of plans to ask the agent for, each with another seed."""
     agent_searches: bool = False
-    """Whether the agent searches the house at random: its path is reproducible only if it gets a seed."""
+    """Whether the agent searches the house at random; its path is then reproducible only with a seed."""
     instructions_change: bool = False
-    """Whether instructions must be read again after each change of the score."""
+    """Whether the player must read the instructions again after each change of the score."""
 
 
 @dataclass(frozen=True)
 class Situation:
-    """A state of an episode, as far as planning depends on it."""
+    """The part of an episode's state on which planning depends."""
 
     level: int
     gold_path: Plan
@@ -46,20 +46,20 @@ class Situation:
     valid_actions: tuple[str, ...]
     score: float = 0.0
     plan: Plan = ()
-    """The rest of the plan that is being followed; empty if a new plan is needed."""
+    """The rest of the plan that the player follows; empty if a new plan is needed."""
     history: tuple[str, ...] = ()
     """All actions since the start."""
     undo: tuple[str, ...] = ()
-    """Actions that take back what was done, latest first."""
+    """Actions that undo the player's actions, the latest first."""
     read: frozenset[str] = frozenset()
-    """Reading actions whose answer is known."""
+    """Reading actions that were played and whose answer still holds."""
     looks: frozenset[str] = frozenset()
-    """Every description of a room that was shown."""
+    """All descriptions of rooms that the game has shown."""
     done: frozenset[tuple[str, str]] = frozenset()
-    """Pairs of a room and an action: the action was played and led to, or stayed in, that room."""
+    """Pairs of a room and an action: the player was in that room after this action."""
 
-    def after(self, action: str, state: State, *, instructions_change: bool) -> Situation:
-        """Return the situation after an action, given the state that the engine answered with."""
+    def after(self, action: str, state: ExpressState, *, instructions_change: bool) -> Situation:
+        """Return the situation after an action, given the state in the engine's answer."""
         name, undo, read = action.strip(), self.undo, self.read  # stripped, as the engine reads it
         if name in self.valid_actions:
             if instructions_change and state.score != self.score:
@@ -83,25 +83,25 @@ class Situation:
 
 
 class Planner:
-    """Plans for one environment. It keeps no state of the episode: the caller passes the `Situation`.
+    """Makes plans for one environment. It keeps no state of the episode: the caller passes the `Situation`.
 
     Args:
-        config: What it must know about the game.
+        config: What the planner must know about the game.
         fold: The fold of the levels.
-        new_game: Makes the game on which plans are tried, at the first need.
+        new_game: Makes the game on which the planner tries plans; called when the first plan is needed.
     """
 
-    def __init__(self, config: PlannerConfig, fold: str, new_game: Callable[[], Game]) -> None:
+    def __init__(self, config: PlannerConfig, fold: str, new_game: Callable[[], ExpressGame]) -> None:
         self._config = config
         self._fold = fold
         self._new_game = new_game
-        self._game: Game | None = None
+        self._game: ExpressGame | None = None
 
     def close(self) -> None:
-        """Release the game; the next plan makes another."""
+        """Release the planner's game; the next plan makes another."""
         self._game = None
 
-    def gold_path(self, game: Game, level: int) -> Plan | None:
+    def gold_path(self, game: ExpressGame, level: int) -> Plan | None:
         """Return the engine's solution of a level, without its invalid steps, or None if it does not win when replayed.
 
         Args:
@@ -117,63 +117,63 @@ class Planner:
                 return plan
         return None
 
-    def begin(self, level: int, gold_path: Plan, state: State) -> Situation:
+    def begin(self, level: int, gold_path: Plan, state: ExpressState) -> Situation:
         """Return the situation at the start of an episode."""
         return Situation(level, gold_path, state.look, state.valid_actions, plan=gold_path, looks=frozenset((state.look,)))
 
-    def after(self, situation: Situation, action: str, state: State) -> Situation:
-        """As `Situation.after`, by the rules of this game."""
+    def after(self, situation: Situation, action: str, state: ExpressState) -> Situation:
+        """Return the situation after an action, by the rules of this game."""
         return situation.after(action, state, instructions_change=self._config.instructions_change)
 
     def plan(self, situation: Situation) -> Plan:
-        """Return a new plan that wins from here, or an empty one if none is found."""
+        """Return a new plan that wins from here, or an empty plan if the planner finds none."""
         plans = [plan for path in self._agent_paths(situation) if (plan := self._checked(situation, path))]
         if plans:
             return min(plans, key=len)
         return next((plan for path in _ways_back(situation) if (plan := self._checked(situation, path))), ())
 
     def plan_steps(self, situation: Situation, action: str) -> float:
-        """Return how many steps a win takes after an action, which is not played; infinite if no plan is found.
+        """Return how many steps a win takes after an action, which is not played; infinite if the planner finds no plan.
 
         Steps that the plan can win without do not count.
         """
         self._replay(situation)
-        state = self._own_game().step(action)
+        state = self._trial_game().step(action)
         if state.success or state.failure or state.score >= 1.0:
             return 0.0 if state.success else math.inf
         after = self.after(situation, action, state)
-        # a new plan after each action, so that no action is measured by the plan being followed alone
+        # a new plan is made in any case, so that the plan being followed is not the only measure of an action
         plans = [plan for plan in (after.plan, self.plan(after)) if plan]
         return float(len(self._without_detours(after, min(plans, key=len)))) if plans else math.inf
 
     def looks_further(self, situation: Situation, action: str) -> bool:
-        """Return whether an action, which is not played, looks in a new place while a thing that the plan needs is unseen."""
+        """Return whether an action, which is not played, looks in a new place while the plan needs a thing not yet seen."""
         action = action.strip()
         needed = (_needed_thing(step) for step in situation.plan)
         if not action.startswith(("move ", "open ")) or all(any(thing in look for look in situation.looks) for thing in needed):
             return False
         self._replay(situation)
-        look = self._own_game().step(action).look
+        look = self._trial_game().step(action).look
         room = _room(look)
         if room != _room(situation.look):
             return all(room != _room(seen) for seen in situation.looks)
         return look != situation.look and (room, action) not in situation.done
 
     def _agent_paths(self, situation: Situation) -> Iterator[Plan]:
-        """Yield what the engine's gold agent would do from here, once for each seed: some agents walk at random."""
+        """Yield the paths that the engine's gold agent would take from here: one for each seed, as some agents walk at random."""
         for seed in range(self._config.agent_plans):
             self._replay(situation)
             try:
-                yield self._own_game().plan(self._config.agent, len(situation.history), seed)
+                yield self._trial_game().plan(self._config.agent, len(situation.history), seed)
             except EngineError as error:
-                if "IndexOutOfBounds" not in str(error):  # CookingWorld's agent raises it when it has nothing left to look for
+                if "IndexOutOfBounds" not in str(error):  # CookingWorld's agent raises it when no thing is left to search for
                     raise
 
     def _checked(self, situation: Situation, path: Plan) -> Plan | None:
-        """Return the steps of a path that win from here, or None. Unread instructions are read first, if that can be done."""
+        """Return the steps of a path that win from here, or None. If possible the plan first reads the unread instructions."""
         unread = [
-            place
-            for place, action in enumerate(situation.gold_path)
+            index
+            for index, action in enumerate(situation.gold_path)
             if _is_reading(action) and action not in situation.read and action not in path
         ]
         if unread and not self._config.instructions_change:
@@ -183,7 +183,7 @@ class Planner:
         return self._shortened(situation, path)
 
     def _shortened(self, situation: Situation, path: Plan) -> Plan | None:
-        """Return the steps of a path that win from here, without readings that are known and without circles, or None."""
+        """Return the steps of a path that win from here, without walks in a circle and without reading again, or None."""
         while path and (path[0] in situation.read or path[0] == "look around"):
             path = path[1:]
         if not self._config.instructions_change:
@@ -192,36 +192,36 @@ class Planner:
         if plan is None:
             return None
         state = self._replay(situation)
-        shorter = _without_circles(self._own_game(), plan, state)
+        shorter = _without_circles(self._trial_game(), plan, state)
         return (self._winning(situation, shorter) if len(shorter) < len(plan) else None) or plan
 
     def _without_detours(self, situation: Situation, plan: Plan) -> Plan:
-        """Drop every step that the plan can win without; keep reading steps."""
-        for place in reversed(range(len(plan) - 1)):
-            if not _is_reading(plan[place]):
-                plan = self._winning(situation, plan[:place] + plan[place + 1 :]) or plan
+        """Drop every step that the plan can win without, except reading."""
+        for index in reversed(range(len(plan) - 1)):
+            if not _is_reading(plan[index]):
+                plan = self._winning(situation, plan[:index] + plan[index + 1 :]) or plan
         return plan
 
     def _winning(self, situation: Situation, path: Plan) -> Plan | None:
         """Return the valid steps of a path, up to the win, or None if it does not win from here."""
         state = self._replay(situation)
-        return self._own_game().winning(path, state)
+        return self._trial_game().winning(path, state)
 
-    def _replay(self, situation: Situation) -> State:
-        """Bring the planner's game to a situation."""
-        first = self._own_game().start(situation.level, self._fold)
-        return self._own_game().play(situation.history) or first
+    def _replay(self, situation: Situation) -> ExpressState:
+        """Play the planner's game up to a situation, and return its state."""
+        first_state = self._trial_game().start(situation.level, self._fold)
+        return self._trial_game().play(situation.history) or first_state
 
-    def _own_game(self) -> Game:
+    def _trial_game(self) -> ExpressGame:
         if self._game is None:
             self._game = self._new_game()
         return self._game
 
 
 def _ways_back(situation: Situation) -> Iterator[Plan]:
-    """Yield ways back to the gold path, the latest point of entry first.
+    """Yield ways back to the gold path, those that enter it latest first.
 
-    Each begins with nothing, with what undoes the moves or all actions since the start, or with putting things down.
+    Before it enters the path, a way does nothing, undoes all moves, undoes all actions since the start, or puts things down.
     """
     path = situation.gold_path
     moves = tuple(action for action in situation.undo if action.startswith("move "))
@@ -235,7 +235,7 @@ def _ways_back(situation: Situation) -> Iterator[Plan]:
 
 
 def _ways_to_put_down(situation: Situation) -> tuple[Plan, ...]:
-    """Return ways to carry less: put down one thing, the one taken first comes first, or all that the gold path does not take."""
+    """Return ways to carry less: put down one thing, in the order of taking, or all things that the gold path does not take."""
     taken = dict.fromkeys(action.removeprefix("take ") for action in situation.history if action.startswith("take "))
     valid = situation.valid_actions
     puts = {thing: action for thing in taken for action in reversed(valid) if action.startswith(f"put {thing} in ")}
@@ -243,9 +243,9 @@ def _ways_to_put_down(situation: Situation) -> tuple[Plan, ...]:
     return (*((put,) for put in puts.values()), unneeded)
 
 
-def _without_circles(game: Game, path: Plan, state: State) -> Plan:
-    """Play a path from `state`; return it without walks that end where they began."""
-    kept: list[tuple[str, str]] = []  # the action, and the look of the room before it
+def _without_circles(game: ExpressGame, path: Plan, state: ExpressState) -> Plan:
+    """Play a path from `state`; return it without walks in a circle."""
+    kept: list[tuple[str, str]] = []  # each action, and the description of the room before it
     for action in path:
         walk = next((n for n, (step, _) in enumerate(reversed(kept)) if not step.startswith("move ")), len(kept))
         begins = [n for n in range(len(kept) - walk, len(kept)) if kept[n][1] == state.look]
@@ -261,17 +261,17 @@ def _room(look: str) -> str:
 
 
 def _needed_thing(action: str) -> str:
-    """Return the thing that must be found for an action: what it takes, or what it puts or cooks something in; else empty."""
+    """Return the thing that the player must find for an action: the thing taken, or that in which something is put or cooked."""
     return action.removeprefix("take ") if action.startswith("take ") else action.partition(" in ")[2]
 
 
 def _is_reading(action: str) -> bool:
-    """Return whether an action tells something that is needed to win, and changes nothing else."""
+    """Return whether an action only gives information, which the player needs to win."""
     return action == "task" or action.startswith("read ")
 
 
 def _inverse(action: str) -> str | None:
-    """Return the action that takes an action back, or None if its name does not say enough."""
+    """Return the action that undoes an action, or None if the action's name does not say enough."""
     verb, _, rest = action.partition(" ")
     if verb == "move":
         return f"move {_OPPOSITE[rest]}"

@@ -26,13 +26,14 @@ from gym_text.textworld_express.sorting import SortingEnv
 
 
 class TextWorldExpressVectorEnv(VectorEnv[dict[str, Any], Any, np.ndarray]):
-    """`num_envs` games of one kind; ``gym.make_vec(id, num_envs=64)`` makes one.
+    """A vector environment of `num_envs` games of one kind; ``gym.make_vec(id, num_envs=64)`` makes it.
 
-    It steps `num_envs` single environments one after the other, so observations, rewards and infos are theirs, in the form of
-    Gymnasium's `SyncVectorEnv`. An error in the middle of a step ends all episodes: call `reset` before the next step.
+    It steps `num_envs` single environments one after the other. Observations, rewards and infos are those of the single
+    environments, in the form of Gymnasium's `SyncVectorEnv`. An error in the middle of a step ends all episodes: call `reset`
+    before the next step.
 
-    `gym.make_vec` refuses ``wrappers`` here, as there is nothing that it could wrap one by one. `gym_text.wrappers.vector` has
-    `EncodeText` and `History` for the whole; ``vectorization_mode="sync"`` makes a `SyncVectorEnv`, with any wrappers.
+    `gym.make_vec` refuses ``wrappers`` here, as it cannot reach the single environments. `gym_text.wrappers.vector` has
+    `EncodeText` and `History` for vector environments; ``vectorization_mode="sync"`` makes a `SyncVectorEnv` with any wrappers.
 
     Args:
         env_class: The single environment.
@@ -78,7 +79,7 @@ class TextWorldExpressVectorEnv(VectorEnv[dict[str, Any], Any, np.ndarray]):
         """Begin an episode in every game, or in those of ``options["reset_mask"]`` (bool of shape (num_envs,)).
 
         Args:
-            seed: None; an int s, for s, s + 1, …; or one for each game.
+            seed: None; an int s, for the seeds s, s + 1, …; or a list with a seed for each game.
             options: ``reset_mask``, or None.
         """
         seeds = self._seeds(seed)
@@ -107,13 +108,13 @@ class TextWorldExpressVectorEnv(VectorEnv[dict[str, Any], Any, np.ndarray]):
             return [first + i for i in range(self.num_envs)]
         if len(seed) != self.num_envs:
             raise UsageError(f"seed: expected {self.num_envs} seeds, one for each game; got {len(seed)}.")
-        return [None if one is None else check_int("seed", one, 0, MAX_SEED) for one in seed]
+        return [None if s is None else check_int("seed", s, 0, MAX_SEED) for s in seed]
 
     def step(self, actions: Any) -> tuple[dict[str, Any], np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Play one action in every game.
 
         Args:
-            actions: One for each game: strings, or indices of shape (num_envs,).
+            actions: An action for each game: strings, or indices of shape (num_envs,).
 
         Returns:
             Observations, rewards (float64), terminations and truncations (bool, each of shape (num_envs,)), and infos.
@@ -166,15 +167,15 @@ class TextWorldExpressVectorEnv(VectorEnv[dict[str, Any], Any, np.ndarray]):
 
     def _infos(self, infos: list[dict[str, Any]]) -> dict[str, Any]:
         """Return the infos in the form of `SyncVectorEnv`: for each key an array, and a mask of the games that have the key."""
-        together: dict[str, Any] = {}
-        # mostly all games have these keys, and one array for all is faster than `_add_info` for each
+        stacked: dict[str, Any] = {}
+        # mostly all games have these keys, and to make one array is faster than to call `_add_info` for each game
         for key in ("score", "success", "failure", "action_was_valid"):
             if all(key in info for info in infos):
-                together |= {key: np.array([info.pop(key) for info in infos]), f"_{key}": np.ones(self.num_envs, dtype=np.bool_)}
+                stacked |= {key: np.array([info.pop(key) for info in infos]), f"_{key}": np.ones(self.num_envs, dtype=np.bool_)}
         for i, info in enumerate(infos):
             if info:
-                together = self._add_info(together, info, i)
-        return together
+                stacked = self._add_info(stacked, info, i)
+        return stacked
 
     def render(self) -> tuple[Any, ...]:
         """Return what each game renders."""
