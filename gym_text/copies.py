@@ -1,4 +1,4 @@
-"""Copies of environments: made with the same arguments, they play the running episode's actions again."""
+"""Copies of environments: a copy is made with the same arguments and replays the running episode's actions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gym_text.spec import Observation
 class Replayable(gym.Env[Observation, Any]):
     """An environment that `copy.deepcopy` and `pickle` can copy in the middle of an episode.
 
-    A copy is made with the same arguments and plays the episode's actions again. It shares neither the window nor the game.
+    A copy is made with the same arguments and replays the episode's actions. It shares neither the window nor the game.
     """
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
@@ -32,7 +32,7 @@ class Replayable(gym.Env[Observation, Any]):
         """Begin the episode of a level and play actions in it."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what a copy needs: the constructor's arguments, the spec, the generator, and what was played in this episode."""
+        """Return what a copy needs: the constructor's arguments, the spec, the generator, and the running episode's actions."""
         return {
             "arguments": self.__arguments,
             "spec": self.spec,

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from gym_text.parameters import Parameters
 
 INDEX_ACTIONS = """\
-With ``actions="index"``: `Discrete(n)`, the place in ``obs["valid_actions"]``; a place beyond the list is an invalid action.
-``info["action_mask"]`` (`np.int8`) and `action_masks` (`bool`) say which places are taken."""
+With ``actions="index"``: `Discrete(n)`, the index in ``obs["valid_actions"]``; an index beyond the list is an invalid action.
+``info["action_mask"]`` (`np.int8`) and `action_masks` (`bool`) say which indices are valid."""
 
 
 def observation_table(text: str, goal: str) -> str:
@@ -28,13 +28,13 @@ def observation_table(text: str, goal: str) -> str:
 
 def arguments_table(parameters: Parameters, *rows: str) -> str:
     """Return the table of a game's arguments: its parameters, more rows, and the arguments of all such games."""
-    own = [f"| `{name}` | {p.values} | {p.default} | {p.meaning} |" for name, p in parameters.items()]
+    game_rows = [f"| `{name}` | {p.values} | {p.default} | {p.meaning} |" for name, p in parameters.items()]
     shared = """\
 | `actions` | text, index | text | the action space |
 | `fold` | train, dev, test | train | the set of levels |
 | `expert` | off, path, replan | path | the hints in `info` |
 | `render_mode` | ansi, rgb_array, human | None | text, a picture of texts and valid actions, or that picture in a window |"""
-    return "\n".join(["| argument | values | registered | meaning |", "|---|---|---|---|", *own, *rows, shared])
+    return "\n".join(["| argument | values | registered | meaning |", "|---|---|---|---|", *game_rows, *rows, shared])
 
 
 def index_size(registered: int, largest: int) -> str:

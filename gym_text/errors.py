@@ -15,9 +15,9 @@
         ├── EngineError                            the game engine failed
         └── PolicyError                            the policy or its model provider failed
 
-What an environment or a policy raises in an episode ends that episode as ``error`` and is recorded, whatever it is. A run ends by
-what no other episode would escape: a policy's wrong setting (``UsageError``), a missing package, a spent budget, or a folder that
-cannot be written.
+Any exception that an environment or a policy raises ends that episode as ``error`` and is recorded. An exception that would end
+every other episode as well ends the run: a policy's wrong setting (``UsageError``), a missing package, a spent budget, or a folder
+that cannot be written.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ class PolicyError(EpisodeError):
 
 
 def unknown_choice(what: str, value: object, choices: Iterable[str], *, preferred: Iterable[str] = ()) -> UsageError:
-    """Return the error for a value that is not among the choices; it names the nearest ones, those of `preferred` first."""
+    """Return the error for a value that is not among the choices; it suggests similar choices, those of `preferred` first."""
     choices = list(choices)
-    near = [close for known in (list(preferred), choices) for close in difflib.get_close_matches(str(value), known, n=3)]
+    near = [close for names in (list(preferred), choices) for close in difflib.get_close_matches(str(value), names, n=3)]
     near = list(dict.fromkeys(near))[:3]
     hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
     shown = ", ".join(map(repr, choices[:12])) + (f", … ({len(choices)} in all)" if len(choices) > 12 else "")

@@ -1,4 +1,4 @@
-"""Which environments have an expert, and how a controller becomes an expert's path."""
+"""Functions that say whether an environment has an expert, and that let a controller plan an expert's path."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def closed_loop_path(twin: TextEnv, seed: int, controller: Callable[[Observation
 
 
 def has_expert(env: gym.Env[Any, Any]) -> bool:
-    """Return whether an environment has an expert, be it off or not."""
+    """Return whether an environment has an expert, whether it is on or off."""
     return bool(experts_of(env)) if isinstance(env.unwrapped, TextEnv) else hasattr(env.unwrapped, "expert")
 
 
@@ -41,8 +41,8 @@ def check_expert(env: gym.Env[Any, Any], what: str, *, on: bool = True) -> None:
 
     Args:
         env: The environment.
-        what: What needs it, for the message.
-        on: Whether this very environment has to have it on.
+        what: What needs the expert, for the message.
+        on: Whether the expert of this environment must be on.
     """
     name = env.spec.id if env.spec else str(env)
     if not has_expert(env):

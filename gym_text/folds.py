@@ -19,5 +19,5 @@ def fold_seed(fold: Fold | None, seed: int) -> int:
 
 
 def level_of(env: gym.Env[Any, Any], seed: int) -> int | None:
-    """Return the number of the level that a seed plays in an environment; None where the environment does not tell."""
+    """Return the number of the level that a seed plays in an environment; None if the environment has no such method."""
     return int(env.get_wrapper_attr("level_of")(seed)) if env.has_wrapper_attr("level_of") else None

@@ -1,4 +1,4 @@
-"""What the expert says in an episode: its path from the start, and how far the player has followed it."""
+"""The expert's path in an episode, and how far the player has followed it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ EXPERTS = ("off", "path", "replan")
 
 
 class ExpertPath:
-    """The expert's path in one episode, as long as the player is on it.
+    """The expert's path in one episode, from which hints come as long as the player follows it.
 
     Args:
         names: The names of the expert's actions from the start; None if there is no path.

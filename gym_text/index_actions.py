@@ -1,4 +1,4 @@
-"""`IndexActionsEnv`, the base class of games that list their valid actions: an action is its name, or its place in the list."""
+"""`IndexActionsEnv`, the base class of games that list their valid actions: an action is its name or its index in the list."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MAX_NAME = 256
 _KEYS = "123456789abcdefghijklmnopqrstuvwxyz"
 """Keys for `gymnasium.utils.play`: one for each of the first valid actions."""
 _NO_ACTION = ""
-"""Played for an index beyond the valid actions: a game does not understand it and says so."""
+"""Played for an index beyond the valid actions: the game answers that it does not understand."""
 GAME_FIELDS = {
     "text": Field("what the game answers to the last action"),
     "goal": Field("the task of this game"),
@@ -28,7 +28,7 @@ GAME_FIELDS = {
     "inventory": Field("what you carry"),
     "valid_actions": Field("the actions that the game accepts now", is_list=True),
 }
-"""What such a game tells its player."""
+"""The fields of an observation of such a game."""
 
 
 def game_space(max_text: int, max_name: int = 128) -> spaces.Dict:
@@ -45,8 +45,8 @@ def game_space(max_text: int, max_name: int = 128) -> spaces.Dict:
 class IndexActionsEnv(TextEnv):
     """A text game that lists its valid actions.
 
-    A subclass calls `_set_actions` in its constructor, keeps the present list, sorted, in `_valid` (empty before the first
-    episode), and gives its engine what `_spoken` makes of an action.
+    A subclass calls `_set_actions` in its constructor. It keeps the sorted list of the valid actions in `_valid`, which is empty
+    before the first episode. It turns an action into the engine's string by `_spoken`.
     """
 
     metadata: ClassVar[dict[str, Any]] = TextEnv.metadata | {"render_fps": 2}  # type: ignore[misc]
@@ -60,8 +60,8 @@ class IndexActionsEnv(TextEnv):
 
         Args:
             spec: The game's spec; its encoding is replaced.
-            actions: ``text``: an action is its name. ``index``: an action is its place in ``obs["valid_actions"]``.
-            size: Number of places of the index space.
+            actions: ``text``: an action is its name. ``index``: an action is its index in ``obs["valid_actions"]``.
+            size: Size of the index space.
         """
         check_choice("actions", actions, ("text", "index"))
         self.text_spec = dataclasses.replace(spec, encoding=actions)
@@ -91,7 +91,7 @@ class IndexActionsEnv(TextEnv):
             raise StepOrderError("action_masks: expected an episode; there is none. Call reset() first.")
         if len(self._valid) > self.action_space.n:
             logger.warn(
-                f"{type(self).__name__}: {len(self._valid)} actions are valid, the index space has {self.action_space.n} places. "
+                f"{type(self).__name__}: {len(self._valid)} actions are valid, the index space has {self.action_space.n}. "
                 "Pass actions='text' to reach them all."
             )
         return np.arange(self.action_space.n) < len(self._valid)
@@ -99,11 +99,11 @@ class IndexActionsEnv(TextEnv):
     def get_keys_to_action(self) -> dict[tuple[int, ...], int]:
         """Return keys and their actions, for ``gymnasium.utils.play.play(env, wait_on_player=True)``.
 
-        Each of the keys 1 to 9 and a to z stands for a place in ``obs["valid_actions"]``; the picture shows it before its action.
+        The keys 1 to 9 and a to z stand for the indices of ``obs["valid_actions"]``; a picture shows each key before its action.
 
         Raises:
             UsageError: If the environment was not made with ``actions="index"``.
         """
         if not isinstance(self.action_space, spaces.Discrete):
             raise UsageError("get_keys_to_action: expected an environment made with actions='index'; this one has actions='text'.")
-        return {(ord(key),): place for place, key in enumerate(_KEYS[: self.action_space.n])}
+        return {(ord(key),): index for index, key in enumerate(_KEYS[: self.action_space.n])}

@@ -20,7 +20,7 @@ from gym_text.text_env import Outcome, TextEnv
 PAD_HALF_WIDTH = 0.2
 """The landing pad reaches from -0.2 to 0.2 in the units of x: 4 of the 20 metres across."""
 _MAX_PLAN = 1000
-"""Steps the expert may take on the twin: the registered limit."""
+"""Most steps of the expert on the twin: the registered limit."""
 _MAX_TEXT = 1024
 
 LUNAR_LANDER_SPEC = TextSpec(
@@ -69,10 +69,10 @@ LUNAR_LANDER_SPEC = TextSpec(
 def controller(obs: Observation) -> str:
     """Return the name of the expert's action, from the observation alone.
 
-    A proportional-derivative controller: lean against the drift towards the pad, sink as fast as the height allows, and fire the
-    engine whose error is larger. The idea is that of `gymnasium.envs.box2d.lunar_lander.heuristic`; the gains are our own,
-    found by random search on the seeds 0 to 119 of the train fold. On the seeds 0 to 99 (no fold) it returns 284.5 on average
-    and succeeds 100 times, the heuristic 252.8 and 86 times.
+    This is a proportional-derivative controller. It tilts the lander against its drift and towards the pad, lets it sink as fast as
+    the height allows, and fires the engine with the larger error. The idea is that of
+    `gymnasium.envs.box2d.lunar_lander.heuristic`; the gains come from a random search on the seeds 0 to 119 of the train fold. On
+    the seeds 0 to 99 (no fold) its mean return is 284.5 and it succeeds 100 times; the heuristic has 252.8 and succeeds 86 times.
     """
     x, y, vx, vy = (float(value) for value in obs["lander_cartesian"])
     angle, spin = (float(value) for value in obs["lander_angular"])
@@ -91,10 +91,10 @@ def controller(obs: Observation) -> str:
 
 
 def describe(obs: Observation) -> str:
-    """Say the state in words.
+    """Return the state in words.
 
     Args:
-        obs: Has ``lander_cartesian``, ``lander_angular`` and ``legs_contact``.
+        obs: An observation with ``lander_cartesian``, ``lander_angular`` and ``legs_contact``.
     """
     x, y, vx, vy = (round(float(value), 2) + 0.0 for value in obs["lander_cartesian"])  # adding 0 turns -0 into 0
     angle, spin = (round(float(value), 2) + 0.0 for value in obs["lander_angular"])
@@ -157,9 +157,9 @@ class LunarLanderEnv(TextEnv):
 
     ## Episode End
 
-    Terminated when the body touches the ground, the lander leaves the screen to a side, or comes to rest. ``info["success"]``: it
-    came to rest, uncrashed, with its centre over the pad (abs(x) at most 0.2). ``info["failure"]``: it ended in any other way.
-    Truncated after 1000 steps.
+    Terminated when the body touches the ground, or the lander leaves the screen to a side, or it comes to rest.
+    ``info["success"]``: it came to rest without a crash and with its centre over the pad (abs(x) at most 0.2). ``info["failure"]``:
+    the episode was terminated in any other way. Truncated after 1000 steps.
 
     ## Arguments
 
@@ -176,8 +176,8 @@ class LunarLanderEnv(TextEnv):
 
     ## Info
 
-    `gold_path` is what the module's `controller` plays on a twin of the episode. With ``expert="replan"`` the controller advises in
-    every state. On the seeds 0 to 99 it returns 284.5 on average and always succeeds; with wind it may not.
+    The module's function `controller` plays `gold_path` on a twin of the episode. With ``expert="replan"`` it advises in every
+    state. On the seeds 0 to 99 its mean return is 284.5 and it always succeeds; with wind it may fail.
 
     ## Version History
 

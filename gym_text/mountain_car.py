@@ -16,7 +16,7 @@ from gym_text.spec import Action, Field, Observation, Quantity, TextSpec
 from gym_text.text_env import Outcome, TextEnv
 
 _MAX_PLAN = 999
-"""Steps the expert may take on the twin: the registered limit."""
+"""Most steps of the expert on the twin: the registered limit."""
 _MAX_TEXT = 1024
 _LEFT, _FASTEST = float(np.float32(-1.2)), float(np.float32(0.07))
 """Bounds, rounded to float32 as the observation's numbers are."""
@@ -59,10 +59,10 @@ def controller(obs: Observation) -> str:
 
 
 def describe(obs: Observation, flag: float = 0.45) -> str:
-    """Say the state in words.
+    """Return the state in words.
 
     Args:
-        obs: Has ``car``, position and velocity.
+        obs: An observation whose ``car`` is position and velocity.
         flag: The flag's position.
     """
     position, velocity = (float(value) for value in obs["car"])
@@ -119,8 +119,8 @@ class MountainCarContinuousEnv(TextEnv):
 
     ## Info
 
-    `gold_path` is what the expert plays on a twin of the episode: it pushes with half the force in the direction of motion. With
-    ``expert="replan"`` the same rule advises in every state, and it always arrives.
+    The expert plays `gold_path` on a twin of the episode: it pushes with half the force in the direction of motion. With
+    ``expert="replan"`` it advises by the same rule in every state, and always reaches the flag.
 
     ## Version History
 

@@ -1,7 +1,7 @@
-"""Many rollouts of Gymnasium's MountainCarContinuous at once, in numpy, equal to Gymnasium's own to the last bit.
+"""Many rollouts of Gymnasium's MountainCarContinuous at once, in numpy, equal to Gymnasium's results to the last bit.
 
-Gymnasium computes the first step in float64, every other in float32, and the cosine in the C library. Here every operation has
-the same operands in the same precision and order. The dynamics are those of
+Gymnasium computes the first step in float64 and all others in float32, and takes the cosine from the C library. This module does
+the same operations in the same precision and order. The dynamics are those of
 `gymnasium.envs.classic_control.continuous_mountain_car` (https://gymnasium.farama.org/environments/classic_control/mountain_car_continuous/).
 """
 
@@ -18,7 +18,7 @@ from gym_text.folds import MAX_SEED
 from gym_text.vectorised import Act, Played
 
 LIMIT = 999
-"""Steps of an episode, as registered."""
+"""Most steps of an episode, as Gymnasium registers it."""
 _POWER, _GRAVITY = np.float32(0.0015), 0.0025
 _LEFT, _RIGHT, _FASTEST, _FLAG = -1.2, 0.6, 0.07, 0.45
 
@@ -54,7 +54,7 @@ def drive(act: Act, seeds: Sequence[int], *, limit: int = LIMIT, keep: bool = Tr
             cars, position, velocity = cars[~arrived], position[~arrived], velocity[~arrived]
     notes.note(cars, np.stack([position, velocity], axis=1))
     kept = zip(*notes.sorted(len(seeds)), strict=True)
-    return [Played(float(totals[i]), int(lengths[i]), bool(won[i]), *seen) for i, seen in enumerate(kept)]
+    return [Played(float(totals[i]), int(lengths[i]), bool(won[i]), *arrays) for i, arrays in enumerate(kept)]
 
 
 def _step(position: np.ndarray, velocity: np.ndarray, force: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -69,9 +69,9 @@ def _step(position: np.ndarray, velocity: np.ndarray, force: np.ndarray) -> tupl
 
 
 def _between(values: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Clip, as `numpy.clip` does; for a few values this is several times as fast."""
-    kind = values.dtype.type
-    return np.asarray(np.minimum(np.maximum(values, kind(low)), kind(high)))
+    """Clip values as `numpy.clip` does; for few values this is several times as fast."""
+    dtype = values.dtype.type
+    return np.asarray(np.minimum(np.maximum(values, dtype(low)), dtype(high)))
 
 
 class _Notes:
@@ -83,22 +83,23 @@ class _Notes:
 
     def __init__(self, keep: bool) -> None:
         self._keep = keep
-        self._seen: list[tuple[np.ndarray, np.ndarray]] = [(np.zeros(0, dtype=int), np.zeros((0, 2), dtype=np.float32))]
-        self._done: list[tuple[np.ndarray, np.ndarray]] = [(np.zeros(0, dtype=int), np.zeros(0, dtype=np.float32))]
+        self._observations: list[tuple[np.ndarray, np.ndarray]] = [(np.zeros(0, dtype=int), np.zeros((0, 2), dtype=np.float32))]
+        self._forces: list[tuple[np.ndarray, np.ndarray]] = [(np.zeros(0, dtype=int), np.zeros(0, dtype=np.float32))]
 
     def note(self, cars: np.ndarray, obs: np.ndarray, force: np.ndarray | None = None) -> None:
         """Keep the observations of some cars and, unless it is their last state, their forces."""
         if self._keep:
-            self._seen.append((cars, obs))
+            self._observations.append((cars, obs))
             if force is not None:
-                self._done.append((cars, force))
+                self._forces.append((cars, force))
 
     def sorted(self, cars: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """Return the observations and the actions of each car."""
-        return _by_car(self._seen, cars), _by_car(self._done, cars)
+        """Return the observations and the forces of each car."""
+        return _by_car(self._observations, cars), _by_car(self._forces, cars)
 
 
 def _by_car(notes: list[tuple[np.ndarray, np.ndarray]], cars: int) -> list[np.ndarray]:
-    whose = np.concatenate([who for who, _ in notes])
-    values = np.concatenate([what for _, what in notes])[np.argsort(whose, kind="stable")]
-    return np.split(values, np.cumsum(np.bincount(whose, minlength=cars))[:-1]) if cars else []
+    """Return the values of each car, in the order of the steps."""
+    indices = np.concatenate([car_indices for car_indices, _ in notes])
+    values = np.concatenate([car_values for _, car_values in notes])[np.argsort(indices, kind="stable")]
+    return np.split(values, np.cumsum(np.bincount(indices, minlength=cars))[:-1]) if cars else []

@@ -1,6 +1,6 @@
-"""The parameters of games that are made by an engine. Each is declared once, in its game's table ``parameters``.
+"""The parameters of games that an engine makes. A game declares each of them once, in its table ``parameters``.
 
-The constructor's signature and checks come from the table, and so do the rows of the docstring.
+The constructor's signature and checks, and the rows of the docstring, are made from this table.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Range(NamedTuple):
 
     @property
     def values(self) -> str:
-        """The values as the docstring shows them."""
+        """The values, in words for the docstring."""
         return f"{self.low} to {self.high}"
 
     def check(self, name: str, value: object) -> int:
-        """Return the value as the engine takes it, or raise `UsageError`."""
+        """Return the value for the engine, or raise `UsageError`."""
         return check_int(name, value, self.low, self.high)
 
 
@@ -44,11 +44,11 @@ class Flag(NamedTuple):
 
     @property
     def values(self) -> str:
-        """The values as the docstring shows them."""
+        """The values, in words for the docstring."""
         return "bool"
 
     def check(self, name: str, value: object) -> int:
-        """Return the value as the engine takes it, or raise `UsageError`."""
+        """Return the value for the engine, or raise `UsageError`."""
         if not isinstance(value, (bool, np.bool_)):
             raise UsageError(f"{name}: expected True or False; got {value!r}.")
         return int(value)
@@ -65,11 +65,11 @@ class Choice(NamedTuple):
 
     @property
     def values(self) -> str:
-        """The values as the docstring shows them."""
+        """The values, in words for the docstring."""
         return ", ".join(map(str, self.choices))
 
     def check(self, name: str, value: object) -> int:
-        """Return the value as the engine takes it, or raise `UsageError`."""
+        """Return the value for the engine, or raise `UsageError`."""
         if isinstance(value, bool) or value not in self.choices:
             raise UsageError(f"{name}: expected one of {self.values}; got {value!r}.")
         return check_int(name, value, self.choices[0], self.choices[-1])
@@ -81,8 +81,8 @@ Parameters = Mapping[str, Range | Flag | Choice]
 
 def signature_of(parameters: Parameters, others: Iterable[inspect.Parameter]) -> inspect.Signature:
     """Return the signature of a game's constructor: its parameters, then the others, all by keyword."""
-    own = [
+    game_parameters = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=p.default, annotation=type(p.default).__name__)
         for name, p in parameters.items()
     ]
-    return inspect.Signature([*own, *others], return_annotation="None")
+    return inspect.Signature([*game_parameters, *others], return_annotation="None")

@@ -1,9 +1,9 @@
 """Spaces for text: strings up to a bound, lists of action names, and histories of texts and actions.
 
-All are Gymnasium's own spaces with two repairs. They have shape ``()`` and dtype ``object``, so that libraries which
-put observations into NumPy arrays (stable-baselines3's ``DummyVecEnv``) keep whole strings. And they refuse
-``AsyncVectorEnv`` with shared memory, which returns the same stale strings at every step (Gymnasium 1.0.0 to
-1.4.0): the error is Gymnasium's own and names ``shared_memory=False``.
+They are Gymnasium's own spaces with two changes. They have shape ``()`` and dtype ``object``, so that libraries which put
+observations into NumPy arrays (stable-baselines3's ``DummyVecEnv``) keep whole strings. And they refuse ``AsyncVectorEnv`` with
+shared memory, which would return the same old strings at every step (Gymnasium 1.0.0 to 1.4.0). The error is Gymnasium's own and
+names ``shared_memory=False``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class FreeText(spaces.Text):
 
 
 class ActionNames(spaces.Sequence):
-    """A tuple of action names; games give them sorted.
+    """A tuple of action names, which games sort.
 
     Args:
         max_length: Most characters one name may have.
@@ -118,7 +118,7 @@ def checked_action(action: Any, space: spaces.Space[Any], spec: TextSpec) -> Any
         if array is not None and array.ndim == 0 and array.dtype.kind in "iu" and 0 <= int(array) < space.n:
             return int(array)
         if spec.encoding == "index":
-            expected = f"an integer from 0 to {space.n - 1}, a place in obs['valid_actions']"
+            expected = f"an integer from 0 to {space.n - 1}, an index of obs['valid_actions']"
         else:
             names = ", ".join(f"{i} ({a.name})" for i, a in enumerate(spec.actions))
             expected = f"an integer: {names}"

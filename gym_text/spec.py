@@ -24,15 +24,15 @@ class Quantity:
     """One number inside an observation field."""
 
     name: str
-    """What it is called: ``angle``."""
+    """The quantity's name, such as ``angle``."""
     meaning: str
-    """What it measures."""
+    """What the number measures."""
     low: float
     """Least value; may be minus infinity."""
     high: float
     """Greatest value; may be infinity."""
     unit: str = ""
-    """Unit of the number; empty where it has none."""
+    """Unit of the number; empty if it has none."""
 
     def __post_init__(self) -> None:
         check_texts("Quantity", name=self.name, meaning=self.meaning, unit=self.unit)
@@ -45,13 +45,13 @@ class Field:
     """One field of the observation: a text, a list of action names, or a vector of quantities."""
 
     meaning: str
-    """What it tells the player."""
+    """What the field tells the player."""
     quantities: tuple[Quantity, ...] = ()
     """One entry for each number of a vector field; empty for a text field."""
     is_list: bool = False
-    """True where the field is a list of names instead of one text."""
+    """Whether the field is a list of names instead of one text."""
     is_scalar: bool = False
-    """True where the field is a single number instead of a vector."""
+    """Whether the field is a single number instead of a vector."""
 
     def __post_init__(self) -> None:
         check_texts("Field", meaning=self.meaning)
@@ -64,14 +64,14 @@ class Field:
 
 @dataclass(frozen=True)
 class Action:
-    """One action, or one pattern of actions such as ``take {object}``, by the name that a player uses."""
+    """An action, or a pattern of actions such as ``take {object}``, with the name that a player uses."""
 
     name: str
-    """What the player says."""
+    """The action's name, which the player says."""
     meaning: str
-    """What it does."""
+    """What the action does."""
     value: float | tuple[float, ...] | None = None
-    """The number or numbers that the name stands for, if the action space is a Box; else None."""
+    """The number or numbers of the action if the action space is a Box; else None."""
 
     def __post_init__(self) -> None:
         check_texts("Action", name=self.name, meaning=self.meaning)
@@ -85,8 +85,7 @@ class Action:
 class TextSpec:
     """What a player must know: the goal, the meaning of each observation field and of each action.
 
-    `names`, `encode` and `decode` translate between action names and the environment's actions. Nothing else in
-    either package knows whether an environment takes strings, indices or real numbers.
+    `names`, `encode` and `decode` translate between action names and the environment's actions.
     """
 
     goal: str
@@ -94,10 +93,10 @@ class TextSpec:
     fields: Mapping[str, Field]
     """Meaning of each key of the observation."""
     actions: tuple[Action, ...]
-    """All actions or, where the game lists those that are valid now, patterns of them."""
+    """All actions; if the observation lists the valid actions, patterns of them."""
     encoding: Encoding
-    """How a name becomes an action. ``text``: as it is. ``index``: its place in ``obs["valid_actions"]``.
-    ``discrete``: its place in `actions`. ``box``: its value, or the numbers that it spells, separated by commas."""
+    """What the environment's action is. ``text``: the name itself. ``index``: the name's index in ``obs["valid_actions"]``.
+    ``discrete``: the name's index in `actions`. ``box``: the value of the named action, or numbers with commas between them."""
     low: float = -1.0
     """Least number of a ``box`` action."""
     high: float = 1.0
@@ -126,17 +125,17 @@ class TextSpec:
 
     @property
     def lists_actions(self) -> bool:
-        """Whether the names of the actions are known. False in a game that takes any words and does not say which."""
+        """Whether the names of the actions are known. False in a game that takes any words and lists none."""
         return self.encoding != "text" or "valid_actions" in self.fields
 
     def names(self, obs: Observation) -> tuple[str, ...]:
-        """Return the names of the actions that can be chosen now, each once and sorted if the game lists them.
+        """Return the names of the actions that can be chosen now, each once; sorted if the game lists them.
 
-        There are none if it takes any words.
+        A game that takes any words has none.
         """
-        return tuple(dict.fromkeys(self._places(obs)))
+        return tuple(dict.fromkeys(self._names_by_index(obs)))
 
-    def _places(self, obs: Observation) -> tuple[str, ...]:
+    def _names_by_index(self, obs: Observation) -> tuple[str, ...]:
         """Return the name at each index; a game may list a name twice."""
         if "valid_actions" in obs:
             return tuple(obs["valid_actions"])
@@ -159,7 +158,7 @@ class TextSpec:
             return name
         if self.encoding == "box":
             return np.array(self._numbers(name), dtype=np.float32)
-        names = self._places(obs) if self.encoding == "index" else tuple(action.name for action in self.actions)
+        names = self._names_by_index(obs) if self.encoding == "index" else tuple(action.name for action in self.actions)
         if name not in names:
             raise InvalidActionError(f"action: expected one of {', '.join(map(repr, names))}; got {name!r}.")
         return names.index(name)
@@ -174,7 +173,7 @@ class TextSpec:
             return str(action)
         if self.encoding == "box":
             try:
-                with np.errstate(over="ignore"):  # too large a number becomes infinite, and no action is infinite
+                with np.errstate(over="ignore"):  # a number that is too large becomes infinite, which is no action
                     array = np.asarray(action, dtype=np.float32).reshape(-1)
                 numbers = tuple(float(str(number)) for number in array)  # float32's shortest digits
             except (TypeError, ValueError):
@@ -182,7 +181,7 @@ class TextSpec:
             if not self._are_action(numbers):
                 raise InvalidActionError(f"action: expected {self._range()}; got {action!r}.")
             return next((a.name for a in self.actions if _values(a) == numbers), ", ".join(map(repr, numbers)))
-        names = self._places(obs) if self.encoding == "index" else tuple(action.name for action in self.actions)
+        names = self._names_by_index(obs) if self.encoding == "index" else tuple(action.name for action in self.actions)
         try:
             index = operator.index(action)
         except TypeError:
@@ -251,7 +250,9 @@ class TextSpec:
         """Return the spec as JSON text with sorted keys: equal specs give equal text."""
         data = dataclasses.asdict(self)
         if self.size == 1:
-            del data["size"]  # as it was before there was a size: stored episodes are found by a hash of this text
+            del data[
+                "size"
+            ]  # left out at its default: stored episodes are found by a hash of this text, and older specs had no size
         for field in data["fields"].values():
             if not field["is_scalar"]:
                 del field["is_scalar"]

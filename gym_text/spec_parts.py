@@ -1,4 +1,4 @@
-"""Whether the parts of a `TextSpec` are what they should be."""
+"""Checks of the parts of a `TextSpec`."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def check_texts(what: str, **texts: Any) -> None:
 
 
 def all_of(what: str, parts: Any, kind: type[T]) -> tuple[T, ...]:
-    """Return parts as a tuple; raise `UsageError` unless they are several of a kind."""
+    """Return parts as a tuple; raise `UsageError` unless each of them is of the class `kind`."""
     if isinstance(parts, str) or not isinstance(parts, Iterable):
         raise UsageError(f"{what}: expected a tuple, each of it {kind.__name__}(…); got {parts!r}.")
-    found: tuple[T, ...] = tuple(parts)
-    for part in found:
+    checked: tuple[T, ...] = tuple(parts)
+    for part in checked:
         if not isinstance(part, kind):
             raise UsageError(f"{what}: expected {kind.__name__}(…); got {part!r} ({type(part).__name__}).")
-    return found
+    return checked
 
 
 def is_number(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""`TextEnv`, the base class of our environments: seeds, folds, the expert's path, errors and pictures in one place."""
+"""`TextEnv`, the base class of text environments: it handles seeds, folds, the expert's hints, errors and pictures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gym_text.spec import Observation
 
 
 class Outcome(NamedTuple):
-    """What one action did to the game."""
+    """The result of one action in the game."""
 
     observation: Observation
     """The observation after the action."""
@@ -31,7 +31,7 @@ class Outcome(NamedTuple):
     terminated: bool
     """Whether the game is over."""
     truncated: bool = False
-    """Whether a limit of the game's own has ended the episode; Gymnasium's ``TimeLimit`` is added outside."""
+    """Whether the game's own step limit has ended the episode; Gymnasium's ``TimeLimit`` is a wrapper outside."""
     success: bool = False
     """Whether the task is done."""
     failure: bool = False
@@ -42,48 +42,48 @@ class Outcome(NamedTuple):
 
 @dataclass(slots=True)
 class _Episode:
-    """An episode as far as it has been played."""
+    """The state of an episode."""
 
     level: int
     observation: Observation
-    """The present observation: a copy, which no player can change."""
+    """The present observation: a copy, so that the player's changes do not reach it."""
     path: ExpertPath
     actions: list[Any] = field(default_factory=list)
     score: float = 0.0
     outcome: Outcome | None = None
-    """What the last action did; None before the first."""
+    """The outcome of the last action; None before the first action."""
     last_action: str | None = None
-    """The last action's name, for the picture."""
+    """The name of the last action, for the picture."""
     is_over: bool = False
-    """Whether the game, or a limit of its own, has ended the episode."""
+    """Whether the game, or its own step limit, has ended the episode."""
 
 
 class TextEnv(HasSchemas, Replayable):
     """A Gymnasium environment that a language model can play.
 
-    A subclass sets `text_spec`, `observation_space` and `action_space` in its constructor and implements `_start`
-    and `_play`; `_plan` and `_hint` if it has an expert; `_frame` if it has a picture. All other names with an underscore that are
-    not described here are a subclass's own. This class keeps the contract:
+    A subclass sets `text_spec`, `observation_space` and `action_space` in its constructor and implements `_start` and `_play`. With
+    an expert it also implements `_plan` or `_hint`, and with a picture `_frame`. It may use any name with an underscore that this
+    class does not describe. This class guarantees:
 
     * ``obs`` is a dict with at least ``text`` (what the agent perceives now) and ``goal`` (this episode's task).
-    * ``info`` has ``score``, ``success`` and ``failure``; after a step ``action_was_valid``; unless the expert is off,
-      ``gold_path`` (at reset: the names of the expert's actions), ``gold_action`` (the name of its next action) and, if the expert
-      has a whole plan, ``gold_steps`` (the number of steps left in it). A key without a value is left out.
-    * `copy.deepcopy` and `pickle` make the environment anew with the same arguments, and play a running episode's actions again.
-    * Actions have the type of `action_space`; `text_spec` translates to and from their names.
+    * ``info`` has ``score``, ``success`` and ``failure``, and after a step ``action_was_valid``.
+    * Unless the expert is off, ``info`` has ``gold_path`` (at reset: the names of the expert's actions), ``gold_action`` (its next
+      action) and, with a whole plan, ``gold_steps`` (the number of steps left in it). A key without a value is left out.
+    * `copy.deepcopy` and `pickle` make a new environment with the same arguments, which replays the running episode's actions.
+    * Actions have the type of `action_space`; `text_spec` translates them to names and back.
 
     Args:
         fold: None passes the seed on unchanged; ``train``, ``dev`` and ``test`` shift it into ranges that never meet.
         expert: ``off``: no hints. ``path``: ``gold_path``, and ``gold_action`` while the episode is on that path. ``replan``:
             ``gold_action`` also in every other state in which the expert finds a plan.
-        render_mode: ``ansi`` for text, ``rgb_array`` for a picture, ``human`` for a window that follows the game, None for none.
+        render_mode: ``ansi`` for text, ``rgb_array`` for a picture, ``human`` for a window, None for no rendering.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi", "rgb_array", "human"], "render_fps": 10}  # type: ignore[misc]
     _frame_titles: ClassVar[dict[str, str]] = {}
-    """Titles of the observation's texts in a picture, where the key says too little."""
+    """Titles in a picture for those fields of the observation whose key is no good title."""
     _frame_keys: str = ""
-    """Keys that stand for the valid actions in `gymnasium.utils.play`; a picture shows them."""
+    """The keys of the valid actions in `gymnasium.utils.play`, which a picture shows."""
 
     def __init__(self, *, fold: Fold | None, expert: Expert, render_mode: str | None) -> None:
         if fold is not None:
@@ -137,7 +137,7 @@ class TextEnv(HasSchemas, Replayable):
         )
 
     def _caption(self) -> str:
-        """Return the line of facts of a picture: how far the episode is, its score, and how it ended."""
+        """Return the line of facts in a picture: the step, the score, and whether the episode was won or lost."""
         episode = self.__episode
         assert episode is not None
         parts = [f"step {len(episode.actions)}", f"score {episode.score:.4g}"]
@@ -147,21 +147,21 @@ class TextEnv(HasSchemas, Replayable):
 
     @property
     def step_limit(self) -> int | None:
-        """The running episode's limit of steps that is the game's own; None if only Gymnasium's ``TimeLimit`` ends it."""
+        """The game's own step limit for the running episode; None if only Gymnasium's ``TimeLimit`` truncates it."""
         return None
 
     @property
     def most_at_once(self) -> int | None:
-        """How many environments of this kind this process has room for; None if nothing but its memory bounds them."""
+        """How many environments of this kind fit into this process; None if only its memory limits them."""
         return None
 
     @property
     def fold_size(self) -> int:
-        """Levels in the environment's fold; a seed beyond them plays one of them again."""
+        """Number of levels in the environment's fold; larger seeds play the same levels again."""
         return FOLD_SIZE
 
     def level_of(self, seed: int) -> int:
-        """Return the number of the level that a seed plays. Seeds of one level play the same again: they are no new evidence."""
+        """Return the number of the level that a seed plays. Two seeds of one level play the same game: they count as one result."""
         return self._level_seed(seed)
 
     def _level_seed(self, seed: int) -> int:
@@ -215,12 +215,12 @@ class TextEnv(HasSchemas, Replayable):
         return answer
 
     def _accepted(self, action: Any) -> Any:
-        """Return the checked action of the running episode. Nothing has changed if it is refused."""
+        """Return the action for the running episode after all checks; a refused action changes nothing."""
         self._running_episode("step")
         return self._checked_action(action)
 
     def _step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Play an accepted action, and return what `step` returns."""
+        """Play an action that `_accepted` has returned; return the values of `step`."""
         episode = self._running_episode("step")
         if episode.path.is_followed:
             episode.path.follow(self.__name(action, episode.observation))
@@ -244,7 +244,7 @@ class TextEnv(HasSchemas, Replayable):
     def render(self) -> Any:
         """Return the present state as text (``ansi``) or as a picture (``rgb_array``, uint8 of shape (height, width, 3)).
 
-        With ``human`` the picture goes into a window, which `reset` and `step` do by themselves, and nothing is returned.
+        With ``human`` the picture goes into a window, and nothing is returned; `reset` and `step` then call this method themselves.
         """
         episode = self.__episode
         if episode is None:
@@ -280,7 +280,7 @@ class TextEnv(HasSchemas, Replayable):
         return None if self.__episode is None else (self.__episode.level, tuple(self.__episode.actions))
 
     def _replay_episode(self, level: int, actions: Sequence[Any]) -> None:
-        self.__gold_action(self.__begin(level))  # as in `reset`: the expert may keep what it has planned
+        self.__gold_action(self.__begin(level))  # as in `reset`, as the expert may keep its plan
         for action in actions:
             self._step(action)
 
@@ -320,10 +320,10 @@ class TextEnv(HasSchemas, Replayable):
         return {"gold_action": name} if steps_left is None else {"gold_action": name, "gold_steps": steps_left}
 
     def _steps_left(self) -> int | None:
-        """Return the length of the rest of the expert's plan, or None if the expert decides step by step."""
+        """Return the number of steps left in the expert's plan, or None if the expert has no whole plan."""
         return self.__episode.path.steps_left if self.expert == "path" and self.__episode is not None else None
 
 
 def _copied(obs: Observation) -> Observation:
-    """Return a copy of an observation: changing one does not change the other."""
+    """Return a copy of an observation that shares no array with it."""
     return {key: value.copy() if isinstance(value, np.ndarray) else value for key, value in obs.items()}

@@ -59,9 +59,9 @@ class BabyAITextEnv(TextEnv):
     https://arxiv.org/abs/1810.08272). The agent sees the 7 x 7 cells in front of it, not through walls or closed doors.
 
     With ``task`` it is one of the five tasks of BabyAI-Text (Carta et al. 2023, https://arxiv.org/abs/2302.02662; the BabyAI of
-    BALROG, https://arxiv.org/abs/2411.13543) on stock minigrid: a seed gives the published level, and text, rewards, limits and
-    ends are the published ones. The prompt template ``balrog`` of `gym_text_policies` has the structure of BALROG's prompt. If you
-    have that prompt's own words, put them into a template file and pass its path as ``strategy``::
+    BALROG, https://arxiv.org/abs/2411.13543) on stock minigrid. A seed gives the level of the publication; texts, rewards, limits
+    and ends are also those of the publication. The prompt template ``balrog`` of `gym_text_policies` has the structure of BALROG's
+    prompt. If you have the original words, put them into a template file and pass its path as ``strategy``::
 
         {% block system %}... Your goal is to {{ obs.goal }}. ...{% endblock %}
         {% block user %}{{ obs.text }}{% endblock %}
@@ -82,7 +82,7 @@ class BabyAITextEnv(TextEnv):
 
     With ``feedback=True`` the first line of `text` says what the last action did ("The cell in front is occupied: nothing was
     dropped"). With ``valid_actions=True`` there is also ``valid_actions``, a sorted tuple of the actions that would change
-    something now. Both depend only on what the agent carries and what is in front of it.
+    something now. Both depend only on the object that the agent carries and the object in front of it.
 
     ## Rewards
 
@@ -90,9 +90,9 @@ class BabyAITextEnv(TextEnv):
 
     ## Starting State
 
-    As the level generates it from the seed. The tasks have a room of 6 x 6 cells, `open` two with a locked door between them,
-    and no objects but those of the mission and ``num_dists`` more. No mission of a task speaks of a yellow box, a red key, a red
-    door, a green ball or a grey door.
+    The level generates it from the seed. A task has one room of 6 x 6 cells (`open`: two, with a locked door between them) with the
+    objects of the mission and ``num_dists`` others. No mission of a task names a yellow box, a red key, a red door, a green ball or
+    a grey door.
 
     ## Episode End
 
@@ -119,14 +119,14 @@ class BabyAITextEnv(TextEnv):
 
     `gold_path` is what minigrid's bot plays on a twin of the episode; it is left out if the bot does not win within the limit.
     With ``expert="replan"`` the bot follows the episode itself and advises in every state in which it finds a plan. Its budget
-    is counted in steps and rounds of planning, so that the same seed gives the same advice. Of 200 episodes of each task it wins
-    all, and of 20 of each level all but these:
+    is counted in steps and rounds of planning, so that the same seed gives the same advice. It wins all of 200 episodes of each
+    task, and all of 20 episodes of each level with these exceptions:
 
-    * KeyInBox, none won: it opens no boxes, and one has the key.
-    * OpenDoorsOrderN2Debug, 7, and OpenDoorsOrderN4Debug, 2: those with one door. A mission with two cannot be won, as the strict
-      check takes the first door for a wrong second one.
-    * GoToImpUnlock, 18: in the other two the key of the locked room lies in that room.
-    * SynthS5R2, 19: in rooms this small it can spend more steps than the limit on moving what is in the way.
+    * KeyInBox: it wins none, as it opens no boxes, and the key is in a box.
+    * OpenDoorsOrderN2Debug: 7, and OpenDoorsOrderN4Debug: 2, those whose mission has one door. A mission with two doors cannot be
+      won, as the strict check takes the first door for a wrong second door.
+    * GoToImpUnlock: 18. In the other two the key of the locked room lies in that room.
+    * SynthS5R2: 19. In such small rooms it can spend more steps than the limit on moving things out of the way.
 
     ``python benchmarks/experts.py --part babyai`` counts them, level by level (``benchmarks/results/babyai_experts.md``).
 

@@ -1,6 +1,7 @@
-"""Descriptions of well-known Gymnasium environments; `DescribeObservation` puts them on.
+"""Descriptions of well-known Gymnasium environments, for the wrapper `DescribeObservation`.
 
-They are found by the class of the environment: every registered version has one, and so has every id of yours with that class.
+The class of the environment determines its description: every registered version has one, as has any id that you register with that
+class.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ DESCRIBED = {
     "SwimmerEnv": "mujoco:swimmer",
     "TaxiEnv": "toy_text:taxi",
 }
-"""From the name of a Gymnasium class to the module and function here that describe it."""
+"""The names of Gymnasium's classes, each with the module and function in this folder that describe it."""
 _GYM_LLM = {"TaxiLLM-v3": "Taxi", "BlackjackLLM-v1": "Blackjack"}
-"""From gym-llm's ids (https://github.com/rsanchezmo/gym-llm, MIT) to the names of Gymnasium's environments that they stand for."""
+"""Ids of gym-llm (https://github.com/rsanchezmo/gym-llm, MIT), each with the name of the Gymnasium environment that it means."""
 
 
 def gymnasium_id(env_id: str) -> str:
-    """Return Gymnasium's newest id of the environment that an id of gym-llm stands for; any other id as it is."""
+    """Return Gymnasium's newest id of the environment that an id of gym-llm means; any other id unchanged."""
     if env_id not in _GYM_LLM or env_id in gym.registry:
         return env_id
     versions = {
@@ -47,7 +48,7 @@ def gymnasium_id(env_id: str) -> str:
 
 
 def import_engine(entry_point: str) -> None:
-    """Import the engine of a Gymnasium environment whose own import of it says too little when it fails.
+    """Import the engine of a Gymnasium environment, for a better error message than Gymnasium's own.
 
     Args:
         entry_point: The environment's entry point, ``module:Class``.
@@ -60,10 +61,10 @@ def import_engine(entry_point: str) -> None:
 
 
 def find_description(env: gym.Env[Any, Any]) -> Description | None:
-    """Return the description of an environment as it was made (its map, its limits …), or None if none ships."""
-    for kind in type(env.unwrapped).__mro__:
-        if kind.__module__.startswith("gymnasium.envs.") and kind.__name__ in DESCRIBED:
-            module, _, function = DESCRIBED[kind.__name__].partition(":")
+    """Return the description of an environment with its arguments (map, limits …), or None if this package has none."""
+    for env_class in type(env.unwrapped).__mro__:
+        if env_class.__module__.startswith("gymnasium.envs.") and env_class.__name__ in DESCRIBED:
+            module, _, function = DESCRIBED[env_class.__name__].partition(":")
             description: Description = getattr(importlib.import_module(f"{__name__}.{module}"), function)(env)
             return description
     return None
@@ -73,7 +74,7 @@ def description_of(env: gym.Env[Any, Any]) -> Description:
     """Return the description of an environment.
 
     Raises:
-        UsageError: If none ships.
+        UsageError: If this package has none.
     """
     description = find_description(env)
     if description is None:

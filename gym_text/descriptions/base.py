@@ -1,4 +1,4 @@
-"""`Description`: the words for a Gymnasium environment that has none."""
+"""`Description`: a Gymnasium environment in words."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from gym_text.spec import Field, Quantity, TextSpec
 from gym_text.vectorised import PlayTogether
 
 OBSERVATION = "observation"
-"""Key under which the environment's own observation stands, unless that is itself a dict."""
+"""Key of the environment's original observation, unless that is itself a dict."""
 
 
 class Ending(NamedTuple):
-    """The last step of an episode, or of an episode so far."""
+    """The last step of an episode."""
 
     observation: Any
-    """The environment's own observation."""
+    """The environment's original observation."""
     reward: float
     terminated: bool
     truncated: bool
@@ -39,17 +39,17 @@ class Description:
 
     spec: TextSpec
     describe: Callable[[Any], str]
-    """From the environment's own observation to words."""
+    """Describes the environment's original observation in words."""
     success: Callable[[Ending], bool] = never
-    """Whether the task is done; asked at the end of the episode."""
+    """Returns whether the task is done at the end of an episode."""
     limit: int | None = None
-    """Most steps of an episode, for environments that are registered without a limit and may go on for ever."""
+    """Most steps of an episode, for an environment that is registered without a limit and may never end."""
     play_together: PlayTogether | None = None
-    """Plays many episodes in one computation; None where the environment is stepped."""
+    """Plays many episodes in one computation; None if each environment has to be stepped."""
 
 
 def fields(meaning: str, quantities: Iterable[Quantity], *, is_scalar: bool = False) -> dict[str, Field]:
-    """Return the fields of a description: the words, the task, and the environment's own observation."""
+    """Return the fields of a description: the words, the task, and the environment's original observation."""
     return {
         "text": Field("the state in words"),
         "goal": Field("the task"),
@@ -58,13 +58,13 @@ def fields(meaning: str, quantities: Iterable[Quantity], *, is_scalar: bool = Fa
 
 
 def side(value: float, negative: str, positive: str, digits: int = 2) -> str:
-    """Return a space and the direction of a value; empty if it rounds to 0 at this many digits."""
+    """Return a space and the direction of a value; nothing if the value rounds to 0 at this number of digits."""
     rounded = round(value, digits)
     return "" if rounded == 0 else f" {negative if rounded < 0 else positive}"
 
 
 def amount(value: float, unit: str, negative: str, positive: str, digits: int = 2) -> str:
-    """Return the absolute value, its unit and the direction that its sign means.
+    """Return the absolute value, its unit and the direction that its sign stands for.
 
     >>> amount(-0.25, "m/s", "to the left", "to the right")
     '0.25 m/s to the left'
@@ -77,13 +77,13 @@ def degrees(cos: float, sin: float) -> float:
     return math.degrees(math.atan2(sin, cos))
 
 
-def cart_and_pole(place: str, velocity: float, angle: float, spin: float) -> str:
-    """Say where a cart is, how it moves, and how the pole on it stands and turns; positive is to the right."""
+def cart_and_pole(position: str, velocity: float, angle: float, spin: float) -> str:
+    """Describe the position and velocity of a cart, and the tilt and spin of the pole on it; positive is to the right."""
     moves, tilts, turns = (
         amount(value, unit, "to the left", "to the right", 3)
         for value, unit in ((velocity, "m/s"), (angle, "radians"), (spin, "radians/s"))
     )
-    return f"The cart is {place} and moves at {moves}.\nThe pole tilts by {tilts} and turns at {turns}."
+    return f"The cart is {position} and moves at {moves}.\nThe pole tilts by {tilts} and turns at {turns}."
 
 
 def words_of_numbers(spec: TextSpec, obs: Any) -> str:

@@ -59,5 +59,5 @@ def _in_words(obs: Any) -> str:
 
 
 def _at_rest_on_pad(end: Ending) -> bool:
-    """Say whether it came to rest on the pad: Gymnasium gives 100 for coming to rest anywhere."""
+    """Return whether the lander came to rest on the pad: Gymnasium gives 100 for coming to rest anywhere."""
     return end.terminated and end.reward == 100 and abs(float(end.observation[0])) <= ours.PAD_HALF_WIDTH

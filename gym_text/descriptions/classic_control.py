@@ -48,9 +48,9 @@ def cart_pole(env: gym.Env[Any, Any]) -> Description:
 
 
 def _cart_pole_in_words(obs: Any) -> str:
-    position, velocity, angle, spin = (float(value) for value in obs)
-    place = f"{amount(position, 'm', 'left', 'right', 3)} of the centre" if round(position, 3) else "0.000 m from the centre"
-    return cart_and_pole(place, velocity, angle, spin)
+    x, velocity, angle, spin = (float(value) for value in obs)
+    position = f"{amount(x, 'm', 'left', 'right', 3)} of the centre" if round(x, 3) else "0.000 m from the centre"
+    return cart_and_pole(position, velocity, angle, spin)
 
 
 def acrobot(env: gym.Env[Any, Any]) -> Description:

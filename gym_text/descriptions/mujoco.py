@@ -24,8 +24,8 @@ def _quantities(*rows: tuple[str, str, str]) -> list[Quantity]:
     return [Quantity(name, meaning, -math.inf, math.inf, unit) for name, meaning, unit in rows]
 
 
-def _places(env: gym.Env[Any, Any], *rows: tuple[str, str, str]) -> list[tuple[str, str, str]]:
-    """Return the quantities that are part of the observation only if the environment was made with them; else none."""
+def _positions(env: gym.Env[Any, Any], *rows: tuple[str, str, str]) -> list[tuple[str, str, str]]:
+    """Return the quantities of the positions if the environment was made to observe them, else none."""
     return [] if getattr(env.unwrapped, "_exclude_current_positions_from_observation", True) else list(rows)
 
 
@@ -68,7 +68,7 @@ def _pole_in_words(obs: Any) -> str:
 def swimmer(env: gym.Env[Any, Any]) -> Description:
     """Describe Swimmer."""
     numbers = _quantities(
-        *_places(env, ("x", "place of the front tip, positive forwards", "m"), ("y", "place of the front tip across", "m")),
+        *_positions(env, ("x", "place of the front tip, positive forwards", "m"), ("y", "place of the front tip across", "m")),
         ("tip_angle", "direction of the front link, positive counter-clockwise, 0 forwards", _ANGLE),
         ("first_angle", "angle of the first rotor, positive counter-clockwise, 0 straight", _ANGLE),
         ("second_angle", "angle of the second rotor, positive counter-clockwise, 0 straight", _ANGLE),
@@ -80,8 +80,8 @@ def swimmer(env: gym.Env[Any, Any]) -> Description:
     )
     ways = {"clockwise": -1.0, "loose": 0.0, "counter-clockwise": 1.0}
     actions = tuple(
-        Action(f"first {one}, second {two}", f"torques {ways[one]:g} and {ways[two]:g}", (ways[one], ways[two]))
-        for one, two in itertools.product(ways, ways)
+        Action(f"first {first}, second {second}", f"torques {ways[first]:g} and {ways[second]:g}", (ways[first], ways[second]))
+        for first, second in itertools.product(ways, ways)
     )
     spec = TextSpec(
         goal=(
@@ -101,7 +101,7 @@ def swimmer(env: gym.Env[Any, Any]) -> Description:
 def hopper(env: gym.Env[Any, Any]) -> Description:
     """Describe Hopper."""
     numbers = _quantities(
-        *_places(env, ("x", "place of the torso, positive forwards", "m")),
+        *_positions(env, ("x", "place of the torso, positive forwards", "m")),
         ("height", "height of the torso, 1.25 standing", "m"),
         ("torso_angle", "tilt of the torso, positive forwards, 0 upright", _ANGLE),
         ("thigh_angle", "angle of the hip, negative when bent, 0 straight", _ANGLE),

@@ -22,7 +22,7 @@ def frozen_lake(env: gym.Env[Any, Any]) -> Description:
     lake: Any = env.unwrapped
     rows = tuple("".join(tile.decode() for tile in row) for row in lake.desc)
     width = len(rows[0])
-    # outcomes of moving left from the first tile that does not end the episode: one, or the intended one between two others
+    # the outcomes of moving left from a tile that does not end the episode: one, or on slippery ice three, the intended second
     outcomes = next(lake.P[i][0] for i, tile in enumerate("".join(rows)) if tile in "SF")
     slips = (
         f" The ice is slippery: a step goes where you want with probability {outcomes[1][0]:.2g}, else to one of the two sides."
@@ -89,13 +89,13 @@ def cliff_walking(env: gym.Env[Any, Any]) -> Description:
 
 
 def _around(row: int, column: int, rows: tuple[str, ...], ways: dict[str, tuple[int, int]], name: Callable[[str], str]) -> str:
-    """Say what lies in each direction."""
-    said = []
+    """Return what lies in each direction, in words."""
+    sentences = []
     for way, (down, right) in ways.items():
-        there = (row + down, column + right)
-        inside = 0 <= there[0] < len(rows) and 0 <= there[1] < len(rows[0])
-        said.append(f"{way.capitalize()}: {name(rows[there[0]][there[1]]) if inside else 'the edge'}.")
-    return " ".join(said)
+        y, x = row + down, column + right
+        inside = 0 <= y < len(rows) and 0 <= x < len(rows[0])
+        sentences.append(f"{way.capitalize()}: {name(rows[y][x]) if inside else 'the edge'}.")
+    return " ".join(sentences)
 
 
 def taxi(env: gym.Env[Any, Any]) -> Description:
@@ -103,8 +103,8 @@ def taxi(env: gym.Env[Any, Any]) -> Description:
     city: Any = env.unwrapped
     rows = tuple(b"".join(row).decode() for row in city.desc)
     stops = ("Red", "Green", "Yellow", "Blue")
-    places = {stop: city.locs[i] for i, stop in enumerate(stops)}
-    where = ", ".join(f"{stop} (row {row}, column {column})" for stop, (row, column) in places.items())
+    stop_cells = {stop: city.locs[i] for i, stop in enumerate(stops)}
+    where = ", ".join(f"{stop} (row {row}, column {column})" for stop, (row, column) in stop_cells.items())
     surprises = " It rains: a move may go to the side." if _rainy(city) else ""
     if city.__dict__.get("fickle_passenger"):
         surprises += " The passenger may change the destination once."
@@ -129,7 +129,7 @@ def taxi(env: gym.Env[Any, Any]) -> Description:
         reward="-1 for every step, -10 for picking up or dropping off where that is not possible, 20 for the delivery.",
     )
 
-    return Description(spec, _taxi_in_words(city, rows, places), lambda end: end.terminated)
+    return Description(spec, _taxi_in_words(city, rows, stop_cells), lambda end: end.terminated)
 
 
 _TAXI_MOVES = {
@@ -140,13 +140,13 @@ _TAXI_MOVES = {
 }
 
 
-def _taxi_in_words(city: Any, rows: tuple[str, ...], places: dict[str, tuple[int, int]]) -> Callable[[Any], str]:
+def _taxi_in_words(city: Any, rows: tuple[str, ...], stop_cells: dict[str, tuple[int, int]]) -> Callable[[Any], str]:
     """Return the function that turns a state into words."""
-    stops = list(places)
+    stops = list(stop_cells)
 
     def describe(obs: Any) -> str:
         row, column, passenger, destination = (int(part) for part in city.decode(int(obs)))
-        rider = "in the taxi" if passenger == 4 else f"waiting at {_at(stops[passenger], places)}"
+        rider = "in the taxi" if passenger == 4 else f"waiting at {_at(stops[passenger], stop_cells)}"
         free = {
             "north": row > 0,
             "south": row < city.max_row,
@@ -156,7 +156,7 @@ def _taxi_in_words(city: Any, rows: tuple[str, ...], places: dict[str, tuple[int
         open_ways = ", ".join(way for way in free if free[way])
         return (
             f"The taxi is in row {row}, column {column}. The passenger is {rider}. The destination is "
-            f"{_at(stops[destination], places)}. Free ways: {open_ways}."
+            f"{_at(stops[destination], stop_cells)}. Free ways: {open_ways}."
         )
 
     return describe
@@ -166,8 +166,8 @@ def _rainy(city: Any) -> bool:
     return any(len(outcomes) > 1 for outcomes in city.P[0].values())
 
 
-def _at(stop: str, places: dict[str, tuple[int, int]]) -> str:
-    row, column = places[stop]
+def _at(stop: str, stop_cells: dict[str, tuple[int, int]]) -> str:
+    row, column = stop_cells[stop]
     return f"{stop} (row {row}, column {column})"
 
 

@@ -76,8 +76,8 @@ class ScienceWorldEnv(JavaGameEnv):
     `Text`: any string is a legal action. The game understands those in ``obs["valid_actions"]`` and many more; one that it does
     not understand costs a step but no time in the game, and sets ``info["action_was_valid"]`` to False.
 
-    With ``actions="index"``: `Discrete(300)`, the place in ``obs["valid_actions"]``; a place beyond the list is an invalid action.
-    ``info["action_mask"]`` (`np.int8`) and `action_masks` (`bool`) say which places are taken.
+    With ``actions="index"``: `Discrete(300)`, the index in ``obs["valid_actions"]``; an index beyond the list is an invalid action.
+    ``info["action_mask"]`` (`np.int8`) and `action_masks` (`bool`) say which indices are valid.
 
     ## Observation Space
 
@@ -123,11 +123,11 @@ class ScienceWorldEnv(JavaGameEnv):
 
     ## Info
 
-    `gold_path` is the engine's own solution in the names of ``obs["valid_actions"]``, played to check that it wins; left out where
-    it does not. The list does not depend on it: a step may be beyond the list, above all where more than 300 actions are possible.
-    Such a step can be said all the same, but not by an index: with ``actions="index"`` such a path is left out. With
-    ``expert="replan"`` the plan off the path is the way back and the rest of the path, where that wins on a twin of the game;
-    `gold_steps` is its length.
+    `gold_path` is the engine's own solution in the words of ``obs["valid_actions"]``. It is played first, and left out if it does
+    not win. The list of valid actions does not depend on the solution, so a step may be missing in the list, above all where more
+    than 300 actions are possible. As a text such a step is still possible; with ``actions="index"`` it is not, and the path is left
+    out. With ``expert="replan"`` the plan off the path is the way back and the rest of the path, if that wins on a twin of the
+    game. `gold_steps` is the number of steps left in the path or plan.
 
     ## Version History
 

@@ -1,9 +1,9 @@
-"""TextArena's engine in this process: its games draw from generators of their own, print nothing and speak printable ASCII.
+"""Runs TextArena's games: each with a random generator of its own, without printing, and with texts in printable ASCII.
 
 The games are those of TextArena (Guertler et al. 2025, https://arxiv.org/abs/2504.11442), package textarena 0.7.4. They seed
-Python's global generator and draw from it, and some print. Here the modules of a game get other objects under the names ``random``
-and ``print``: nobody else's random numbers change, nor do theirs when others draw. A game that is played outside this module, by
-``textarena.make``, draws from the global generator as before.
+Python's global generator and draw from it, and some print. Therefore this module replaces the names ``random`` and ``print`` in the
+modules of a game: games and other code no longer change each other's random numbers. A game that ``textarena.make`` makes
+elsewhere draws from the global generator as before.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from gym_text.textarena.moves import MOVES
 
 _logger = logging.getLogger(__name__)
 _LONGEST_ACTION = 4000
-"""Most characters of an action that a game gets: Python reads no number of more than 4,300 digits."""
+"""Most characters of an action that a game gets, as Python refuses to read numbers of more than 4,300 digits."""
 NO_MOVE = "[pass]"
-"""Listed where no move is legal. Othello passes, Sokoban calls it an invalid move."""
+"""The only valid action if no move is legal. Othello passes; Sokoban answers that the move is invalid."""
 _SIGNS = str.maketrans(
     {
         **{"♠": "S", "♣": "C", "♥": "H", "♦": "D"},  # suits
@@ -36,29 +36,29 @@ _SIGNS = str.maketrans(
         **{"‘": "'", "’": "'", "“": '"', "”": '"', "…": "...", "🎉": "", "\ufe0f": ""},
     }
 )
-"""What stands for the signs of the games outside ASCII; no two signs of a board become one."""
+"""ASCII in place of the games' other signs; different signs of a board stay different."""
 _OTHER = re.compile(r"[^\t\n -~]")
-"""What is not printable ASCII."""
+"""A character that is not printable ASCII."""
 
 _playing = threading.local()
-"""Its ``random`` is the generator of the game that runs now in this thread."""
+"""Its attribute ``random`` is the generator of the game that runs now in this thread."""
 
 
-class _Draws:
-    """Stands for the module ``random`` in the games: draws come from the generator of the game that runs."""
+class _GameRandom:
+    """Replaces the module ``random`` in the games: it draws from the generator of the game that runs."""
 
     def __getattr__(self, name: str) -> Any:
-        own = getattr(_playing, "random", None)
-        return getattr(own if hasattr(own, name) else random, name)
+        generator = getattr(_playing, "random", None)
+        return getattr(generator if hasattr(generator, name) else random, name)
 
 
-class Heard(NamedTuple):
-    """What a player has been told since it was last asked."""
+class Messages(NamedTuple):
+    """The messages to a player since its last turn."""
 
     prompt: str
     """The rules and the task; empty except at the start."""
     text: str
-    """What the game and the other player have said, without what the player itself said."""
+    """Messages of the game and the other player, without the player's own."""
 
 
 class Ending(NamedTuple):
@@ -67,14 +67,14 @@ class Ending(NamedTuple):
     reward: float
     """TextArena's reward: up to 1 for one player, -1, 0 or 1 for two."""
     reason: str
-    """TextArena's words for it."""
+    """TextArena's reason for the end, in words."""
 
 
 def check_installed() -> None:
-    """Import TextArena, which must not change the global generator.
+    """Import TextArena, and undo what the import does to the global generator.
 
     Raises:
-        MissingDependencyError: If it is not installed.
+        MissingDependencyError: If TextArena is not installed.
     """
     state = random.getstate()
     try:
@@ -84,13 +84,13 @@ def check_installed() -> None:
 
 
 def known_ids() -> list[str]:
-    """Return TextArena's ids without those that differ only in what the observation shows, ``-raw`` and ``-train``."""
+    """Return TextArena's ids, without ``-raw`` and ``-train``, whose games differ only in the form of the observation."""
     registration = importlib.import_module("textarena.envs.registration")
     return [name for name in registration.ENV_REGISTRY if "-raw" not in name and "-train" not in name]
 
 
 class Arena:
-    """One TextArena game after the other.
+    """Plays a game of TextArena, episode after episode.
 
     Args:
         game: TextArena's id, such as ``Nim-v0-large``.
@@ -112,14 +112,14 @@ class Arena:
             module, _, _ = textarena.envs.registration.ENV_REGISTRY[self.game].entry_point.partition(":")
             _adopt(module)
             self._random.seed(seed)
-            self._env = self._core = textarena.make(self.game)  # a new one each time: nothing of the last game is left
+            self._env = self._core = textarena.make(self.game)  # a new object, so that nothing of the last episode is left
             while hasattr(self._core, "env"):
                 self._core = self._core.env
             self._core.reset(num_players=self._players, seed=seed)
 
     @property
     def player(self) -> int:
-        """Whose turn it is."""
+        """The number of the player whose turn it is."""
         return int(self._core.state.current_player_id)
 
     @property
@@ -128,7 +128,7 @@ class Arena:
         return bool(self._core.state.done)
 
     def moves(self) -> tuple[str, ...]:
-        """Return the moves that the game accepts now, sorted; where there is none, the one that says so."""
+        """Return the moves that the game accepts now, sorted; `NO_MOVE` if there is none."""
         assert self._moves is not None
         with self._running("legal moves"):
             return tuple(sorted(self._moves(self._core))) or (NO_MOVE,)
@@ -140,27 +140,27 @@ class Arena:
             self._env.step(action[:_LONGEST_ACTION])
         return self._core.state.error_count == 0 and not self._core.state.game_info[player]["invalid_move"]
 
-    def heard(self, player: int) -> Heard:
-        """Return what a player has been told since the last call for it."""
+    def messages(self, player: int) -> Messages:
+        """Return the messages to a player since the last call for this player."""
         kinds = sys.modules["textarena"].ObservationType
         state = self._core.state
-        messages, state.observations[player] = state.observations[player], []
-        prompts = [message for _, message, kind in messages if kind is kinds.PROMPT]
-        told = []
-        for sender, message, kind in messages:
+        observations, state.observations[player] = state.observations[player], []
+        prompts = [message for _, message, kind in observations if kind is kinds.PROMPT]
+        texts = []
+        for sender, message, kind in observations:
             if not isinstance(kind, kinds):
-                continue  # Countdown, Cryptarithm and Slitherlink note an action with its parts in each other's place
+                continue  # Countdown, Cryptarithm and Slitherlink store an action with message and kind in the wrong order
             if kind is kinds.PLAYER_ACTION and sender == 1 - player and self._players == 2:
-                told.append(f"[{state.role_mapping.get(sender, f'Player {sender}')}] {message}")
+                texts.append(f"[{state.role_mapping.get(sender, f'Player {sender}')}] {message}")
             elif kind not in (kinds.PROMPT, kinds.PLAYER_ACTION):
-                told.append(str(message))
-        return Heard(printable("\n".join(prompts)).strip(), printable("\n".join(told)).strip("\n"))
+                texts.append(str(message))
+        return Messages(printable("\n".join(prompts)).strip(), printable("\n".join(texts)).strip("\n"))
 
     def ending(self, player: int) -> Ending:
         """Return how the game has ended for a player.
 
-        Countdown, Cryptarithm, Slitherlink and ThreeCardMonte give an invalid move's reward and its reason in each other's place;
-        the reward of such an ending is 0.
+        After an invalid move Countdown, Cryptarithm, Slitherlink and ThreeCardMonte store the reason as the reward; the reward of
+        such an ending is 0.
         """
         reward = (self._core.state.rewards or {}).get(player, 0)
         reason = self._core.state.game_info[player].get("reason") or ""
@@ -170,7 +170,7 @@ class Arena:
 
     @contextlib.contextmanager
     def _running(self, what: str) -> Iterator[None]:
-        """Let the games of this thread draw from this game's generator, and turn their errors into ours."""
+        """Let the games of this thread draw from this game's generator, and raise their errors as `EngineError`."""
         before, _playing.random = getattr(_playing, "random", None), self._random
         try:
             yield
@@ -188,7 +188,7 @@ def base_name(game: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Return a text in printable ASCII: the games' own signs by a table, accents left out, anything else as a question mark."""
+    """Return a text in printable ASCII: the games' signs by `_SIGNS`, letters without accents, else question marks."""
     if not _OTHER.search(text):
         return text
     plain = unicodedata.normalize("NFKD", text.translate(_SIGNS))
@@ -197,12 +197,12 @@ def printable(text: str) -> str:
 
 @functools.cache
 def _adopt(game: str) -> None:
-    """Import a game's module, and give all modules that came with it other objects for ``random`` and ``print``."""
+    """Import a game's module, and replace ``random`` and ``print`` in all modules that came with it."""
     importlib.import_module(game)
     for name, module in list(sys.modules.items()):
         if name.startswith("textarena.") and not hasattr(module, "print"):
             if getattr(module, "random", None) is random:
-                module.random = _DRAWS  # type: ignore[attr-defined]
+                module.random = _GAME_RANDOM  # type: ignore[attr-defined]
             module.print = _log  # type: ignore[attr-defined]
 
 
@@ -210,4 +210,4 @@ def _log(*words: object, **options: object) -> None:
     _logger.debug("textarena: %s", " ".join(map(str, words)))
 
 
-_DRAWS = _Draws()
+_GAME_RANDOM = _GameRandom()

@@ -17,13 +17,13 @@ from gym_text.textarena.games import check_game, lists_moves
 _MAX_TEXT = 32768
 """Most characters of a text; of a longer one the end is kept. The longest measured has 4,000."""
 _NOTHING_NEW = "It is your turn."
-"""Stands where the game has said nothing since the last action."""
+"""Text of an observation if the game has said nothing since the last action."""
 
 
 class ArenaEnv(TextEnv):
-    """Base of the two environments: a game of TextArena, seen by one player.
+    """Base class of the two environments: a game of TextArena from the side of one player.
 
-    A subclass names the number of players and what is rewarded, and has the docstring of the environment.
+    A subclass sets the number of players and the sentence about the reward, and has the docstring of the environment.
 
     Args:
         game: TextArena's id of the game.
@@ -48,7 +48,7 @@ class ArenaEnv(TextEnv):
         self.game = game
         self._lists = lists_moves(game)
         self.text_spec = _spec(self.reward, self._lists)
-        self.action_space = FreeText(256 if self._lists else 1000)  # of words TextArena keeps the last 1,000 characters, too
+        self.action_space = FreeText(256 if self._lists else 1000)  # TextArena, too, keeps the last 1,000 characters of words
         keys: dict[str, spaces.Space[Any]] = {"text": FreeText(_MAX_TEXT), "goal": FreeText(_MAX_TEXT)}
         self.observation_space = spaces.Dict(keys | ({"valid_actions": ActionNames()} if self._lists else {}))
         self._arena = Arena(game, self.players)
@@ -60,8 +60,8 @@ class ArenaEnv(TextEnv):
         self._arena.start(seed)
 
     def _observe(self, player: int) -> Observation:
-        """Return what a player observes, at its turn or after the end."""
-        prompt, text = self._arena.heard(player)
+        """Return the observation of a player, at its turn or after the end."""
+        prompt, text = self._arena.messages(player)
         self._goals.setdefault(player, prompt)
         if self._arena.over:
             text = "\n".join(filter(None, (text, self._arena.ending(player).reason)))
@@ -71,11 +71,11 @@ class ArenaEnv(TextEnv):
         return obs | {"valid_actions": () if self._arena.over else self._arena.moves()}
 
     def _score(self, reward: float) -> float:
-        """Return the score, 0 to 1, of TextArena's reward at the end."""
+        """Return the score, 0 to 1, for TextArena's reward at the end."""
         raise NotImplementedError
 
     def _outcome(self, player: int, was_valid: bool) -> Outcome:
-        """Return what an action has led to, for the player who took it."""
+        """Return the outcome of an action for the player who took it."""
         obs = self._observe(player)
         if not self._arena.over:
             return Outcome(obs, 0.0, terminated=False, action_was_valid=was_valid)
@@ -85,7 +85,7 @@ class ArenaEnv(TextEnv):
 
 
 def _spec(reward: str, lists: bool) -> TextSpec:
-    """Return what a player is told of any of the games; their rules are the goal of the episode."""
+    """Return the spec of any of the games; the rules of a game are the goal of its episodes."""
     fields = {
         "text": Field("what the game, and the other player if there is one, have said since your last action"),
         "goal": Field("the rules and the task"),
@@ -102,7 +102,7 @@ class TextArenaEnv(ArenaEnv):
 
     ## Description
 
-    Puzzles and games of chance from TextArena (Guertler et al. 2025, https://arxiv.org/abs/2504.11442), by its own ids. Variants
+    Puzzles and games of chance from TextArena (Guertler et al. 2025, https://arxiv.org/abs/2504.11442), with its ids. Variants
     such as ``2048-v0-easy`` or ``Mastermind-v0-hard`` are games as well; ``gym_text.textarena.games.games(1)`` lists them.
 
     | game | lists its moves | an episode is won by |
@@ -130,8 +130,8 @@ class TextArenaEnv(ArenaEnv):
     ## Action Space
 
     `Text`: any string. TextArena looks for a move in square brackets, such as ``[5]``, and puts brackets around an action without
-    them. ``info["action_was_valid"]`` says whether the game accepted it. After one invalid move TextArena says what was wrong and
-    asks again, after a second one in a row the game is over.
+    them. ``info["action_was_valid"]`` says whether the game accepted it. After an invalid move TextArena says what was wrong and
+    asks again; after a second invalid move in a row the game is over.
 
     ## Observation Space
 
@@ -156,9 +156,9 @@ class TextArenaEnv(ArenaEnv):
 
     ## Episode End
 
-    Terminated when the game is solved (``info["success"]``) or over without that (``info["failure"]``), which TextArena's own
-    limits of turns and two invalid moves in a row bring about, too. Truncated after 200 steps: RushHour has no limit of its own,
-    and 2048 and the longest variants go further.
+    Terminated when the game is solved (``info["success"]``) or over without a solution (``info["failure"]``): also by TextArena's
+    own limit of turns, or by two invalid moves in a row. Truncated after 200 steps, as RushHour has no limit of its own, and the
+    limits of 2048 and of the longest variants are greater.
 
     ## Arguments
 

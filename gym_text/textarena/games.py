@@ -35,7 +35,7 @@ LEFT_OUT = {
     "UltimateTicTacToe": "it has no end once the board to play in is full and undecided",
     "UsedCarNegotiation": "both sides are paid shares, and an acceptance without an offer ends it",
 }
-"""By the name of a game: why it is left out. What is named nowhere was not tried, or is for more players."""
+"""For the name of a game, the reason why it is left out. Games named nowhere are for more players, or were not tried."""
 _SLOW = {"Sokoban-v0-medium": "35 seconds", "Sudoku-v0-hard": "14 seconds"}
 """Variants whose levels take too long to make, with the mean time of one."""
 
@@ -47,9 +47,9 @@ def games(players: int) -> list[str]:
 
 
 def check_game(game: str, players: int) -> None:
-    """Raise `UsageError` unless a game can be played; it says why, or which games are meant."""
-    known = games(players)
-    if game in known:
+    """Raise `UsageError` unless a game can be played; the message says why not, or suggests other names."""
+    playable = games(players)
+    if game in playable:
         return
     base = base_name(str(game))
     if game in _SLOW:
@@ -59,7 +59,7 @@ def check_game(game: str, players: int) -> None:
     other, env_id = (2, "TextArenaTwoPlayers-v0") if players == 1 else (1, "TextArenaText-v0")
     if game in games(other):
         raise UsageError(f"game: {game} is for {'two players' if other == 2 else 'one player'}; make {env_id} with it.")
-    raise unknown_choice("game", game, known, preferred=[name for name in known if name.endswith("-v0")])
+    raise unknown_choice("game", game, playable, preferred=[name for name in playable if name.endswith("-v0")])
 
 
 def lists_moves(game: str) -> bool:

@@ -1,7 +1,7 @@
-"""The legal moves of TextArena's games, as their actions are written.
+"""The legal moves of TextArena's games, in the form of its actions.
 
-TextArena tells players the form of a move, and in some games the moves; it has no list that a program could ask for. These
-functions read a game's state (textarena 0.7.4) and name every move that the game would accept now. They change nothing.
+TextArena tells players the form of a move, and in some games the moves, but has no function that lists them. These functions read
+a game's state (textarena 0.7.4) and return every move that the game would accept now. They change nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 Moves = Callable[[Any], Iterable[str]]
-"""From TextArena's environment, without its wrappers, to the moves that it accepts now."""
+"""Maps TextArena's environment, without its wrappers, to the moves that the game accepts now."""
 
 _DIRECTIONS = ("up", "down", "left", "right")
 
@@ -40,9 +40,9 @@ def _slides(game: Any) -> Iterator[str]:
 
 
 def _sums(game: Any) -> Iterator[str]:
-    """Countdown: two places in the list of numbers, and an operation whose result is a whole number."""
-    places = range(len(game.numbers))
-    for i, j in ((i, j) for i in places for j in places if i != j):
+    """Countdown: two indices of the list of numbers, and an operation whose result is a whole number."""
+    indices = range(len(game.numbers))
+    for i, j in ((i, j) for i in indices for j in indices if i != j):
         yield from (_numbers(i, j, sign) for sign in game._OPS if game._execute_operation(i, j, sign) is not None)
 
 
@@ -63,7 +63,7 @@ def _walks(game: Any) -> Iterator[str]:
 
 
 def _guesses(game: Any) -> Iterator[str]:
-    """GuessTheNumber: the numbers that were not guessed."""
+    """GuessTheNumber: the numbers that the player has not guessed."""
     return (_numbers(n) for n in range(game.min_number, game.max_number + 1) if n not in game.guessed_numbers)
 
 
@@ -90,14 +90,14 @@ def _drives(game: Any) -> Iterator[str]:
 
 
 def _edges(game: Any) -> Iterator[str]:
-    """Slitherlink: every edge, to be drawn or taken away."""
+    """Slitherlink: every edge, to draw or to remove it."""
     for kind in "hv":
         for row in range(game.R + (kind == "h")):
             yield from (_numbers(kind, row, column) for column in range(game.C + (kind == "v")))
 
 
 def _pushes(game: Any) -> Iterator[str]:
-    """Sokoban: steps onto floor, or against a box that gives way."""
+    """Sokoban: steps onto a free tile, or against a box that can move."""
     return (f"[{name}]" for name in game.action_space if not game._would_collide_with_wall(name))
 
 
@@ -106,7 +106,7 @@ def _cups(game: Any) -> Iterator[str]:
 
 
 def _disks(game: Any) -> Iterator[str]:
-    """TowerOfHanoi: from a tower to one that is empty or ends in a larger disk."""
+    """TowerOfHanoi: from a tower to another that is empty or has a larger disk on top."""
     towers = game.state.game_state["towers"]
     for source, target in ((a, b) for a in towers for b in towers if a != b and towers[a]):
         if not towers[target] or towers[target][-1] > towers[source][-1]:
@@ -136,7 +136,7 @@ def _takes(game: Any) -> Iterator[str]:
 
 
 def _stones(game: Any) -> Iterator[str]:
-    """Othello: the cells that turn a stone. Without one the game passes, whatever is said."""
+    """Othello: the cells that turn a stone. If there is none, any action passes."""
     return (f"[{row}, {column}]" for row, column in game._valid_moves("WB"[game.state.current_player_id == 0]))
 
 
@@ -197,4 +197,4 @@ MOVES: dict[str, Moves] = {
     "TowerOfHanoi": _disks,
     "WildTicTacToe": _marks,
 }
-"""By the name of the game. The games that are not here list no moves."""
+"""For the name of a game, its moves. A game that is not here lists no moves."""

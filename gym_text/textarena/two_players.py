@@ -20,7 +20,7 @@ class TextArenaTwoPlayersEnv(ArenaEnv):
     ## Description
 
     Board games, games of cards and dice, and negotiations from TextArena (Guertler et al. 2025, https://arxiv.org/abs/2504.11442),
-    by its own ids. Variants such as ``ConnectFour-v0-blind`` are games as well; ``gym_text.textarena.games.games(2)`` lists them.
+    with its ids. Variants such as ``ConnectFour-v0-blind`` are games as well; ``gym_text.textarena.games.games(2)`` lists them.
     The agent is one of the players; the environment lets `opponent` play the other.
 
     | game | lists its moves |
@@ -47,7 +47,8 @@ class TextArenaTwoPlayersEnv(ArenaEnv):
 
     `Text`: any string. TextArena looks for a move in square brackets, such as ``[4]``; except where players talk, it puts brackets
     around an action without them. ``info["action_was_valid"]`` says whether the game accepted it. After one invalid move
-    TextArena says what was wrong and asks again, after a second one in a row the player has lost. The same holds for the opponent.
+    TextArena says what was wrong and asks again; after a second invalid move in a row the player has lost. This holds for the
+    opponent as well.
 
     ## Observation Space
 
@@ -56,7 +57,7 @@ class TextArenaTwoPlayersEnv(ArenaEnv):
     | key | space | meaning |
     |---|---|---|
     | `text` | `Text` | what the game and the opponent have said since the last action; at the end also how it ended |
-    | `goal` | `Text` | the rules and the task, with the player that the agent is |
+    | `goal` | `Text` | the rules and the task, and which player the agent is |
     | `valid_actions` | `Sequence` of `Text` | the moves that the game accepts now; only where the game lists them |
 
     All is printable ASCII. The opponent observes the same keys from its own side.
@@ -68,13 +69,13 @@ class TextArenaTwoPlayersEnv(ArenaEnv):
     ## Starting State
 
     As TextArena makes it from the seed. With even seeds the agent is player 0, with odd ones player 1, unless `player` says so.
-    Where the opponent moves first, it has done so.
+    If the opponent moves first, the first observation is that after its move.
 
     ## Episode End
 
     Terminated when the game is over: ``info["success"]`` for a win, ``info["failure"]`` for a loss, neither for a draw. Truncated
-    after 200 steps of the agent. Should the opponent lose before the agent has acted, by two invalid moves, any action ends the
-    episode, won.
+    after 200 steps of the agent. If the opponent's two invalid moves have ended the game before the agent's first action, any
+    action ends the episode with a win.
 
     ## Arguments
 

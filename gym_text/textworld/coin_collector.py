@@ -25,14 +25,15 @@ class CoinCollectorEnv(MadeGameEnv):
 
     ## Description
 
-    A chain of rooms with the player at one end and the coin at the other, and from level 101 on dead ends along it (Yuan et al.
-    2018, https://arxiv.org/abs/1806.11525).
+    The player stands at one end of a chain of rooms, and the coin lies at the other. From difficulty 101 on the chain has dead ends
+    (Yuan et al. 2018, https://arxiv.org/abs/1806.11525).
 
-    Levels are TextWorld's own: 1 to 100 have as many rooms as the shortest way has steps; 101 to 200 (way of 1 to 100 steps) have
-    twice as many, 201 to 300 three times as many. TextWorld 1.7 makes at most 100 rooms. Published settings, for ``difficulty``:
+    ``level`` is TextWorld's level of difficulty. With 1 to 100 there are as many rooms as the shortest way has steps; with 101 to
+    200 (a way of 1 to 100 steps) twice as many; with 201 to 300 three times as many. TextWorld 1.7 makes at most 100 rooms.
+    Published settings, for ``difficulty``:
 
-    * ``balrog``: level 120, 40 rooms and a way of 20 steps, the game of BALROG (Paglieri et al. 2024,
-      https://arxiv.org/abs/2411.13543, appendix C). As there, the goal does not describe the way.
+    * ``balrog``: ``level=120`` with 40 rooms and a way of 20 steps, the game of BALROG (Paglieri et al. 2024,
+      https://arxiv.org/abs/2411.13543, appendix C). As in BALROG, the goal does not describe the way.
 
     ## Action Space
 

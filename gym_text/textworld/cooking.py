@@ -41,7 +41,7 @@ COOKING_SPEC = TextSpec(
 
 
 def _skills(num_ingredients: int, num_locations: int, *skills: str) -> dict[str, int | bool]:
-    """Return the parameters of a published setting in which each ingredient is to be found."""
+    """Return the parameters of a published setting in which the player has to find every ingredient."""
     flags = {name: name in skills for name in ("closed", "cook", "cut", "limit_inventory")}
     return {"num_ingredients": num_ingredients, "num_to_find": num_ingredients, "num_locations": num_locations, **flags}
 
@@ -51,9 +51,9 @@ class CookingEnv(MadeGameEnv):
 
     ## Description
 
-    A house of 1 to 12 rooms. The cookbook in the kitchen names ingredients and how each is to be cut and cooked; they lie about
-    in rooms, fridge and garden, among other food. The game of the First TextWorld Problems competition
-    (https://www.microsoft.com/en-us/research/project/textworld/), as TextWorld's generator makes it.
+    A house of 1 to 12 rooms. The cookbook in the kitchen names the ingredients and how to cut and cook each. They lie in rooms,
+    fridge and garden, among other food. TextWorld's generator makes the levels; it is the game of the First TextWorld Problems
+    competition (https://www.microsoft.com/en-us/research/project/textworld/).
 
     Folds are TextWorld's own splits: dev and test have food that train never has, and recipes that prepare train's food in ways
     that train never asks for. Their seeds differ as well.
@@ -61,11 +61,12 @@ class CookingEnv(MadeGameEnv):
     Published settings, for ``difficulty``:
 
     * ``gata-1`` to ``gata-10``: the ten levels of the games that came with GATA (Adhikari et al. 2020,
-      https://arxiv.org/abs/2002.09127), by the script in which its authors list what made them. Closed doors and containers in
-      all. 1: one ingredient, one room. 2: cook it. 3: cut it. 4, 5, 6: 6, 9, 12 rooms. 7: cook and cut in one room. 8: three
-      ingredients, 6 rooms. 9: cook and cut them; the registered parameters. 10: the same in 12 rooms.
-    * ``ftwp``: every skill of the competition at its greatest: 3 ingredients to find, cook and cut in 12 rooms, with closed doors
-      and room for few things in the hands (the settings are in the docstring of TextWorld's ``tw_cooking``).
+      https://arxiv.org/abs/2002.09127), with the parameters in its authors' script. All have closed doors and containers.
+      1: one ingredient in one room. 2: as 1, and cook it. 3: as 1, and cut it. 4, 5, 6: as 1, in 6, 9, 12 rooms. 7: as 1, and
+      cook and cut it. 8: three ingredients in 6 rooms. 9: as 8, and cook and cut them; the registered parameters. 10: as 9, in
+      12 rooms.
+    * ``ftwp``: all skills of the competition at the highest level: 3 ingredients to find, cook and cut in 12 rooms, with closed
+      doors and few things that can be carried (the settings are in the docstring of TextWorld's ``tw_cooking``).
     * ``balrog``: the game of BALROG (Paglieri et al. 2024, https://arxiv.org/abs/2411.13543, appendix C): 5 ingredients, every
       skill, the largest house, which has 12 rooms (the paper counts 13). BALROG stops after 80 steps; the expert needs about 53.
 
@@ -79,8 +80,8 @@ class CookingEnv(MadeGameEnv):
 
     ## Rewards
 
-    The change of the score, which is the game's points over those of a won game, 0 to 1. Each ingredient that is taken, cooked
-    right and cut right is a point, the prepared meal one, the eaten meal one.
+    The change of the score, 0 to 1, which is the share of the game's points. There is a point for each ingredient taken, for each
+    cooked as the recipe says and for each cut so, for the prepared meal and for the eaten meal.
 
     ## Starting State
 

@@ -37,7 +37,7 @@ UNLOCK = (Action("unlock {thing} with {key}", "unlock a door or container"), Act
 _SHARED = {
     "action_space": f"""\
 `Text`: any string is a legal action. ``obs["valid_actions"]`` has TextWorld's admissible commands; the game understands other
-words for them too ("get" for "take"). What it does not understand it says, which costs a step and sets
+words for them too ("get" for "take"). A command that the game does not understand costs a step and sets
 ``info["action_was_valid"]`` to False; so do "wait" and commands to the interpreter instead of the game (restart, undo, save …).
 
 {INDEX_ACTIONS} n is {{n}}.""",
@@ -49,10 +49,10 @@ Seed s plays level ``s % num_levels`` of the fold. Level i of train is TextWorld
 test 3,000,000 + i: what ``tw-make --seed`` makes with the same settings and ``--only-last-action``. A level is made at its first
 use, offline, in some seconds, and kept (``GYM_TEXT_GAMES`` names the folder; ``gym-text make-games`` makes many ahead).""",
     "info": """\
-`gold_path` is the walkthrough in the game file, played at reset: steps without an effect are dropped. Where it does not win,
-`gold_path` is TextWorld's own plan, and where that does not win either it is left out. With ``expert="replan"`` TextWorld plans
-anew in every state off that path (its policy commands), as long as the game can be won; such a plan takes what it needs and does
-not look into the cookbook first. `gold_steps` is the number of steps in the plan that begins with `gold_action`.""",
+`gold_path` is the walkthrough in the game file, without the steps that have no effect. If it does not win when it is played at
+reset, `gold_path` is TextWorld's own plan; if that does not win either, the key is left out. With ``expert="replan"`` TextWorld
+makes a new plan in every state off that path (its policy commands), as long as the game can be won. Such a plan takes what it needs
+without looking into the cookbook first. `gold_steps` is the number of steps in the plan that begins with `gold_action`.""",
 }
 """Texts that all docstrings share; a docstring has their names in braces, such as ``{action_space}``."""
 

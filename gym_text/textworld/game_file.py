@@ -30,9 +30,9 @@ class GameFileEnv(TextWorldEnv):
 
     ## Description
 
-    With ``file``, one game: each seed plays it, and there are no folds. Without, TextWorld's simple game (``tw-make tw-simple
-    --rewards dense --goal brief``): in a house of 6 rooms with locked doors find some food and put it on the stove. It has a
-    level for each seed and three folds, as the other games.
+    With ``file`` every seed plays the game of that file, and there are no folds. Without ``file`` it is TextWorld's simple game
+    (``tw-make tw-simple --rewards dense --goal brief``): in a house of 6 rooms with locked doors the player has to find some food
+    and put it on the stove. The simple game has a level for each seed and three folds, as the other games.
 
     ## Action Space
 
@@ -44,12 +44,13 @@ class GameFileEnv(TextWorldEnv):
 
     ## Rewards
 
-    The change of the score, which is the game's points over its most points, 0 to 1.
+    The change of the score, 0 to 1, which is the share of the game's points.
 
     ## Starting State
 
-    The file's. Without a file, seed s plays level ``s % num_levels`` of the fold; level i of train is TextWorld's seed
-    1,000,000 + i, of dev 2,000,000 + i, of test 3,000,000 + i, made at its first use and kept (``GYM_TEXT_GAMES`` names where).
+    That of the file. Without a file, seed s plays level ``s % num_levels`` of the fold; level i of train is TextWorld's seed
+    1,000,000 + i, of dev 2,000,000 + i, of test 3,000,000 + i, made at its first use and kept (``GYM_TEXT_GAMES`` names the
+    folder).
 
     ## Episode End
 

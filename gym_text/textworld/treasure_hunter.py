@@ -24,15 +24,15 @@ class TreasureHunterEnv(MadeGameEnv):
 
     ## Description
 
-    Two things lie in a house of 5, 10 or 20 rooms; the goal names one of them, and where it lies. From level 11 on there are
-    containers and closed doors, from level 21 on locked ones, whose keys are to be found. The game's idea is Parisotto and
-    Salakhutdinov's (https://arxiv.org/abs/1702.08360).
+    Two things lie in a house of 5, 10 or 20 rooms; the goal names one of them, and where it lies. From difficulty 11 on there are
+    containers and closed doors; from difficulty 21 on some are locked, and the player has to find the keys. The idea of the game is
+    Parisotto and Salakhutdinov's (https://arxiv.org/abs/1702.08360).
 
-    Levels are TextWorld's own: 1 to 10 have 5 rooms and a shortest way of 1 to 5 steps, 11 to 20 have 10 rooms and 2 to 10 steps,
-    21 to 30 have 20 rooms and 3 to 20 steps. Published settings, for ``difficulty``:
+    ``level`` is TextWorld's level of difficulty. With 1 to 10 there are 5 rooms and a shortest way of 1 to 5 steps; with 11 to 20,
+    10 rooms and 2 to 10 steps; with 21 to 30, 20 rooms and 3 to 20 steps. Published settings, for ``difficulty``:
 
-    * ``balrog``: level 30, the game of BALROG (Paglieri et al. 2024, https://arxiv.org/abs/2411.13543, appendix C). As there, the
-      goal does not describe the way. Not as there, levels that 20 steps solve stay in.
+    * ``balrog``: ``level=30``, the game of BALROG (Paglieri et al. 2024, https://arxiv.org/abs/2411.13543, appendix C). As in
+      BALROG, the goal does not describe the way. Unlike BALROG, this includes games that 20 steps can solve.
 
     ## Action Space
 
@@ -50,7 +50,8 @@ class TreasureHunterEnv(MadeGameEnv):
 
     {starting_state}
 
-    From level 21 on a level takes 5 to 30 seconds of a core to make, and some of level 30 more: their quests are searched for.
+    With ``level`` 21 or more TextWorld takes 5 to 30 seconds of a core to make a game, and with 30 sometimes longer, as it searches
+    for a quest.
 
     ## Episode End
 

@@ -46,10 +46,10 @@ with "Unknown action", which costs a step and sets ``info["action_was_valid"]`` 
 Seed s plays level ``seeds[s % 1000]`` of the fold: train has the engine's seeds 0 to 999, dev 10000 to 10999, test 20000
 to 20999. No level of one fold is a level of another.""",
     "info": """\
-`gold_path` is the solution of the engine's gold agent, replayed at reset: steps that are not valid when they are played
-are dropped, and it is left out if it does not win. With ``expert="replan"`` a new plan is made on a copy of the game
-whenever the agent has left the path, and kept only if it wins when replayed. `gold_steps` is the number of
-steps in the plan that begins with `gold_action`.""",
+`gold_path` is the solution of the engine's gold agent, without the steps that are not valid when it is replayed at reset. If it
+does not win then, the key is left out. With ``expert="replan"`` the expert makes a new plan on a second game whenever the agent
+has left the path, and keeps the plan only if it wins when replayed. `gold_steps` is the number of steps in the plan that begins
+with `gold_action`.""",
 }
 """Texts that all docstrings share; a docstring has their names in braces, such as ``{action_space}``."""
 

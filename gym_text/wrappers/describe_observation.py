@@ -22,11 +22,11 @@ _MAX_TEXT = 8192
 
 
 class DescribeObservation(HasSchemas, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """Give an environment words: its observation becomes a dict with ``text``, ``goal`` and the environment's own observation.
+    """Describe an environment in words: its observation becomes a dict with ``text``, ``goal`` and the original observation.
 
-    The own observation has the key ``observation``; if it is a dict, it keeps its keys. Actions stay as they are, and
-    ``text_spec`` turns names into actions, as in our own environments. ``info`` gets ``score``. Where the description says what a
-    success is, it gets ``success`` and ``failure`` as well.
+    The original observation has the key ``observation``; a dict keeps its keys. Actions stay as they are, and ``text_spec`` turns
+    names into actions, as in a `TextEnv`. ``info`` gets ``score``. If the description defines success, ``info`` gets ``success``
+    and ``failure`` as well.
 
     >>> env = DescribeObservation(gym.make("FrozenLake-v1", is_slippery=False))
     >>> obs, info = env.reset(seed=0)
@@ -38,8 +38,8 @@ class DescribeObservation(HasSchemas, gym.Wrapper[Any, Any, Any, Any], RecordCon
 
     Args:
         env: Any environment whose actions are `Discrete` or a one-dimensional `Box` with one lower and one upper limit.
-        spec: What a player must know. None takes the description that ships; see `gym_text.descriptions`.
-        describe: Turns the environment's own observation into words; by default the numbers' names in `spec`, with their values.
+        spec: What a player must know. None uses the description that this package has; see `gym_text.descriptions`.
+        describe: Turns the original observation into words; by default the names of the numbers in `spec`, with their values.
         fold: None passes seeds on unchanged; ``train``, ``dev`` and ``test`` shift them into ranges that never meet.
     """
 
@@ -56,12 +56,11 @@ class DescribeObservation(HasSchemas, gym.Wrapper[Any, Any, Any, Any], RecordCon
         if fold is not None:
             check_choice("fold", fold, FOLDS)
         self.fold = fold
-        own = env.observation_space
-        self._is_dict = isinstance(own, spaces.Dict)
-        parts = dict(own.spaces) if isinstance(own, spaces.Dict) else {OBSERVATION: own}
-        taken = sorted({"text", "goal"} & parts.keys())
-        if taken:
-            raise UsageError(f"DescribeObservation: expected an observation without the keys 'text' and 'goal'; got {taken}.")
+        space = env.observation_space
+        self._is_dict = isinstance(space, spaces.Dict)
+        parts = dict(space.spaces) if isinstance(space, spaces.Dict) else {OBSERVATION: space}
+        if conflicts := sorted({"text", "goal"} & parts.keys()):
+            raise UsageError(f"DescribeObservation: expected an observation without the keys 'text' and 'goal'; got {conflicts}.")
         description = description_of(env) if spec is None else Description(spec, self._default(spec))
         _check(description.spec, parts, env.action_space)
         self.text_spec = description.spec
@@ -98,7 +97,7 @@ class DescribeObservation(HasSchemas, gym.Wrapper[Any, Any, Any, Any], RecordCon
         return self._in_words(obs), reward, terminated, truncated, info
 
     def succeeded(self, obs: Any, reward: float, terminated: bool, truncated: bool, score: float) -> bool:
-        """Return whether an episode is a success if it ends with this step; `obs` is the environment's own observation."""
+        """Return whether an episode that ends with this step is a success; `obs` is the original observation."""
         return (terminated or truncated) and bool(self._success(Ending(obs, reward, terminated, truncated, score)))
 
     def _in_words(self, obs: Any) -> dict[str, Any]:

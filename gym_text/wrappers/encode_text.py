@@ -17,8 +17,8 @@ from gym_text.errors import UsageError, check_choice, check_int
 from gym_text.spaces import ActionNames, TextHistory
 
 Unit = Literal["word", "byte"]
-Parts = Callable[[Any], Sequence[tuple[str, int]]]
-"""Takes a value of an observation into its texts, each with the number of ids that it has room for."""
+SplitTexts = Callable[[Any], Sequence[tuple[str, int]]]
+"""Splits a value of an observation into texts, each with the number of ids that the array has for it."""
 
 _TEXT_LENGTHS = {"word": 256, "byte": 1024}
 """Enough ids for every text at the registered parameters."""
@@ -38,15 +38,15 @@ class EncodeText(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
     | field | becomes |
     |---|---|
     | a text | `length` ids (int32); 0 fills up |
-    | a list of action names | one row of ids for each place, end to end; row i names action i of ``actions="index"`` |
+    | a list of action names | rows of ids, end to end; row i is the name of action i of ``actions="index"`` |
     | ``obs["history"]`` of ``History(env, n)`` | n rows, end to end, the latest last: ids of the text, then of the action's name |
     | numbers | themselves |
 
-    A word's id is a checksum of its letters in lower case: it is the same everywhere and needs no vocabulary, but now and then two
-    words have the same id. A byte's id is its value. ``info``, with its ``action_mask``, and `action_masks` stay as they are.
+    A word's id is a checksum of its letters in lower case. It is the same on every machine and needs no vocabulary, but some words
+    have the same id. A byte's id is its value. ``info``, with its ``action_mask``, and `action_masks` stay as they are.
 
-    Make it the outermost wrapper: our own policies read texts. ``env.observation(obs)`` encodes a text observation, as a trained
-    model wants it. `gym_text.wrappers.vector.EncodeText` wraps a vector environment.
+    Make it the outermost wrapper, as this project's policies read texts. ``env.observation(obs)`` encodes a text observation for a
+    trained model. `gym_text.wrappers.vector.EncodeText` wraps a vector environment.
 
     >>> env = EncodeText(gym.make("gym_text:BabyAIText-v0"))
     >>> obs, info = env.reset(seed=0)
@@ -78,7 +78,7 @@ class EncodeText(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
         self.observation_space = self._encoder.space
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return how it is copied and pickled: made anew, with the same arguments, around a copy of the environment."""
+        """Copy and pickle the wrapper by making it again, with the same arguments, around a copy of the environment."""
         return partial(type(self), **self._saved_kwargs), (self.env,)
 
     def observation(self, observation: dict[str, Any]) -> dict[str, Any]:
@@ -87,12 +87,12 @@ class EncodeText(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
 
 
 class TextEncoder:
-    """Turns observations of texts into arrays; `EncodeText` has the arguments, and the meaning of each array.
+    """Turns observations of texts into arrays; `EncodeText` describes the arrays.
 
     Args:
         observation_space: Space of one environment's observations, a `Dict`.
         action_space: Space of one environment's actions.
-        unit: As in `EncodeText`, and so the others.
+        unit: What an id stands for: ``word`` or ``byte``.
         length: Ids of each text.
         name_length: Ids of each action's name.
         vocabulary: Number of ids of words.
@@ -130,12 +130,12 @@ class TextEncoder:
     def encode_batch(self, observations: dict[str, Any]) -> dict[str, Any]:
         """Return the arrays of a vector environment's observations: a row for each environment."""
         return {
-            key: observations[key] if parts is None else self._encode(key, [parts(value) for value in observations[key]], space)
-            for key, (space, parts) in self._fields.items()
+            key: observations[key] if split is None else self._encode(key, [split(value) for value in observations[key]], space)
+            for key, (space, split) in self._fields.items()
         }
 
-    def _field(self, key: str, space: gym.Space[Any]) -> tuple[gym.Space[Any], Parts | None]:
-        """Return the space that a field becomes, and the function that takes a value into texts; None for numbers."""
+    def _field(self, key: str, space: gym.Space[Any]) -> tuple[gym.Space[Any], SplitTexts | None]:
+        """Return the space of a field's array, and the function that splits the field's value into texts; None for numbers."""
         if isinstance(space, spaces.Text):
             return self._box(self._length), lambda text: [(text, self._length)]
         if isinstance(space, ActionNames):
@@ -156,7 +156,7 @@ class TextEncoder:
         return missing + [part for text, name in pairs for part in ((text, self._length), (name, self._name_length))]
 
     def _encode(self, key: str, values: Sequence[Sequence[tuple[str, int]]], space: gym.Space[Any]) -> np.ndarray:
-        """Return an array of ids with a row for each value. Each text has a number of places: it is cut, or padded with 0."""
+        """Return an array of ids with a row for each value. Each text is cut or padded with 0 to its number of ids."""
         array = np.zeros((len(values), *(space.shape or ())), dtype=np.int32)
         for row, texts in zip(array, values, strict=True):
             start = 0

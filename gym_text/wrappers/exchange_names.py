@@ -1,4 +1,4 @@
-"""`ExchangeNames`: things under each other's names, so that a player must read what the text says about them."""
+"""`ExchangeNames`: things swap their names, so that a player has to read what the text says about each of them."""
 
 from __future__ import annotations
 
@@ -15,48 +15,48 @@ from gym_text.errors import UsageError
 
 
 class Names:
-    """Names of things that can be exchanged.
+    """The names of things that swap them.
 
     Args:
-        names: Names of things. A thing with several names is written with ``=`` between them, such as fry=stove and roast=oven; its
-            names are exchanged together, for those of a thing with the same number of names.
+        names: The names. A thing with several names is written with ``=`` between them, such as fry=stove and roast=oven. It swaps
+            all its names with a thing that has as many names.
 
     Raises:
-        UsageError: If a thing is the only one with its number of names, or a name occurs twice.
+        UsageError: If no other thing has as many names, or a name occurs twice.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
         self._groups: dict[int, list[list[str]]] = {}
         for name in names:
             self._groups.setdefault(name.count("="), []).append(name.split("="))
-        single = [one for group in self._groups.values() for thing in group for one in thing]
-        self.single = set(single)
-        """All names, each by itself."""
-        if min(map(len, self._groups.values()), default=0) < 2 or len(self.single) < len(single) or "" in self.single:
+        single_names = [name for group in self._groups.values() for thing in group for name in thing]
+        self.single = set(single_names)
+        """All names, each for itself."""
+        if min(map(len, self._groups.values()), default=0) < 2 or len(self.single) < len(single_names) or "" in self.single:
             raise UsageError(
                 f"interchangeable: expected two or more different names, each beside others with as many ='s; got {list(names)}."
             )
-        self._words = re.compile(r"\b(" + "|".join(map(re.escape, sorted(single, key=len, reverse=True))) + r")\b")
+        self._words = re.compile(r"\b(" + "|".join(map(re.escape, sorted(single_names, key=len, reverse=True))) + r")\b")
 
     def draw(self, rng: random.Random) -> dict[str, str]:
         """Draw a new name for each name."""
         pairs = [pair for group in self._groups.values() for pair in zip(group, rng.sample(group, len(group)), strict=True)]
         return {old: new for thing, another in pairs for old, new in zip(thing, another, strict=True)}
 
-    def found(self, text: str) -> set[str]:
+    def names_in(self, text: str) -> set[str]:
         """Return the names that occur in a text."""
         return set(self._words.findall(text))
 
     def rename(self, text: str, new: Mapping[str, str]) -> str:
         """Return a text with each name replaced by its new one."""
-        return self._words.sub(lambda found: new[found[0]], text)
+        return self._words.sub(lambda match: new[match[0]], text)
 
 
 class ExchangeNames(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """Exchange the names of things, drawn anew for each episode: in observations, in the expert's hints and in actions.
+    """Let things swap their names, at random in each episode: in observations, in the expert's hints and in actions.
 
-    Knowledge about a name from the train fold (a chicken leg is grilled) is then worthless; only the text helps. The seed of an
-    episode also determines its names.
+    What a player has learnt about a name from the train fold (a chicken leg is grilled) is then worthless; only the text helps. The
+    seed of an episode also determines its names.
 
     >>> env = gym.make("gym_text:CookingWorldText-v0")
     >>> env.reset(seed=0)[1]["gold_path"][4:7]
@@ -81,7 +81,7 @@ class ExchangeNames(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         self._old: dict[str, str] = {}
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Begin an episode, with other names."""
+        """Begin an episode with newly drawn names."""
         if seed is not None:
             self._rng = random.Random(seed)
         self._new = self._names.draw(self._rng)
@@ -95,11 +95,11 @@ class ExchangeNames(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         return self._seen(obs), reward, terminated, truncated, self._renamed(info)
 
     def plan_steps(self, action: Any) -> float:
-        """Return what the environment's `plan_steps` does."""
+        """Return the result of the environment's `plan_steps`."""
         return self.env.get_wrapper_attr("plan_steps")(self._old_names(action))  # type: ignore[no-any-return]
 
     def looks_further(self, action: Any) -> bool:
-        """Return what the environment's `looks_further` does."""
+        """Return the result of the environment's `looks_further`."""
         return self.env.get_wrapper_attr("looks_further")(self._old_names(action))  # type: ignore[no-any-return]
 
     def _old_names(self, action: Any) -> Any:
@@ -111,9 +111,10 @@ class ExchangeNames(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
             seen["valid_actions"] = tuple(sorted(seen["valid_actions"]))
         return seen
 
-    def _renamed(self, told: Any) -> Any:
-        if isinstance(told, str):
-            return self._names.rename(told, self._new)
-        if isinstance(told, (tuple, list)):
-            return type(told)(map(self._renamed, told))
-        return {key: self._renamed(value) for key, value in told.items()} if isinstance(told, dict) else told
+    def _renamed(self, data: Any) -> Any:
+        """Return data with the new names in all strings."""
+        if isinstance(data, str):
+            return self._names.rename(data, self._new)
+        if isinstance(data, (tuple, list)):
+            return type(data)(map(self._renamed, data))
+        return {key: self._renamed(value) for key, value in data.items()} if isinstance(data, dict) else data

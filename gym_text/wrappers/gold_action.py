@@ -14,9 +14,9 @@ from gym_text.spaces import FreeText
 
 
 class GoldAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """Copy ``info["gold_action"]`` into ``obs["gold_action"]``; an empty string if there is none.
+    """Copy ``info["gold_action"]`` into ``obs["gold_action"]``; without a hint the observation has an empty string.
 
-    Only for a policy that is the expert or learns from it.
+    Use it only for a policy that is the expert or learns from it.
 
     Args:
         env: An environment whose expert is not off.

@@ -17,8 +17,8 @@ from gym_text.spec import TextSpec
 class History(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """Put the episode's last n steps into ``obs["history"]``: a tuple of pairs (text, action name), the oldest first.
 
-    The text of a pair is the ``obs["text"]`` that the action answered; the present ``obs["text"]`` is not in the history yet.
-    An index beyond the valid actions has no name: its name in the history is the empty string.
+    A pair has the ``obs["text"]`` before the action, and the action's name; the present ``obs["text"]`` is not in the history yet.
+    An index beyond the valid actions has no name: the history has the empty string.
 
     >>> env = History(gym.make("gym_text:BabyAIText-v0"), 5)
     >>> obs, info = env.reset(seed=0)
@@ -52,7 +52,7 @@ class History(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         return self._with_history(obs), info
 
     def step(self, action: Any) -> tuple[dict[str, Any], Any, bool, bool, dict[str, Any]]:
-        """Play one action and note it."""
+        """Play one action and add it to the history."""
         obs, reward, terminated, truncated, info = self.env.step(action)
         self._pairs.note(self._last, action)
         return self._with_history(obs), reward, terminated, truncated, info
@@ -66,7 +66,7 @@ class Pairs:
     """The last n pairs (text, action name) of one episode.
 
     Args:
-        spec: The environment's spec, which knows the actions' names.
+        spec: The environment's spec, which has the names of the actions.
         n: Most pairs to keep; None keeps all.
     """
 
@@ -79,7 +79,7 @@ class Pairs:
         self._pairs.clear()
 
     def note(self, obs: dict[str, Any], action: Any) -> None:
-        """Add an observation's text and the name of the action that answered it."""
+        """Add a pair: the text of an observation, and the name of the action that followed it."""
         try:
             name = self._spec.decode(action, obs)
         except InvalidActionError:
@@ -92,7 +92,7 @@ class Pairs:
 
 
 def history_space(space: gym.Space[Any], n: int | None) -> spaces.Dict:
-    """Return an environment's observation space together with that of the last n pairs."""
+    """Return an observation space with a space for the last n pairs added."""
     n = None if n is None else check_int("n", n, 1, 1_000_000)
     text = space.spaces.get("text") if isinstance(space, spaces.Dict) else None
     if not isinstance(space, spaces.Dict) or not isinstance(text, spaces.Text):

@@ -1,7 +1,7 @@
-"""`EncodeText` and `History` for vector environments, as `gymnasium.wrappers.vector` has Gymnasium's own wrappers.
+"""`EncodeText` and `History` for vector environments, as `gymnasium.wrappers.vector` has Gymnasium's wrappers for these.
 
-Gymnasium refuses ``gym.make_vec("CookingWorldText-v0", wrappers=[EncodeText])``: that argument is for the single environments
-inside, and a vector environment of its own has none. Wrap what `gymnasium.make_vec` returns::
+Gymnasium refuses ``gym.make_vec("CookingWorldText-v0", wrappers=[EncodeText])``: it applies ``wrappers`` to single environments,
+which it cannot reach in a custom vector environment. Wrap the vector environment that `gymnasium.make_vec` returns::
 
     envs = gym_text.wrappers.vector.EncodeText(gym.make_vec("CookingWorldText-v0", num_envs=64))
 """
@@ -24,7 +24,7 @@ from gym_text.wrappers.history import Pairs, history_space
 __all__ = ["EncodeText", "History"]
 
 Observations = dict[str, Any]
-"""The observations of all environments: for each key an array with a row for each, or a tuple."""
+"""The observations of all environments: for each key an array or a tuple, with an entry for each environment."""
 
 
 class _TextWrapper(VectorWrapper):
@@ -49,7 +49,7 @@ class _TextWrapper(VectorWrapper):
 class EncodeText(_TextWrapper):
     """Turn texts in the observations into arrays, as `gym_text.wrappers.EncodeText` does around each single environment.
 
-    Observations, ``infos["final_obs"]`` included, are equal to those of `SyncVectorEnv` around encoded environments. All
+    The observations, including ``infos["final_obs"]``, equal those of `SyncVectorEnv` around environments with `EncodeText`. All
     autoreset modes are allowed.
 
     >>> envs = EncodeText(gym.make_vec("gym_text:CookingWorldText-v0", num_envs=64, expert="off"))
@@ -103,8 +103,8 @@ class EncodeText(_TextWrapper):
 class History(_TextWrapper):
     """Put each episode's last n steps into ``obs["history"]``, as `gym_text.wrappers.History` does for a single environment.
 
-    All autoreset modes are allowed: an episode's first observation has an empty history, its last one, in
-    ``infos["final_obs"]`` if the mode is ``SameStep``, has the whole.
+    All autoreset modes are allowed. An episode's first observation has an empty history. Its last observation, which is in
+    ``infos["final_obs"]`` if the mode is ``SameStep``, has the history of the whole episode.
 
     >>> envs = History(gym.make_vec("gym_text:CookingWorldText-v0", num_envs=2, expert="off"), 5)
     >>> obs, infos = envs.reset(seed=0)
@@ -137,7 +137,7 @@ class History(_TextWrapper):
         return self._with_history(obs), infos
 
     def step(self, actions: Any) -> tuple[Observations, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """Play one action in every environment and note it."""
+        """Play one action in every environment and add it to the histories."""
         mode = self.metadata["autoreset_mode"]
         obs, rewards, terminations, truncations, infos = self.env.step(actions)
         for i, (pairs, action) in enumerate(zip(self._pairs, iterate(self.action_space, actions), strict=True)):
@@ -151,7 +151,7 @@ class History(_TextWrapper):
         return self._with_history(obs), rewards, terminations, truncations, infos
 
     def _begin(self, begun: np.ndarray) -> None:
-        """Forget the episodes before, in those environments that have begun one."""
+        """Clear the histories of the environments that have begun an episode."""
         for i in np.flatnonzero(begun):
             self._pairs[i].clear()
 

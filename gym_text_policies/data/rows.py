@@ -150,7 +150,7 @@ def exchange_names(rows: Sequence[Row], names: Sequence[str], seed: int) -> list
         UsageError: If no other thing has as many names, a name is given twice, or a name is nowhere in the rows.
     """
     things = Names(names)
-    missing = things.single - {name for row in rows for message in row.messages for name in things.found(message["content"])}
+    missing = things.single - {name for row in rows for message in row.messages for name in things.names_in(message["content"])}
     if missing:
         raise UsageError(f"interchangeable: expected names that stand in the data; these do not: {sorted(missing)}.")
     rng = random.Random(seed)
