@@ -340,7 +340,7 @@ def report(game: Game, record: Mapping[str, Any], seeds: int) -> str:
     drawn = ", and the steps by drawing" if game.is_drawn else ""
     note = (
         f"{seeds} levels of the test fold, at most {game.most_steps} steps: the share won greedily{drawn}. "
-        "p: beside the start on the same levels, McNemar's exact test of what is won, Wilcoxon's of steps and of means. "
+        "p compares with the start on the same levels: McNemar's exact test of wins, Wilcoxon's of steps and of means. "
         f"Minutes of one core. The small network learns by stable-baselines3's {game.network.__name__} and plays greedily."
     )
     return f"{table(('way', 'episodes', 'minutes', *heads), rows_of(game, record))}\n\n{note}"
