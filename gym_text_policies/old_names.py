@@ -62,11 +62,6 @@ def table_of(target: Any) -> Mapping[str, str | Fixed]:
     return {old: new for kind in kinds for old, new in vars(kind).get(_TABLE, {}).items()}
 
 
-def by_weight(target: Any, settings: Mapping[str, V]) -> list[tuple[str, V]]:
-    """Return names and values in the order in which they count: of two that mean the same, the last one does."""
-    return sorted(settings.items(), key=lambda item: isinstance(table_of(target).get(item[0]), Before))
-
-
 def new_name(
     target: Any, old: str, value: Any, given: Collection[str], spell: Callable[[str], str] = str
 ) -> tuple[str | None, str]:
@@ -97,25 +92,37 @@ def new_name(
 
 
 def with_new_names(
-    target: Any, given: Mapping[str, Any], say: Callable[[str], None], spell: Callable[[str], str] = str
-) -> dict[str, Any]:
+    target: Any,
+    given: Mapping[str, V],
+    say: Callable[[str, V], None],
+    *,
+    spell: Callable[[str], str] = str,
+    plain: Callable[[V], Any] = lambda value: value,
+    strict: bool = True,
+) -> dict[str, V]:
     """Return settings by their new names, which may have dots, without those that are no more.
 
     Args:
         target: The class or the function that they are for.
         given: The settings.
-        say: Takes the sentence for each old name.
+        say: Takes the sentence for each old name, and the value.
         spell: See `new_name`.
+        plain: Returns what a value stands for.
+        strict: Raise the errors of `new_name`; else a setting that has one keeps its name.
 
     Raises:
         UsageError: See `new_name`.
     """
-    settings = {}
-    for name, value in by_weight(target, given):
+    settings, table = {}, table_of(target)
+    for name, value in sorted(given.items(), key=lambda item: isinstance(table.get(item[0]), Before)):  # which count most
         new: str | None = name
-        if name in table_of(target):
-            new, sentence = new_name(target, name, value, given, spell)
-            say(sentence)
+        if name in table:
+            try:
+                new, sentence = new_name(target, name, plain(value), given, spell)
+                say(sentence, value)
+            except UsageError:
+                if strict:
+                    raise
         if new is not None:
             settings[new] = value
     return settings
@@ -127,14 +134,8 @@ def stored_by_new_names(kind: type[Any], stored: Mapping[str, Any]) -> dict[str,
     A setting that is no more is left out if it had the value that always holds now, and kept if it had another.
     """
     settings: dict[str, Any] = {}
-    for name, value in by_weight(kind, stored):
-        new = table_of(kind).get(name, name)
-        if isinstance(new, Before) and not value:
-            continue
-        if isinstance(new, Fixed):
-            settings |= {} if value == new.value else {name: value}
-            continue
-        *sections, last = new.split(".") if name != new else [name]
+    for name, value in with_new_names(kind, stored, lambda *_: None, strict=False).items():
+        *sections, last = [name] if name in stored else name.split(".")
         inner = settings
         for section in sections:
             inner = inner.setdefault(section, {})
@@ -152,7 +153,7 @@ def _with_table(target: T, entries: Mapping[str, str | Fixed]) -> T:
             given = with_sections(target, given) if isinstance(target, type) else given
         return call(*arguments, **given)
 
-    def say(sentence: str) -> None:
+    def say(sentence: str, _: Any) -> None:
         warnings.warn(f"{target.__name__}: {sentence}", FutureWarning, stacklevel=4)  # at the line that calls `accept`
 
     accepting: Any = target if isinstance(target, type) else accept

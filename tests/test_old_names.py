@@ -13,14 +13,14 @@ from gym_text_policies.commands.options import add_fields, by_fields
 from gym_text_policies.commands.parser import Parser
 from gym_text_policies.experiments.config import AgentConfig, EnvironmentConfig, RunsConfig, parse_config
 from gym_text_policies.experiments.settings import build, by_new_names, members_of, read_settings, settings_of
-from gym_text_policies.experiments.variants import Variant, read_variants
+from gym_text_policies.experiments.variants import VariantSettings, read_variants
 from gym_text_policies.experiments.yaml_files import parse_yaml
 from gym_text_policies.old_names import Before, Fixed, gone, old_names, stored_by_new_names, table_of
 from gym_text_policies.sections import with_sections
 from gym_text_policies.store import RunFolder
 
 COMMANDS = {name: command.load()[0] for name, command in cli.COMMANDS.items()}
-SECTIONS = {kind.__name__: kind for kind in (AgentConfig, EnvironmentConfig, RunsConfig, Variant)}
+SECTIONS = {kind.__name__: kind for kind in (AgentConfig, EnvironmentConfig, RunsConfig, VariantSettings)}
 ENTRIES = [(name, old) for name, kind in (COMMANDS | SECTIONS).items() for old in table_of(kind)]
 
 
@@ -160,11 +160,10 @@ def test_a_list_under_an_old_key_is_a_batch_and_a_change_may_have_an_old_name(tm
     assert parse_config(path, {"experiment.runs": 3}).experiment.first_seed == 4
 
 
-def test_rows_of_a_table_have_old_names(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(Variant, "__old_names__", {"count": "episodes"}, raising=False)
-    (tmp_path / "v.yaml").write_text("a: {model: random, count: 4}")
-    assert read_variants(tmp_path / "v.yaml")["a"].episodes == 4
-    assert "count is now episodes" in caplog.text
+def test_rows_of_a_table_have_old_names(tmp_path, caplog):
+    (tmp_path / "v.yaml").write_text("a: {model: random}\nb:\n  model: random\n  seeds: 4")
+    assert read_variants(tmp_path / "v.yaml")["b"].episodes == 4
+    assert "v.yaml, line 4: seeds is now episodes" in caplog.text
 
 
 @pytest.mark.parametrize("name, old", ENTRIES)
@@ -176,13 +175,12 @@ def test_each_old_name_works_everywhere(name, old, caplog):
     required = {key: setting.hint for key, setting in settings.items() if setting.default is dataclasses.MISSING and key != new}
     others = {key: sample(hint) for key, hint in required.items()}
     given = others if isinstance(new, Fixed) else {**others, new: value}
-    if kind is not Variant:
-        config = kind(**with_sections(kind, given))
-        with pytest.warns(FutureWarning, match=f": {old} "):
-            assert kind(**others, **{old: value}) == config
-        node = by_new_names(kind, parse_yaml(json.dumps({**others, old: value}), "file.yaml"))
-        assert f"file.yaml, line 1: {old} " in caplog.text
-        assert build(kind, node) == config
+    config = kind(**with_sections(kind, given))
+    with pytest.warns(FutureWarning, match=f": {old} "):
+        assert kind(**others, **{old: value}) == config
+    node = by_new_names(kind, parse_yaml(json.dumps({**others, old: value}), "file.yaml"))
+    assert f"file.yaml, line 1: {old} " in caplog.text
+    assert build(kind, node) == config
     if name in COMMANDS and (isinstance(new, Fixed) or settings[new].default is not dataclasses.MISSING):
         option = f"--{'no-' if value is False else ''}{old.replace('_', '-')}"
         words = [word for other in others.values() for word in words_of(other)]

@@ -82,6 +82,9 @@ def test_a_file_has_sections_and_options_beside_it_replace_single_keys(tmp_path,
         read_settings(Rounds, path)
     path.write_text("epochs: 4\n")
     assert read_settings(Rounds, path).sft.epochs == 4 and "line 1: epochs is now sft.epochs" in caplog.text
+    path.write_text("sft.epochs: 4")
+    with pytest.raises(UsageError, match=r"line 1: got an unknown key 'sft\.epochs'"):
+        read_settings(Rounds, path)
     path.write_text("sft:\n  model: x\n  epochs: 0.5\n")
     with pytest.raises(UsageError) as error:
         read_settings(Rounds, path)

@@ -49,8 +49,12 @@ def test_each_variant_is_a_row_beside_random_and_expert(tmp_path, capsys):
         ("b: {model: random}\na: smollm2", "line 2: a: expected options"),
         ("a: !!python/object/apply:os.getcwd []", "expected YAML"),
         ("a: {model: 'scripted:x', histroy: 3}", "BabyAIText-v0 a: .*Did you mean 'history'"),
-        ("a: {model: 'scripted:x', episodes: many}", "a: episodes: expected an integer"),
-        ("a: {model: 'scripted:x', with_reward: maybe}", "line 1: a: with_reward: expected true or false or null; got 'maybe'"),
+        ("a: {model: 'scripted:x', episodes: many}", "line 1: a.episodes: expected an integer or null; got 'many'"),
+        (
+            "a:\n  model: random\n  noise: much\n  mode: txt",
+            "line 3: a.noise: expected a number.*\n.*line 4: a.mode: expected one of",
+        ),
+        ("a: {model: 'scripted:x', with_reward: maybe}", "line 1: a.with_reward: expected true or false or null; got 'maybe'"),
     ],
 )
 def test_a_mistake_in_a_variants_file_is_named(tmp_path, text, message):

@@ -62,7 +62,7 @@ def by_fields(config: type[Any], parsed: Mapping[str, Any]) -> dict[str, Any]:
             the one that always holds now.
     """
     spell = _speller({setting.name: setting for setting in settings_of(config)})
-    return with_new_names(config, parsed, _logger.warning, spell)
+    return with_new_names(config, parsed, lambda sentence, _: _logger.warning(sentence), spell=spell)
 
 
 def _speller(settings: Mapping[str, Setting]) -> Callable[[str], str]:

@@ -218,8 +218,8 @@ def explain_keys() -> str:
 
 def _config(node: Node, changes: Mapping[str, Any], trust: Trust) -> ExperimentConfig:
     for path, value in changes.items():
-        change = by_new_names(ExperimentConfig, at(path, from_plain(value)))
-        node = changed(node, change, path.count(".") + 1)
+        names = path.split(".")
+        node = changed(node, by_new_names(ExperimentConfig, at(names, from_plain(value))), len(names))
     configs = []
     for part, chosen in variants(node):
         label = ",".join(f"{path.rpartition('.')[2]}={value}" for path, value in chosen.items())

@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 from gym_text.errors import UsageError
 from gym_text_policies.experiments.trust import TRUST_OPTIONS, Trust
 from gym_text_policies.experiments.yaml_files import Node, at, changed, from_plain, read_yaml
-from gym_text_policies.old_names import by_weight, new_name, table_of
+from gym_text_policies.old_names import new_name, table_of, with_new_names
 from gym_text_policies.sections import default_of
 
 T = TypeVar("T")
@@ -185,23 +185,29 @@ def read_settings(kind: type[T], path: str | Path, changes: Mapping[str, Any] | 
     given, root = dict(changes or {}), by_new_names(kind, read_yaml(path))
     allowed = {name: given.pop(name) for name in TRUST_OPTIONS if name in given}
     if root.value is None or isinstance(root.value, dict):
-        for path, value in given.items():
-            root = changed(root, at(path, from_plain(value)), path.count(".") + 1)
+        for setting, value in given.items():
+            names = setting.split(".")
+            root = changed(root, at(names, from_plain(value)), len(names))
     config: Any = build(kind, Trust(**allowed).checked(root))
     made: T = dataclasses.replace(config, **allowed)
     return made
 
 
-def build(kind: type[T], node: Node) -> T:
+def build(kind: type[T], node: Node, where: str = "") -> T:
     """Return the config dataclass that a node without lists describes; a field that is a dataclass is a section.
 
     Fields with ``metadata={"internal": True}`` are no keys, and of a section none that ``metadata={"without": (…)}`` names.
+
+    Args:
+        kind: The dataclass.
+        node: Its settings, by the names of today; see `by_new_names`.
+        where: What a mistake's name begins with, such as ``agent.``.
 
     Raises:
         UsageError: If keys are unknown or values wrong; every mistake is named, a line each.
     """
     mistakes: list[str] = []
-    config = _build(kind, node, "", mistakes)
+    config = _build(kind, node, where, mistakes)
     if mistakes or config is None:
         raise UsageError("\n".join(dict.fromkeys(mistakes)))
     return config
@@ -221,20 +227,17 @@ def by_new_names(kind: type[Any], node: Node, *, quiet: bool = False) -> Node:
         return Node([by_new_names(kind, part, quiet=quiet) for part in node.value], node.place)
     if not isinstance(node.value, dict):
         return node
+
+    def say(sentence: str, part: Node) -> None:
+        if not quiet:
+            _logger.warning("%s%s", part.place, sentence)
+
     found, hints = Node({}, node.place), get_type_hints(kind)
-    for name, part in by_weight(kind, node.value):
-        new: str | None = name
-        if name in table_of(kind):
-            try:
-                new, sentence = new_name(kind, name, part.plain(), node.value)
-                if not quiet:
-                    _logger.warning("%s%s", part.place, sentence)
-            except UsageError:
-                pass
-        if new is not None:
-            if dataclasses.is_dataclass(hints.get(new)):
-                part = by_new_names(hints[new], part, quiet=quiet)
-            found = changed(found, at(new, part), new.count(".") + 1)
+    for name, part in with_new_names(kind, node.value, say, plain=Node.plain, strict=False).items():
+        path = [name] if name in node.value else name.split(".")
+        if dataclasses.is_dataclass(hints.get(name)):
+            part = by_new_names(hints[name], part, quiet=quiet)
+        found = changed(found, at(path, part), len(path))
     return found
 
 
@@ -257,10 +260,8 @@ def _build(
     missing = [name for name in known if name not in given and defaults[name] is dataclasses.MISSING]
     given |= {name: Node(None, node.place) for name in missing if dataclasses.is_dataclass(hints[name])}
     for name, part in given.items():
-        if name in table_of(kind):
-            mistakes.append(f"{part.place}{section}{_old_key(kind, name, given)}")
-        elif name not in known:
-            mistakes.append(f"{part.place}{section}{_unknown_key(name, known)}")
+        if name not in known:
+            mistakes.append(f"{part.place}{section}{_no_key(kind, name, given, known)}")
         elif dataclasses.is_dataclass(hints[name]):
             inner = None if defaults[name] is dataclasses.MISSING else defaults[name]
             left = fields[name].metadata.get("without", ())
@@ -282,14 +283,13 @@ def _build(
         return None
 
 
-def _old_key(kind: type[Any], name: str, given: Mapping[str, Node]) -> str:
-    try:
-        return new_name(kind, name, given[name].plain(), given)[1]
-    except UsageError as error:
-        return str(error)
-
-
-def _unknown_key(name: str, known: list[str]) -> str:
+def _no_key(kind: type[Any], name: str, given: Mapping[str, Node], known: list[str]) -> str:
+    """Return what is wrong with a name that is no key, or an old one that cannot have its new name."""
+    if name in table_of(kind):
+        try:
+            new_name(kind, name, given[name].plain(), given)
+        except UsageError as error:
+            return str(error)
     near = difflib.get_close_matches(name, known, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     hint += " Keys of providers come from the environment alone." if "key" in name.lower() else ""

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_type_hints
 
 from gym_text.errors import UsageError, check_int
-from gym_text_policies.experiments.settings import by_new_names, read_value
+from gym_text_policies.experiments.settings import build, by_new_names
 from gym_text_policies.experiments.trust import Trust
 from gym_text_policies.experiments.yaml_files import Node, read_yaml
 from gym_text_policies.old_names import old_names
-from gym_text_policies.policies.config import SETTINGS, PolicyConfig, mixture
+from gym_text_policies.policies.config import FIELDS, PolicyConfig, mixture
 
 
-@old_names(seeds="episodes")
 @dataclass(frozen=True)
 class Variant:
     """A row of a table to be."""
@@ -22,6 +20,20 @@ class Variant:
     policy: PolicyConfig
     episodes: int | None = None
     """Episodes of each environment; None is the table's number."""
+
+
+@old_names(seeds="episodes")
+@dataclass(frozen=True)
+class VariantSettings(PolicyConfig):
+    """A row as the file has it."""
+
+    episodes: int | None = None
+    """Episodes of each environment; None is the table's number."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.episodes is not None:
+            check_int("episodes", self.episodes, 0, 1_000_000)
 
 
 def read_variants(path: str | Path, trust: Trust | None = None) -> dict[str, Variant]:
@@ -47,30 +59,21 @@ def read_variants(path: str | Path, trust: Trust | None = None) -> dict[str, Var
     root = read_yaml(path)
     if not isinstance(root.value, dict) or not root.value:
         raise UsageError(f"{path}: expected a mapping such as 'baseline: {{model: smollm2, mode: text}}'; got {root.plain()!r}.")
-    checked = (trust or Trust()).checked(root)
-    found = {name: _variant(name, node) for name, node in checked.value.items()}
+    found = {name: _variant(name, node, trust or Trust()) for name, node in root.value.items()}
     return {f"{name}{mixture(variant.policy.given)}": variant for name, variant in found.items()}
 
 
-def _variant(name: str, node: Node) -> Variant:
-    node = by_new_names(PolicyConfig, by_new_names(Variant, node))
-    settings, place = node.plain(), f"{node.place}{name}"
-    if not isinstance(settings, dict):
-        raise UsageError(f"{place}: expected options such as {{model: smollm2, mode: text}}; got {settings!r}.")
-    model, episodes = settings.pop("model", None), settings.pop("episodes", None)
-    if not isinstance(model, str):
-        raise UsageError(f"{place}: expected a model, such as 'model: smollm2'; got {model!r}.")
-    if "env" in settings:
-        raise UsageError(f"{place}: expected options of a policy; got 'env'. Name environments beside the variants.")
-    if episodes is not None:
-        check_int(f"{place}: episodes", episodes, 0, 1_000_000)
-    hints = get_type_hints(PolicyConfig)
-    for key in settings.keys() & set(SETTINGS):
-        try:
-            settings[key] = read_value(settings[key], hints[key])
-        except ValueError as error:
-            raise UsageError(f"{place}: {key}: expected {error}; got {settings[key]!r}.") from error
-    try:
-        return Variant(PolicyConfig.of(model, **settings), episodes)
-    except UsageError as error:
-        raise UsageError(f"{place}: {error}") from error
+def _variant(name: str, node: Node, trust: Trust) -> Variant:
+    if not isinstance(node.value, dict):
+        raise UsageError(f"{node.place}{name}: expected options such as {{model: smollm2, mode: text}}; got {node.plain()!r}.")
+    parts = dict(trust.checked(by_new_names(VariantSettings, node)).value)
+    if not isinstance(model := parts.get("model", Node(None)).value, str):
+        raise UsageError(f"{node.place}{name}: expected a model, such as 'model: smollm2'; got {model!r}.")
+    if "env" in parts:
+        raise UsageError(f"{node.place}{name}: expected options of a policy; got 'env'. Name environments beside the variants.")
+    options = {key: parts.pop(key) for key in list(parts) if key not in (*FIELDS, "episodes")}
+    if options:
+        given = parts.get("options", Node({}))
+        parts["options"] = Node({**given.value, **options}) if isinstance(given.value, dict) else given
+    row = build(VariantSettings, Node(parts, node.place), f"{name}.")
+    return Variant(PolicyConfig(**{field: getattr(row, field) for field in FIELDS}), row.episodes)

@@ -8,7 +8,7 @@ value.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,9 +86,9 @@ def parse_yaml(text: str, source: str) -> Node:
         raise UsageError(f"{source}: expected YAML; {' '.join(str(error).split())}.") from error
 
 
-def at(path: str, value: Node) -> Node:
-    """Return the node in which a value has a path such as ``agent.model``."""
-    for name in reversed(path.split(".")):
+def at(path: Sequence[str], value: Node) -> Node:
+    """Return the node in which a value has this path of keys."""
+    for name in reversed(path):
         value = Node({name: value})
     return value
 
