@@ -23,7 +23,7 @@ from gym_text_policies.training.model.finite import check_finite
 from gym_text_policies.training.model.processes import add_gradients, claim, gather, is_first, join, own_share, process_count
 from gym_text_policies.training.model.trackers import start_tracker
 from gym_text_policies.training.run_folder import end_iteration, resume, save_result
-from gym_text_policies.training.trajectories import PlayOptions, Trajectory, part_of_iteration
+from gym_text_policies.training.trajectories import Trajectory, TrajectoryOptions, part_of_iteration
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,7 +44,7 @@ T = TypeVar("T", bound=Trajectory)
 
 @gone(max_norm=MAX_GRAD_NORM, entropy_weight=0.0, kl_target=Fixed(0.0, "The weight of kl stays what kl_weight says."))
 @dataclass(frozen=True, kw_only=True)
-class OnPolicyConfig(PlayOptions):
+class OnPolicyConfig(TrajectoryOptions):
     """Settings of all on-policy training."""
 
     iterations: int = 50

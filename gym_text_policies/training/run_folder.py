@@ -18,7 +18,7 @@ from gym_text_policies.training.model.checkpoints import Progress
 from gym_text_policies.training.model.lora import environment_record, load_weights
 from gym_text_policies.training.model.processes import gather, is_first
 from gym_text_policies.training.model.saving import save_adapter
-from gym_text_policies.training.trajectories import PlayOptions, play_dev_fold
+from gym_text_policies.training.trajectories import TrajectoryOptions, play_dev_fold
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 
-def resume(config: PlayOptions, actor: Actor, optimizer: Optimizer) -> Progress:
+def resume(config: TrajectoryOptions, actor: Actor, optimizer: Optimizer) -> Progress:
     """Load the last checkpoint, if there is one, and return how far the run is. A new run plays the dev fold first.
 
     Raises:
@@ -43,7 +43,7 @@ def resume(config: PlayOptions, actor: Actor, optimizer: Optimizer) -> Progress:
 
 
 def end_iteration(
-    config: PlayOptions,
+    config: TrajectoryOptions,
     actor: Actor,
     optimizer: Optimizer,
     progress: Progress,
@@ -78,7 +78,7 @@ def end_iteration(
     return metrics
 
 
-def save_result(config: PlayOptions, actor: Actor) -> Path:
+def save_result(config: TrajectoryOptions, actor: Actor) -> Path:
     """Save the adapter that won most of the dev fold, or else the last, with how it was made; return its folder."""
     result, best = Path(config.folder) / "adapter", Path(config.folder) / "best"
     if is_first():
@@ -92,13 +92,13 @@ def save_result(config: PlayOptions, actor: Actor) -> Path:
     return result
 
 
-def _dev_success(config: PlayOptions, actor: Actor) -> float:
+def _dev_success(config: TrajectoryOptions, actor: Actor) -> float:
     """Return the share of the dev fold's episodes that the model wins."""
     won = play_dev_fold(actor.player(), config.environments, config.dev_episodes, config.prompting)
     return sum(won) / len(won)
 
 
-def _save_metrics(config: PlayOptions, metrics: dict[str, float]) -> None:
+def _save_metrics(config: TrajectoryOptions, metrics: dict[str, float]) -> None:
     if is_first():
         checkpoints.save_metrics(Path(config.folder), metrics)
         _logger.info("%s", json.dumps(metrics))

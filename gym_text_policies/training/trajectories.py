@@ -20,7 +20,7 @@ from gym_text_policies.environments import check_no_fold, environment_maker
 from gym_text_policies.game import MakeEnv
 from gym_text_policies.load import load_policy
 from gym_text_policies.old_names import Fixed, gone, old_names
-from gym_text_policies.policies.config import Depth, PolicyConfig
+from gym_text_policies.policies.config import PolicyConfig, PromptOptions
 from gym_text_policies.policies.llm import tempered
 from gym_text_policies.policy import text_spec
 from gym_text_policies.prompts import Prompt
@@ -49,7 +49,7 @@ _ALWAYS_KEPT = 4
     )
 )
 @dataclass(frozen=True, kw_only=True)
-class PlayOptions(TrainingOptions):
+class TrajectoryOptions(TrainingOptions, PromptOptions):
     """Settings of how a model plays while it is trained: the episodes that it learns from, and the dev fold."""
 
     algorithm: ClassVar[str]
@@ -57,11 +57,6 @@ class PlayOptions(TrainingOptions):
 
     environments: tuple[str, ...] = (TRAINING,)
     """Environments: ids, with keyword arguments as in BabyAIText-v0?task=goto. Their train fold is played."""
-    strategy: str | None = None
-    """What the model is asked: chat, zero_shot, reasoning, reflection or a template's path; by default what the adapter was trained
-    with, and chat for a new one."""
-    history: Depth | None = None
-    """Earlier steps that each prompt shows, or all; by default what the adapter was trained with, and all for a new one."""
     episodes_per_iteration: int = 16
     """Episodes of each iteration; the environments take turns."""
     num_envs: int = 8
@@ -69,7 +64,8 @@ class PlayOptions(TrainingOptions):
     first_seed: int = 0
     """Seed of the first episode; each iteration takes new ones."""
     temperature: float = 1.0
-    """Scores of the actions are divided by it, in play and in learning; above 1 the model explores more. 0.01 to 100."""
+    """Temperature of the draws, from 0.01 to 100: scores of the actions are divided by it, in play and in learning. The model
+    explores more if it is above 1."""
     tokens_per_pass: int = 4096
     """Tokens that go through the model at once, with gradients: several episodes, or a part of a longer one, whose first prompt
     does not count. The result does not depend on it; 1,000 tokens of SmolLM2-135M take 2.5 GB."""
@@ -89,7 +85,7 @@ class PlayOptions(TrainingOptions):
     @functools.cached_property
     def prompting(self) -> PolicyConfig:
         """How the model is prompted: as the user says, else as the adapter was trained, else as new adapters are."""
-        return trained_as(PolicyConfig(self.model, strategy=self.strategy, history=self.history, mode="choose"), self.model)
+        return trained_as(self.asking(self.model, mode="choose"), self.model)
 
     def env_maker(self, name: str, expert: Expert = "off") -> MakeEnv:
         """Return a function that makes an environment of the train fold, with names exchanged if there are any."""
@@ -109,7 +105,7 @@ class Trajectory:
     prompts: tuple[tuple[Message, ...], ...]
     """The prompt of each decision, and the prompt that would have followed the last observation."""
 
-    def conversations(self, config: PlayOptions, actor: Actor, is_learnt: Sequence[bool] = ()) -> list[Conversation]:
+    def conversations(self, config: TrajectoryOptions, actor: Actor, is_learnt: Sequence[bool] = ()) -> list[Conversation]:
         """Return the decisions with their candidates as trees of tokens, several where a long episode is read in parts.
 
         After a truncated episode the last observation is one more prompt, without candidates.
@@ -167,7 +163,7 @@ class Trajectory:
 
 
 def play(
-    config: PlayOptions, actor: Actor, progress: Progress, group_size: int = 1, least_probability: float = 0.0
+    config: TrajectoryOptions, actor: Actor, progress: Progress, group_size: int = 1, least_probability: float = 0.0
 ) -> list[Trajectory]:
     """Play an iteration's episodes by drawing; every process returns the episodes of all. Those of a level follow each other.
 
@@ -213,7 +209,7 @@ def play(
 
 
 def _trajectory(
-    config: PlayOptions, environment: str, episode: Episode, spec: TextSpec, prompt: Prompt, least_probability: float
+    config: TrajectoryOptions, environment: str, episode: Episode, spec: TextSpec, prompt: Prompt, least_probability: float
 ) -> Trajectory:
     candidates = tuple(candidates_of(step.decision, config.temperature, least_probability) for step in episode.steps)
     return Trajectory(environment, episode, candidates, tuple(prompts_of(episode, spec, config.prompting, prompt)))
