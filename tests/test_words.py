@@ -12,7 +12,7 @@ import pytest
 
 from gym_text_policies import cli
 from gym_text_policies.experiments.config import AgentConfig, EnvironmentConfig, RunsConfig
-from gym_text_policies.experiments.settings import field_docs
+from gym_text_policies.experiments.settings import field_docs, members_of
 
 ROOT = Path(__file__).parent.parent
 COMMANDS = {name: command.load()[0] for name, command in cli.COMMANDS.items()}
@@ -31,6 +31,28 @@ def declarations():
     for name, classes in declared.items():
         roots = [kind for kind in classes if not any(kind is not other and issubclass(kind, other) for other in classes)]
         yield name, {kind: classes[kind] for kind in roots}
+
+
+OTHERWISE = {
+    "data": "gym-text export writes one dataset",
+    "episodes": "gym-text collect takes a number for each environment; gym-text report counts over all environments",
+    "epochs": "SFT may end within an epoch, on-policy training may not",
+    "folder": "gym-text average and merge write a folder that is no run folder",
+    "imports": "a report plays records again, where other commands read files",
+    "model": "the model plays, proposes, is trained further, or is merged",
+    "name": "sections of a YAML file: an environment's and a run folder's",
+}
+"""Names whose type or help differs between commands -> why."""
+
+
+def test_options_of_one_name_have_one_type_and_one_meaning():
+    differing = set()
+    for name, classes in declarations():
+        types = {frozenset(members_of(hint)) - {type(None)} for hint, _ in classes.values()}
+        beginnings = {" ".join(re.findall(r"\w+", text)[:2]) for _, text in classes.values()}
+        if len(types) > 1 or len(beginnings) > 1:
+            differing.add(name)
+    assert differing == OTHERWISE.keys()
 
 
 @functools.cache

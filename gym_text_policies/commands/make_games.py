@@ -29,7 +29,7 @@ class MakeGamesConfig:
     environment: str
     """Id of the environment, with keyword arguments as in TextWorldCooking-v0?difficulty=gata-10."""
     episodes: int = 100
-    """Episodes whose levels are made, of each fold."""
+    """Episodes of each fold whose levels are made."""
     first_seed: int = 0
     """Seed of the first episode; the others follow it."""
     folds: tuple[str, ...] = ("train",)

@@ -32,7 +32,7 @@ class ExportConfig:
     format: Format = "openai"
     """Form of the file: openai (chats); or trl, verl, skyrl (tokens)."""
     runs: tuple[str, ...] = ()
-    """For tokens: run folders of gym-text collect --tokens. Episodes of one level, also out of several folders, are a group."""
+    """Run folders of gym-text collect --tokens, for trl, verl and skyrl. Episodes of one level, in whatever folder, are a group."""
     data: str = "runs/data/rows"
     """Dataset of gym-text collect: a folder, or hf:OWNER/NAME of the hub."""
     file: str = "runs/data/openai.jsonl"

@@ -54,8 +54,8 @@ class PolicyOptions(PromptOptions):
     mode: Mode | None = None
     """How a language model answers: text (in words), json, or choose (by a probability for each action)."""
     temperature: float | None = None
-    """0: a language model's most probable answer is taken; above, answers are drawn, from probabilities to the power of
-    1 / temperature."""
+    """Temperature of a language model's answers: 0 takes the most probable answer; above 0 answers are drawn, from probabilities to
+    the power of 1 / temperature."""
     tokens: bool | None = None
     """Whether each decision keeps the tokens of its prompt and its answer with their log-probabilities. own_words is on then, and a
     prompt that continues the one before it begins with that one's very tokens."""

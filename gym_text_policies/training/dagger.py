@@ -48,9 +48,9 @@ class DAggerConfig:
     model: str = "runs/sft/adapter"
     """Adapter to begin with, made by gym-text sft: its folder, or adapters/NAME."""
     data: tuple[str, ...] = ("runs/data/rows",)
-    """Datasets that the adapter was trained on; each iteration learns them again, so that nothing is forgotten."""
+    """Datasets of gym-text collect that the adapter was trained on; each iteration learns them again and forgets nothing."""
     environments: tuple[str, ...] = (TRAINING,)
-    """Environments that the learner plays: ids, with keyword arguments as in BabyAIText-v0?task=goto. Each has an expert."""
+    """Environments: ids, with keyword arguments as in BabyAIText-v0?task=goto. Each has an expert."""
     iterations: int = 2
     """How often the learner plays and learns."""
     episodes_per_iteration: int = 100
