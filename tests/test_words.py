@@ -13,6 +13,8 @@ import pytest
 from gym_text_policies import cli
 from gym_text_policies.experiments.config import AgentConfig, EnvironmentConfig, RunsConfig
 from gym_text_policies.experiments.settings import field_docs, members_of
+from gym_text_policies.experiments.variants import VariantSettings
+from gym_text_policies.old_names import table_of
 
 ROOT = Path(__file__).parent.parent
 COMMANDS = {name: command.load()[0] for name, command in cli.COMMANDS.items()}
@@ -70,3 +72,12 @@ def test_documents_show_commands_with_the_options_that_they_have(path):
         given = re.findall(r"(?<=\s)--[a-z][a-z0-9.-]*", re.sub(r"#.*|[|;&>].*|'[^']*'|\"[^\"]*\"", "", words))
         wrong += [f"{command} {option}" for option in given if command in COMMANDS and option not in options_of(command)]
     assert wrong == []
+
+
+def test_the_page_of_words_has_each_name_and_each_old_name():
+    page = (ROOT / "docs/words.md").read_text("utf-8")
+    words = set(re.findall(r"`(\w+)`", page))
+    tables = {kind.__name__: table_of(kind) for kind in (*COMMANDS.values(), RunsConfig, VariantSettings)}
+    missing = {f"{old} of {kind}" for kind, table in tables.items() for old in table if old not in words}
+    new = {name for table in tables.values() for name in table.values() if isinstance(name, str)}
+    assert not missing and {name.rpartition(".")[2] for name in new} <= words
