@@ -11,6 +11,27 @@ INDEX_ACTIONS = """\
 With ``actions="index"``: `Discrete(n)`, the index in ``obs["valid_actions"]``; an index beyond the list is an invalid action.
 ``info["action_mask"]`` (`np.int8`) and `action_masks` (`bool`) say which indices are valid."""
 
+_SPACES = """\
+## Action Space
+
+{action_space}
+
+## Observation Space
+
+{observation_space}"""
+_LAST_SECTIONS = """\
+## Arguments
+
+{arguments}
+
+## Info
+
+{info}
+
+## Version History
+
+* v0: first version, on {engine}."""
+
 
 def observation_table(text: str, goal: str) -> str:
     """Return the table of the observations of a game that lists its valid actions, with the meanings of its text and goal."""
@@ -43,8 +64,11 @@ def index_size(registered: int, largest: int) -> str:
 
 
 def filled(page: str, texts: Mapping[str, str]) -> str:
-    """Return a docstring with texts in place of their names in braces, such as ``{action_space}``."""
+    """Return a docstring with texts in place of their names in braces, such as ``{action_space}``.
+
+    ``{spaces}`` stands for the sections of the two spaces, ``{last_sections}`` for those from the arguments on.
+    """
     page = inspect.cleandoc(page)
-    for name, text in texts.items():
+    for name, text in {"spaces": _SPACES, "last_sections": _LAST_SECTIONS, **texts}.items():
         page = page.replace(f"{{{name}}}", text)
     return page

@@ -10,12 +10,10 @@ from gymnasium import spaces
 from gym_text.box2d import import_box2d
 from gym_text.errors import UsageError, check_int, import_extra
 from gym_text.experts import closed_loop_path
-from gym_text.folds import Fold
-from gym_text.hints import Expert
 from gym_text.pictures import prepare_pygame
 from gym_text.spaces import FreeText
 from gym_text.spec import Action, Field, Observation, Quantity, TextSpec
-from gym_text.text_env import Outcome, TextEnv
+from gym_text.text_env import Expert, Fold, Outcome, TextEnv
 
 PAD_HALF_WIDTH = 0.2
 """The landing pad reaches from -0.2 to 0.2 in the units of x: 4 of the 20 metres across."""

@@ -8,12 +8,10 @@ import numpy as np
 from gymnasium import spaces
 
 from gym_text.experts import closed_loop_path
-from gym_text.folds import Fold
-from gym_text.hints import Expert
 from gym_text.pictures import prepare_pygame
 from gym_text.spaces import FreeText
 from gym_text.spec import Action, Field, Observation, Quantity, TextSpec
-from gym_text.text_env import Outcome, TextEnv
+from gym_text.text_env import Expert, Fold, Outcome, TextEnv
 
 _MAX_PLAN = 999
 """Most steps of the expert on the twin: the registered limit."""

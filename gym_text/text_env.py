@@ -20,6 +20,8 @@ from gym_text.schemas import HasSchemas
 from gym_text.spaces import checked_action
 from gym_text.spec import Observation
 
+__all__ = ["Expert", "Fold", "Outcome", "TextEnv"]
+
 
 class Outcome(NamedTuple):
     """The result of one action in the game."""
@@ -171,14 +173,11 @@ class TextEnv(HasSchemas, Replayable):
     # ---------------------------------------------------------------- the Gymnasium interface
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:
-        """Begin an episode.
+        """Begin an episode, and return its first observation and ``info``.
 
         Args:
-            seed: Seed of the episode, 0 or greater; None draws one from this environment's generator.
-            options: Must be None or empty: there are no options.
-
-        Returns:
-            The first observation and ``info``.
+            seed: Seed of the episode, 0 or greater; None draws a seed from this environment's generator.
+            options: Must be None or empty, as there are no options.
         """
         if options:
             raise UsageError(f"options: expected none (use the environment's keyword arguments); got {options!r}.")

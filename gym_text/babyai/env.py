@@ -14,12 +14,10 @@ from gymnasium import spaces
 
 from gym_text.babyai.describe import Reach, describe, describe_effect, look, useful_actions
 from gym_text.errors import UsageError, check_bool, check_choice, check_int, import_extra
-from gym_text.folds import Fold
-from gym_text.hints import Expert
 from gym_text.pictures import draw_caption
 from gym_text.spaces import ActionNames, FreeText
 from gym_text.spec import Action, Field, Observation, TextSpec
-from gym_text.text_env import Outcome, TextEnv
+from gym_text.text_env import Expert, Fold, Outcome, TextEnv
 
 if TYPE_CHECKING:
     from gym_text.babyai.expert import Advisor

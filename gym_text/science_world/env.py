@@ -6,8 +6,6 @@ import functools
 from typing import Any, Literal
 
 from gym_text.errors import UsageError, check_choice
-from gym_text.folds import Fold
-from gym_text.hints import Expert
 from gym_text.index_actions import Actions, game_space
 from gym_text.java_games import JavaGameEnv
 from gym_text.science_world.actions import MOST
@@ -15,7 +13,7 @@ from gym_text.science_world.engine import ScienceWorldGame, ScienceWorldState, c
 from gym_text.science_world.expert import plan_from, solution
 from gym_text.science_world.tasks import SIMPLIFICATIONS, is_electrical, simplifications_of, task_name
 from gym_text.spec import Action, Field, Observation, TextSpec
-from gym_text.text_env import Outcome
+from gym_text.text_env import Expert, Fold, Outcome
 
 ValidActions = Literal["considered", "all"]
 
@@ -99,7 +97,7 @@ class ScienceWorldEnv(JavaGameEnv):
 
     The change of the score, which is the game's, from 0 to 1. A lost task sets it to 0.
 
-    ## Starting ScienceWorldState
+    ## Starting State
 
     Seed s plays variation ``variations[s % len]`` of the official fold of the task. The folds have no variation in common; tasks
     have 10 to 1,386 variations, half of them in train.

@@ -6,11 +6,9 @@ from typing import Any, ClassVar
 
 from gymnasium import spaces
 
-from gym_text.folds import Fold
-from gym_text.hints import Expert
 from gym_text.spaces import ActionNames, FreeText
 from gym_text.spec import Action, Field, Observation, TextSpec
-from gym_text.text_env import Outcome, TextEnv
+from gym_text.text_env import Expert, Fold, Outcome, TextEnv
 from gym_text.textarena.engine import Arena, check_installed
 from gym_text.textarena.games import check_game, lists_moves
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from gym_text.errors import UsageError
-from gym_text.folds import Fold
-from gym_text.hints import Expert
 from gym_text.opponents import Opponent, Player, opponents
 from gym_text.spec import Observation
-from gym_text.text_env import Outcome
+from gym_text.text_env import Expert, Fold, Outcome
 from gym_text.textarena.engine import NO_MOVE
 from gym_text.textarena.env import ArenaEnv
 

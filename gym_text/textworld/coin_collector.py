@@ -35,13 +35,7 @@ class CoinCollectorEnv(MadeGameEnv):
     * ``balrog``: ``level=120`` with 40 rooms and a way of 20 steps, the game of BALROG (Paglieri et al. 2024,
       https://arxiv.org/abs/2411.13543, appendix C). As in BALROG, the goal does not describe the way.
 
-    ## Action Space
-
-    {action_space}
-
-    ## Observation Space
-
-    {observation_space}
+    {spaces}
 
     ## Rewards
 
@@ -56,17 +50,7 @@ class CoinCollectorEnv(MadeGameEnv):
     Terminated when the coin is taken (``info["success"]``); the game cannot be lost; truncated after 50 steps. At the registered
     parameters the expert needs 5.
 
-    ## Arguments
-
-    {arguments}
-
-    ## Info
-
-    {info}
-
-    ## Version History
-
-    * v0: first version, on textworld 1.7.0.
+    {last_sections}
     """
 
     challenge = "tw-coin_collector"

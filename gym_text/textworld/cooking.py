@@ -70,13 +70,7 @@ class CookingEnv(MadeGameEnv):
     * ``balrog``: the game of BALROG (Paglieri et al. 2024, https://arxiv.org/abs/2411.13543, appendix C): 5 ingredients, every
       skill, the largest house, which has 12 rooms (the paper counts 13). BALROG stops after 80 steps; the expert needs about 53.
 
-    ## Action Space
-
-    {action_space}
-
-    ## Observation Space
-
-    {observation_space}
+    {spaces}
 
     ## Rewards
 

@@ -13,12 +13,11 @@ from typing import Any, ClassVar
 
 from gym_text.docstrings import INDEX_ACTIONS, arguments_table, filled, index_size, observation_table
 from gym_text.errors import check_choice, check_int, check_options
-from gym_text.folds import FOLD_SIZE, FOLDS, Fold, fold_seed
-from gym_text.hints import Expert
+from gym_text.folds import FOLD_SIZE, FOLDS, fold_seed
 from gym_text.index_actions import Actions, IndexActionsEnv, game_space
 from gym_text.parameters import Flag, Parameters, signature_of
 from gym_text.spec import Action, Observation, TextSpec
-from gym_text.text_env import Outcome
+from gym_text.text_env import Expert, Fold, Outcome
 from gym_text.textworld.levels import Levels
 from gym_text.textworld.session import Session, SessionState, command_of
 
@@ -35,6 +34,7 @@ OPEN = (Action("open {thing}", "open a door or container"), Action("close {thing
 UNLOCK = (Action("unlock {thing} with {key}", "unlock a door or container"), Action("lock {thing} with {key}", "lock it"))
 
 _SHARED = {
+    "engine": "textworld 1.7.0",
     "action_space": f"""\
 `Text`: any string is a legal action. ``obs["valid_actions"]`` has TextWorld's admissible commands; the game understands other
 words for them too ("get" for "take"). A command that the game does not understand costs a step and sets

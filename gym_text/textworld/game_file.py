@@ -34,13 +34,7 @@ class GameFileEnv(TextWorldEnv):
     (``tw-make tw-simple --rewards dense --goal brief``): in a house of 6 rooms with locked doors the player has to find some food
     and put it on the stove. The simple game has a level for each seed and three folds, as the other games.
 
-    ## Action Space
-
-    {action_space}
-
-    ## Observation Space
-
-    {observation_space}
+    {spaces}
 
     ## Rewards
 

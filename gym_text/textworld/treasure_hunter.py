@@ -34,13 +34,7 @@ class TreasureHunterEnv(MadeGameEnv):
     * ``balrog``: ``level=30``, the game of BALROG (Paglieri et al. 2024, https://arxiv.org/abs/2411.13543, appendix C). As in
       BALROG, the goal does not describe the way. Unlike BALROG, this includes games that 20 steps can solve.
 
-    ## Action Space
-
-    {action_space}
-
-    ## Observation Space
-
-    {observation_space}
+    {spaces}
 
     ## Rewards
 
@@ -58,17 +52,7 @@ class TreasureHunterEnv(MadeGameEnv):
     Terminated when the right thing is taken (``info["success"]``) or the wrong one (``info["failure"]``); truncated after 50
     steps. At the registered parameters the expert needs 6.
 
-    ## Arguments
-
-    {arguments}
-
-    ## Info
-
-    {info}
-
-    ## Version History
-
-    * v0: first version, on textworld 1.7.0.
+    {last_sections}
     """
 
     challenge = "tw-treasure_hunter"

@@ -33,13 +33,7 @@ class ArithmeticEnv(TextWorldExpressEnv):
     One room with a box, a sheet with a problem such as "divide 22 by 11", and bundles of things. One bundle has as many
     things as the answer; others have what a wrong operation would give.
 
-    ## Action Space
-
-    {action_space}
-
-    ## Observation Space
-
-    {observation_space}
+    {spaces}
 
     ## Rewards
 
@@ -55,17 +49,7 @@ class ArithmeticEnv(TextWorldExpressEnv):
     Terminated when the problem is read and the right bundle is in the box (``info["success"]``), or when anything else is put
     there (``info["failure"]``); truncated after 50 steps. The expert needs 5.
 
-    ## Arguments
-
-    {arguments}
-
-    ## Info
-
-    {info}
-
-    ## Version History
-
-    * v0: first version, on textworld-express 1.1.0.
+    {last_sections}
     """
 
     game = "arithmetic"

@@ -32,13 +32,7 @@ class CoinCollectorEnv(TextWorldExpressEnv):
     A house of up to 11 rooms, with doors between them. A coin lies in plain view in one of the rooms. The engine's
     version of Coin Collector (https://arxiv.org/abs/1806.11525).
 
-    ## Action Space
-
-    {action_space}
-
-    ## Observation Space
-
-    {observation_space}
+    {spaces}
 
     ## Rewards
 
@@ -53,17 +47,7 @@ class CoinCollectorEnv(TextWorldExpressEnv):
     Terminated when the coin is taken (``info["success"]``); the game cannot be lost; truncated after 50 steps.
     At the registered parameters, which are the engine's defaults, the expert needs 2 to 36: it searches the house too.
 
-    ## Arguments
-
-    {arguments}
-
-    ## Info
-
-    {info}
-
-    ## Version History
-
-    * v0: first version, on textworld-express 1.1.0.
+    {last_sections}
     """
 
     game = "coin"

@@ -35,13 +35,7 @@ class CommonsenseEnv(TextWorldExpressEnv):
     A house of up to 3 rooms, in which up to 4 things lie where they do not belong. The game does not say which place is the usual
     one: that is common sense. The engine's version of TextWorld Commonsense (https://arxiv.org/abs/2010.03790).
 
-    ## Action Space
-
-    {action_space}
-
-    ## Observation Space
-
-    {observation_space}
+    {spaces}
 
     ## Rewards
 
@@ -57,17 +51,7 @@ class CommonsenseEnv(TextWorldExpressEnv):
     Terminated when everything is in its place (``info["success"]``); the game cannot be lost; truncated after 50 steps.
     At the registered parameters, which are the engine's defaults, the expert needs 10 to 21.
 
-    ## Arguments
-
-    {arguments}
-
-    ## Info
-
-    {info}
-
-    ## Version History
-
-    * v0: first version, on textworld-express 1.1.0.
+    {last_sections}
     """
 
     game = "twc"

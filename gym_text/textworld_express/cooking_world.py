@@ -42,13 +42,7 @@ class CookingWorldEnv(TextWorldExpressEnv):
     lie in the rooms, in containers and in the garden. The engine is Jansen and Côté's TextWorldExpress
     (https://arxiv.org/abs/2208.01174), the registered parameters the setting most often used for research.
 
-    ## Action Space
-
-    {action_space}
-
-    ## Observation Space
-
-    {observation_space}
+    {spaces}
 
     ## Rewards
 
@@ -63,17 +57,7 @@ class CookingWorldEnv(TextWorldExpressEnv):
     Terminated when the meal is eaten (``info["success"]``) or an ingredient is spoiled (``info["failure"]``); truncated
     after 50 steps. At the registered parameters the expert needs 10 to 25.
 
-    ## Arguments
-
-    {arguments}
-
-    ## Info
-
-    {info}
-
-    ## Version History
-
-    * v0: first version, on textworld-express 1.1.0.
+    {last_sections}
     """
 
     game = "cookingworld"

@@ -13,13 +13,11 @@ from typing import Any, ClassVar
 
 from gym_text.docstrings import INDEX_ACTIONS, arguments_table, filled, index_size, observation_table
 from gym_text.errors import UsageError, check_options
-from gym_text.folds import Fold
-from gym_text.hints import Expert
 from gym_text.index_actions import Actions, game_space
 from gym_text.java_games import JavaGameEnv
 from gym_text.parameters import Parameters, signature_of
 from gym_text.spec import Action, Observation, TextSpec
-from gym_text.text_env import Outcome
+from gym_text.text_env import Expert, Fold, Outcome
 from gym_text.textworld_express.engine import ExpressGame, ExpressState, check_installed
 from gym_text.textworld_express.planner import Planner, PlannerConfig, Situation
 
@@ -35,6 +33,7 @@ WALK = (
 )
 
 _SHARED = {
+    "engine": "textworld-express 1.1.0",
     "action_space": f"""\
 `Text`: any string is a legal action. The game understands those in ``obs["valid_actions"]``; it answers any other
 with "Unknown action", which costs a step and sets ``info["action_was_valid"]`` to False.

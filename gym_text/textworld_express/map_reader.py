@@ -41,13 +41,7 @@ class MapReaderEnv(TextWorldExpressEnv):
     A building of up to 48 rooms. The task names the room with the coin and the room with the box, where the agent
     begins; a map names each room's neighbours. Between some rooms there are doors, if the game has them.
 
-    ## Action Space
-
-    {action_space}
-
-    ## Observation Space
-
-    {observation_space}
+    {spaces}
 
     ## Rewards
 
@@ -62,17 +56,7 @@ class MapReaderEnv(TextWorldExpressEnv):
     Terminated when the coin is in the box (``info["success"]``); the game cannot be lost; truncated after 50 steps.
     At the registered parameters, which are the engine's defaults, the expert needs 7 to 13.
 
-    ## Arguments
-
-    {arguments}
-
-    ## Info
-
-    {info}
-
-    ## Version History
-
-    * v0: first version, on textworld-express 1.1.0.
+    {last_sections}
     """
 
     game = "mapreader"

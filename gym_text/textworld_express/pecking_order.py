@@ -41,13 +41,7 @@ class PeckingOrderEnv(TextWorldExpressEnv):
 
     One room with a book and 4 things. The book names the thing to take; when that is taken, it names the next.
 
-    ## Action Space
-
-    {action_space}
-
-    ## Observation Space
-
-    {observation_space}
+    {spaces}
 
     ## Rewards
 
@@ -66,17 +60,7 @@ class PeckingOrderEnv(TextWorldExpressEnv):
     Terminated when everything is taken (``info["success"]``) or a thing was taken out of order (``info["failure"]``);
     truncated after 50 steps. The expert needs 9.
 
-    ## Arguments
-
-    {arguments}
-
-    ## Info
-
-    {info}
-
-    ## Version History
-
-    * v0: first version, on textworld-express 1.1.0.
+    {last_sections}
     """
 
     game = "peckingorder"

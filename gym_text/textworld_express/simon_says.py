@@ -63,17 +63,7 @@ class SimonSaysEnv(TextWorldExpressEnv):
     Terminated when the last command is done (``info["success"]``) or a wrong one (``info["failure"]``); truncated after 50
     steps. At the registered parameters, which are the engine's defaults, the expert needs 5.
 
-    ## Arguments
-
-    {arguments}
-
-    ## Info
-
-    {info}
-
-    ## Version History
-
-    * v0: first version, on textworld-express 1.1.0.
+    {last_sections}
     """
 
     game = "simonsays"
@@ -116,17 +106,7 @@ class SimonSaysMemoryEnv(SimonSaysEnv):
     Terminated when the last command is done (``info["success"]``) or a wrong one (``info["failure"]``); truncated after 50
     steps. At the registered parameters, which are the engine's defaults, the expert needs 5.
 
-    ## Arguments
-
-    {arguments}
-
-    ## Info
-
-    {info}
-
-    ## Version History
-
-    * v0: first version, on textworld-express 1.1.0.
+    {last_sections}
     """
 
     game_spec = SIMON_SAYS_MEMORY_SPEC

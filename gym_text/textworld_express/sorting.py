@@ -29,13 +29,7 @@ class SortingEnv(TextWorldExpressEnv):
 
     One room with a box and 3 to 5 things whose names begin with a quantity. The units differ within a level, such as g and kg.
 
-    ## Action Space
-
-    {action_space}
-
-    ## Observation Space
-
-    {observation_space}
+    {spaces}
 
     ## Rewards
 
@@ -51,17 +45,7 @@ class SortingEnv(TextWorldExpressEnv):
     Terminated when everything is in the box (``info["success"]``) or a thing was put there out of order
     (``info["failure"]``); truncated after 50 steps. The expert needs 6 to 10.
 
-    ## Arguments
-
-    {arguments}
-
-    ## Info
-
-    {info}
-
-    ## Version History
-
-    * v0: first version, on textworld-express 1.1.0.
+    {last_sections}
     """
 
     game = "sorting"
