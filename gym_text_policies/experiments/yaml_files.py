@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from gym_text.errors import UsageError, import_extra
 from gym_text_policies.files import check_characters
@@ -67,12 +67,11 @@ def parse_yaml(text: str, source: str) -> Node:
     """
     yaml = import_extra("yaml", "bench")
     try:
-        loader = _loader(yaml)(text)
+        loader = _loader(yaml, source)(text)
         try:
             root = loader.get_single_node()
             if root is None:
                 return Node(None, f"{source}, line 1: ")
-            _check(loader, root, source)
             return _from_yaml(loader, root, source)
         finally:
             loader.dispose()
@@ -125,11 +124,12 @@ def variants(node: Node) -> list[tuple[Node, dict[str, Any]]]:
     return found
 
 
-def _loader(yaml: Any) -> Any:
-    """Return a safe loader that reads off, on, yes, no and dates as words, and that limits the number of values."""
+def _loader(yaml: Any, source: str) -> Any:
+    """Return a safe loader that reads off, on, yes, no and dates as words, limits the values, and takes each key once."""
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]  # the base comes from an optional package
         made = 0
+        flat: ClassVar[set[int]] = set()
 
         def count(self, values: int) -> None:
             self.made += values
@@ -137,7 +137,10 @@ def _loader(yaml: Any) -> Any:
                 raise ValueError(f"at most {_MOST_VALUES} values, aliases written out; there are more")
 
         def flatten_mapping(self, node: Any) -> None:
-            super().flatten_mapping(node)
+            if id(node) not in self.flat:  # a second look would take what << has merged for keys that come twice
+                self.flat.add(id(node))
+                _check_keys(self, node, source)
+                super().flatten_mapping(node)
             self.count(len(node.value))
 
     Loader.yaml_implicit_resolvers = {
@@ -151,37 +154,26 @@ def _loader(yaml: Any) -> Any:
     return Loader
 
 
-def _check(loader: Any, root: Any, path: str) -> None:
-    """Raise `UsageError` if a mapping has a key twice or a key that is no scalar, or a value has a tag of its own."""
-    waiting, seen = [root], set()
-    while waiting:
-        node = waiting.pop()
-        if id(node) in seen:
+def _check_keys(loader: Any, node: Any, source: str) -> None:
+    """Raise `UsageError` if a mapping has a key twice, or a key that is no scalar."""
+    keys = set()
+    for key_node, _ in node.value:
+        if key_node.tag.endswith((":merge", ":value")):  # << and =, which are made no values of
             continue
-        seen.add(id(node))
-        if not node.tag.endswith(_PLAIN[node.id]):
-            raise UsageError(f"{path}, line {node.start_mark.line + 1}: expected YAML without types of its own; got {node.tag!r}.")
-        if node.id == "scalar":
-            continue
-        if node.id == "sequence":
-            waiting += node.value
-            continue
-        keys = set()
-        for key_node, value_node in node.value:
-            waiting.append(value_node)
-            if key_node.tag.endswith((":merge", ":value")):  # << and =, which are made no values of
-                continue
-            if key_node.id != "scalar":
-                raise UsageError(f"{path}, line {key_node.start_mark.line + 1}: expected a word as key; got a {key_node.id}.")
-            key = str(loader.construct_object(key_node, deep=True))
-            if key in keys:
-                raise UsageError(f"{path}, line {key_node.start_mark.line + 1}: expected each key once; {key!r} comes twice.")
-            keys.add(key)
+        place = f"{source}, line {key_node.start_mark.line + 1}: "
+        if key_node.id != "scalar":
+            raise UsageError(f"{place}expected a word as key; got a {key_node.id}.")
+        key = str(loader.construct_object(key_node, deep=True))
+        if key in keys:
+            raise UsageError(f"{place}expected each key once; {key!r} comes twice.")
+        keys.add(key)
 
 
 def _from_yaml(loader: Any, node: Any, path: str) -> Node:
     loader.count(1)
     place = f"{path}, line {node.start_mark.line + 1}: "
+    if not node.tag.endswith(_PLAIN[node.id]):
+        raise UsageError(f"{place}expected YAML without types of its own; got {node.tag!r}.")
     if node.id == "sequence":
         return Node([_from_yaml(loader, part, path) for part in node.value], place)
     if node.id == "scalar":
