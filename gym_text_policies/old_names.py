@@ -31,11 +31,11 @@ class Fixed:
 
 
 class Before(str):
-    """The new name of a setting that another one means now, too. Where both are given the old one counts, unless it is empty."""
+    """The new name where two settings became one, and both may be given. The old one counts then, unless it is empty."""
 
 
 def old_names(**names: str) -> Callable[[T], T]:
-    """Return a decorator that lets keywords be given by their old names, too; Python callers get a `FutureWarning`.
+    """Return a decorator that accepts keywords by their old names as well; Python callers get a `FutureWarning`.
 
     Decorate a subclass as well, with ``@old_names()`` where it has no further old names: it has a constructor of its own.
 
@@ -47,7 +47,7 @@ def old_names(**names: str) -> Callable[[T], T]:
 
 
 def gone(**values: Any) -> Callable[[T], T]:
-    """Return a decorator that lets keywords be given which are no more, if their value is the one that always holds now.
+    """Return a decorator that accepts keywords of settings that are no more, if their value is the one that always holds now.
 
     Args:
         values: That value, or a `Fixed`, by the old name: ``@gone(max_norm=1.0)``.
@@ -65,7 +65,7 @@ def table_of(target: Any) -> Mapping[str, str | Fixed]:
 def new_name(
     target: Any, old: str, value: Any, given: Collection[str], spell: Callable[[str], str] = str
 ) -> tuple[str | None, str]:
-    """Return the new name of an old one, None for a setting that is no more, and the sentence that says so.
+    """Return the new name of a setting, None for a setting that is no more, and the sentence for the user.
 
     Args:
         target: The class or the function.
@@ -75,7 +75,7 @@ def new_name(
         spell: Returns a name as the user writes it: ``--llm-seeds`` on the command line.
 
     Raises:
-        UsageError: If the new name is given as well, or a setting that is no more has another value than the one that holds now.
+        UsageError: If the new name is given as well, or a setting that is no more has another value than the fixed one.
     """
     table = table_of(target)
     new = table[old]
@@ -108,13 +108,13 @@ def with_new_names(
         say: Takes the sentence for each old name, and the value.
         spell: See `new_name`.
         plain: Returns what a value stands for.
-        strict: Raise the errors of `new_name`; else a setting that has one keeps its name.
+        strict: Raise the errors of `new_name`; without, a setting that `new_name` refuses keeps its old name.
 
     Raises:
         UsageError: See `new_name`.
     """
     settings, table = {}, table_of(target)
-    for name, value in sorted(given.items(), key=lambda item: isinstance(table.get(item[0]), Before)):  # which count most
+    for name, value in sorted(given.items(), key=lambda item: isinstance(table.get(item[0]), Before)):  # the last one counts
         new: str | None = name
         if name in table:
             try:

@@ -59,14 +59,14 @@ def by_fields(config: type[Any], parsed: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises:
         UsageError: If an option was given by its old name and by its new one, or an option that is no more got another value than
-            the one that always holds now.
+            the fixed one.
     """
     spell = _speller({setting.name: setting for setting in settings_of(config)})
     return with_new_names(config, parsed, lambda sentence, _: _logger.warning(sentence), spell=spell)
 
 
 def _speller(settings: Mapping[str, Setting]) -> Callable[[str], str]:
-    """Return a function that turns the name of a setting, or an old one, into what a user writes."""
+    """Return a function from the name of a setting, old or new, to what a user writes for it."""
 
     def spell(name: str) -> str:
         if name in settings and settings[name].is_positional:

@@ -203,12 +203,14 @@ def make_parser(loaded: Sequence[str] | dict[str, Command] = ()) -> argparse.Arg
         more = "\n\n" + config.more_help() if hasattr(config, "more_help") else ""
         examples = "\n".join(f"  {line}" for line in EXAMPLES[name])
         epilog = f"{_HelpFormatter.RAW}{examples}{more}".replace("%", "%%")
-        own = commands.add_parser(name, help=command.help, description=text, epilog=epilog, formatter_class=_HelpFormatter)
+        subparser = commands.add_parser(name, help=command.help, description=text, epilog=epilog, formatter_class=_HelpFormatter)
         if command.file:
-            own.add_argument(FILE, nargs="?", default=argparse.SUPPRESS, metavar="CONFIG", help=command.file)
-        add_fields(own, config)
+            subparser.add_argument(FILE, nargs="?", default=argparse.SUPPRESS, metavar="CONFIG", help=command.file)
+        add_fields(subparser, config)
         if name not in _WITHOUT_MODEL:
             text = "Threads of a model in this process. Default: as many as OMP_NUM_THREADS says, else as there are cores."
-            own.add_argument("--threads", type=int, default=argparse.SUPPRESS, metavar="N", dest=THREADS, help=text)
-        parser.options += tuple(name for name, action in own._option_string_actions.items() if action.help != argparse.SUPPRESS)
+            subparser.add_argument("--threads", type=int, default=argparse.SUPPRESS, metavar="N", dest=THREADS, help=text)
+        parser.options += tuple(
+            name for name, action in subparser._option_string_actions.items() if action.help != argparse.SUPPRESS
+        )
     return parser

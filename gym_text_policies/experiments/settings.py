@@ -51,9 +51,9 @@ def read_value(value: Any, hint: Any) -> Any:
     """
     members = members_of(hint)
     for member in sorted(members, key=lambda member: member is str):  # any word is a text, so that is tried last
-        found = _as_one(value, member)
-        if found is not _NOT_THIS:
-            return found
+        result = _as_member(value, member)
+        if result is not _NOT_THIS:
+            return result
     words = [str(choice) for member in members if get_origin(member) is Literal for choice in get_args(member)]
     near = difflib.get_close_matches(str(value), words, n=1)
     raise ValueError(" or ".join(map(_expected, members)) + (f" (did you mean {near[0]!r}?)" if near else ""))
@@ -64,8 +64,8 @@ def members_of(hint: Any) -> tuple[Any, ...]:
     return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
 
 
-def _as_one(value: Any, member: Any) -> Any:
-    """Return a value as one type wants it, or `_NOT_THIS`."""
+def _as_member(value: Any, member: Any) -> Any:
+    """Return a value as a type that is no union wants it, or `_NOT_THIS`."""
     origin, spelt = get_origin(member), isinstance(value, Word)
     if origin is Literal:
         choices = (c for c in get_args(member) if (str(c) == value if spelt else c == value and type(c) is type(value)))
@@ -158,7 +158,7 @@ def settings_of(kind: type[Any], section: Any = dataclasses.MISSING) -> Iterator
 
     Args:
         kind: The dataclass.
-        section: An instance that has the defaults, in place of those of the class.
+        section: An instance whose values are the defaults; `dataclasses.MISSING` takes the defaults of the class.
     """
     docs, hints = field_docs(kind), get_type_hints(kind)
     for field in dataclasses.fields(kind):
@@ -177,7 +177,7 @@ def read_settings(kind: type[T], path: str | Path, changes: Mapping[str, Any] | 
     Args:
         kind: The dataclass.
         path: The file; its keys are the names of fields.
-        changes: Values in place of the file's, by the name of the field; among them what the file may do, if `kind` is a `Trust`.
+        changes: Values that replace the file's, by the name of the field. For a `Trust` they also say what the file may do.
 
     Raises:
         UsageError: With file and line of each mistake.
@@ -216,7 +216,7 @@ def build(kind: type[T], node: Node, where: str = "") -> T:
 def by_new_names(kind: type[Any], node: Node, *, quiet: bool = False) -> Node:
     """Return a node whose keys have their new names, and log a sentence with file and line for each old one.
 
-    A key that cannot have its new name stays, and is a mistake for `build`.
+    An old name that cannot be translated, since the new one is given as well, stays; `build` reports it.
 
     Args:
         kind: The dataclass that the node describes.
@@ -224,21 +224,21 @@ def by_new_names(kind: type[Any], node: Node, *, quiet: bool = False) -> Node:
         quiet: Log nothing, as for a file that an earlier release wrote.
     """
     if isinstance(node.value, list):
-        return Node([by_new_names(kind, part, quiet=quiet) for part in node.value], node.place)
+        return Node([by_new_names(kind, part, quiet=quiet) for part in node.value], node.location)
     if not isinstance(node.value, dict):
         return node
 
     def say(sentence: str, part: Node) -> None:
         if not quiet:
-            _logger.warning("%s%s", part.place, sentence)
+            _logger.warning("%s%s", part.location, sentence)
 
-    found, hints = Node({}, node.place), get_type_hints(kind)
+    renamed, hints = Node({}, node.location), get_type_hints(kind)
     for name, part in with_new_names(kind, node.value, say, plain=Node.plain, strict=False).items():
         path = [name] if name in node.value else name.split(".")
         if dataclasses.is_dataclass(hints.get(name)):
             part = by_new_names(hints[name], part, quiet=quiet)
-        found = changed(found, at(path, part), len(path))
-    return found
+        renamed = changed(renamed, at(path, part), len(path))
+    return renamed
 
 
 def keys_of(kind: type[Any], without: Collection[str] = ()) -> list[str]:
@@ -249,19 +249,19 @@ def keys_of(kind: type[Any], without: Collection[str] = ()) -> list[str]:
 def _build(
     kind: type[T], node: Node, where: str, mistakes: list[str], default: Any = None, without: Collection[str] = ()
 ) -> T | None:
-    """Return a section, or add its mistakes; what is not given is as in `default`."""
+    """Return the dataclass of a section, or None after adding its mistakes. Fields that are not given are those of `default`."""
     section, known, before = f"{where[:-1]}: " if where else "", keys_of(kind, without), len(mistakes)
     if node.value is not None and not isinstance(node.value, dict):
-        mistakes.append(f"{node.place}{section}expected keys ({', '.join(known)}); got {node.value!r}.")
+        mistakes.append(f"{node.location}{section}expected keys ({', '.join(known)}); got {node.value!r}.")
         return None
     given, values, hints = dict(node.value or {}), {}, get_type_hints(kind)
     fields: dict[str, Any] = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     defaults = {name: default_of(field) if default is None else getattr(default, name) for name, field in fields.items()}
     missing = [name for name in known if name not in given and defaults[name] is dataclasses.MISSING]
-    given |= {name: Node(None, node.place) for name in missing if dataclasses.is_dataclass(hints[name])}
+    given |= {name: Node(None, node.location) for name in missing if dataclasses.is_dataclass(hints[name])}
     for name, part in given.items():
         if name not in known:
-            mistakes.append(f"{part.place}{section}{_no_key(kind, name, given, known)}")
+            mistakes.append(f"{part.location}{section}{_no_key(kind, name, given, known)}")
         elif dataclasses.is_dataclass(hints[name]):
             inner = None if defaults[name] is dataclasses.MISSING else defaults[name]
             left = fields[name].metadata.get("without", ())
@@ -270,8 +270,8 @@ def _build(
             try:
                 values[name] = read_value(part.plain(), hints[name])
             except ValueError as error:
-                mistakes.append(f"{part.place}{where}{name}: expected {error}; got {part.plain()!r}.")
-    mistakes += [f"{node.place}{section}expected the key {name!r}; it is missing." for name in missing if name not in given]
+                mistakes.append(f"{part.location}{where}{name}: expected {error}; got {part.plain()!r}.")
+    mistakes += [f"{node.location}{section}expected the key {name!r}; it is missing." for name in missing if name not in given]
     if len(mistakes) > before:
         return None
     try:
@@ -279,12 +279,12 @@ def _build(
         return made  # type: ignore[no-any-return]
     except UsageError as error:
         part = given.get(str(error).partition(":")[0], node)
-        mistakes.append(f"{part.place}{where}{error}")
+        mistakes.append(f"{part.location}{where}{error}")
         return None
 
 
 def _no_key(kind: type[Any], name: str, given: Mapping[str, Node], known: list[str]) -> str:
-    """Return what is wrong with a name that is no key, or an old one that cannot have its new name."""
+    """Return the error for an unknown key, or for an old name that cannot be translated."""
     if name in table_of(kind):
         try:
             new_name(kind, name, given[name].plain(), given)

@@ -1,9 +1,8 @@
-"""`Trust`: what a configuration file may do beyond naming data. It may come from anywhere; a command line is its user's own.
+"""`Trust`: what a configuration file may do beyond naming data. A file may come from anybody; a command line comes from the user.
 
 A file names no code, be it a module of an environment, a policy or an opponent, or a file that contains code, and no receiver of
 a key, unless the command line allows it. This is seen here, before anything is made of a file's values, and so before any thread
-or process gets to know them. What stands on the command line, or in a Python caller's own mappings, has no place in a file and
-is not looked at.
+or process receives them. Values from the command line, or from mappings of a Python caller, have no location and are not checked.
 """
 
 from __future__ import annotations
@@ -49,40 +48,40 @@ class Trust:
         return Trust(imports=self.imports, key_hosts=self.key_hosts)
 
     def checked(self, node: Node) -> Node:
-        """Return the values of a file, in which no server gets a key that is not its own.
+        """Return the values of a file, changed so that a server gets no key of another provider.
 
         Args:
-            node: Without lists that stand for several configurations; what is in no file has no place.
+            node: Without lists that stand for several configurations; a value that is in no file has no location.
 
         Raises:
             UsageError: If the file names code, or a receiver of a key, that is not allowed.
         """
         for key, leaf, name in _named(node):
-            if leaf.place:
+            if leaf.location:
                 self._check_code(name, leaf, key)
         return self._without_keys(node, "")
 
     def _check_code(self, name: str, leaf: Node, key: str) -> None:
-        if not any(name == own or name.startswith(f"{own}.") for own in self.imports):
+        if not any(name == allowed or name.startswith(f"{allowed}.") for allowed in self.imports):
             raise UsageError(
-                f"{leaf.place}{key}: {leaf.value!r} lets {name} run, which a file alone may not; --import {name} allows it."
+                f"{leaf.location}{key}: {leaf.value!r} lets {name} run, which a file alone may not; --import {name} allows it."
             )
 
     def _without_keys(self, node: Node, provider: str) -> Node:
         if isinstance(node.value, list):
-            return Node([self._without_keys(part, provider) for part in node.value], node.place)
+            return Node([self._without_keys(part, provider) for part in node.value], node.location)
         if not isinstance(node.value, dict):
             return node
         parts: Mapping[str, Node] = node.value
-        provider = next((found for key in ("backend", "model") if (found := _provider(parts.get(key)))), provider)
+        provider = next((name for key in ("backend", "model") if (name := _provider(parts.get(key)))), provider)
         if parts.keys() & {"base_url", "key_variable"}:
             parts = self._with_own_key(parts, provider)
-        return Node({key: self._without_keys(part, provider) for key, part in parts.items()}, node.place)
+        return Node({key: self._without_keys(part, provider) for key, part in parts.items()}, node.location)
 
     def _with_own_key(self, parts: Mapping[str, Node], provider: str) -> Mapping[str, Node]:
-        """Return a backend's options that let no server have a key that is not its own."""
+        """Return a backend's options, changed so that its server gets no key of another provider."""
         address, named = parts.get("base_url"), parts.get("key_variable")
-        in_file = next((part for part in (address, named) if part is not None and part.place), None)
+        in_file = next((part for part in (address, named) if part is not None and part.location), None)
         if in_file is None or (named is not None and named.value is None):
             return parts
         row = PROVIDERS.get(provider)
@@ -93,20 +92,20 @@ class Trust:
         addresses = given if isinstance(given, list) else [given]
         if variable == own_variable and given == usual:
             return parts
-        others = [one for one in addresses if not belongs(variable, one, self.key_hosts)]
+        others = [url for url in addresses if not belongs(variable, url, self.key_hosts)]
         if not others:
             return parts
         host = re.sub(r"^\w+://|[/?#].*$", "", str(others[0])) or "HOST"
         allow = f"--key-hosts {variable}={host}"
         if named is not None:
             owner = f"belongs to {host_of(variable)}" if host_of(variable) else "belongs to no provider that is known"
-            raise UsageError(f"{in_file.place}key_variable: {variable} {owner} and does not go to {host}; {allow} allows it.")
+            raise UsageError(f"{in_file.location}key_variable: {variable} {owner} and does not go to {host}; {allow} allows it.")
         if os.environ.get(variable):
-            _logger.warning("%sno key goes to %s, which a file names; %s sends it.", in_file.place, host, allow)
+            _logger.warning("%sno key goes to %s, which a file names; %s sends it.", in_file.location, host, allow)
         return {**parts, "key_variable": Node(None)}
 
 
-TRUST_OPTIONS = tuple(one.name for one in dataclasses.fields(Trust))
+TRUST_OPTIONS = tuple(field.name for field in dataclasses.fields(Trust))
 """Names of both."""
 
 
@@ -156,7 +155,7 @@ def _leaves(node: Node, section: str = "", key: str = "") -> Iterator[tuple[str,
         backend = node.value.get("backend", Node(None)).value
         for name, part in node.value.items():
             whole = name == "model" and isinstance(backend, str) and backend in prefixes()
-            yield from _leaves(Node(f"{backend}:{part.value}", part.place) if whole else part, key, name)
+            yield from _leaves(Node(f"{backend}:{part.value}", part.location) if whole else part, key, name)
     elif isinstance(node.value, list):
         for part in node.value:
             yield from _leaves(part, section, key)

@@ -59,21 +59,21 @@ def read_variants(path: str | Path, trust: Trust | None = None) -> dict[str, Var
     root = read_yaml(path)
     if not isinstance(root.value, dict) or not root.value:
         raise UsageError(f"{path}: expected a mapping such as 'baseline: {{model: smollm2, mode: text}}'; got {root.plain()!r}.")
-    found = {name: _variant(name, node, trust or Trust()) for name, node in root.value.items()}
-    return {f"{name}{mixture(variant.policy.given)}": variant for name, variant in found.items()}
+    variants = {name: _variant(name, node, trust or Trust()) for name, node in root.value.items()}
+    return {f"{name}{mixture(variant.policy.given)}": variant for name, variant in variants.items()}
 
 
 def _variant(name: str, node: Node, trust: Trust) -> Variant:
     if not isinstance(node.value, dict):
-        raise UsageError(f"{node.place}{name}: expected options such as {{model: smollm2, mode: text}}; got {node.plain()!r}.")
+        raise UsageError(f"{node.location}{name}: expected options such as {{model: smollm2, mode: text}}; got {node.plain()!r}.")
     parts = dict(trust.checked(by_new_names(VariantSettings, node)).value)
     if not isinstance(model := parts.get("model", Node(None)).value, str):
-        raise UsageError(f"{node.place}{name}: expected a model, such as 'model: smollm2'; got {model!r}.")
+        raise UsageError(f"{node.location}{name}: expected a model, such as 'model: smollm2'; got {model!r}.")
     if "env" in parts:
-        raise UsageError(f"{node.place}{name}: expected options of a policy; got 'env'. Name environments beside the variants.")
+        raise UsageError(f"{node.location}{name}: expected options of a policy; got 'env'. Name environments beside the variants.")
     options = {key: parts.pop(key) for key in list(parts) if key not in (*FIELDS, "episodes")}
     if options:
         given = parts.get("options", Node({}))
         parts["options"] = Node({**given.value, **options}) if isinstance(given.value, dict) else given
-    row = build(VariantSettings, Node(parts, node.place), f"{name}.")
+    row = build(VariantSettings, Node(parts, node.location), f"{name}.")
     return Variant(PolicyConfig(**{field: getattr(row, field) for field in FIELDS}), row.episodes)

@@ -1,8 +1,7 @@
-"""YAML files as nodes that know their line, so that a mistake can be named where it stands.
+"""YAML files as nodes that know their line, so that an error can say in which line a mistake is.
 
-YAML is loaded safely. Booleans are those of YAML 1.2: true and false, while off and no are words. A mapping has each key once,
-apart from what ``<<`` merges. A list anywhere stands for several configurations, one for each entry. A list within a list is a
-value.
+YAML is loaded safely. Only true and false are booleans, as in YAML 1.2; off and no are words. A mapping has each key once; a key
+that ``<<`` merges may be replaced. A list stands for several configurations, one for each entry. A list within a list is a value.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class Node:
 
     value: Any
     """A scalar, a dict of nodes by name, or a list of nodes."""
-    place: str = ""
+    location: str = ""
     """File and line, the beginning of an error message; empty for a value that is in no file."""
 
     def plain(self) -> Any:
@@ -93,17 +92,17 @@ def at(path: Sequence[str], value: Node) -> Node:
 
 
 def changed(node: Node, change: Node, depth: int) -> Node:
-    """Return a node that has what another one has this many keys deep; what lies higher in the other is added to."""
+    """Return a node in which the values of `change` that lie `depth` keys deep replace the node's."""
     if not depth:
         return change
     parts = dict(node.value) if isinstance(node.value, dict) else {}
     for name, part in change.value.items():
         parts[name] = changed(parts.get(name, Node(None)), part, depth - 1)
-    return Node(parts, node.place)
+    return Node(parts, node.location)
 
 
 def from_plain(value: Any) -> Node:
-    """Return a plain value as nodes without a place."""
+    """Return a plain value as nodes; their location is empty."""
     if isinstance(value, Mapping):
         return Node({str(key): from_plain(part) for key, part in value.items()})
     return Node([from_plain(part) for part in value]) if isinstance(value, (list, tuple)) else Node(value)
@@ -118,10 +117,10 @@ def variants(node: Node) -> list[tuple[Node, dict[str, Any]]]:
     Raises:
         UsageError: If a list is empty, or there are more than 1000 configurations.
     """
-    found = list(itertools.islice(_variants(node, ""), MOST_CONFIGURATIONS + 1))
-    if len(found) > MOST_CONFIGURATIONS:
-        raise UsageError(f"{node.place}expected lists that make {MOST_CONFIGURATIONS} configurations at most; there are more.")
-    return found
+    configurations = list(itertools.islice(_variants(node, ""), MOST_CONFIGURATIONS + 1))
+    if len(configurations) > MOST_CONFIGURATIONS:
+        raise UsageError(f"{node.location}expected lists that make {MOST_CONFIGURATIONS} configurations at most; there are more.")
+    return configurations
 
 
 def _loader(yaml: Any, source: str) -> Any:
@@ -160,51 +159,51 @@ def _check_keys(loader: Any, node: Any, source: str) -> None:
     for key_node, _ in node.value:
         if key_node.tag.endswith((":merge", ":value")):  # << and =, which are made no values of
             continue
-        place = f"{source}, line {key_node.start_mark.line + 1}: "
+        location = f"{source}, line {key_node.start_mark.line + 1}: "
         if key_node.id != "scalar":
-            raise UsageError(f"{place}expected a word as key; got a {key_node.id}.")
+            raise UsageError(f"{location}expected a word as key; got a {key_node.id}.")
         key = str(loader.construct_object(key_node, deep=True))
         if key in keys:
-            raise UsageError(f"{place}expected each key once; {key!r} comes twice.")
+            raise UsageError(f"{location}expected each key once; {key!r} comes twice.")
         keys.add(key)
 
 
 def _from_yaml(loader: Any, node: Any, path: str) -> Node:
     loader.count(1)
-    place = f"{path}, line {node.start_mark.line + 1}: "
+    location = f"{path}, line {node.start_mark.line + 1}: "
     if not node.tag.endswith(_PLAIN[node.id]):
-        raise UsageError(f"{place}expected YAML without types of its own; got {node.tag!r}.")
+        raise UsageError(f"{location}expected YAML without types of its own; got {node.tag!r}.")
     if node.id == "sequence":
-        return Node([_from_yaml(loader, part, path) for part in node.value], place)
+        return Node([_from_yaml(loader, part, path) for part in node.value], location)
     if node.id == "scalar":
         value = loader.construct_object(node)
-        check_characters(place.removesuffix(": "), value)
-        return Node(value, place)
+        check_characters(location.removesuffix(": "), value)
+        return Node(value, location)
     loader.flatten_mapping(node)
     parts: dict[str, Node] = {}
     for key_node, value_node in node.value:
         key = str(loader.construct_object(key_node, deep=True))
-        check_characters(place.removesuffix(": "), key)
+        check_characters(location.removesuffix(": "), key)
         part = _from_yaml(loader, value_node, path)
         parts[key] = Node(part.value, f"{path}, line {key_node.start_mark.line + 1}: ")
-    return Node(parts, place)
+    return Node(parts, location)
 
 
 def _variants(node: Node, path: str) -> Iterator[tuple[Node, dict[str, Any]]]:
     if isinstance(node.value, list):
         if not node.value:
-            raise UsageError(f"{node.place}{path}: expected a list with at least one entry; it is empty.")
+            raise UsageError(f"{node.location}{path}: expected a list with at least one entry; it is empty.")
         for number, entry in enumerate(node.value):
             if isinstance(entry.value, list):
                 yield entry, {path: entry.plain()}
             else:
-                for found, chosen in _variants(entry, path):
-                    yield found, {path: number if isinstance(entry.value, dict) else entry.value, **chosen}
+                for configuration, chosen in _variants(entry, path):
+                    yield configuration, {path: number if isinstance(entry.value, dict) else entry.value, **chosen}
     elif isinstance(node.value, dict):
         names = list(node.value)
         parts = [list(_variants(node.value[name], f"{path}.{name}" if path else name)) for name in names]
         for combination in itertools.product(*parts):
-            values = {name: found for name, (found, _) in zip(names, combination, strict=True)}
-            yield Node(values, node.place), {key: value for _, chosen in combination for key, value in chosen.items()}
+            values = {name: part for name, (part, _) in zip(names, combination, strict=True)}
+            yield Node(values, node.location), {key: value for _, chosen in combination for key, value in chosen.items()}
     else:
         yield node, {}
