@@ -83,7 +83,7 @@ def backend(function: Callable[..., Sequence[Answer]]) -> type[Backend]:
             of the backend. An answer must not depend on the other requests.
     """
     signature = inspect.signature(function)
-    parameters = [one.replace(kind=one.KEYWORD_ONLY) for one in list(signature.parameters.values())[1:]]
+    parameters = [parameter.replace(kind=parameter.KEYWORD_ONLY) for parameter in list(signature.parameters.values())[1:]]
 
     class FunctionBackend(Backend):
         __doc__ = function.__doc__

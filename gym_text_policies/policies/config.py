@@ -141,10 +141,10 @@ class PolicyConfig(PolicyOptions):
     @classmethod
     def of(cls, model: str, /, **settings: Any) -> Self:
         """Return a description from flat settings; those that are no field here are options of the backend."""
-        own = {name: value for name, value in settings.items() if name in SETTINGS}
+        fields = {name: value for name, value in settings.items() if name in SETTINGS}
         options = settings.pop("options", None) or {}
         others = {name: value for name, value in settings.items() if name not in SETTINGS}
-        return cls(model, **own, options={**options, **others} if isinstance(options, Mapping) else options)
+        return cls(model, **fields, options={**options, **others} if isinstance(options, Mapping) else options)
 
     @property
     def given(self) -> dict[str, Any]:
@@ -246,19 +246,19 @@ def settings_of(model: str) -> dict[str, Any]:
     Raises:
         UsageError: If the record is damaged, or says more than how the adapter is asked.
     """
-    place, asked = f"adapter {model!r}: {RECORD}", record_of(model).get("asked", {})
+    record, asked = f"adapter {model!r}: {RECORD}", record_of(model).get("asked", {})
     if not isinstance(asked, dict):
-        raise UsageError(f"{place}: expected under 'asked' names and values; got {type(asked).__name__}.")
+        raise UsageError(f"{record}: expected under 'asked' names and values; got {type(asked).__name__}.")
     others = sorted(asked.keys() - set(LEARNT))
     if others:
         raise UsageError(
-            f"{place}: expected under 'asked' only how the model is asked ({', '.join(LEARNT)}); got {', '.join(others)}. "
+            f"{record}: expected under 'asked' only how the model is asked ({', '.join(LEARNT)}); got {', '.join(others)}. "
             "Remove that from the file; you can give it yourself."
         )
     try:
         given = PolicyConfig(model, **asked).given
     except UsageError as error:
-        raise UsageError(f"{place}: {error}") from error
+        raise UsageError(f"{record}: {error}") from error
     if "strategy" in given and Prompt(given["strategy"]).uses_examples:
-        raise UsageError(f"{place}: expected a strategy without the expert's examples; got {given['strategy']!r}.")
+        raise UsageError(f"{record}: expected a strategy without the expert's examples; got {given['strategy']!r}.")
     return given

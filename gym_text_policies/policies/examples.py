@@ -86,7 +86,7 @@ class Retrieval(Examples):
         """Return the steps most similar to the observation. Of equally similar steps the earlier comes first."""
         words = self._tokens([f"{obs['goal']} {obs['text']}"])[0]
         scores = self._index.get_scores(words) if words else np.zeros(len(self._steps))
-        return [self._steps[place] for place in np.argsort(-scores, kind="stable")[: self._count]]
+        return [self._steps[index] for index in np.argsort(-scores, kind="stable")[: self._count]]
 
 
 def gold_examples(env: gym.Env[Any, Any], count: int) -> list[Example]:

@@ -148,13 +148,13 @@ class TableForm(Form):
         super().__init__(
             [
                 Parameter(
-                    f"{title}_{'_'.join(str(int(n)) for n in place)}",
-                    f"number of the action where {', '.join(f'{q.name} is {n}' for q, n in zip(quantities, place, strict=True))}",
+                    f"{title}_{'_'.join(str(int(n)) for n in index)}",
+                    f"number of the action where {', '.join(f'{q.name} is {n}' for q, n in zip(quantities, index, strict=True))}",
                     0.0,
                     float(self._actions),
                     whole=True,
                 )
-                for place in where
+                for index in where
             ],
             keys,
         )

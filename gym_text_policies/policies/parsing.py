@@ -105,20 +105,20 @@ def parse_fields(answer: str, *, finish: str | None = None) -> dict[str, Any] | 
         return None
     if finish == "length" and not (answer.lstrip().startswith("{") and answer.rstrip().endswith("}")):
         return None
-    decoder, objects, place = json.JSONDecoder(), [], answer.find("{")
+    decoder, objects, start = json.JSONDecoder(), [], answer.find("{")
     patience = 4 * len(answer) + 10_000  # most characters to read in vain, as each brace could begin an object without an end
-    while place >= 0 and patience > 0:
+    while start >= 0 and patience > 0:
         try:
-            value, end = decoder.raw_decode(answer, place)
+            value, end = decoder.raw_decode(answer, start)
         except (ValueError, RecursionError) as error:
             if finish == "length":
                 return None
-            end = place + 1
-            patience -= getattr(error, "pos", end) - place + len(answer) // 500 + 10  # Python counts the lines before an error
+            end = start + 1
+            patience -= getattr(error, "pos", end) - start + len(answer) // 500 + 10  # Python counts the lines before an error
         else:
             if isinstance(value, dict) and isinstance(value.get("action"), (str, int, float)):
                 objects.append(value | {"action": str(value["action"])})
-        place = answer.find("{", end)
+        start = answer.find("{", end)
     return objects[0] if len({value["action"] for value in objects}) == 1 else None
 
 
@@ -182,18 +182,18 @@ class _Names:
     def _compared(self, tokens: list[_Token]) -> list[_Token]:
         """Return the tokens without markup and articles, except those beside a sign that names have: ``[1,]`` is not ``[1]``."""
         signs = [False, *(token.text in self._signs for token in tokens), False]
-        return [token for place, token in enumerate(tokens) if token.text not in self._ignored or signs[place] or signs[place + 2]]
+        return [token for index, token in enumerate(tokens) if token.text not in self._ignored or signs[index] or signs[index + 2]]
 
     def _longest(self, text: str, tokens: list[_Token], first: int) -> tuple[int, list[str]]:
         """Return the end of the longest name that begins at a token, and the names it can be; 0 and no names if there is none."""
         node, last, names = self._tree, 0, []
         if tokens[first].text in node and _parted(text, tokens[first].start, -1):
-            for place in range(first, len(tokens)):
-                node = node.get(tokens[place].text, {})
+            for index in range(first, len(tokens)):
+                node = node.get(tokens[index].text, {})
                 if not node:
                     break
-                if None in node and _parted(text, tokens[place].end - 1, 1):
-                    last, names = place + 1, node[None]
+                if None in node and _parted(text, tokens[index].end - 1, 1):
+                    last, names = index + 1, node[None]
         return last, names
 
     def _without_brackets(self, text: str, tokens: list[_Token]) -> set[str]:
@@ -211,7 +211,7 @@ def _names(names: tuple[str, ...]) -> _Names:
 
 
 def _tokens(text: str) -> list[_Token]:
-    return [_Token(found[0].casefold(), *found.span()) for found in _TOKEN.finditer(text.translate(_SAME))]
+    return [_Token(match[0].casefold(), *match.span()) for match in _TOKEN.finditer(text.translate(_SAME))]
 
 
 def _words(text: str) -> str:

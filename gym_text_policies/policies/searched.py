@@ -67,19 +67,19 @@ def load_searched(path: str | Path, env: gym.Env[Any, Any]) -> SearchedPolicy:
     """
     try:
         record = json.loads(check_regular(Path(path)).read_text("utf-8"))
-        kind, found = record["policy"], {str(name): float(value) for name, value in record["parameters"].items()}
-        if not all(map(math.isfinite, found.values())):
+        kind, parameters = record["policy"], {str(name): float(value) for name, value in record["parameters"].items()}
+        if not all(map(math.isfinite, parameters.values())):
             raise ValueError("a parameter is no finite number")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise UsageError(f"{path}: expected the policy.json of a search; {type(error).__name__}: {error}.") from error
     for bias in (True, False):
         form = form_of(env, bias=bias)
         names = [parameter.name for parameter in form.parameters]
-        if form.kind == kind and set(names) == found.keys():
-            return SearchedPolicy(form, [found[name] for name in names], env)
+        if form.kind == kind and set(names) == parameters.keys():
+            return SearchedPolicy(form, [parameters[name] for name in names], env)
     raise UsageError(
-        f"{path}: expected a policy for {env.spec.id if env.spec else env}, of the parameters {_few(names)}; got {_few(found)}, "
-        f"found on {record.get('environment')!r}."
+        f"{path}: expected a policy for {env.spec.id if env.spec else env}, of the parameters {_few(names)}; "
+        f"got {_few(parameters)}, found on {record.get('environment')!r}."
     )
 
 

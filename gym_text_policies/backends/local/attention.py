@@ -94,8 +94,8 @@ class Segments:
         self, layer: int, num_layers: int, keys: torch.Tensor, values: torch.Tensor
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Yield for each segment the keys and values to which it may attend. Arguments as in `Segment.extend`, but of the row."""
-        own = (torch.split(states, self._sizes, dim=1) for states in (keys, values))
-        for segment, *states in zip(self.all, *own, strict=True):
+        states_by_segment = (torch.split(states, self._sizes, dim=1) for states in (keys, values))
+        for segment, *states in zip(self.all, *states_by_segment, strict=True):
             yield segment.extend(layer, num_layers, *states)
 
 
@@ -149,8 +149,8 @@ class Mask:
         """
         if not self._blocks:
             whole = self._made(None)  # (new, all)
-            for place, rows in enumerate(torch.split(whole, self.block_size)):
-                width = whole.shape[1] - self._new + place * self.block_size + len(rows)
+            for index, rows in enumerate(torch.split(whole, self.block_size)):
+                width = whole.shape[1] - self._new + index * self.block_size + len(rows)
                 self._blocks.append(rows[:, :width].repeat(repeats, 1))
         return self._blocks
 
@@ -161,8 +161,8 @@ class Mask:
 
     def _made(self, window: int | None) -> torch.Tensor:
         positions, first, behind = self._tree
-        own = first[-self._new :, None]
-        attended = pad((first <= own) & (own < behind), (self._known, 0), value=True)  # (new, all)
+        new_first = first[-self._new :, None]
+        attended = pad((first <= new_first) & (new_first < behind), (self._known, 0), value=True)  # (new, all)
         if window is not None:
             all_positions = torch.cat([torch.arange(self._known, device=positions.device), positions])
             attended &= positions[-self._new :, None] - all_positions < window
@@ -242,10 +242,10 @@ def attention_in_blocks(
     scaling, repeats = dimension**-0.5 if scaling is None else scaling, len(queries) // key_heads
     outputs = []
     own_queries = torch.split(queries.reshape(key_heads, repeats, -1, dimension), mask.block_size, dim=2)
-    for own, own_mask in zip(own_queries, mask.blocks(repeats), strict=True):
+    for block, own_mask in zip(own_queries, mask.blocks(repeats), strict=True):
         width = own_mask.shape[1]
         seen = keys[:, :width].transpose(1, 2)
-        scores = torch.baddbmm(own_mask.expand(key_heads, -1, -1), own.flatten(1, 2), seen, alpha=scaling)
+        scores = torch.baddbmm(own_mask.expand(key_heads, -1, -1), block.flatten(1, 2), seen, alpha=scaling)
         weights = scores.softmax(-1)  # in bfloat16, too, it is summed in float32
         outputs.append((weights @ values[:, :width]).reshape(key_heads, repeats, -1, dimension))
     return torch.cat(outputs, dim=2).flatten(0, 1)

@@ -94,7 +94,7 @@ class CachedPrefixes(Prefixes):
             rows = self._run([branch.tokens], prefix, len(branch.tokens) - first)[0]
             prefix.read += len(branch.tokens)
             return rows[[node - first for node in wanted]]
-        found = {first: self._run([branch.tokens[: first + 1]], prefix, 1)[0, 0]}
+        logits_of = {first: self._run([branch.tokens[: first + 1]], prefix, 1)[0, 0]}
         prefix.read += first + 1
         if not wanted:
             return torch.empty(0)
@@ -107,8 +107,10 @@ class CachedPrefixes(Prefixes):
             longest = max(map(len, group))
             tokens = [[branch.tokens[node] for node in line] for line in group]
             logits = self._run(padded(tokens), several, longest)
-            found |= {node: row for line, rows in zip(group, logits, strict=True) for node, row in zip(line, rows, strict=False)}
-        return torch.stack([found[node] for node in wanted])
+            logits_of |= {
+                node: row for line, rows in zip(group, logits, strict=True) for node, row in zip(line, rows, strict=False)
+            }
+        return torch.stack([logits_of[node] for node in wanted])
 
     def _run(self, rows: Sequence[Sequence[int]], prefix: CachedPrefix, last: int) -> torch.Tensor:
         """Read rows of equal length behind a prefix; return the last tokens' logits, float32 of shape (rows, last, vocabulary)."""
@@ -144,13 +146,13 @@ class RereadPrefixes(Prefixes):
         return [self._compute(branch) for branch in branches]
 
     def _compute(self, branch: Branch) -> torch.Tensor:
-        found: dict[int, torch.Tensor] = {}
+        logits_of: dict[int, torch.Tensor] = {}
         for path in paths(branch.parents):
             tokens = [*branch.prefix.tokens, *(branch.tokens[node] for node in path)]
             self.computed += len(tokens)
             logits = self._model(input_ids=torch.tensor([tokens], device=self._model.device), use_cache=False).logits[0]
-            found |= dict(zip(path, logits[len(branch.prefix.tokens) :].float(), strict=True))
-        return torch.stack([found[node] for node in branch.wanted])
+            logits_of |= dict(zip(path, logits[len(branch.prefix.tokens) :].float(), strict=True))
+        return torch.stack([logits_of[node] for node in branch.wanted])
 
 
 class _Nothing(Prefix):

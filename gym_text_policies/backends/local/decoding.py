@@ -74,7 +74,7 @@ class Candidates:
     @property
     def places(self) -> list[tuple[int, int]]:
         """The tokens of all candidates, each as the row of the logits that predicts it, and the token."""
-        return [place for rows, tokens in zip(self.rows, self.tokens, strict=True) for place in zip(rows, tokens, strict=True)]
+        return [pair for rows, tokens in zip(self.rows, self.tokens, strict=True) for pair in zip(rows, tokens, strict=True)]
 
     def scores(self, log_probs: Sequence[Sequence[float]]) -> list[float]:
         """Return log P(candidate + end of turn | prompt) of each candidate.
@@ -82,7 +82,7 @@ class Candidates:
         Args:
             log_probs: Of each token of each candidate.
         """
-        return [sum(own) / (len(own) if self.length_normalised else 1) for own in log_probs]
+        return [sum(token_log_probs) / (len(token_log_probs) if self.length_normalised else 1) for token_log_probs in log_probs]
 
 
 @torch.inference_mode()

@@ -183,8 +183,9 @@ def _padding_deviation(model: Any) -> float:
     draw, size = random.Random(0), model.config.get_text_config().vocab_size
     rows = [[draw.randrange(size // 4, size) for _ in range(length)] for length in (_LENGTH, _LENGTH // 2)]
     with narrow_windows(model):
-        found = model(input_ids=torch.tensor(padded(rows), device=model.device), use_cache=False).logits.float().softmax(-1).cpu()
-        return max(_distance(own[: len(row)], plain_probabilities(model, row)) for own, row in zip(found, rows, strict=True))
+        logits = model(input_ids=torch.tensor(padded(rows), device=model.device), use_cache=False).logits
+        read = logits.float().softmax(-1).cpu()
+        return max(_distance(in_row[: len(row)], plain_probabilities(model, row)) for in_row, row in zip(read, rows, strict=True))
 
 
 def _distance(first: torch.Tensor, second: torch.Tensor) -> float:
@@ -230,21 +231,21 @@ class _Probe:
             Candidates.of(prefix, prompt, self._candidates, 0)
             for prefix, prompt in zip(prefixes.open(self._prompts), self._prompts, strict=True)
         ]
-        logits = prefixes.compute([own.branch for own in candidates])
-        for own in candidates:
-            own.branch.keep(own.branch.wanted[0] + 1)
-        found = [rows[path] for own, rows in zip(candidates, logits, strict=True) for path in own.rows]
+        logits = prefixes.compute([tree.branch for tree in candidates])
+        for tree in candidates:
+            tree.branch.keep(tree.branch.wanted[0] + 1)
+        logits_read = [rows[path] for tree, rows in zip(candidates, logits, strict=True) for path in tree.rows]
         for known, draft in self._lines:
             (prefix,) = prefixes.open([known])
             size = len(known) - len(prefix.tokens)
             branch = Branch.line(prefix, [*known[len(prefix.tokens) :], *draft], range(size - 1, size + len(draft)))
             if prefixes.cuts_back:  # a draft, all of it wrong
-                found += prefixes.compute([branch])
+                logits_read += prefixes.compute([branch])
                 branch.keep(size)
                 continue
             for token in range(-1, len(draft)):
                 part = branch.tokens[:size] if token < 0 else [draft[token]]
                 branch_of_one = Branch.line(prefix, part, [len(part) - 1])
-                found += prefixes.compute([branch_of_one])
+                logits_read += prefixes.compute([branch_of_one])
                 branch_of_one.keep(len(part))
-        return _distance(torch.cat(found).softmax(-1).cpu(), self._expected)
+        return _distance(torch.cat(logits_read).softmax(-1).cpu(), self._expected)

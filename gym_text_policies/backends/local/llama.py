@@ -132,8 +132,8 @@ class FusedLlama(nn.Module):
         attended = []
         sizes = [segment.size for segment in segments]
         *own_heads, padding = torch.split(heads, [*sizes, heads.shape[1] - sum(sizes)], dim=1)
-        for segment, own in zip(segments, own_heads, strict=True):
-            queries, keys, values = own.tensor_split([-2 * self._key_heads, -self._key_heads])
+        for segment, of_segment in zip(segments, own_heads, strict=True):
+            queries, keys, values = of_segment.tensor_split([-2 * self._key_heads, -self._key_heads])
             keys, values = segment.extend(layer, len(self._layers), keys, values)
             attended.append(_attended(queries, keys, values, segment.mask))
         nothing = padding[: -2 * self._key_heads].transpose(0, 1).flatten(1)
@@ -157,11 +157,11 @@ def _attended(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, m
         return output.reshape(heads, new, size).transpose(0, 1).flatten(1)
     product, output = torch.ops.mkldnn._linear_pointwise, queries.new_empty(len(keys), repeats, new, size)
     blocks = (torch.split(states, mask.block_size, dim=2) for states in ((queries * size**-0.5).reshape(output.shape), output))
-    for scaled, found, own_mask in zip(*blocks, mask.blocks(repeats), strict=True):
+    for scaled, result, own_mask in zip(*blocks, mask.blocks(repeats), strict=True):
         width = own_mask.shape[1]
-        for place, (own, key, value) in enumerate(zip(scaled.flatten(1, 2), keys, values, strict=True)):
-            weights = product.binary(own, own_mask, key[:width], None, "add").softmax(-1)
-            found[place] = product(weights, value[:width].T, None, "none", [], "").reshape(repeats, -1, size)
+        for head, (block, key, value) in enumerate(zip(scaled.flatten(1, 2), keys, values, strict=True)):
+            weights = product.binary(block, own_mask, key[:width], None, "add").softmax(-1)
+            result[head] = product(weights, value[:width].T, None, "none", [], "").reshape(repeats, -1, size)
     return output.reshape(heads, new, size).transpose(0, 1).flatten(1)
 
 

@@ -84,8 +84,8 @@ class PackedPrefixes(Prefixes):
         numbers: tuple[list[int], ...] = ([], [], [], [])  # tokens, positions, spans
         wanted: list[int] = []
         for branch in branches:
-            own = (branch.tokens, depths(branch.parents, len(branch.prefix.tokens)), *spans(branch.parents))
-            for column, more in zip(numbers, own, strict=True):
+            columns = (branch.tokens, depths(branch.parents, len(branch.prefix.tokens)), *spans(branch.parents))
+            for column, more in zip(numbers, columns, strict=True):
                 column += more
             wanted += [row + node for node in branch.wanted]
             row += len(branch.tokens)

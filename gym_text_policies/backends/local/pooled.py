@@ -180,8 +180,8 @@ class _Together(Segments):
             is_known, is_new = behind_known < 0, (behind_known >= 0) & (behind_known < self._sizes)
             first = torch.where(is_new, self._first[tokens], _NEVER)[:, None]  # (B, 1, A)
             behind = torch.where(is_new, self._behind[tokens], torch.where(is_known, _ALWAYS, _NEVER))[:, None]
-            own = self._first[self._queries][:, :, None]  # (B, N, 1)
-            attended = (first <= own) & (own < behind)
+            new_first = self._first[self._queries][:, :, None]  # (B, N, 1)
+            attended = (first <= new_first) & (new_first < behind)
             if window is not None:
                 positions = torch.where(is_new, self._positions[tokens], places)[:, None]
                 attended &= self._positions[self._queries][:, :, None] - positions < window
@@ -206,11 +206,11 @@ class PooledPrefixes(PackedPrefixes):
         if len(sizes) * max(sizes) <= 2 * sum(sizes):  # at most half is padding
             return super().compute(branches)
         is_long = [2 * size > max(sizes) for size in sizes]
-        found = {
+        results = {
             kind: iter(self.compute([branch for branch, is_its in zip(branches, is_long, strict=True) if is_its is kind]))
             for kind in (False, True)
         }
-        return [next(found[kind]) for kind in is_long]
+        return [next(results[kind]) for kind in is_long]
 
     def _segments(self, branches: Sequence[Branch], trees: torch.Tensor, positions: Sequence[int]) -> Segments:
         sizes = [len(branch.tokens) for branch in branches]
@@ -218,9 +218,9 @@ class PooledPrefixes(PackedPrefixes):
         on_device = torch.tensor(slots, device=trees.device)
         prefixes: list[PooledPrefix] = []
         start = 0
-        for branch, own in zip(branches, torch.split(on_device, sizes), strict=True):
+        for branch, branch_slots in zip(branches, torch.split(on_device, sizes), strict=True):
             assert isinstance(branch.prefix, PooledPrefix)
-            branch.prefix.read(slots[start : start + len(own)], own)
+            branch.prefix.read(slots[start : start + len(branch_slots)], branch_slots)
             prefixes.append(branch.prefix)
-            start += len(own)
+            start += len(branch_slots)
         return _Together(self._store, prefixes, torch.cat([trees, on_device[None]]), self._model)

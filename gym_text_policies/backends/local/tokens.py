@@ -89,7 +89,7 @@ def continued_tokens(tokenizer: Any, read: Sequence[int], messages: Sequence[Mes
         read: The tokens of the chat up to the end of the model's last message, with or without the end of turn.
         messages: The whole chat.
     """
-    last = max(place for place, message in enumerate(messages) if message["role"] == "assistant")
+    last = max(index for index, message in enumerate(messages) if message["role"] == "assistant")
     before = prompt_tokens(tokenizer, messages[:last])
     silent = prompt_tokens(tokenizer, [*messages[:last], {"role": "assistant", "content": ""}, *messages[last + 1 :]])
     if silent[: len(before)] != before:  # the template writes earlier turns in another way than the last

@@ -189,14 +189,14 @@ class TransformersBackend(Backend):
         log_probs = read(self._prefixes, candidates)
         return [
             Answer(
-                probabilities=softmax(question.choices, own.scores(each)),
+                probabilities=softmax(question.choices, tree.scores(each)),
                 probability_kind="likelihood",
-                tokens_in=len(question.prompt) + sum(map(len, own.tokens)),
+                tokens_in=len(question.prompt) + sum(map(len, tree.tokens)),
                 tokens_cached=known,
                 turns_dropped=question.turns_dropped,
-                tokens=_tokens_of(question, dict(zip(question.choices, zip(own.tokens, each, strict=True), strict=True))),
+                tokens=_tokens_of(question, dict(zip(question.choices, zip(tree.tokens, each, strict=True), strict=True))),
             )
-            for question, known, own, each in zip(questions, cached, candidates, log_probs, strict=True)
+            for question, known, tree, each in zip(questions, cached, candidates, log_probs, strict=True)
         ]
 
     def _generate(self, questions: Sequence[_Question]) -> list[Answer]:

@@ -75,14 +75,14 @@ def paths(parents: Sequence[int]) -> list[list[int]]:
     [[0, 1, 2], [0, 3]]
     """
     inner = set(parents)
-    found = []
+    all_paths = []
     for node in range(len(parents)):
         if node not in inner:
             path = [node]
             while parents[path[-1]] >= 0:
                 path.append(parents[path[-1]])
-            found.append(path[::-1])
-    return found
+            all_paths.append(path[::-1])
+    return all_paths
 
 
 def padded(rows: Sequence[list[int]]) -> list[list[int]]:

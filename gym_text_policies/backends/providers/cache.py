@@ -115,10 +115,10 @@ class AnswerCache:
         self._table.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_BYTES)
         self._table.execute("BEGIN IMMEDIATE")
         with self._table:  # commits
-            found = [row[0] for row in self._table.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL")]
-            if not found:
+            statements = [row[0] for row in self._table.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL")]
+            if not statements:
                 self._table.execute(_TABLE)
-            elif found != [_TABLE]:
+            elif statements != [_TABLE]:
                 raise StoreError(f"{self._path}: expected a cache of answers; got another database. {_REPAIR}")
 
     def _read(self, key: str) -> Answer | None:
@@ -169,7 +169,7 @@ def _restored(stored: Any) -> Answer:
     """Return the answer that a stored JSON object stands for; raise TypeError or ValueError if it is not an answer."""
     if not isinstance(stored, dict) or stored.keys() != {field.name for field in fields(Answer)}:
         raise TypeError("not the fields of an answer")
-    tokens = {text: Tokens(**{name: tuple(row) for name, row in own.items()}) for text, own in (stored["tokens"] or {}).items()}
+    tokens = {text: Tokens(**{name: tuple(row) for name, row in rows.items()}) for text, rows in (stored["tokens"] or {}).items()}
     return check_answer(Answer(**{**stored, "tokens": tokens or None}))
 
 

@@ -37,13 +37,13 @@ def is_log_prob(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value <= _ROUNDING
 
 
-def normalised(choices: Sequence[str], found: Mapping[str, float]) -> dict[str, float]:
+def normalised(choices: Sequence[str], probabilities: Mapping[str, float]) -> dict[str, float]:
     """Return a provider's probabilities of the choices, rescaled to sum to 1.
 
     Raises:
         KeyError, TypeError, ValueError: If a choice is missing, or the values are not probabilities.
     """
-    values = [float(found[choice]) for choice in choices]
+    values = [float(probabilities[choice]) for choice in choices]
     total = sum(values)
     if min(values) < 0 or not 0.9 < total < 1.1:  # also true if the sum is not a number
         raise ValueError(f"probabilities that sum to {total}")

@@ -105,12 +105,12 @@ def tells(server: Connection) -> dict[str, Any]:
     """Return what a server tells of its model's weights and chat template. It is the same as long as these are the same."""
     rows = _models(server)
     row = next((row for row in rows if row.get("id") == server.model), rows[0] if len(rows) == 1 else {})
-    found = {name: row[name] for name in ("root", "parent", "meta") if row.get(name)}
+    facts = {name: row[name] for name in ("root", "parent", "meta") if row.get(name)}
     if row.get("owned_by") == LlamaCpp.owner:
         properties = server.get("/props")
-        found["file"] = re.split(r"[/\\]", str(properties["model_path"]))[-1]
-        found["template"] = hashlib.sha256(str(properties["chat_template"]).encode()).hexdigest()[:16]
-    return found
+        facts["file"] = re.split(r"[/\\]", str(properties["model_path"]))[-1]
+        facts["template"] = hashlib.sha256(str(properties["chat_template"]).encode()).hexdigest()[:16]
+    return facts
 
 
 def _status(error: Exception) -> int | None:

@@ -78,7 +78,7 @@ class OllamaBackend(RemoteBackend):
         with self._failures():
             models = in_time(self._options.timeout, self._client.list).models
             names = (self.model, f"{self.model}:latest")
-            return next(({"digest": one.digest} for one in models if one.model in names and one.digest), {})
+            return next(({"digest": model.digest} for model in models if model.model in names and model.digest), {})
 
     def _ask(self, request: Request) -> Answer:
         with self._failures():

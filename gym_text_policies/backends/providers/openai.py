@@ -109,16 +109,16 @@ class OpenAIBackend(RemoteBackend):
     def config(self) -> dict[str, Any]:
         """Model, server, and what else its answers depend on."""
         decide = None if self._decide in ("auto", "decisions") else self._decide
-        own = {"decide": decide, "extra": self._extra}
-        return super().config | {name: value for name, value in own.items() if value}
+        settings = {"decide": decide, "extra": self._extra}
+        return super().config | {name: value for name, value in settings.items() if value}
 
     def _tell(self) -> dict[str, Any]:
         """Return what the servers tell of their model. All have to tell the same."""
         with self._failures():
-            found = [tells(server) if self._urls else {} for server in self._client.clients]
-        if any(other != found[0] for other in found):
-            raise UsageError(f"told: expected servers of one model; they tell of different ones: {found}.")
-        return found[0]
+            told = [tells(server) if self._urls else {} for server in self._client.clients]
+        if any(other != told[0] for other in told):
+            raise UsageError(f"told: expected servers of one model; they tell of different ones: {told}.")
+        return told[0]
 
     def _check_choices(self, request: Request) -> None:
         if self._decide in _LIMITS:  # else the server is asked first
@@ -158,7 +158,7 @@ class OpenAIBackend(RemoteBackend):
             return self._found[server]
 
     def _hint(self) -> str:
-        if any(isinstance(found, LogProbs) for found in self._found.values()):
+        if any(isinstance(way, LogProbs) for way in self._found.values()):
             return " Mode 'json' needs no log-probabilities."
         return _OTHER_WAYS
 
@@ -169,11 +169,11 @@ class OpenAIBackend(RemoteBackend):
         way = self._ask_for_way(server)
         return way.write(request) if isinstance(way, LogProbs) else None
 
-    def _body(self, request: Request, **own: Any) -> dict[str, Any]:
+    def _body(self, request: Request, **more: Any) -> dict[str, Any]:
         """Return the body of a chat. `own` are more fields."""
         if request.schema is not None:
             schema = {"name": "answer", "schema": dict(request.schema), "strict": True}
-            own["response_format"] = {"type": "json_schema", "json_schema": schema}
+            more["response_format"] = {"type": "json_schema", "json_schema": schema}
         fields: dict[str, Any] = {
             "model": self.model,
             "messages": list(request.messages),
@@ -182,7 +182,7 @@ class OpenAIBackend(RemoteBackend):
             "temperature": request.temperature,
             "seed": request.seed,
         }
-        return {name: value for name, value in (fields | own | self._extra).items() if value is not None}
+        return {name: value for name, value in (fields | more | self._extra).items() if value is not None}
 
     def _letters(self, request: Request) -> dict[str, Any]:
         """Return what is sent for a choice by letters."""
@@ -202,17 +202,19 @@ class OpenAIBackend(RemoteBackend):
         answer, usage = decision["answers"][0], decision["usage"]
         if answer["type"] == "refusal":
             raise CallError("the model refused to decide", billed=True)
-        found = {row["value"]: row["probability"] for row in answer["probabilities"]}
+        probabilities = {row["value"]: row["probability"] for row in answer["probabilities"]}
         cached = (usage.get("input_tokens_details") or {}).get("cached_tokens")
-        return self._of_choices(normalised(request.choices or (), found), usage["input_tokens"], cached, usage["output_tokens"])
+        return self._of_choices(
+            normalised(request.choices or (), probabilities), usage["input_tokens"], cached, usage["output_tokens"]
+        )
 
     def _systemone(self, server: Connection, request: Request) -> Answer:
         criteria = dict.fromkeys(request.choices or ())
         question = {"type": "choice", "instructions": INSTRUCTIONS, "criteria": criteria}
         body = {"model": self.model, "state": as_state(request.messages), "questions": {"action": question}}
         data = server.post("/v1/systemone", body)
-        found, usage = data["answers"]["action"]["probabilities"], data["usage"]
-        return self._of_choices(normalised(request.choices or (), found), usage["input_tokens"], 0, usage["output_tokens"])
+        probabilities, usage = data["answers"]["action"]["probabilities"], data["usage"]
+        return self._of_choices(normalised(request.choices or (), probabilities), usage["input_tokens"], 0, usage["output_tokens"])
 
     def _of_choices(self, probabilities: Mapping[str, float], tokens_in: Any, cached: Any, tokens_out: Any) -> Answer:
         return Answer(

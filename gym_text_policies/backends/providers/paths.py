@@ -42,14 +42,14 @@ def followers(paths: Paths) -> dict[tuple[int, ...], list[int]]:
     """
     following: dict[tuple[int, ...], dict[int, None]] = {}
     for path in paths:
-        for place, token in enumerate(path):
-            following.setdefault(tuple(path[:place]), {})[token] = None
+        for index, token in enumerate(path):
+            following.setdefault(tuple(path[:index]), {})[token] = None
     return {beginning: list(tokens) for beginning, tokens in following.items()}
 
 
 def along(paths: Paths, values: Mapping[tuple[int, ...], Mapping[int, float]]) -> list[list[float]]:
     """Return the value of each token of each path; `values` has them by the tokens before, then by the token itself."""
-    return [[values[tuple(path[:place])][token] for place, token in enumerate(path)] for path in paths]
+    return [[values[tuple(path[:index])][token] for index, token in enumerate(path)] for path in paths]
 
 
 def parted(asked: Mapping[tuple[int, ...], list[int]], most: int) -> list[list[tuple[tuple[int, ...], list[int]]]]:

@@ -66,8 +66,8 @@ class RemoteBackend(Backend):
     def of(cls, model: str, options: Mapping[str, Any]) -> Self:
         """Return the backend of a model; `options` are of its constructor and of `RemoteOptions`."""
         shared = {name: value for name, value in options.items() if name in SHARED_OPTIONS}
-        own = {name: value for name, value in options.items() if name not in SHARED_OPTIONS}
-        return cls(model, RemoteOptions(**shared), **own)
+        of_class = {name: value for name, value in options.items() if name not in SHARED_OPTIONS}
+        return cls(model, RemoteOptions(**shared), **of_class)
 
     @classmethod
     def option_names(cls) -> list[str]:
@@ -83,15 +83,15 @@ class RemoteBackend(Backend):
     @cached_property
     def _told(self) -> dict[str, Any]:
         try:
-            found: dict[str, Any] = self.retrying()(self._tell)
+            facts: dict[str, Any] = self.retrying()(self._tell)
         except CallError as error:
             raise UsageError(f"told: expected a server that tells of its model's weights; {self.failure(error)}") from None
-        if not found:
+        if not facts:
             raise UsageError(
                 f"told: expected a server that tells of its model's weights (Ollama, llama.cpp, vLLM, SGLang); that of "
                 f"{self.model!r} tells nothing. Name them by server=NAME."
             )
-        return found
+        return facts
 
     def _tell(self) -> dict[str, Any]:
         """Return what the server tells of the model's weights; an empty dict if it tells nothing."""

@@ -62,11 +62,11 @@ class ScoringServer(ABC):
         name = self._tokenizer or self._model_path(server)
         why = f"tokenizer: expected that of the model {server.model!r}, which {self.name} leaves to its client; got {name!r}."
         tokenizer = load_tokenizer(name, why=why)
-        own = list(tokenizer.apply_chat_template(list(_CHECKED), add_generation_prompt=True, return_dict=True)["input_ids"])
+        ours = list(tokenizer.apply_chat_template(list(_CHECKED), add_generation_prompt=True, return_dict=True)["input_ids"])
         theirs = server.post("/tokenize", {"model": server.model, "messages": list(_CHECKED), "add_generation_prompt": True})
-        if own != theirs["tokens"]:
+        if ours != theirs["tokens"]:
             raise UsageError(
-                f"tokenizer: expected the tokens that {self.name} gives a chat; {name!r} gives {own}, the server "
+                f"tokenizer: expected the tokens that {self.name} gives a chat; {name!r} gives {ours}, the server "
                 f"{theirs['tokens']}. Name the served model's own: tokenizer='hf:OWNER/NAME', or the folder of its files."
             )
         return tokenizer
@@ -108,8 +108,8 @@ class LlamaCpp(ScoringServer):
         """Ask for the tokens behind each beginning of the paths, one beginning after the other."""
         questions = _Questions(server)
         asked = sorted(followers(paths).items())
-        found = {beginning: questions.log_probs([*prompt, *beginning], tokens) for beginning, tokens in asked}
-        return Reading(along(paths, found), questions.computed)
+        log_probs_behind = {beginning: questions.log_probs([*prompt, *beginning], tokens) for beginning, tokens in asked}
+        return Reading(along(paths, log_probs_behind), questions.computed)
 
     def write(self, server: Connection, prompt: Sequence[int], most: int, temperature: float, seed: int | None) -> Writing:
         """Ask for a completion. If tokens are drawn, the probabilities are those after the temperature, the only sampler."""
@@ -145,13 +145,13 @@ class _Questions:
         """Return the log-probability of each wanted token behind some tokens, mostly by one or two requests."""
         shares = self._shares(tokens, wanted) if len(wanted) > 1 else {}
         best = max(wanted, key=lambda token: shares.get(token, 0.0))
-        found = {best: self._forced(tokens, best)}
+        log_prob_of = {best: self._forced(tokens, best)}
         for token in wanted:
-            if token not in found:
+            if token not in log_prob_of:
                 share = shares.get(token, 0.0)
                 known = share > _LEAST_SHARE
-                found[token] = found[best] + math.log(share / shares[best]) if known else self._forced(tokens, token)
-        return found
+                log_prob_of[token] = log_prob_of[best] + math.log(share / shares[best]) if known else self._forced(tokens, token)
+        return log_prob_of
 
     def _forced(self, tokens: list[int], wanted: int) -> float:
         """Return the log-probability of one token."""
@@ -192,7 +192,7 @@ class VLLM(ScoringServer):
 
     def read(self, server: Connection, prompt: Sequence[int], paths: Paths) -> Reading:
         """Ask for the tokens behind all beginnings at once; more than 128 different tokens take several requests."""
-        found: dict[tuple[int, ...], dict[int, float]] = {}
+        log_probs_behind: dict[tuple[int, ...], dict[int, float]] = {}
         for part in parted(followers(paths), _MOST_TOKENS):
             wanted = sorted({token for _, tokens in part for token in tokens})
             body = {
@@ -212,8 +212,8 @@ class VLLM(ScoringServer):
                     raise CallError(
                         "expected the log-probabilities of logprob_token_ids, which vLLM 0.32 gives; this server does not"
                     )
-                found.setdefault(beginning, {}).update({token: float(rows[f"token_id:{token}"]) for token in tokens})
-        return Reading(along(paths, found), None)
+                log_probs_behind.setdefault(beginning, {}).update({token: float(rows[f"token_id:{token}"]) for token in tokens})
+        return Reading(along(paths, log_probs_behind), None)
 
     def write(self, server: Connection, prompt: Sequence[int], most: int, temperature: float, seed: int | None) -> Writing:
         """Ask for a completion with `return_token_ids`, which vLLM has since 0.10.2.

@@ -34,12 +34,12 @@ class Servers:
     @contextmanager
     def turn(self) -> Iterator[Any]:
         """Yield the next client, and leave its server out for a while if it fails."""
-        place = self._take()
+        index = self._take()
         try:
-            yield self.clients[place]
+            yield self.clients[index]
         except CallError as error:
             if error.elsewhere and len(self.clients) > 1:
-                self._leave_out(place, error)
+                self._leave_out(index, error)
             raise
 
     def close(self) -> None:
@@ -51,15 +51,15 @@ class Servers:
         with self._lock:
             now, size = self._clock(), len(self.clients)
             order = [(self._next + i) % size for i in range(size)]
-            place = next((i for i in order if self._back[i] <= now), None)
-            place = min(order, key=self._back.__getitem__) if place is None else place
-            self._next = (place + 1) % size
-            return place
+            index = next((i for i in order if self._back[i] <= now), None)
+            index = min(order, key=self._back.__getitem__) if index is None else index
+            self._next = (index + 1) % size
+            return index
 
-    def _leave_out(self, place: int, error: CallError) -> None:
+    def _leave_out(self, index: int, error: CallError) -> None:
         """Leave a server out for a while. If another server is not left out, the request is retried at once."""
         with self._lock:
             now = self._clock()
-            self._back[place] = now + (_PAUSE if error.after is None else error.after)
+            self._back[index] = now + (_PAUSE if error.after is None else error.after)
             if min(self._back) <= now:
                 error.retry, error.after = True, 0.0
