@@ -1,6 +1,6 @@
-"""Learning curves: read from the files that training and search write, and laid out as SVG charts.
+"""Learning curves: read from the files of training and search, and laid out as SVG charts.
 
-Runs whose settings differ in nothing but their seeds are one line, the mean, in a band from the lowest to the highest.
+Runs whose settings differ only in their seeds are one line, the mean, in a band from the lowest to the highest value.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from gym_text_policies.files import check_regular, is_regular
 
 _RECORD = "training.json"
 _LISTS = {_RECORD: "curve", "trainer_state.json": "log_history"}
-"""JSON file -> its key with the records. The second file is Hugging Face's."""
+"""JSON file -> its key that has the records. The second file is written by Hugging Face's trainers."""
 _SEARCH = "evaluations.jsonl"
 CURVE_FILES = ("curve.jsonl", "metrics.jsonl", *_LISTS, _SEARCH)
-"""Files with records, which are numbers by name; a jsonl file has one record a line. If a run has several, the first one counts."""
+"""Files with records, which are numbers by name; in a jsonl file each line is a record. Of several files the first one is read."""
 _POSITIONS = ("step", "episodes", "iteration", "update", "round", "evaluation", "episode", "epoch")
-"""Names that can be the x axis. The first that a run has is taken."""
+"""Names of figures that can be the x axis: the first of these that a run has."""
 _MINUTES = "minutes"
-"""Name of a second x axis, for the figures of `_BY_MINUTES`."""
+"""Name of the x axis of a second chart of each figure in `_BY_MINUTES`."""
 _BY_MINUTES = ("return", "success", "dev_success")
 _SEEDS = ("seed", "first_seed")
-"""Settings in which the runs of one line may differ."""
+"""Settings in which runs of one line may differ."""
 _MOST_POINTS = 400
-"""Most points of a curve; of more, every second or third … is kept."""
+"""Most points of a curve. A longer curve keeps every second point, or every third, and so on."""
 
 
 @dataclass(frozen=True)
@@ -52,21 +52,21 @@ class Curve:
 
     @property
     def group(self) -> str:
-        """What the runs of one line have in common."""
+        """Equal for the runs of one line."""
         return self.settings or f"run {self.run}"
 
 
 def read_curves(root: Path) -> Iterator[Curve]:
-    """Yield the curves of the training runs in a folder. The folder itself may be a run. Of each run one file is read.
+    """Yield the curves of the runs in a folder, which may be a run itself. One file of each run is read.
 
     Raises:
         UsageError: If a file with such a name does not contain records.
     """
     best: dict[Path, Path] = {}
     for name in reversed(CURVE_FILES):
-        found = [path for path in root.rglob(name) if is_regular(path, root)]
-        for path in sorted(found, key=lambda path: (len(path.parent.name), path)):  # checkpoint-100 after checkpoint-50
-            if not (name == _RECORD and _is_checkpoint(path.parent)):  # there it has no curve
+        files = [path for path in root.rglob(name) if is_regular(path, root)]
+        for path in sorted(files, key=lambda path: (len(path.parent.name), path)):  # checkpoint-100 after checkpoint-50
+            if not (name == _RECORD and _is_checkpoint(path.parent)):  # whose record has no curve
                 best[_run(path)] = path
     for run, path in sorted(best.items()):
         records = _records(path)
@@ -85,7 +85,7 @@ def _with_best(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def _run(path: Path) -> Path:
-    """Return the folder of the run that a file belongs to; checkpoints and adapters are subfolders of a run."""
+    """Return the run folder of a file, which may lie in the run's folder of a checkpoint or an adapter."""
     folder = path.parent
     return folder.parent if folder.name == "adapter" or _is_checkpoint(folder) else folder
 
@@ -108,7 +108,7 @@ def _records(path: Path) -> list[Mapping[str, Any]]:
 
 
 def _settings(run: Path) -> str:
-    """Return a run's settings without its seeds, or nothing where they are not known."""
+    """Return a run's settings without its seeds; an empty text if they are unknown."""
     try:
         settings = json.loads(check_regular(run / "config.json", run).read_text("utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -141,7 +141,7 @@ def _is_number(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class Line:
-    """One figure of one run, or of several that differ in their seeds."""
+    """One figure of one run, or of several runs that differ only in their seeds."""
 
     label: str
     points: tuple[tuple[float, float], ...]
@@ -151,10 +151,10 @@ class Line:
 
 
 def lines(curves: Sequence[Curve], names: Mapping[str, str]) -> list[Line]:
-    """Return the lines of one figure: runs with equal settings but for their seeds together, each other run by itself.
+    """Return the lines of one figure. Runs that differ only in their seeds are one line.
 
     Args:
-        curves: Of the figure.
+        curves: The curves of the figure.
         names: The `labels` of all runs, also of those that do not have this figure.
     """
     groups: dict[str, list[Curve]] = {}
@@ -179,7 +179,7 @@ def _label(runs: Sequence[str]) -> str:
 
 
 def _line(label: str, curves: Sequence[Curve]) -> Line:
-    """Return runs as one line, over the part of the x axis that all have. Between its points a run is taken as straight."""
+    """Return runs as one line, over the part of the x axis that all of them have. Values between two points are interpolated."""
     if len(curves) == 1:
         return Line(label, curves[0].points)
     low, high = max(curve.points[0][0] for curve in curves), min(curve.points[-1][0] for curve in curves)
@@ -199,7 +199,7 @@ class Chart:
     lines: tuple[tuple[str, str, str], ...]
     """For each line its label, its points and the outline of its band as SVG text."""
     x_ticks: tuple[tuple[float, str], ...]
-    """Pairs of a place in the box and its label."""
+    """Pairs of a position in the box and its label."""
     y_ticks: tuple[tuple[float, str], ...]
 
 

@@ -1,4 +1,4 @@
-"""An episode as a GIF: the picture of each state, and beside it the model's reasoning, its action, and how probable that was."""
+"""An episode as a GIF: the picture of each state beside the model's reasoning, its action, and the actions' probabilities."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST_PICTURES = 400
 _BITS = 7
 """Bits of a pixel: 128 colours a frame."""
 _BARS, _BARS_ALONE = 6, 12
-"""Most actions whose probabilities are shown, below reasoning and without; the most probable ones, and the one that is taken."""
+"""Actions whose probabilities are shown below reasoning, and without reasoning: the most probable, and the action that is taken."""
 _LAST = 2000
 """Milliseconds that the last frame stays."""
 _INK, _FAINT, _ACCENT, _BAR, _PAPER = (32, 33, 36), (110, 113, 118), (26, 82, 118), (174, 205, 225), (250, 249, 246)
@@ -32,12 +32,12 @@ _EXPERT = (158, 82, 0)
 
 
 def write_gif(path: str | Path, episode: Episode, make_env: Callable[[], gym.Env[Any, Any]], fps: int = 10) -> None:
-    """Play an episode again, by its recorded actions, and write it as a GIF.
+    """Play the actions of an episode again, and write its pictures as a GIF.
 
     Args:
         path: The file.
         episode: The recorded episode.
-        make_env: Makes the same environment, with ``render_mode="rgb_array"``. An environment that draws nothing is shown as text.
+        make_env: Makes the same environment, with ``render_mode="rgb_array"``. If it draws nothing, the GIF shows its texts.
         fps: Frames a second, 1 to 50.
 
     Raises:
@@ -55,7 +55,7 @@ def write_gif(path: str | Path, episode: Episode, make_env: Callable[[], gym.Env
 
 
 def write_frames(path: str | Path, frames: Iterable[np.ndarray], durations: Sequence[int], *, extra: str = "experiments") -> None:
-    """Write pictures as a GIF that repeats for ever; a reader of the file sees the old one or the new one, never a part.
+    """Write pictures as a GIF that repeats for ever. The file is replaced whole, so no reader sees a part of it.
 
     Args:
         path: The file.
@@ -76,7 +76,7 @@ def write_frames(path: str | Path, frames: Iterable[np.ndarray], durations: Sequ
 
 
 def _with_fewer_colours(frame: np.ndarray) -> np.ndarray:
-    """Return a picture in the colours of an octree: a file of two thirds the size that imageio's own choice of colours gives."""
+    """Return a picture with the colours of an octree. Its file is two thirds as large as with imageio's choice of colours."""
     from PIL import Image
 
     return np.asarray(Image.fromarray(frame).quantize(2**_BITS, method=Image.Quantize.FASTOCTREE).convert("RGB"))

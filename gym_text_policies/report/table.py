@@ -1,4 +1,4 @@
-"""The table: a row for each policy in an environment, with intervals, as figures, text cells and Markdown."""
+"""The table: a row for each policy in an environment, with intervals, as figures, as text and as Markdown."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gym_text_policies.report.intervals import by_level, mean, t_interval, wilso
 
 _MEASURES = ("total_reward", "length", "invalid", "tokens_in", "tokens_out", "seconds", "cost")
 LONG = 1e12
-"""Greatest number that is written out."""
+"""Numbers from this size on are shown by their power of ten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Summary:
 
     @property
     def won(self) -> bool:
-        """Whether it was won."""
+        """Whether the episode was won."""
         return self.outcome == "won"
 
     @classmethod
@@ -51,40 +51,41 @@ class Summary:
 
 
 def labels(folder: Path) -> dict[str, str]:
-    """Return the row names of a benchmark folder, by the key of an episode. A row is known by one of its episodes."""
+    """Return the names of the rows of a benchmark's run folder, each by the key of one episode of the row."""
     try:
-        found = json.loads(check_regular(folder / "table.json", folder).read_text("utf-8"))["labels"]
+        stored = json.loads(check_regular(folder / "table.json", folder).read_text("utf-8"))["labels"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return {}
-    return {str(key): str(label) for key, label in found.items()} if isinstance(found, dict) else {}
+    return {str(key): str(label) for key, label in stored.items()} if isinstance(stored, dict) else {}
 
 
 def row(environment: str, policy: str, episodes: Iterable[Episode | Summary], *, asked: str = "") -> dict[str, Any]:
     """Return the figures of one row.
 
     An episode that ended in an error counts in `error` and in no mean. A level that was played more than once counts once in
-    ``return``, ``success`` and their intervals, by the mean of its episodes. Where the environment does not say what a success is,
-    ``success`` is None.
+    ``return``, ``success`` and their intervals: by the mean of its episodes. ``success`` is None if the environment does not say
+    what a success is.
 
     Args:
         environment: Name of the environment.
         policy: Name of the row.
-        episodes: All of one policy in one environment.
+        episodes: The episodes of one policy in one environment.
         asked: How a language model is asked; see `how_asked`.
     """
-    summaries = [one if isinstance(one, Summary) else Summary.of(one) for one in episodes]
-    played = [one for one in summaries if one.error is None]
-    outcomes = Counter(one.outcome for one in summaries)
-    columns = {name: [float(getattr(one, name)) for one in played] for name in _MEASURES}
-    returns = list(by_level(played, lambda one: one.total_reward).values())
-    wins = list(by_level(played, lambda one: one.won).values()) if any(one.tells_success for one in played) else []
+    summaries = [episode if isinstance(episode, Summary) else Summary.of(episode) for episode in episodes]
+    played = [summary for summary in summaries if summary.error is None]
+    outcomes = Counter(summary.outcome for summary in summaries)
+    columns = {name: [float(getattr(summary, name)) for summary in played] for name in _MEASURES}
+    returns = list(by_level(played, lambda summary: summary.total_reward).values())
+    tells_success = any(summary.tells_success for summary in played)
+    wins = list(by_level(played, lambda summary: summary.won).values()) if tells_success else []
     steps = sum(columns["length"])
     return {
         "environment": environment,
         "policy": policy,
         "asked": asked,
         "episodes": len(summaries),
-        "earlier": sum(one.version < VERSION for one in summaries),
+        "earlier": sum(summary.version < VERSION for summary in summaries),
         "levels": len(returns),
         "return": mean(returns),
         "return_interval": t_interval(returns),
@@ -97,16 +98,16 @@ def row(environment: str, policy: str, episodes: Iterable[Episode | Summary], *,
         "tokens_out": mean(columns["tokens_out"]),
         "seconds_per_decision": sum(columns["seconds"]) / steps if steps else None,
         "cost": mean(columns["cost"]),
-        "total_cost": sum(one.cost for one in summaries),
+        "total_cost": sum(summary.cost for summary in summaries),
     }
 
 
 def how_asked(policy: Mapping[str, Any], name: str = "") -> str:
-    """Return how a language model is asked, in words, by the policy's configuration in records; empty for any other policy.
+    """Return in words how a language model is asked; an empty text for any other policy.
 
     Args:
-        policy: The configuration, such as ``episode.policy``.
-        name: Of the row. What it says already, the mode at its end, is left out.
+        policy: The policy's configuration, such as ``episode.policy``.
+        name: Name of the row. The mode is left out if the name ends with it.
     """
     mixed = policy.get("kind") == "mixed"
     player = policy.get("player") if mixed else policy
@@ -116,7 +117,7 @@ def how_asked(policy: Mapping[str, Any], name: str = "") -> str:
         parts = [f"{key} {player[key]}" for key, value in usual.items() if player.get(key, value) != value] + parts
         mode = str(player.get("mode"))
         parts = [str(player.get("strategy")), *([] if name.endswith(f", {mode}") else [mode]), *parts]
-    return ", ".join(part if len(part) <= 60 else f"{part[:59]}…" for part in parts)  # a record may come from elsewhere
+    return ", ".join(part if len(part) <= 60 else f"{part[:59]}…" for part in parts)  # a record by somebody else may be long
 
 
 _COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
@@ -144,11 +145,12 @@ read (in), not generated. Seconds: a decision's share of its batch's time. Cost:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    """Return the lines of a table as cells: the headings, the rows, and, if anything was paid, the sum.
+    """Return the lines of a table as cells: the headings, the rows, and the sum of the costs if anything was paid.
 
-    How a row was asked is shown where rows of language models differ in it, or an expert helped; the cost where there was any.
+    The column ``asked`` is shown if rows of language models differ in it, or if an expert helped; the column of costs, if there
+    were any.
     """
-    earlier = {"asked": "", "total_cost": 0.0}  # tables that were stored before there were these figures
+    earlier = {"asked": "", "total_cost": 0.0}  # figures that tables of earlier releases lack
     rows = [{**earlier, "levels": row["episodes"] - row["error"], **row} for row in rows]
     asked = {row["asked"] for row in rows if row["asked"]}
     paid = sum(row["total_cost"] for row in rows)
@@ -160,7 +162,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
 
 
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the rows as a Markdown table. The columns are aligned in plain text too."""
+    """Return the rows as a Markdown table whose columns are aligned."""
     cells = [[cell.replace("|", "\\|") for cell in line] for line in table(rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in cells]
@@ -169,7 +171,7 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def of_earlier_version(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return a sentence that counts the episodes of an earlier version, whose random numbers came in another way; else nothing."""
+    """Return a sentence that counts episodes of an earlier version, which drew random numbers in another way; empty without any."""
     earlier = sum(row.get("earlier", 0) for row in rows)
     if not earlier:
         return ""
@@ -180,18 +182,18 @@ def of_earlier_version(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _count(row: Mapping[str, Any]) -> str:
-    """Return the number of episodes, and of levels where some were played more than once."""
+    """Return the number of episodes, and the number of levels if some were played more than once."""
     again = row["levels"] < row["episodes"] - row["error"]
     return f"{row['episodes']} of {row['levels']} levels" if again else str(row["episodes"])
 
 
 def number(value: float | None, form: str) -> str:
-    """Return a number in a format; None is a dash. A number of more than twelve digits is shown by its power of ten."""
+    """Return a number in a format, or a dash for None. A number of more than twelve digits is shown by its power of ten."""
     if value is None:
         return "-"
     return format(value, form if abs(value) < LONG else "+.3g" if form.startswith("+") else ".3g")
 
 
 def interval(bounds: tuple[float, float] | None, form: str) -> str:
-    """Return an interval in brackets; None is an empty text."""
+    """Return an interval in brackets, or an empty text for None."""
     return "" if bounds is None else f" [{number(bounds[0], form)}, {number(bounds[1], form)}]"
