@@ -179,6 +179,7 @@ MODULES_BY_NAME = {
     "gym_text/textarena/engine.py",  # TextArena's games
     "gym_text/opponents.py",  # what a package that is imported names
     "gym_text_policies/__init__.py",  # the public names
+    "gym_text_policies/backends/provider_table.py",  # the providers of the table
     "gym_text_policies/commands/parser.py",  # the commands
     "gym_text_policies/environments.py",  # the user's, which `trust` and `remake` have seen before
 }
