@@ -1,4 +1,8 @@
-"""Folders that are replaced whole: whenever a process is killed, the old one or the new one is there, or comes back."""
+"""Folders that are replaced whole.
+
+If the process is killed, the old folder or the new one is there, or the old one under another name. `restore_folders` gives it its
+name back.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +26,8 @@ _TORCH_CANNOT_WRITE = ("inline_container", "PytorchStreamWriter", "iostream erro
 def replace_folder(folder: Path, save: Callable[[Path], None]) -> None:
     """Replace a folder by one that `save` fills.
 
-    A folder cannot take another's place in one step. So the old one steps aside first, and a process that is killed then leaves
-    it there: `restore_folders` brings it back. Where `save` fails the old one stays.
+    A folder that is not empty cannot be replaced in one step. So the old folder is renamed first. If the process is killed then,
+    `restore_folders` gives the old folder its name back. If `save` fails, the old folder stays.
 
     Args:
         folder: The folder; it need not exist.

@@ -41,7 +41,7 @@ def test_packed_losses_are_those_of_one_plain_pass_for_each_decision(tiny_model,
             packed = answer_losses(model, tokenised(tokenizer, rows))
             assert packed.tolist() == pytest.approx(plain_losses(model, tokenizer, rows), abs=1e-4)
     conversations = tokenised(tokenizer, noisy_rows[:4])
-    first, second, *_ = pack(model, conversations).places
+    first, second, *_ = pack(model, conversations).offsets
     shared = len({*first} & {*second})
     assert shared > 100, "what the prompts begin with is read once"
     assert len(pack(model, conversations).tokens) == sum(conversation.size for conversation in conversations) - 3 * shared

@@ -1,9 +1,9 @@
 """A language model as actor and critic: the probability of each valid action, and the value of the observation.
 
 The actor is ``choose``: log P(action + end of turn | prompt), softmax over the valid actions, as `LLMPolicy` plays. The critic is
-a linear head on the last hidden state of the prompt's last token; what it learns does not change the actor. One pass reads the
-decisions of an episode, with their candidates, as one tree, or several such trees; see
-`gym_text_policies.training.model.sequences`.
+a linear head on the last hidden state of the prompt's last token; its gradients do not reach the actor. The decisions of an
+episode, with their candidates, are a tree of tokens (`gym_text_policies.training.model.sequences`), and one pass of the model reads
+one or several trees.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Actor:
 
     @contextlib.contextmanager
     def reference(self) -> Iterator[None]:
-        """Be the model that training began with while the block runs."""
+        """Switch to the model that training began with while the block runs."""
         if not self._starts_from_adapter:
             with self.model.disable_adapter():
                 yield
@@ -122,24 +122,24 @@ class Actor:
     def evaluate(self, conversations: Sequence[Conversation]) -> Evaluation:
         """Read all decisions in one pass, with gradients for the log-probabilities where they are on."""
         rows = lay_out(self.model, conversations)
-        tokens: list[tuple[int, int, int]] = []  # (place that predicts it, token, candidate)
+        tokens: list[tuple[int, int, int]] = []  # (offset that predicts it, token, candidate)
         candidates: list[tuple[int, int]] = []  # (decision, number among its candidates)
-        prompt_ends: list[int] = []  # place of each prompt's last token
+        prompt_ends: list[int] = []  # offset of each prompt's last token
         episode_ends: list[int] = []  # the same for prompts without candidates: the last observations
-        for conversation, places in zip(conversations, rows.places, strict=True):
+        for conversation, offsets in zip(conversations, rows.offsets, strict=True):
             for decision in conversation.decisions:
                 for number, answer in enumerate(decision.answers):
-                    tokens += [(places[node], token, len(candidates)) for node, token in answer]
+                    tokens += [(offsets[node], token, len(candidates)) for node, token in answer]
                     candidates.append((len(prompt_ends), number))
-                (prompt_ends if decision.answers else episode_ends).append(places[decision.prompt_end])
-        predicting = sorted({place for place, _, _ in tokens})
-        index = {place: number for number, place in enumerate(predicting)}
+                (prompt_ends if decision.answers else episode_ends).append(offsets[decision.prompt_end])
+        predicting = sorted({offset for offset, _, _ in tokens})
+        index = {offset: number for number, offset in enumerate(predicting)}
         with torch.autocast(self.model.device.type, torch.bfloat16, enabled=self._dtype == "bfloat16"):
             log_probs, hidden = rows.read(
                 self.model, predicting, [*prompt_ends, *episode_ends]
             )  # (predicting, vocabulary), (…, width)
         device = log_probs.device
-        each = log_probs[torch.tensor([index[place] for place, _, _ in tokens]), torch.tensor([token for _, token, _ in tokens])]
+        each = log_probs[torch.tensor([index[offset] for offset, _, _ in tokens]), torch.tensor([token for _, token, _ in tokens])]
         of_candidate = torch.tensor([candidate for _, _, candidate in tokens], device=device)
         scores = torch.zeros(len(candidates), device=device).index_add(0, of_candidate, each)  # (candidates,)
         width = 1 + max(number for _, number in candidates)

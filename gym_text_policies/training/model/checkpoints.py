@@ -1,4 +1,7 @@
-"""Checkpoints of on-policy training: weights, optimiser and counters, written whole or not at all, in safetensors alone."""
+"""Checkpoints of on-policy training: weights and optimiser in safetensors, counters in JSON.
+
+A checkpoint is written whole or not at all.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ class Progress:
 
 
 def save_metrics(folder: Path, metrics: Mapping[str, float]) -> None:
-    """Save an iteration's line of metrics behind those of the iterations before it; what a killed run wrote later is dropped."""
+    """Append an iteration's line of metrics. Lines of this and later iterations, which a killed run has left, are removed."""
     log = folder / "metrics.jsonl"
     lines = log.read_text("utf-8").splitlines() if log.exists() else []
     kept = [line for line in lines if json.loads(line)["iteration"] < metrics["iteration"]]

@@ -1,8 +1,10 @@
-"""Conversations as rows of a model, for training: packed into one where that is exact, else padded on the right.
+"""Conversations as rows of a model, for training: packed into one row where that is exact, else padded on the right.
 
-Packed, each token is read once: what prompts have in common, and all answers to a prompt, share their beginning. That is right for
-models whose tokens meet in attention alone. For others each path from the first token of a conversation to a last one is a row of
-its own, and the rest of the row is filled up: no token of a causal model sees what comes later. `load_base` finds out which it is.
+Packed, the model reads each token once: prompts share their common beginning, and the answers to a prompt share the prompt. A mask
+keeps each token's attention to its own path in the tree. That is exact for models in which tokens meet in attention alone.
+
+Other models, such as those with recurrent layers, read padded rows: one row for each path from the first token of a conversation to
+a last token, and padding after it, which no token of a causal model sees. `load_base` tests which layout a model takes.
 """
 
 from __future__ import annotations
@@ -36,26 +38,26 @@ def lay_out(model: Any, conversations: Sequence[Conversation]) -> PackedRow | Pa
         model: What `load_base` returns, with or without an adapter, possibly in `DistributedDataParallel`.
         conversations: What to read.
     """
-    own = _own(model)
-    return pack(own, conversations) if own.packs else pad(conversations)
+    base = _unwrapped(model)
+    return pack(base, conversations) if base.packs else pad(conversations)
 
 
 def answer_losses(model: Any, conversations: Sequence[Conversation]) -> torch.Tensor:
     """Return -log P of each token of each decision's first answer, float32 of shape (tokens,)."""
     rows = lay_out(model, conversations)
     targets = [
-        (places[node], token)
-        for conversation, places in zip(conversations, rows.places, strict=True)
+        (offsets[node], token)
+        for conversation, offsets in zip(conversations, rows.offsets, strict=True)
         for decision in conversation.decisions
         for node, token in decision.answers[0]
     ]
-    log_probs, _ = rows.read(model, [place for place, _ in targets])  # (tokens, vocabulary)
+    log_probs, _ = rows.read(model, [offset for offset, _ in targets])  # (tokens, vocabulary)
     tokens = torch.tensor([token for _, token in targets], device=log_probs.device)
     return -log_probs.gather(1, tokens[:, None])[:, 0]
 
 
-def _own(model: Any) -> Any:
-    """Return the model itself, out of `DistributedDataParallel`."""
+def _unwrapped(model: Any) -> Any:
+    """Return the model itself, without `DistributedDataParallel` around it."""
     return model.module if isinstance(model, DistributedDataParallel) else model
 
 
@@ -69,23 +71,23 @@ class PackedRow:
     tokens: list[int]
     positions: list[int]
     blocks: list[_Block]
-    places: list[list[int]]
-    """For each conversation the place of each of its nodes in the row."""
+    offsets: list[list[int]]
+    """For each conversation the offset in the row of each node of its tree."""
 
     def read(self, model: Any, predicting: Sequence[int], hidden: Sequence[int] = ()) -> tuple[torch.Tensor, torch.Tensor]:
         """Run the model over the row, with gradients where they are on.
 
         Args:
             model: See `lay_out`.
-            predicting: Places after which the next token's log-probabilities are wanted.
-            hidden: Places whose hidden states after the last layer are wanted.
+            predicting: Offsets of the tokens after which the next token's log-probabilities are wanted.
+            hidden: Offsets of the tokens whose hidden states after the last layer are wanted.
 
         Returns:
             The log-probabilities, of shape (predicting, vocabulary), and the hidden states, of shape (hidden, width); both float32.
         """
-        own = _own(model)
-        device = own.device
-        with packed_attention(own):
+        base = _unwrapped(model)
+        device = base.device
+        with packed_attention(base):
             output = model(
                 input_ids=torch.tensor([self.tokens], device=device),
                 position_ids=torch.tensor([self.positions], device=device),
@@ -99,49 +101,49 @@ class PackedRow:
 
 
 def pack(model: Any, conversations: Sequence[Conversation]) -> PackedRow:
-    """Lay conversations into one row; what they have in common, from their first token on, stands there once."""
+    """Lay conversations into one row, in which their common beginning stands once."""
     tree = Tree()
-    places = [tree.graft(conversation.tree) for conversation in conversations]
-    return PackedRow(tree.tokens, depths(tree.parents, 0), _blocks(model, tree.parents), places)
+    offsets = [tree.graft(conversation.tree) for conversation in conversations]
+    return PackedRow(tree.tokens, depths(tree.parents, 0), _blocks(model, tree.parents), offsets)
 
 
 def _blocks(model: Any, parents: Sequence[int]) -> list[_Block]:
-    """Split a row, a tree, into blocks; nodes that no node of a block attends to are left out, not masked."""
+    """Split a packed row into blocks. A block's mask has columns only for the nodes that some node of the block attends to."""
     positions = depths(parents, 0)
     tree = torch.tensor([positions, *spans(parents)], device=model.device)  # (3, nodes)
     blocks: list[_Block] = []
     size = _BLOCK if model.device.type == "cpu" else _GPU_BLOCK
     for start in range(0, len(parents), size):
         stop = min(start + size, len(parents))
-        needed = [*sorted(_followed(parents, range(start, stop))), *range(start, stop)]  # answers of earlier decisions are not
+        needed = [*sorted(_ancestors(parents, range(start, stop))), *range(start, stop)]  # no answers of earlier decisions
         columns = torch.tensor(needed, device=model.device)
         mask = Mask(0, tree.index_select(1, columns), stop - start, 1 + max(positions[start:stop]), model.dtype)
         blocks.append(_Block(stop - start, mask, columns))
     return blocks
 
 
-def _followed(parents: Sequence[int], nodes: range) -> set[int]:
-    """Return the nodes before `nodes` that one of these follows, in one step or more."""
-    found: set[int] = set()
+def _ancestors(parents: Sequence[int], nodes: range) -> set[int]:
+    """Return the ancestors of some nodes that come before all of them."""
+    ancestors: set[int] = set()
     for node in nodes:
         parent = parents[node]
-        while 0 <= parent < nodes.start and parent not in found:
-            found.add(parent)
+        while 0 <= parent < nodes.start and parent not in ancestors:
+            ancestors.add(parent)
             parent = parents[parent]
-    return found
+    return ancestors
 
 
 class _Block(NamedTuple):
-    """Nodes that follow each other in a packed row."""
+    """A run of nodes of a packed row whose attention is computed at once."""
 
     size: int
     mask: Mask
     columns: torch.Tensor
-    """The nodes of the row that the mask has columns for: its own, and those before it that they follow."""
+    """The nodes of the row that the mask has columns for: those of the block and their ancestors."""
 
 
 class _Blocks(Segments):
-    """The blocks of a packed row: all keys of the row are there at once."""
+    """The blocks of a packed row, for `packed_attention`; each reads its columns from the keys and values of the whole row."""
 
     def visible(
         self, layer: int, num_layers: int, keys: torch.Tensor, values: torch.Tensor
@@ -159,62 +161,63 @@ class PaddedRows:
     """Conversations as rows of equal length, one for each path from a first token to a last one."""
 
     tokens: list[list[int]]
-    places: list[list[int]]
-    """For each conversation the place of each of its nodes: its row times the length of a row, plus its column."""
+    offsets: list[list[int]]
+    """For each conversation the offset of each node of its tree: its row times the length of a row, plus its column."""
 
     def read(self, model: Any, predicting: Sequence[int], hidden: Sequence[int] = ()) -> tuple[torch.Tensor, torch.Tensor]:
-        """Run the model over the rows; as `PackedRow.read`.
+        """Run the model over the rows. Arguments and result are those of `PackedRow.read`.
 
-        Where they are many they are read in parts, and read once more for their gradients: only one part is held in memory.
+        Many rows are read in parts, and each part once more for its gradients: memory then holds only one part.
         """
         size = len(self.tokens[0])
-        together = max(1, _PADDED_TOKENS // size)
-        in_parts = len(self.tokens) > together and not isinstance(model, DistributedDataParallel)  # which takes one pass for a step
-        parts = range(0, len(self.tokens), together if in_parts else len(self.tokens))
-        log_probs, states, read, shown = [], [], [], []
-        for start in parts:
-            rows = self.tokens[start : start + parts.step]
-            of_part = range(start * size, (start + len(rows)) * size)
-            own, own_hidden = ([place for place in dict.fromkeys(places) if place in of_part] for places in (predicting, hidden))
-            run = partial(
-                _run, model, rows, *([divmod(place - of_part.start, size) for place in some] for some in (own, own_hidden))
-            )
-            found = checkpoint(run, use_reentrant=False) if in_parts and torch.is_grad_enabled() else run()
-            log_probs.append(found[0])
-            states.append(found[1])
-            read += own
-            shown += own_hidden
-        order, order_hidden = ({place: row for row, place in enumerate(some)} for some in (read, shown))
+        rows_per_part = max(1, _PADDED_TOKENS // size)
+        is_parallel = isinstance(model, DistributedDataParallel)  # it takes one forward pass for each backward pass
+        in_parts = len(self.tokens) > rows_per_part and not is_parallel
+        log_probs, states = [], []
+        order: list[int] = []
+        hidden_order: list[int] = []
+        for start in range(0, len(self.tokens), rows_per_part if in_parts else len(self.tokens)):
+            rows = self.tokens[start : start + rows_per_part] if in_parts else self.tokens
+            part = range(start * size, (start + len(rows)) * size)
+            wanted, wanted_hidden = ([offset for offset in dict.fromkeys(all_) if offset in part] for all_ in (predicting, hidden))
+            cells, hidden_cells = ([divmod(offset - part.start, size) for offset in some] for some in (wanted, wanted_hidden))
+            run = partial(_run, model, rows, cells, hidden_cells)
+            part_log_probs, part_states = checkpoint(run, use_reentrant=False) if in_parts and torch.is_grad_enabled() else run()
+            log_probs.append(part_log_probs)
+            states.append(part_states)
+            order += wanted
+            hidden_order += wanted_hidden
+        index, hidden_index = ({offset: number for number, offset in enumerate(some)} for some in (order, hidden_order))
         return (
-            torch.cat(log_probs)[[order[place] for place in predicting]],
-            torch.cat(states)[[order_hidden[place] for place in hidden]] if hidden else states[0],
+            torch.cat(log_probs)[[index[offset] for offset in predicting]],
+            torch.cat(states)[[hidden_index[offset] for offset in hidden]] if hidden else states[0],
         )
 
 
 def pad(conversations: Sequence[Conversation]) -> PaddedRows:
     """Lay conversations into rows of equal length."""
     rows: list[list[int]] = []
-    found: list[dict[int, tuple[int, int]]] = []  # of each conversation: node -> row, column
+    cells: list[dict[int, tuple[int, int]]] = []  # of each conversation: node -> row, column
     for conversation in conversations:
-        found.append({})
+        cells.append({})
         for path in paths(conversation.tree.parents):
             for column, node in enumerate(path):
-                found[-1].setdefault(node, (len(rows), column))
+                cells[-1].setdefault(node, (len(rows), column))
             rows.append([conversation.tree.tokens[node] for node in path])
     size = max(map(len, rows))
-    places = [[row * size + column for _, (row, column) in sorted(nodes.items())] for nodes in found]
-    return PaddedRows(padded(rows), places)
+    offsets = [[row * size + column for _, (row, column) in sorted(of_nodes.items())] for of_nodes in cells]
+    return PaddedRows(padded(rows), offsets)
 
 
 def _run(
     model: Any, rows: Sequence[Sequence[int]], predicting: Sequence[tuple[int, int]], hidden: Sequence[tuple[int, int]]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Run the model over rows of equal length; `predicting` and `hidden` are rows and columns. Returns as `PackedRow.read`."""
-    own = _own(model)
-    device = own.device
+    """Run the model over rows of equal length; `predicting` and `hidden` are rows and columns. See `PackedRow.read`."""
+    base = _unwrapped(model)
+    device = base.device
     columns = sorted({column for _, column in predicting})
     kept: dict[str, Any] = {}
-    if "logits_to_keep" in inspect.signature(getattr(own, "get_base_model", lambda: own)().forward).parameters:
+    if "logits_to_keep" in inspect.signature(getattr(base, "get_base_model", lambda: base)().forward).parameters:
         kept["logits_to_keep"] = torch.tensor(columns, device=device)
     output = model(input_ids=torch.tensor(rows, device=device), use_cache=False, output_hidden_states=bool(hidden), **kept)
     at = [columns.index(column) if kept else column for _, column in predicting]

@@ -1,4 +1,4 @@
-"""What the processes of one training run do together. ``torchrun`` starts several; a process alone does everything itself."""
+"""How the processes of a training run share work and results. ``torchrun`` starts several; a single process does all of it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def is_first() -> bool:
 
 @contextlib.contextmanager
 def claim(run: str, config: Any, free: Sequence[str]) -> Iterator[None]:
-    """Keep other runs, and this run with other settings, out of a folder while the block runs; only the first process does so.
+    """Lock a run folder while the block runs, and check that it belongs to this run; only the first process does so.
 
     Args:
         run: Kind of the run.
@@ -72,7 +72,7 @@ def _kept(folder: Path) -> str:
 
 
 def join(device: str = "auto") -> None:
-    """Meet the other processes, if any, and take this process's GPU. Call it before a model is loaded.
+    """Wait for the other processes, if any, and select this process's GPU. Call it before a model is loaded.
 
     Args:
         device: See `device_of`.

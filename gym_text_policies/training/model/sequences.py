@@ -1,12 +1,12 @@
-"""Conversations as tokens for training: each as a tree.
+"""Conversations as trees of tokens, for training.
 
 A prompt's tokens are those that the policy sees at play (`prompt_tokens`). An answer is tokenised apart, with the end of turn, and
-follows the last token of its prompt, as candidates do in ``choose``. Tokens that prompts have in common stand in the tree once. So
-the steps of an append-only conversation form one line.
+follows the last token of its prompt, as candidates do in ``choose``. The common beginning of prompts is in the tree once. So the
+prompts of an append-only conversation are one path of the tree.
 
-From small to large: a `Conversation` is a tree of tokens with decisions; a `Segment` ties one to its decisions' places in a batch;
-`passes` groups segments that go through the model at once; `gym_text_policies.training.model.layouts` lays the
-conversations of a pass into rows for the model, and runs it.
+A `Conversation` is a tree of tokens with decisions. A `Segment` is a conversation with the rows of its decisions in the tensors of
+a batch. `passes` groups the segments that go through the model at once. `gym_text_policies.training.model.layouts` lays the
+conversations of a pass into rows, and runs the model over them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gym_text_policies.records import Message
 
 
 class DecisionNodes(NamedTuple):
-    """Where one decision is in a tree."""
+    """The nodes of one decision in a tree."""
 
     prompt_end: int
     """Node of the prompt's last token."""
@@ -101,7 +101,7 @@ def segments_of(episodes: Iterable[Sequence[Conversation]]) -> list[list[Segment
 def passes(segments: Iterable[Segment], tokens: int) -> list[list[Segment]]:
     """Group segments for the model, in their order: as many as fit into this number of tokens together, but at least one.
 
-    What several have in common counts once, as `layouts.pack` reads it.
+    The common beginning of several segments counts once, as `layouts.pack` reads it once.
     """
     groups: list[list[Segment]] = []
     tree = Tree()
