@@ -43,7 +43,7 @@ from gym_text_policies.environments import environment_maker
 from gym_text_policies.report.intervals import wilson_interval
 from gym_text_policies.report.runs import read_runs
 from gym_text_policies.report.table import Summary
-from gym_text_policies.store import write_atomically
+from gym_text_policies.run_folders import write_atomically
 from gym_text_policies.training.model.lora import environment_record
 
 STARTS = Path(__file__).parent / "starts"

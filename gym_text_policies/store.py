@@ -1,138 +1,26 @@
-"""`RunFolder` and `EpisodeStore`: folders that survive crashes, and whose episodes are found again by their keys."""
+"""`EpisodeStore`: the episodes of a run folder as lines of JSON, each identified by a key. A crash costs no stored episode."""
 
 from __future__ import annotations
 
-import errno
 import json
 import logging
 import os
 import re
-import socket
-import sys
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from gym_text import UsageError
-from gym_text.errors import StoreError
-from gym_text_policies.files import check_characters, check_regular, replacing
-from gym_text_policies.old_names import stored_by_new_names, table_of
+from gym_text_policies.files import check_regular
 from gym_text_policies.records import Episode
 from gym_text_policies.redaction import without_keys
-
-if sys.platform != "win32":
-    import fcntl
+from gym_text_policies.run_folders import NO_LINK, RunFolder, writing
 
 _logger = logging.getLogger(__name__)
-_CONFIG, _LOCK = "config.json", ".lock"
-_NO_LINK: int = getattr(os, "O_NOFOLLOW", 0)
-"""A folder from elsewhere may have a link where this process writes."""
 _PLAIN_BEGIN = re.compile(rb'\{"key": "([0-9a-f]{32})", ')
 _PLAIN_END = b', "error": null}\n'
 """First and last bytes of an episode's line without an error. Within a JSON string the quotes would be escaped."""
-
-
-class RunFolder:
-    """A folder that belongs to one configuration, and into which one process at a time writes.
-
-    ``FOLDER/config.json`` holds the configuration. ``FOLDER/.lock`` is the lock; the operating system releases it when the process
-    ends, also if it is killed. A folder with a configuration is locked from the start, any other folder by `lock`. The lock holds
-    until `close` or the end of the ``with`` block. If nothing was written into a new folder by then, its configuration is removed:
-    so a command that failed at its start can be given again with other settings.
-
-    Args:
-        folder: Made if it does not exist.
-        config: The settings that all runs into the folder share, as plain JSON. With None no settings are compared.
-        kind: The dataclass that names these settings; a folder that an earlier release wrote may have their old names.
-
-    Raises:
-        UsageError: If the folder belongs to another configuration; the error names the keys that differ.
-        StoreError: If another process writes into the folder, or it cannot be written.
-    """
-
-    def __init__(self, folder: str | Path, config: Mapping[str, Any] | None = None, kind: type[Any] = object) -> None:
-        check_characters("folder", str(folder))
-        self._kind = kind
-        self.path = Path(folder)
-        self._lock: weakref.finalize[Any, Any] | None = None
-        self._is_new = False
-        with writing(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
-        if config is not None:
-            plain = json.loads(json.dumps(config))
-            self.lock()
-            with self._freed_by_errors():
-                self._claim(without_keys(plain))
-
-    @property
-    def is_locked(self) -> bool:
-        """Whether this process may write."""
-        return self._lock is not None
-
-    def lock(self) -> None:
-        """Keep other processes from writing into the folder.
-
-        Raises:
-            StoreError: If another process writes into it, or it cannot be written.
-        """
-        with writing(self.path):
-            file = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | _NO_LINK, 0o666)
-        try:
-            _flock(file, self.path)
-            os.ftruncate(file, 0)
-            os.pwrite(file, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
-        except StoreError:
-            os.close(file)
-            raise
-        except OSError:  # a full disk: the lock holds, but its owner stays unnamed
-            pass
-        self._lock = weakref.finalize(self, os.close, file)
-
-    def close(self) -> None:
-        """Let other processes write into the folder; remove the configuration of a new folder that is empty."""
-        if self._lock is None:
-            return
-        if self._is_new and {entry.name for entry in self.path.iterdir()} <= {_CONFIG, _LOCK}:
-            (self.path / _CONFIG).unlink(missing_ok=True)
-        self._lock()
-        self._lock = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        self.close()
-
-    @contextmanager
-    def _freed_by_errors(self) -> Iterator[None]:
-        """Close the folder if the block raises. A notebook would keep the error, and with it the folder and its lock."""
-        try:
-            yield
-        except BaseException:
-            self.close()
-            raise
-
-    def _claim(self, config: dict[str, Any]) -> None:
-        """Write the folder's configuration, or compare with it."""
-        path = self.path / _CONFIG
-        if not path.exists():
-            write_atomically(path, json.dumps(config, indent=2, sort_keys=True) + "\n")
-            self._is_new = True
-            return
-        try:
-            stored = stored_by_new_names(self._kind, json.loads(check_regular(path).read_bytes()))
-            keys = config.keys() | (stored.keys() & table_of(self._kind).keys())
-            differing = sorted(key for key in keys if stored.get(key) != config.get(key))
-        except (ValueError, AttributeError, RecursionError) as error:
-            raise UsageError(f"{path}: expected a JSON object ({error}). Restore the file, or name another folder.") from None
-        if differing:
-            shown = "; ".join(f"{key}: stored {stored.get(key)!r}, given {config.get(key)!r}" for key in differing)
-            raise UsageError(
-                f"{self.path}: expected the configuration stored there; these keys differ: {shown}. Name another folder."
-            )
 
 
 class Record(Protocol):
@@ -176,7 +64,7 @@ class RecordStore(Generic[R]):
         self._index: dict[str, tuple[int, bool]] = {}  # key -> (offset of its line, whether the record has an error)
         self._lines = 0
         self._end = 0  # bytes of the whole records that have been read or written
-        with run._freed_by_errors():
+        with run.freed_by_errors():
             self._read_index()
 
     @property
@@ -196,7 +84,7 @@ class RecordStore(Generic[R]):
             self.run.lock()
             self._read_index()
         with writing(self.path):
-            file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | _NO_LINK, 0o666)
+            file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | NO_LINK, 0o666)
             try:
                 _write(file, data, self._end)
             finally:
@@ -314,17 +202,6 @@ class EpisodeStore(RecordStore[Episode]):
         return self.records(keys)
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a text file so that a reader sees the old one or the new one, never a part.
-
-    Raises:
-        StoreError: If it cannot be written; the old one stays.
-    """
-    data = text.encode("utf-8")
-    with writing(path), replacing(path) as file:
-        file.write(data)
-
-
 def _key_of(record: Any) -> tuple[str, bool]:
     """Return a record's key and whether it has an error; raise TypeError or KeyError if it is no record."""
     if not isinstance(record, dict):
@@ -350,35 +227,3 @@ def _write(file: int, data: bytes, offset: int) -> None:
     except BaseException:  # Ctrl-C as well: the next record follows here
         os.ftruncate(file, offset)
         raise
-
-
-def _flock(file: int, folder: Path) -> None:
-    """Lock an open file for this process alone; raise `StoreError` if another one has."""
-    if sys.platform == "win32":
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.pread(file, 200, 0).decode("utf-8", "replace") or "another process"
-        raise StoreError(
-            f"{folder}: expected a folder that no other run writes into; {holder} does. Let it end, or name another folder."
-        ) from None
-    except OSError as error:  # a file system without locks
-        _logger.warning("%s cannot be locked (%s); see to it that no two runs write into it.", folder, error.strerror)
-
-
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turn the system's errors into `StoreError`: what happened, and the repair."""
-    try:
-        yield
-    except StoreError:
-        raise
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            repair = "What was stored before is whole. Make room, and the same command goes on from there."
-        elif error.errno in (errno.EEXIST, errno.ENOTDIR):
-            repair = "A file stands there. Name another folder."
-        else:
-            repair = "Name a folder that can be written."
-        raise StoreError(f"{path}: expected to write there; {error.strerror}. {repair}") from error

@@ -19,7 +19,7 @@ from gym_text_policies.files import check_folder
 from gym_text_policies.folders import replace_folder
 from gym_text_policies.json_data import checked
 from gym_text_policies.policies.config import PolicyConfig
-from gym_text_policies.store import writing
+from gym_text_policies.run_folders import writing
 
 ROLES = ("system", "user", "assistant")
 _SHOWN = 60

@@ -17,7 +17,8 @@ from gym_text_policies.data.token_formats import TOKEN_FORMATS
 from gym_text_policies.data.token_rows import token_rows
 from gym_text_policies.old_names import gone, old_names
 from gym_text_policies.redaction import hide_keys
-from gym_text_policies.store import EpisodeStore, write_atomically
+from gym_text_policies.run_folders import write_atomically
+from gym_text_policies.store import EpisodeStore
 
 Format = Literal["openai", "trl", "verl", "skyrl"]
 _OVER = ("succeeded", "failed", "cancelled")

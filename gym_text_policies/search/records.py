@@ -12,8 +12,9 @@ import numpy as np
 
 from gym_text.errors import UsageError
 from gym_text_policies.json_data import check_json
+from gym_text_policies.run_folders import RunFolder
 from gym_text_policies.search.evaluate import Rollout
-from gym_text_policies.store import RecordStore, RunFolder
+from gym_text_policies.store import RecordStore
 
 
 @dataclass(frozen=True)

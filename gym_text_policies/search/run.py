@@ -15,6 +15,7 @@ from gym_text_policies.backends.base import Backend
 from gym_text_policies.backends.load import load_backend
 from gym_text_policies.files import replacing, subfolder
 from gym_text_policies.policies.searched import policy_record
+from gym_text_policies.run_folders import write_atomically
 from gym_text_policies.search.config import SearchConfig
 from gym_text_policies.search.evaluate import Evaluator, Rollout
 from gym_text_policies.search.model import ModelOptimiser
@@ -28,7 +29,6 @@ from gym_text_policies.search.optimisers import (
     ZeroOptimiser,
 )
 from gym_text_policies.search.records import Evaluation, EvaluationStore, Found, Proposal, best, load_evaluations, summarise
-from gym_text_policies.store import write_atomically
 
 Watch = Callable[[Evaluation, Evaluation], None]
 """Called after each evaluation, with it and the best so far."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from gym_text.errors import UsageError
 from gym_text_policies.folders import replace_folder, whole_folders
-from gym_text_policies.store import write_atomically
+from gym_text_policies.run_folders import write_atomically
 from gym_text_policies.training.model.lora import load_weights
 from gym_text_policies.training.model.saving import adapter_of, write_files, write_tensors
 
