@@ -1,4 +1,4 @@
-"""Decisions of episodes as arrays: what a trainer of your own needs of what `rollout` has played.
+"""Decisions of episodes as arrays, for a trainer of your own.
 
 >>> from gym_text_policies.data.arrays import decisions_of
 >>> decisions_of([], tokenizer=None).rewards.shape
@@ -26,11 +26,11 @@ class Decisions:
     prompts: list[np.ndarray]
     """Token ids of each prompt, up to where the model's answer begins."""
     candidates: list[list[np.ndarray]]
-    """Token ids of each action that was valid, the end of turn included, as the model was asked for them behind the prompt."""
+    """Token ids of each action that was valid, with the end of turn: what the model scored after the prompt."""
     actions: np.ndarray
     """Number of the action that was taken among the candidates; int64 of shape (N,)."""
     log_probs: np.ndarray
-    """Log-probability, in nats, with which play drew that action, at play's temperature; float64 of shape (N,)."""
+    """Log-probability of that action when it was played, at the temperature of play, in nats; float64 of shape (N,)."""
     rewards: np.ndarray
     """Reward of each step; float64 of shape (N,)."""
     returns: np.ndarray
@@ -38,7 +38,7 @@ class Decisions:
     episodes: np.ndarray
     """Number of each decision's episode among those given; int64 of shape (N,)."""
     groups: np.ndarray
-    """Seed of each decision's episode: the same level has the same seed; int64 of shape (N,)."""
+    """Seed of each decision's episode, which is the same for episodes of the same level; int64 of shape (N,)."""
 
     def __len__(self) -> int:
         return len(self.prompts)
@@ -47,18 +47,18 @@ class Decisions:
 def decisions_of(episodes: Iterable[Episode], tokenizer: Any) -> Decisions:
     """Return the decisions of episodes that a language model has played in ``choose`` as arrays.
 
-    Prompts and candidates are tokenised as they were at play: apart, so that the tokens of a prompt never depend on the answer.
+    Prompts and candidates are tokenised separately, as they were at play. So the tokens of a prompt never depend on the answer.
 
     Args:
-        episodes: Of one environment, as `rollout` yields them.
-        tokenizer: The model's, of transformers.
+        episodes: Episodes of one environment, as `rollout` yields them.
+        tokenizer: The model's tokenizer, of transformers.
 
     Raises:
         UsageError: If a decision has no prompt, or no probabilities.
     """
     prompts, candidates, rows = [], [], []
     for number, episode in enumerate(episodes):
-        temperature = float(episode.policy.get("temperature") or 1.0)  # greedy play is not drawn: its probabilities are at 1
+        temperature = float(episode.policy.get("temperature") or 1.0)  # greedy play draws nothing: take its probabilities at 1
         for step in episode.steps:
             names, shares = _candidates(step.decision, temperature)
             action = names.index(step.decision.action)

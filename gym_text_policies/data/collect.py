@@ -1,13 +1,16 @@
-"""`collect`: let a policy play the train fold and make training data of it.
+"""`collect`: let a policy play the train fold, and make training data of its episodes.
 
 Three kinds of data:
 
 * Gold: the environment's expert plays. An episode counts only if it is won and each of its actions was valid.
 * A policy's own: any policy plays, and its own answers are learnt. Episodes at or above a threshold count.
-* DAgger's: any policy plays, and the expert (``expert="replan"``) labels every state with its own action. `noise` does the same for
-  an expert that plays: with this probability a random action is played, and the expert's is learnt. A model that has only seen the
-  expert's own path does not know what to do once it has left it (Ross et al. 2011, https://arxiv.org/abs/1011.0686). An episode may
-  end in an error, for instance where the expert has no plan any more. The steps before the error are learnt.
+* DAgger's: any policy plays, and the expert (``expert="replan"``) labels every state. The label is the action that the expert would
+  take there. All episodes count.
+
+With `noise` or `expert_share` the data are DAgger's: now and then a random action, or the expert's, is played instead of the
+policy's. A model that has seen nothing but the expert's path does not know what to do once it has left that path (Ross et al. 2011,
+https://arxiv.org/abs/1011.0686). An episode may end in an error, for instance where the expert has no plan any more. The steps
+before the error are learnt.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ _logger = logging.getLogger(__name__)
 _BELOW = "below the threshold"
 THRESHOLDS = ("progression", "return")
 _DEFAULTS = {"temperature": 0.0, "noise": 0.0, "expert_share": 0.0, "seed": 0}
-"""Settings of who plays that every stored episode names."""
+"""Settings of the player that every stored episode names, also where the user gives none."""
 
 
 @old_names(policy="model")
@@ -79,13 +82,13 @@ class CollectConfig(PlayOptions, PolicyOptions):
 
     @property
     def asked(self) -> PolicyConfig:
-        """The settings of who plays, as the user gives them."""
+        """The player's settings as the user gives them, with those that every stored episode names."""
         given = {field.name: getattr(self, field.name) for field in dataclasses.fields(PolicyOptions)}
         return PolicyConfig(self.model, **given).with_defaults(_DEFAULTS)
 
     @property
     def prompting(self) -> PolicyConfig:
-        """How a language model that plays is prompted, and the model that will learn: as given, else as the adapter that plays."""
+        """How the model that plays, and the one that will learn, is asked: as the user says, else as an adapter was trained."""
         return trained_as(self.asked, self.model)
 
     @property
@@ -96,9 +99,7 @@ class CollectConfig(PlayOptions, PolicyOptions):
     @property
     def learnt(self) -> Labels:
         """Whose answers are learnt."""
-        if self.labels:
-            return "expert" if self.labels == "expert" else "own"
-        return "expert" if self.asked.noise or self.asked.expert_share else "own"
+        return self.labels or ("expert" if self.asked.noise or self.asked.expert_share else "own")
 
     def counts(self) -> tuple[int, ...]:
         """Return the number of episodes of each environment."""
@@ -110,7 +111,7 @@ class CollectConfig(PlayOptions, PolicyOptions):
         return counts * len(self.environments) if len(counts) == 1 else counts
 
     def identity(self) -> dict[str, Any]:
-        """Return what all runs into one folder must share: who plays, and how."""
+        """Return what all runs into one folder must share, by the keys of its ``config.json``: who plays, and how."""
         names = ("mode", "strategy", "with_reward", "temperature", "noise", "expert_share", "seed")
         prompting = self.prompting
         return {
@@ -130,20 +131,21 @@ def collect(config: CollectConfig) -> list[Row]:
         UsageError: If no row is left to learn from.
         RunError: If that is so because all episodes ended in an error.
     """
-    found: dict[tuple[Any, ...], Row] = {}  # by its texts and labels: duplicates are dropped
+    distinct: dict[tuple[Any, ...], Row] = {}  # rows by their texts and labels: of duplicates the first one stays
     fates: Counter[str] = Counter()
     with EpisodeStore(config.folder, config.identity()) as store, config.make_engine() as engine:
-        series = [_series(config, *one, engine) for one in zip(config.environments, config.counts(), strict=True)]
+        asked_for = zip(config.environments, config.counts(), strict=True)
+        series = [_series(config, environment, count, engine) for environment, count in asked_for]
         play_missing(store, series, engine, ProgressBar(), retry_errors=config.retry_errors, fresh=config.fresh)
-        for one in series:
-            fates += _add_rows(found, config, one, store)
+        for episodes in series:
+            fates += _add_rows(distinct, config, episodes, store)
     told = ", ".join(f"{number} {fate}" for fate, number in fates.items())
-    _logger.info("Episodes: %s. Rows: %d.", told, len(found))
-    if not found:
+    _logger.info("Episodes: %s. Rows: %d.", told, len(distinct))
+    if not distinct:
         check_some_played(config.folder, [{"error": fates["ended in an error"], "episodes": fates.total()}])
         advice = " Lower the threshold." if fates[_BELOW] else ""
         raise UsageError(f"{config.folder}: expected episodes to learn from; none is left ({told}).{advice}")
-    rows = list(found.values())
+    rows = list(distinct.values())
     folder = Path(config.folder) / "rows"
     write_rows(rows, folder, replace=True)  # it is made from the stored episodes each time
     return rows
@@ -160,25 +162,25 @@ def _series(config: CollectConfig, environment: str, count: int, engine: Engine)
     return Series.of(environment, job, engine, range(config.first_seed, config.first_seed + count))
 
 
-def _add_rows(found: dict[tuple[Any, ...], Row], config: CollectConfig, series: Series, store: EpisodeStore) -> Counter[str]:
-    """Add the rows of an environment's episodes to `found`; return how many were kept, or dropped for which reason."""
+def _add_rows(distinct: dict[tuple[Any, ...], Row], config: CollectConfig, series: Series, store: EpisodeStore) -> Counter[str]:
+    """Add the rows of an environment's episodes; return how many episodes were kept, and how many dropped for which reason."""
     with environment_maker(series.job.environment, **series.job.arguments)() as env:
         spec = text_spec(env)
     prompt = training_prompt(config.prompting)
     fates: Counter[str] = Counter()
     for episode in stored(store, series):
-        fate = _unfit(episode, config)
+        fate = _why_dropped(episode, config)
         if not fate:
-            before = len(found)
+            before = len(distinct)
             for row in rows_of(episode, spec, config.prompting, config.learnt, prompt):
-                found.setdefault((tuple(message["content"] for message in row.messages), row.labels), row)
+                distinct.setdefault((tuple(message["content"] for message in row.messages), row.labels), row)
             kept = "kept" if episode.error is None else "kept up to an error"
-            fate = kept if len(found) > before else "duplicates or unlabelled"
+            fate = kept if len(distinct) > before else "duplicates or unlabelled"
         fates[fate] += 1
     return fates
 
 
-def _unfit(episode: Episode, config: CollectConfig) -> str:
+def _why_dropped(episode: Episode, config: CollectConfig) -> str:
     """Return why nothing is learnt from an episode, or an empty string."""
     if config.learnt == "expert":  # also with an error at its end: noise may have destroyed the box that the mission needs
         return ""

@@ -1,4 +1,4 @@
-"""Training data in OpenAI's format, and the call that submits it and waits; episodes' tokens as other trainers read them."""
+"""`export`: training data in OpenAI's format, which may be submitted for fine-tuning, and tokens of episodes for other trainers."""
 
 from __future__ import annotations
 
@@ -62,19 +62,19 @@ class ExportConfig:
 
 
 def openai_lines(rows: Sequence[Row]) -> list[str]:
-    """Return rows as lines of JSON: chats, in which only messages of weight 1 are learnt.
+    """Return rows as lines of JSON, each a chat in which only messages of weight 1 are learnt.
 
-    A decision whose label differs from the message that was played becomes a chat of its own.
+    Where a label differs from the message that was played, the label becomes the end of a chat of its own.
     """
     lines = []
     for row in rows:
         messages: list[dict[str, Any]] = []
-        for place, (message, label) in enumerate(zip(row.messages, row.labels, strict=True)):
+        for number, (message, label) in enumerate(zip(row.messages, row.labels, strict=True)):
             if message["role"] != "assistant":
                 messages.append(dict(message))
                 continue
             if label and label != message["content"]:
-                before = [{**m, "weight": 0} if m["role"] == "assistant" else m for m in row.messages[:place]]
+                before = [{**m, "weight": 0} if m["role"] == "assistant" else m for m in row.messages[:number]]
                 lines.append(json.dumps({"messages": [*before, {"role": "assistant", "content": label, "weight": 1}]}))
             messages.append({**message, "weight": int(bool(label) and label == message["content"])})
         if any(message.get("weight") for message in messages):
@@ -83,7 +83,7 @@ def openai_lines(rows: Sequence[Row]) -> list[str]:
 
 
 def _token_lines(config: ExportConfig) -> tuple[list[str], int]:
-    """Return the lines of run folders' episodes, and the number of sequences in them; what ended in an error is left out."""
+    """Return the lines for the episodes of run folders, and their number of sequences; episodes with an error are left out."""
     played = []
     for folder in config.runs:
         if not (Path(folder) / EpisodeStore.file_name).is_file():
@@ -99,7 +99,7 @@ def _token_lines(config: ExportConfig) -> tuple[list[str], int]:
 def submit(
     file: str | Path, model: str, *, base_url: str = "", suffix: str = "gym-text", poll: float = 30, timeout: float = 86_400
 ) -> str:
-    """Upload a file, fine-tune a model of OpenAI on it, wait, and return the tuned model's name.
+    """Upload a file, fine-tune a model of OpenAI on it, wait until that is done, and return the tuned model's name.
 
     Raises:
         UsageError: If `base_url` is no address.

@@ -1,6 +1,6 @@
-"""Sequences of tokens in the forms that other trainers read: lines of a file.
+"""Sequences of tokens as lines of a file, in the forms that other trainers read.
 
-Each has groups by level (see `TokenRow.group`) and the mask of what the model said:
+Each form has the group of a level (see `TokenRow.group`) and the mask of what the model generated:
 
 * ``trl`` (TRL 1.16): lines of JSON by the names of its three readers. ``prompt_ids``, ``completion_ids``, ``logprobs``,
   ``env_mask``: what a `rollout_func` of `GRPOTrainer` returns. ``input_ids``, ``completion_mask``, ``old_log_probs``, ``advantage``
@@ -11,7 +11,7 @@ Each has groups by level (see `TokenRow.group`) and the mask of what the model s
 * ``skyrl``: one JSON object, a `GeneratorOutput` of ``skyrl_train/generators/base.py``, with a reward for each token;
   ``trajectory_ids`` has the group as ``instance_id``.
 
-verl's and SkyRL's were written by their sources, and have not been read by them here.
+The forms of verl and SkyRL follow the source code of both; neither library has read these files in our tests.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from gym_text_policies.data.token_rows import TokenRow
 
 _NOT_LEARNT = -100
-"""The label of a token that has no part in the loss."""
+"""Label of a token that does not count in the loss."""
 
 
 def trl_lines(rows: Sequence[TokenRow]) -> list[str]:
@@ -33,8 +33,8 @@ def trl_lines(rows: Sequence[TokenRow]) -> list[str]:
         returns.setdefault(row.group, {})[row.member] = row.episode.total_reward
     lines = []
     for row in rows:
-        own, prompt = returns[row.group], len(row.prompt)
-        labels = [token if said else _NOT_LEARNT for token, said in zip(row.completion, row.mask, strict=True)]
+        group, prompt = returns[row.group], len(row.prompt)
+        labels = [token if generated else _NOT_LEARNT for token, generated in zip(row.completion, row.mask, strict=True)]
         reward = row.episode.total_reward
         data = {
             "prompt_ids": row.prompt,
@@ -45,7 +45,7 @@ def trl_lines(rows: Sequence[TokenRow]) -> list[str]:
             "labels": [_NOT_LEARNT] * prompt + labels,
             "completion_mask": (0,) * prompt + row.mask,
             "old_log_probs": (0.0,) * prompt + row.log_probs,
-            "advantage": reward - sum(own.values()) / len(own),
+            "advantage": reward - sum(group.values()) / len(group),
             "group_id": groups[row.group],
             "metrics": {"reward": reward, "success": float(row.episode.outcome == "won")},
             "seed": row.episode.seed,

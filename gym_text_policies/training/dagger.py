@@ -63,7 +63,7 @@ class DAggerConfig:
     """Episodes that run at once, asking the model together."""
     seed: int = 0
     """Seed of everything that is drawn at random."""
-    sft: SFTConfig = field(default=SFTConfig(learning_rate=2e-4, warmup=2), metadata={"without": _SET_HERE})
+    sft: SFTConfig = field(default=SFTConfig(learning_rate=2e-4, warmup=2), metadata={"without": (*_SET_HERE, "rank")})
     """How each iteration learns."""
 
     def __post_init__(self) -> None:

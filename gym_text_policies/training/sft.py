@@ -1,8 +1,8 @@
 """Supervised fine-tuning: a language model learns the labels of a dataset, by transformers' `Trainer` and an adapter of peft.
 
-Several conversations share one row of the model without padding. Their common beginning is read once, and logits are computed only
-where an answer is learnt; see `gym_text_policies.training.model.sequences`. The loss is the mean of -log P over the tokens of the
-answers and their end of turn: the same quantity by which ``choose`` plays.
+Several conversations share one row of the model without padding. The model reads their common beginning once, and computes logits
+only where an answer is learnt; see `gym_text_policies.training.model.sequences`. The loss is the mean of -log P over the tokens of
+the answers and their end of turn. ``choose`` plays by the same probabilities.
 
 On several GPUs, or in several processes of a CPU::
 
@@ -99,13 +99,13 @@ def sft(config: SFTConfig, rows: Sequence[Row] | None = None) -> Path:
     """Train, and return the folder of the adapter.
 
     Args:
-        config: What to do.
-        rows: What to learn from, if it is not read from ``config.data``.
+        config: The settings.
+        rows: The rows to learn from; None: those of ``config.data``.
 
     Raises:
         UsageError: If the data or the run folder do not fit; nothing is overwritten.
         RunError: If a loss or a gradient is not finite; the last checkpoint is kept.
-        StoreError: If the disk is full; likewise.
+        StoreError: If the disk is full; the last checkpoint is kept.
     """
     result = Path(config.folder) / "adapter"
     if result.exists() and config.max_steps <= (done := steps_done(config.folder)):
@@ -130,7 +130,7 @@ def sft(config: SFTConfig, rows: Sequence[Row] | None = None) -> Path:
         if is_first():
             made_by = {"sft": dataclasses.asdict(config), "data": _origin(rows), "ran_on": environment_record()}
             record |= {"made_by": made_by, "curve": _curve(trainer.state.log_history)}
-            save_adapter(model, result, record, replace=True)  # there may be this run's own, after fewer steps
+            save_adapter(model, result, record, replace=True)  # this run may have saved one after fewer steps
     return result
 
 
@@ -192,7 +192,7 @@ def _arguments(config: SFTConfig) -> Any:
 
 
 def _origin(rows: Sequence[Row]) -> dict[str, Any]:
-    """Return what an adapter's record says of its data: numbers of rows and decisions, and rows of each environment."""
+    """Return the data's part of an adapter's record: the numbers of rows and decisions, and of rows of each environment."""
     environments = Counter(_environment_name(row.environment) for row in rows)
     return {"rows": len(rows), "decisions": sum(row.decisions for row in rows), "environments": dict(sorted(environments.items()))}
 
@@ -204,7 +204,7 @@ def _environment_name(environment: str) -> str:
 
 
 def _curve(log: Sequence[dict[str, float]]) -> list[dict[str, float]]:
-    """Return the learning curve of a `Trainer`'s log: at most 200 lines of loss, then every line of the dev fold."""
+    """Return the learning curve in the log of a `Trainer`: at most 200 lines of losses, then all lines of the dev fold."""
     losses = [line for line in log if "loss" in line]
     every = -(-len(losses) // 200) or 1
     kept = [{key: line[key] for key in ("step", "loss", "learning_rate")} for line in losses[::every]]

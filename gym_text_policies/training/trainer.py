@@ -1,7 +1,7 @@
 """transformers' `Trainer` for conversations: its checkpoints, how it stops, and what it refuses.
 
-A checkpoint is an adapter that can be played, with the record of how it is asked, and what the run needs to go on. Optimiser,
-schedule and random states are torch's files, which are read as plain tensors alone (``weights_only``).
+A checkpoint is an adapter that can be played, with the record of how it is asked, and with what the run needs to go on. The states
+of the optimiser, the schedule and the random generators are files of torch, read as plain tensors only (``weights_only``).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _logger = logging.getLogger(__name__)
 _STATE = "trainer_state.json"
 """File of a checkpoint that is written last."""
 _PICKLES = ("*.pt", "*.pth")
-"""Its files of torch."""
+"""Files of torch in a checkpoint."""
 
 
 def last_checkpoint(folder: str | Path) -> str | None:
@@ -54,7 +54,7 @@ def last_checkpoint(folder: str | Path) -> str | None:
 
 
 def _read_pickles(checkpoint: Path) -> None:
-    """Raise `UsageError` unless torch reads each of its files as plain tensors; anything else could run code."""
+    """Raise `UsageError` unless torch can read each of its own files as plain tensors; any other pickle could run code."""
     torch, tools = import_extra("torch", "train"), import_extra("transformers.trainer_pt_utils", "train")
     for path in sorted(path for pattern in _PICKLES for path in checkpoint.glob(pattern)):
         try:
@@ -80,9 +80,9 @@ def make_trainer(
         arguments: `TrainingArguments`.
         model: The model, with its adapter.
         tokenizer: Its tokenizer.
-        rows: What to learn from.
-        record: How the model is asked, as each checkpoint keeps it.
-        play: Returns which episodes the model wins as it is now.
+        rows: The rows to learn from.
+        record: How the model is asked, for the record of each checkpoint.
+        play: Plays the dev fold with the model as it is now, and returns for each episode whether it was won.
     """
     transformers = import_extra("transformers", "train")
     from gym_text_policies.training.model.layouts import answer_losses
@@ -146,12 +146,13 @@ def make_trainer(
 
 @contextlib.contextmanager
 def stopping_at_a_step(trainer: Any) -> Iterator[None]:
-    """Let Ctrl-C, while the block runs, end training after the present step, with a checkpoint; a second one ends it at once.
+    """While the block runs, let Ctrl-C end training after the present step, with a checkpoint; a second Ctrl-C ends it at once.
 
-    So in the main thread of a process alone. Several would stop at different steps, and wait for each other.
+    This holds in the main thread, and where one process trains alone. Several processes would stop at different steps and wait for
+    each other; there Ctrl-C does what it did before.
 
     Raises:
-        KeyboardInterrupt: When training has ended so.
+        KeyboardInterrupt: When training has ended after Ctrl-C.
     """
     before = signal.getsignal(signal.SIGINT)
     alone = threading.current_thread() is threading.main_thread() and process_count() == 1

@@ -1,7 +1,7 @@
-"""The mean of adapters that were trained on from one another: each of its weights is the mean of theirs.
+"""`average`: the mean of adapters, each of which was trained on from the one before. Each of its weights is the mean of theirs.
 
-Stages of training end at different points around a good one, and win and lose different episodes. Their mean often lies nearer to
-the good point (Izmailov et al. 2018, https://arxiv.org/abs/1803.05407), and costs nothing to train or to play.
+The stages of training end at different points around a good one, and lose different episodes. Their mean often lies nearer to the
+good point (Izmailov et al. 2018, https://arxiv.org/abs/1803.05407). It costs no training, and plays as fast as one of them.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from gym_text_policies.training.model.saving import write_adapter
 
 @dataclass(frozen=True)
 class AverageConfig:
-    """Take the mean of adapters that were trained on from one another."""
+    """Take the mean of adapters, each of which was trained on from the one before."""
 
     adapters: tuple[str, ...] = ()
-    """Two or more adapters that were trained on from one another: folders, or adapters/NAME."""
+    """Two or more adapters: folders, or adapters/NAME."""
     folder: str = "runs/average/adapter"
-    """Folder of the mean."""
+    """New folder for the mean."""
 
     def __post_init__(self) -> None:
         if len(self.adapters) < 2:
@@ -48,20 +48,20 @@ def average(config: AverageConfig) -> Path:
     records = [record_of(name) for name in config.adapters]
     known = next(({"template": record["template"]} for record in records if "template" in record), {})
     asked = [{"asked": {}, **known, **{key: record[key] for key in ("asked", "template") if key in record}} for record in records]
-    for name, *own in zip(config.adapters, map(_shapes, weights), map(_scale, settings), asked, strict=True):
-        if own != [_shapes(weights[0]), _scale(settings[0]), asked[0]]:
+    for name, *made in zip(config.adapters, map(_shapes, weights), map(_scale, settings), asked, strict=True):
+        if made != [_shapes(weights[0]), _scale(settings[0]), asked[0]]:
             raise UsageError(
                 f"adapter {name!r}: expected the base, rank, alpha and prompt of {config.adapters[0]!r}; one of them is another. "
-                "Only adapters that were trained on from one another have a mean."
+                "Only stages of one training have a mean."
             )
     games = [_games(record) for record in records]
     for name, learnt in zip(config.adapters, games, strict=True):
         if learnt and games[0] and not learnt & games[0]:
             raise UsageError(
                 f"adapter {name!r}: expected one that learnt {', '.join(sorted(games[0]))}, as {config.adapters[0]!r} did; "
-                f"it learnt {', '.join(sorted(learnt))}. Only adapters that were trained on from one another have a mean."
+                f"it learnt {', '.join(sorted(learnt))}. Only stages of one training have a mean."
             )
-    mean = {key: torch.stack([own[key].float() for own in weights]).mean(0).to(first.dtype) for key, first in weights[0].items()}
+    mean = {key: torch.stack([each[key].float() for each in weights]).mean(0).to(first.dtype) for key, first in weights[0].items()}
     made_by = {
         "average": dataclasses.asdict(config),
         "digests": digests,
@@ -78,7 +78,7 @@ def run(config: AverageConfig) -> str:
 
 
 def _games(record: Any) -> set[str]:
-    """Return the ids of the environments that an adapter's record names, wherever it does."""
+    """Return the ids of the environments that an adapter's record names at any depth."""
     if isinstance(record, list):
         return set().union(*map(_games, record))
     if not isinstance(record, dict):

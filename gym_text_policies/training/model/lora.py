@@ -30,13 +30,13 @@ Dtype = Literal["float32", "bfloat16"]
 DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 TrainingDevice = Literal["auto", "cpu"]
 TRAINING_DEVICES: tuple[TrainingDevice, ...] = get_args(TrainingDevice)
-"""Where training runs. Which GPU of several it takes is said by CUDA_VISIBLE_DEVICES, or by ``torchrun`` to each process."""
+"""Where training runs. CUDA_VISIBLE_DEVICES picks one of several GPUs; ``torchrun`` gives each process its own."""
 _MAMBA = ("out_proj", "conv1d")
 _WITHOUT_ADAPTER = dict.fromkeys(("falcon_h1", "falcon_mamba", "mamba", "mamba2", "nemotron_h"), _MAMBA) | {
     "llama4_text": ("router",)
 }
-"""By a model's type, the linear layers to which peft can give no adapter: fused kernels read their weights directly, or they return
-more than a linear layer does."""
+"""By the type of a model, the linear layers to which peft cannot add an adapter: fused kernels read their weights directly, or they
+return more than a linear layer does."""
 
 
 def load_base(
@@ -68,10 +68,10 @@ def load_base(
 
 
 def add_lora(model: Any, *, rank: int = 16, alpha: float = 32.0, adapter: str | Path = "", name: str = "default") -> Any:
-    """Return the model with an adapter on all linear layers but the last: a new one, or one to train further.
+    """Return the model with an adapter on all linear layers but the last: a new adapter, or one to train further.
 
     Args:
-        model: What `load_base` returns, or a model that has an adapter already.
+        model: A base, as `load_base` returns it, or a model that has an adapter already.
         rank: Rank of a new adapter.
         alpha: A new adapter's updates are scaled by alpha / rank.
         adapter: Folder of the adapter to train further, or the name of one that ships; empty: a new one.
@@ -96,7 +96,7 @@ def add_lora(model: Any, *, rank: int = 16, alpha: float = 32.0, adapter: str | 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # peft uses a deprecated name of transformers
         warnings.filterwarnings("ignore", "The following (rank|alpha)_pattern keys")  # experts' fused weights get no adapter
-        warnings.filterwarnings("ignore", "fan_in_fan_out is set to False")  # which peft mends by itself
+        warnings.filterwarnings("ignore", "fan_in_fan_out is set to False")  # peft corrects it by itself
         if isinstance(model, peft.PeftModel):
             model.add_adapter(name, config)
         else:
@@ -155,9 +155,9 @@ def compile_layers(model: Any) -> None:
 
 
 def checkpoint_layers(model: Any) -> None:
-    """Let the layers of a model with an adapter keep their inputs alone, and compute the rest again for the gradients.
+    """Let the layers of a model with an adapter keep only their inputs, and compute the rest again for the gradients.
 
-    That takes a quarter more time and, of long rows, a fifth of the memory (Chen et al. 2016, https://arxiv.org/abs/1604.06174).
+    That takes a quarter more time and, for long rows, a fifth of the memory (Chen et al. 2016, https://arxiv.org/abs/1604.06174).
 
     Raises:
         UsageError: If the model does not read packed rows, does not keep its layers in `model.layers`, or they are compiled.
@@ -172,7 +172,7 @@ def checkpoint_layers(model: Any) -> None:
         )
     options = {
         "use_reentrant": False,
-        "context_fn": lambda: (contextlib.nullcontext(), packed_attention(model)),  # the second time is after the forward pass
+        "context_fn": lambda: (contextlib.nullcontext(), packed_attention(model)),  # layers compute again after the forward pass
     }
     for layer in layers:
         layer.forward = functools.partial(torch_checkpoint, layer.forward, **options)
@@ -212,14 +212,14 @@ def load_weights(model: Any, folder: str | Path, name: str = "default") -> None:
     weights = {key: tensor.float() for key, tensor in load_file(path).items()}
     if not all(bool(tensor.isfinite().all()) for tensor in weights.values()):
         raise UsageError(f"adapter {str(folder)!r}: expected finite weights; some are NaN or infinite. Make it anew.")
-    own = peft.get_peft_model_state_dict(model, adapter_name=name)
-    if {key: tensor.shape for key, tensor in weights.items()} != {key: tensor.shape for key, tensor in own.items()}:
+    present = peft.get_peft_model_state_dict(model, adapter_name=name)
+    if {key: tensor.shape for key, tensor in weights.items()} != {key: tensor.shape for key, tensor in present.items()}:
         raise UsageError(f"adapter {str(folder)!r}: expected weights for {model.base_name!r}; their names or shapes are others.")
     peft.set_peft_model_state_dict(model, weights, adapter_name=name)
 
 
 def environment_record() -> dict[str, Any]:
-    """Return on what a training run ran, for its record: hardware, versions, command."""
+    """Return the hardware, the versions and the command of a training run, for its record."""
     torch = import_extra("torch", "train")
     packages = ("torch", "transformers", "peft", "datasets", "accelerate")
     return {

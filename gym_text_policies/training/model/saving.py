@@ -1,4 +1,4 @@
-"""How training writes adapters and tensors: finite, and whole or not at all."""
+"""Writing adapters and tensors: only finite numbers, and a folder is whole or not there."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def write_adapter(
 
 
 def write_files(folder: Path, weights: Mapping[str, Any], config: Mapping[str, Any], record: Mapping[str, Any]) -> None:
-    """Write the three files of an adapter into a folder; arguments and errors as of `write_adapter`."""
+    """Write the three files of an adapter into a folder; see `write_adapter` for the arguments and errors."""
     write_tensors(weights, folder / WEIGHTS)
     write_atomically(folder / CONFIG, json.dumps(config, indent=2, sort_keys=True, default=str) + "\n")
     write_atomically(folder / RECORD, json.dumps(record, indent=2) + "\n")
