@@ -104,6 +104,8 @@ def test_old_options_work_and_are_said_as_the_command_line_spells_them(caplog, c
         parsed(Config, "--llm-seeds 7 --llm-episodes 7")
     with pytest.raises(UsageError, match=r"--max-norm: expected 1\.0"):
         parsed(Config, "--max-norm 0.5")
+    with pytest.raises(UsageError, match=r"--max-norm: expected 1\.0, which always holds now; got 'much'"):
+        parsed(Config, "--max-norm much")
     with pytest.raises(SystemExit):
         parsed(Config, "--help")
     assert "seeds" not in capsys.readouterr().out

@@ -61,7 +61,7 @@ def test_options_of_a_section_have_a_dot(capsys):
     with pytest.raises(SystemExit):
         parsed("--help")
     printed = " ".join(capsys.readouterr().out.split())
-    assert "--sft.epochs N How often. Default: 5." in printed and "--sft.model" not in printed
+    assert "options of sft: --sft.epochs N How often. Default: 5." in printed and "--sft.model" not in printed
 
 
 def test_shells_complete_options_of_a_section():

@@ -33,6 +33,7 @@ def add_fields(parser: argparse.ArgumentParser, config: type[Any]) -> None:
     """
     settings = {setting.name: setting for setting in settings_of(config)}
     spell = _speller(settings)
+    groups: dict[str, argparse._ActionsContainer] = {"": parser}
     for setting in settings.values():
         text, default = setting.doc, setting.default
         if default is not dataclasses.MISSING and default is not None:
@@ -46,11 +47,14 @@ def add_fields(parser: argparse.ArgumentParser, config: type[Any]) -> None:
                 arguments["metavar"] = setting.name.upper()
             parser.add_argument(setting.name, **arguments)
         else:
-            parser.add_argument(spell(setting.name), dest=setting.name, **arguments)
+            section = setting.name.rpartition(".")[0]
+            if section not in groups:
+                groups[section] = parser.add_argument_group(f"options of {section}")
+            groups[section].add_argument(spell(setting.name), dest=setting.name, **arguments)
     for old, new in table_of(config).items():
         if isinstance(new, str) and not spell(new).startswith("--"):
             continue  # a positional argument has no name that could be old
-        arguments = _arguments(old, type(new.value) if isinstance(new, Fixed) else settings[new].hint)
+        arguments = _arguments(old, _hint_of(new.value) if isinstance(new, Fixed) else settings[new].hint)
         parser.add_argument(spell(old), dest=old, **arguments | {"help": argparse.SUPPRESS, "default": argparse.SUPPRESS})
 
 
@@ -75,6 +79,11 @@ def _speller(settings: Mapping[str, Setting]) -> Callable[[str], str]:
         return f"--{option.replace('_', '-')}"
 
     return spell
+
+
+def _hint_of(fixed: Any) -> Any:
+    """Return the type of a setting that is no more. Any text is of it, so that `new_name` says which value always holds now."""
+    return bool if isinstance(fixed, bool) else type(fixed) | str
 
 
 def _shown(default: Any) -> str:
