@@ -23,7 +23,6 @@ ELSEWHERE = {
     "policy": ("gym_text_policies/load", "policies/baselines"),
     "policy_config": ("policies/config",),
     "pooled": ("local/packed",),
-    "ppo": ("training/on_policy",),
     "prefixes": ("local/cached",),
     "remote": ("providers/ollama", "providers/openai", "providers/tensorzero"),
     "rollouts": ("gym_text_policies/game",),

@@ -89,7 +89,7 @@ def _hint_of(fixed: Any) -> Any:
 def _shown(default: Any) -> str:
     if isinstance(default, tuple):
         return " ".join(map(str, default)) or "none"
-    return str(default) or "none"
+    return "none" if default in ("", {}) else str(default)
 
 
 def _arguments(name: str, hint: Any) -> dict[str, Any]:

@@ -65,7 +65,8 @@ class CollectConfig(PlayOptions, PolicyOptions):
     model: str = "gold"
     """Who plays: gold (the expert), random, controller, or a language model as in load_policy."""
     labels: Literal["", "own", "expert"] = ""
-    """Whose answers are learnt: expert (in every state) or own (the player's). Default: own; with noise or expert_share, expert."""
+    """Whose answers are learnt: expert (in every state), or own (those that the player gave). If this is not given: expert where
+    noise or expert_share is, else own."""
     threshold: float = 0.7
     """Least progression or return of a policy's own episodes that count; the expert's own count if they are won."""
     threshold_on: Literal["progression", "return"] = "progression"
