@@ -62,8 +62,8 @@ def _ids_of(module: str) -> list[str]:
     """Return the names by which a module's environments are played, once it is imported."""
     before = set(gym.registry)
     import_module(module, f"envs {module!r}: expected a module that registers environments before the colon")
-    own = [name for name in gym.registry if name not in before or f"{owner_of(name)}.".startswith(f"{module}.")]
-    return [f"{module}:{name}" for name in own]
+    names = [name for name in gym.registry if name not in before or f"{owner_of(name)}.".startswith(f"{module}.")]
+    return [f"{module}:{name}" for name in names]
 
 
 def describe_space(space: gym.Space[Any]) -> str:

@@ -104,8 +104,8 @@ class ProgressBar(Progress):
 
     def showing(self, series: Sequence[Series], store: EpisodeStore, missing: int) -> Progress:
         """Draw the line."""
-        keys = [key for one in series for key in one.keys.values()]
-        limits = [one.limit for one in series]
+        keys = [key for row in series for key in row.keys.values()]
+        limits = [row.limit for row in series]
         self._won = 0
         self._tells_success: bool | None = None  # as long as no episode has ended
         self._pace = Pace(missing, None if None in limits else max(limit or 0 for limit in limits))

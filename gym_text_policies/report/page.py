@@ -76,7 +76,7 @@ def render(runs: Runs, shown: Sequence[Shown], title: str) -> str:
         few=FEW,
         shown=shown,
         episodes=f"{episodes:,}",
-        index=script_json([one.entry for one in shown]),
+        index=script_json([episode.entry for episode in shown]),
         notes=" ".join(NOTES.split()),
         more_notes=notes,
         sources=[str(source) for source in runs.sources],
@@ -88,7 +88,7 @@ def render(runs: Runs, shown: Sequence[Shown], title: str) -> str:
 
 def without_pictures(shown: Sequence[Shown]) -> list[str]:
     """Return a sentence for each reason why episodes have no pictures."""
-    reasons = Counter(one.missing for one in shown if one.missing)
+    reasons = Counter(episode.missing for episode in shown if episode.missing)
     return [f"{_count(count, 'episode')} without pictures: {reason}" for reason, count in reasons.items()]
 
 

@@ -154,7 +154,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     rows = [{**earlier, "levels": row["episodes"] - row["error"], **row} for row in rows]
     asked = {row["asked"] for row in rows if row["asked"]}
     paid = sum(row["total_cost"] for row in rows)
-    hidden = {"asked"} if len(asked) < 2 and not any("expert_share" in one for one in asked) else set()
+    hidden = {"asked"} if len(asked) < 2 and not any("expert_share" in way for way in asked) else set()
     hidden |= set() if paid else {"cost, $"}
     columns = {name: cell for name, cell in _COLUMNS.items() if name not in hidden}
     lines = [tuple(columns), *(tuple(cell(row) for cell in columns.values()) for row in rows)]
