@@ -132,46 +132,24 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return the folder of a small Llama with random weights and the embedded model's tokenizer."""
-    import torch
-    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
-
-    from gym_text_policies.backends.local.smollm2 import smollm2_folder
+    """Return the folder of a small Llama with random weights and the first tokens of the embedded model's tokenizer."""
+    from small_models import save_tokenizer, small_llama
 
     folder = tmp_path_factory.mktemp("tiny")
-    tokenizer = AutoTokenizer.from_pretrained(smollm2_folder())
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        intermediate_size=64,
-        initializer_range=0.08,  # a smaller one bounds the probabilities
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=2048,
-        bos_token_id=1,
-        eos_token_id=2,
-    )
-    LlamaForCausalLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    # a smaller range of the weights bounds the probabilities
+    small_llama(save_tokenizer(folder), initializer_range=0.08, max_position_embeddings=2048).save_pretrained(folder)
     return str(folder)
 
 
 @pytest.fixture(scope="session")
-def small_model() -> tuple[Any, Any]:
-    """Return a random language model that is small enough to be made here, and the embedded model's tokenizer."""
-    import torch
-    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+def small_model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
+    """Return a random language model that is small enough to be made here, and its tokenizer."""
+    from small_models import save_tokenizer, small_llama
+    from transformers import AutoTokenizer
 
-    from gym_text_policies.backends.local.smollm2 import smollm2_folder
-
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
-    ends = {"eos_token_id": 2, "bos_token_id": 1, "pad_token_id": 2}
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = LlamaForCausalLM(LlamaConfig(vocab_size=49152, tie_word_embeddings=True, **ends, **sizes))
-    return model.eval(), AutoTokenizer.from_pretrained(smollm2_folder())
+    folder = tmp_path_factory.mktemp("tokenizer")
+    model = small_llama(save_tokenizer(folder), tie_word_embeddings=True, pad_token_id=2)
+    return model.eval(), AutoTokenizer.from_pretrained(folder)
 
 
 @pytest.fixture(scope="session")

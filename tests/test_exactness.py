@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 from training_data import plain_log_probs, with_random_adapter
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from gym_text import UsageError
 from gym_text_policies import user_cache
 from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.local import exactness
 from gym_text_policies.backends.local.exactness import exact_prefixes, narrow_windows, packs, window_of
+from gym_text_policies.backends.local.smollm2 import smollm2_folder
 from gym_text_policies.backends.local.tokens import prompt_tokens, text_tokens
 from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.training.model.layouts import answer_losses
@@ -76,11 +77,11 @@ ARCHITECTURES = {
 
 
 @pytest.fixture(scope="module", params=ARCHITECTURES)
-def made(request, small_model):
+def made(request):
     """Return a random model of an architecture, the tokenizer, and the way in which it is read."""
     torch.manual_seed(0)
     own, way = ARCHITECTURES[request.param]
-    tokenizer = small_model[1]
+    tokenizer = AutoTokenizer.from_pretrained(smollm2_folder())
     special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": tokenizer.eos_token_id}
     config = AutoConfig.for_model(request.param, **SIZE | special | {"vocab_size": len(tokenizer)} | own)
     return AutoModelForCausalLM.from_config(config).eval(), tokenizer, way

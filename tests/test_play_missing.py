@@ -284,5 +284,5 @@ def test_an_error_of_the_users_own_code_names_its_row(tmp_path, monkeypatch):
     with LocalEngine() as engine, pytest.raises(ZeroDivisionError) as caught:
         series(engine, "random", "own_broken:Mine")
     assert caught.value.__notes__ == ["This was in the row 'own_broken:Mine'."]
-    with LocalEngine() as engine, pytest.raises(UsageError, match=r"^nowhere:Mine: policy 'nowhere:Mine': expected"):
+    with LocalEngine() as engine, pytest.raises(UsageError, match=r"^nowhere:Mine: model 'nowhere:Mine': expected"):
         series(engine, "nowhere:Mine")

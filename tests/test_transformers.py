@@ -163,7 +163,7 @@ def test_the_shared_beginning_is_computed_once(backend):
 
 def test_episodes_that_do_not_fit_together_do_not_push_each_other_out_one_after_the_other(small_model):
     backend = TransformersBackend(*small_model, "small", max_cached_tokens=1408)
-    texts = [f"{letter} " + "ball " * 600 for letter in "abcde"]  # two of them are remembered
+    texts = [f"{letter} " + "the " * 600 for letter in "abcde"]  # two of them are remembered
     for _ in range(3):
         before = backend.tokens_computed
         backend.answer([Request(({"role": "user", "content": text},), ("left", "right")) for text in texts])
