@@ -13,10 +13,11 @@ import pytest
 from searches import CAR, config
 
 from gym_text import UsageError
-from gym_text_policies import ScriptedBackend, cli, load_policy
-from gym_text_policies.environments import make_environment
+from gym_text_policies import ScriptedBackend, cli, load_policy, rollout
+from gym_text_policies.environments import environment_maker, make_environment
 from gym_text_policies.experiments.settings import read_settings
 from gym_text_policies.search import SearchConfig, search
+from gym_text_policies.search.evaluate import Evaluator
 
 
 def test_a_killed_search_goes_on_without_repeating(tmp_path):
@@ -167,3 +168,19 @@ def test_odd_numbers_are_one_sentence(tmp_path, words):
     (tmp_path / "s.yaml").write_text(words)
     with pytest.raises(UsageError, match=f"{words.partition(':')[0]}: expected"):
         read_settings(SearchConfig, tmp_path / "s.yaml")
+
+
+@pytest.mark.parametrize("environment", ["CartPole-v1", "FrozenLake-v1", "LunarLanderLLM-v2", "MountainCarContinuous-v0"])
+def test_rollout_has_the_returns_of_searchs_loop(environment, tmp_path):
+    settings = SearchConfig(
+        environment=environment, optimiser="random", evaluations=2, num_rollouts=3, folder=str(tmp_path / "run")
+    )
+    parameters = search(settings).policy["parameters"]
+    ((*played,),) = Evaluator(settings.task)([tuple(parameters.values())])
+    make = environment_maker(environment, **({"fold": "train"} if environment == "LunarLanderLLM-v2" else {}))
+    with make() as env:
+        policy = load_policy(str(tmp_path / "run" / "policy.json"), env)
+    episodes = {episode.seed: episode for episode in rollout(make, policy, settings.task.seeds)}
+    assert [(one.total_reward, one.length) for one in played] == [
+        (episodes[one.seed].total_reward, episodes[one.seed].length) for one in played
+    ]
