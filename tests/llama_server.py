@@ -6,6 +6,8 @@ fused attention rounds as well. With a file of 32 bits, such keys and values, an
 
 import argparse
 import json
+import os
+import shutil
 import tempfile
 import time
 from pathlib import Path
@@ -14,6 +16,9 @@ from typing import Any
 import numpy as np
 
 from gym_text_policies.backends.local.smollm2 import smollm2_file
+
+KEPT = "LLAMA_SERVER_FOLDER"
+"""Variable that names a folder in which a merged file stays for the next server: merging takes longer than an episode."""
 
 
 def write_float32(target: Path, adapter: Path | None = None) -> Path:
@@ -97,7 +102,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:  # llama.cpp keeps the file open
         model = options.model
         if options.adapter:
-            model = str(write_float32(Path(folder) / "merged.gguf", options.adapter))
+            merged = Path(os.environ.get(KEPT, folder)) / f"{options.adapter.name}.gguf"
+            if not merged.exists():
+                write_float32(Path(folder) / merged.name, options.adapter)
+                shutil.move(Path(folder) / merged.name, merged)
+            model = str(merged)
         _server = xllamacpp.Server(settings(options, model))
     time.sleep(options.seconds)
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,8 @@ REQUIREMENTS = {
 def own_python(name: str) -> str:
     """Return the Python of a bridge's environment in ``.venv/bridges``, which is made, once, if it is not there.
 
-    It sees all that this environment has, so that only what differs is installed. Skips the test where that cannot be had.
+    It sees all that this environment has, so that only what differs is installed, by this environment's pip and without compiling
+    what is never imported. Skips the test where that cannot be had.
     """
     folder = ROOT / ".venv" / "bridges" / name
     python, ready = folder / "bin" / "python", folder / "ready"
@@ -37,11 +39,11 @@ def own_python(name: str) -> str:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if ready.exists() and ready.read_text("utf-8") == wanted:
             return str(python)
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
+        subprocess.run([sys.executable, "-m", "venv", "--clear", "--without-pip", str(folder)], check=True)
         (site,) = folder.glob("lib/python*/site-packages")
         (site / "parent.pth").write_text(f"{sysconfig.get_path('purelib')}\n{ROOT}\n", "utf-8")
-        command = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", *REQUIREMENTS[name]]
-        installed = subprocess.run(command, capture_output=True, text=True)
+        pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--disable-pip-version-check", "--no-compile"]
+        installed = subprocess.run([*pip, *REQUIREMENTS[name]], capture_output=True, text=True)
         if installed.returncode:
             pytest.skip(f"{name} could not be installed: {installed.stderr.strip().splitlines()[-1]}")
         ready.write_text(wanted, "utf-8")
@@ -52,7 +54,9 @@ def run_tests(name: str) -> None:
     """Run a bridge's tests, ``tests/bridges/NAME_tests.py``, and its page in its environment; fail with what they print."""
     paths = [f"tests/bridges/{name}_tests.py", f"docs/{name}.md"]
     command = [own_python(name), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "default", *paths]
-    own = {"OMP_NUM_THREADS": "1", "GYM_TEXT_GAMES": str(ROOT / ".venv" / "bridges" / "games")}
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=os.environ | own)
+    variables = {"OMP_NUM_THREADS": "1", "GYM_TEXT_GAMES": str(ROOT / ".venv" / "bridges" / "games")}
+    with tempfile.TemporaryDirectory() as merged:
+        variables["LLAMA_SERVER_FOLDER"] = merged
+        ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=os.environ | variables)
     if ran.returncode:
         pytest.fail(f"{' '.join(command)}\n{ran.stdout[-8000:]}\n{ran.stderr[-2000:]}", pytrace=False)

@@ -250,7 +250,7 @@ def test_documented_size_of_the_index_space_is_its_size(game, make):
 @pytest.mark.parametrize("fold", ["train", "test"])
 def test_the_expert_wins_by_its_path_and_each_step_is_valid(game, fold, make, follow_gold_action):
     env = make(game, fold=fold)
-    for seed in range(2):
+    for seed in range(2 if fold == "train" else 1):  # Inform takes seconds to compile a level
         obs, info = env.reset(seed=seed)
         rewards, info = follow_gold_action(env, obs, info)
         assert info["success"] and info["score"] == pytest.approx(1)

@@ -1,9 +1,9 @@
 """Levels played by verifiers' own evaluation: a tuned model behind llama.cpp's server, and answers given by hand."""
 
 import json
-import os
-import subprocess
+import signal
 import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import gymnasium as gym
@@ -34,10 +34,17 @@ def served(tmp_path_factory):
 
 def evaluate(folder, url, *arguments):
     """Run verifiers' evaluation from its command line; return the episodes that it has written, by their levels' seeds."""
-    command = [Path(sys.executable).parent / "vf-eval", "gym-text-verifiers", "--model", "babyai", "--client.base-url", url]
-    command += ["--sampling.temperature", "0", "--sampling.max-tokens", "16", "--max-concurrent", "2", "--no-push", "--no-rich"]
-    ran = subprocess.run([*command, *arguments], cwd=folder, capture_output=True, text=True, env=os.environ | {"HOME": str(folder)})
-    assert ran.returncode == 0, ran.stderr[-4000:]
+    (command,) = entry_points(group="console_scripts", name="vf-eval")
+    given = ["gym-text-verifiers", "--model", "babyai", "--client.base-url", url]
+    given += ["--sampling.temperature", "0", "--sampling.max-tokens", "16", "--max-concurrent", "2", "--no-push", "--no-rich"]
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    with pytest.MonkeyPatch.context() as patch:  # in this process: verifiers takes as long to import as these episodes to play
+        patch.setenv("HOME", str(folder))
+        patch.chdir(folder)
+        patch.setattr(sys, "argv", ["vf-eval"])
+        command.load()([*given, *arguments])
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
     (traces,) = folder.glob("outputs/*/traces.jsonl")
     episodes = [json.loads(line) for line in traces.read_text("utf-8").splitlines()]
     return sorted(episodes, key=lambda episode: episode["task"]["data"]["seed"])
@@ -48,8 +55,8 @@ def said(trace, role):
 
 
 def test_a_tuned_model_wins_in_verifiers_own_evaluation(served, tmp_path):
-    episodes = evaluate(tmp_path, served, "--env.taskset.fold", "test", "-n", "3", "-r", "2")
-    assert [episode["task"]["data"]["seed"] for episode in episodes] == [0, 0, 1, 1, 2, 2]
+    episodes = evaluate(tmp_path, served, "--env.taskset.fold", "test", "-n", "2", "-r", "2")
+    assert [episode["task"]["data"]["seed"] for episode in episodes] == [0, 0, 1, 1]
     for episode in episodes:
         (trace,) = episode["traces"]
         assert (episode["ok"], trace["stop_condition"], trace["errors"]) == (True, "won", [])
@@ -58,8 +65,8 @@ def test_a_tuned_model_wins_in_verifiers_own_evaluation(served, tmp_path):
         assert (said(trace, "system"), said(trace, "user")) == ([game.told()[0]], told[:-1])
         metrics = {"success": 1.0, "score": game.score, "steps": float(game.steps), "unusable": 0.0}
         assert trace["metrics"] == metrics and trace["rewards"]["score"]["score"] == game.score > 0.5
-    groups = [[said(episode["traces"][0], "user")[0] for episode in episodes[place : place + 2]] for place in (0, 2, 4)]
-    assert all(one == other for one, other in groups) and len({one for one, _ in groups}) == 3
+    groups = [[said(episode["traces"][0], "user")[0] for episode in episodes[place : place + 2]] for place in (0, 2)]
+    assert all(one == other for one, other in groups) and len({one for one, _ in groups}) == 2
 
 
 def test_a_limit_of_verifiers_ends_an_episode_that_is_still_scored(served, tmp_path):
