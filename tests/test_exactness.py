@@ -76,12 +76,17 @@ ARCHITECTURES = {
 """`model_type` of transformers -> settings beside `SIZE`, and the way in which it is read."""
 
 
+@pytest.fixture(scope="module")
+def tokenizer():
+    """Return the embedded model's tokenizer."""
+    return AutoTokenizer.from_pretrained(smollm2_folder())
+
+
 @pytest.fixture(scope="module", params=ARCHITECTURES)
-def made(request):
+def made(request, tokenizer):
     """Return a random model of an architecture, the tokenizer, and the way in which it is read."""
     torch.manual_seed(0)
     own, way = ARCHITECTURES[request.param]
-    tokenizer = AutoTokenizer.from_pretrained(smollm2_folder())
     special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": tokenizer.eos_token_id}
     config = AutoConfig.for_model(request.param, **SIZE | special | {"vocab_size": len(tokenizer)} | own)
     return AutoModelForCausalLM.from_config(config).eval(), tokenizer, way
