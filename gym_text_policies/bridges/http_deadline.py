@@ -12,10 +12,10 @@ _TOO_LATE = b"HTTP/1.1 408 Request Timeout\r\ncontent-type: application/json\r\n
 
 
 class WithDeadline(H11Protocol):
-    """Ends a connection whose request, headers and body, is not whole in time, however its bytes drip.
+    """Ends a connection unless its request, headers and body, is complete in time.
 
-    The time begins with the connection, and with each further request's first byte. A websocket, to which a whole request leads, is
-    another protocol's.
+    The time begins with the connection, and for a later request with its first byte. It does not hold for a websocket, which
+    uvicorn hands to another protocol.
     """
 
     seconds: ClassVar[float]

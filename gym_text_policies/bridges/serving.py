@@ -1,7 +1,7 @@
 """What a served environment allows its clients: limits, the door that keeps them, and the server.
 
-OpenEnv limits the number of sessions and uvicorn the bytes of a message. `Door` adds what both lack: clear answers to malformed
-messages, a limit on idle time, and one on the bytes of HTTP bodies; `WithDeadline` a time within which a request must have come.
+OpenEnv limits the number of sessions, and uvicorn the bytes of a message. `Door` answers malformed messages, closes idle sessions,
+and limits the bytes of HTTP bodies. `WithDeadline` limits the time that a request may take to arrive.
 """
 
 from __future__ import annotations

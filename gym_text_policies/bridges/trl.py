@@ -1,8 +1,8 @@
 """For TRL's `GRPOTrainer` (TRL 1.16): a class for its `environment_factory`, and a dataset whose rows are levels.
 
 TRL makes one instance for each completion of a batch and calls ``reset(**row)`` of each. Its public methods are the model's tools;
-here there is one, `act`. Rows of equal seed and fold play equal levels, so that the completions of a group differ by the model
-alone.
+here there is one, `act`. Rows of equal seed and fold play equal levels, so the completions of a group differ only by what the
+model says.
 
 A model whose chat template has no tools plays by `gym_text_policies.bridges.trl_rollout.trl_rollout`, with the same dataset.
 """
@@ -105,7 +105,7 @@ class TRLEnvironment:
         self.steps = 0
         """Number of steps that were played."""
         self.impossible = 0
-        """Number of calls whose action was none that is possible; they cost no step."""
+        """Number of calls whose words named no possible action; such a call costs no step."""
 
     def reset(self, *, seed: int | None = None, fold: Fold = "train", **row: Any) -> str:
         """Begin the level of a row, and return what the player is told: task, observation and possible actions.

@@ -29,7 +29,7 @@ from gym_text_policies.training.trajectories import log_failures
 
 RolloutFunc = Callable[[Sequence[Any], Any], dict[str, list[Any]]]
 _FREE = {"top_p": (1.0, None), "top_k": (0, None), "min_p": (0.0, None), "repetition_penalty": (1.0, None)}
-"""Settings of a draw that is of the model's own probabilities, at a temperature."""
+"""Settings of GRPOConfig by which a token is drawn from the model's own probabilities; the temperature may differ from 1."""
 
 
 @old_names(batch="num_envs")

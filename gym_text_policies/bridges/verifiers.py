@@ -1,7 +1,7 @@
 """Any environment as a taskset and an environment of verifiers 0.4 (its module ``verifiers.v1``).
 
-Read from top to bottom: `LevelsConfig` says what is played; `Levels` is the taskset, one task a level; `Game` is one episode as a
-conversation; `LevelEnv` lets the agent ``player`` have it; `PlayerHarness` asks the model. verifiers knows all this by the name
+Read from top to bottom: `LevelsConfig` says what is played. `Levels` is the taskset; each level is a task. `Game` is one episode as
+a conversation. `LevelEnv` plays it with the agent ``player``, and `PlayerHarness` asks the model. The name for verifiers is
 ``gym-text-verifiers``, as in ``vf-eval gym-text-verifiers --env.taskset.environment CookingWorldText-v0``.
 """
 
@@ -111,7 +111,7 @@ class Game:
         self.steps = 0
         """Actions played."""
         self.unusable = 0
-        """Answers that named no one action that is possible."""
+        """Answers that named no possible action, or several."""
         self.score = 0.0
         """Sum of the rewards."""
 
@@ -163,7 +163,7 @@ class LevelEnvConfig(vf.EnvConfig):
     """Who plays; ``--env.player.NAME`` on the command line."""
 
     player: vf.AgentConfig = vf.AgentConfig(runtime=vf.SubprocessConfig())
-    """The model that plays. Its runtime runs nothing, so it is the one that needs no cloud and no container."""
+    """The model that plays. The runtime is a subprocess, which needs no cloud and no container; nothing runs in it."""
 
 
 class LevelEnv(vf.Env[LevelEnvConfig]):
