@@ -32,5 +32,5 @@ def import_box2d() -> None:
 
 
 def has_box2d_wheel(python: tuple[int, int], machine: str) -> bool:
-    """Return whether there is a wheel of Box2D 2.3.10, as the extra `box2d` of pyproject.toml says it: not for Linux on ARM."""
+    """Return whether Box2D 2.3.10 has a wheel, by the conditions of the extra `box2d` in pyproject.toml: not for Linux on ARM."""
     return python < (3, 14) and machine in ("x86_64", "AMD64", "arm64")

@@ -46,7 +46,7 @@ class IndexActionsEnv(TextEnv):
     """A text game that lists its valid actions.
 
     A subclass calls `_set_actions` in its constructor. It keeps the sorted list of the valid actions in `_valid`, which is empty
-    before the first episode. It turns an action into the engine's string by `_spoken`.
+    before the first episode. It turns an action into the engine's string by `_command`.
     """
 
     metadata: ClassVar[dict[str, Any]] = TextEnv.metadata | {"render_fps": 2}  # type: ignore[misc]
@@ -69,7 +69,7 @@ class IndexActionsEnv(TextEnv):
         self._by_index = actions == "index"
         self._frame_keys = _KEYS if self._by_index else ""
 
-    def _spoken(self, action: Any) -> str:
+    def _command(self, action: Any) -> str:
         """Return the string that the engine gets for an action of either space."""
         if not self._by_index:
             return str(action)
@@ -79,7 +79,7 @@ class IndexActionsEnv(TextEnv):
         return {"action_mask": self.action_masks().astype(np.int8)} if self._by_index else {}
 
     def action_masks(self) -> np.ndarray:
-        """Return which indices are valid actions now, bool of shape (n,), as sb3-contrib's MaskablePPO needs it.
+        """Return for each index whether it is a valid action now: bool of shape (n,), for sb3-contrib's MaskablePPO.
 
         Raises:
             UsageError: If the environment was not made with ``actions="index"``.

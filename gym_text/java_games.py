@@ -39,7 +39,7 @@ class JavaGameEnv(IndexActionsEnv):
 
     @property
     def most_at_once(self) -> int:
-        """How many games Java's heap has room for; an expert that plans anew has a second game."""
+        """How many games Java's heap has room for; with ``expert="replan"`` each environment has two games."""
         return games_that_fit(self.game_size * (2 if self.expert == "replan" else 1))
 
     @property

@@ -59,7 +59,7 @@ def drive(act: Act, seeds: Sequence[int], *, limit: int = LIMIT, keep: bool = Tr
 
 def _step(position: np.ndarray, velocity: np.ndarray, force: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the states after one step, float32, and which cars have arrived."""
-    # the C library's cosine, as Gymnasium calls it: numpy's own may differ in the last bit
+    # the cosine of the C library, as in Gymnasium; numpy's cosine may differ in the last bit
     pull = np.array([_GRAVITY * math.cos(angle) for angle in (3 * position).tolist()]).astype(np.float32)
     velocity = _between(velocity + (force * _POWER - pull), -_FASTEST, _FASTEST)
     position = _between(position + velocity, _LEFT, _RIGHT)

@@ -59,7 +59,7 @@ def _temporary(wanted: str) -> Path:
     folder = tempfile.mkdtemp(prefix="gym-text-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     _logger.warning(
-        "%s cannot be written, so what is made lies in %s and goes with the process. XDG_CACHE_HOME can name another place.",
+        "%s cannot be written, so files are kept in %s until the process ends. XDG_CACHE_HOME can name another folder.",
         *(wanted, folder),
     )
     return Path(folder)

@@ -28,7 +28,7 @@ class Lamp(IndexActionsEnv):
         return self._state("Hello.")
 
     def _play(self, action):
-        self.heard = self._spoken(action)
+        self.heard = self._command(action)
         won = self.heard == "take lamp"
         return Outcome(self._state("Done."), float(won), True, success=won, action_was_valid=self.heard in self._valid)
 

@@ -75,7 +75,7 @@ class BabyAITextEnv(TextEnv):
 
     | key | space | meaning |
     |---|---|---|
-    | `text` | `Text` | one line each: what is carried, the walls ahead and beside, the objects in view, with their place in steps |
+    | `text` | `Text` | a line for each: the carried object, walls ahead and beside, objects in view with their positions in steps |
     | `goal` | `Text` | the mission |
 
     With ``feedback=True`` the first line of `text` says what the last action did ("The cell in front is occupied: nothing was

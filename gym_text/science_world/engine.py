@@ -1,7 +1,8 @@
 """ScienceWorld's engine: its calls, and its answers as Python values.
 
 The engine is the Scala program in the ``scienceworld`` wheel (https://github.com/allenai/ScienceWorld); it runs inside this
-process, in the JVM that `gym_text.java.jvm` starts, with a class loader of its own: it has another Scala than TextWorldExpress.
+process, in the JVM that `gym_text.java.jvm` starts. A separate class loader loads it, as its version of Scala is not that of
+TextWorldExpress.
 
 Out of the box an episode depends on more than its task and variation, for two reasons. The engine iterates over sets of objects in
 the order of their addresses in memory. And one random generator serves all games: it moves animals, and it also draws which of
@@ -41,7 +42,7 @@ _UNUSABLE = ("location/Location", "portal/Portal", "agent/Agent", "substance/Air
 _COMMANDS = ("help", "objects", "task")
 """Commands that the engine answers without a step of the game."""
 _UNKNOWN = "Unknown action.  Type 'help' for a list of actions, and 'objects' for a list of possible object referents. "
-"""The engine's answer where it has no other."""
+"""The engine's answer to an action for which it has no other answer."""
 _lock = threading.RLock()
 _engine: _Engine | None = None
 
@@ -182,7 +183,7 @@ class _Engine:
         """Return the elements of a Java array as strings."""
         return tuple(str(self._arrays.toString(array))[1:-1].split(", ")) if len(array) else ()
 
-    def choose_anew(self) -> None:
+    def reset_choices(self) -> None:
         """Reset the generator that draws names and the expert's random steps."""
         self._choice.setSeed(0)
 
@@ -239,7 +240,7 @@ class ScienceWorldGame:
         """Begin a variation of the task; with `with_gold` the engine also finds the solution that `gold` returns."""
         self.variation = variation
         with self._playing():
-            self._engine.choose_anew()
+            self._engine.reset_choices()
             complaint = str(self._java.load(self.task, variation, self.simplifications, with_gold))
             if complaint:
                 raise EngineError(f"ScienceWorld: {self}: {complaint}")
@@ -276,7 +277,7 @@ class ScienceWorldGame:
     def all_actions(self) -> tuple[str, ...]:
         """Return the engine's whole list of valid actions, sorted."""
         with self._playing():
-            self._engine.choose_anew()
+            self._engine.reset_choices()
             return tuple(sorted(set(strings(self._java.getValidActionObjectCombinations()))))
 
     def considered_actions(self) -> tuple[str, ...]:

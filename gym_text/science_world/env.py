@@ -20,9 +20,9 @@ ValidActions = Literal["considered", "all"]
 _MAX_TEXT = 32768
 """Most characters of a text."""
 _MAX_NAME = 512
-"""Most characters of an action: names of things tell what is in them."""
+"""Most characters of an action, as the name of a container can name its contents."""
 _REFUSED = ("No known action matches that input.", "Unknown action.", "ERROR: ")
-"""How the engine's answers to what it does not understand begin."""
+"""Beginnings of the engine's answers to actions that it does not understand."""
 
 SCIENCE_WORLD_SPEC = TextSpec(
     goal=(
@@ -112,7 +112,7 @@ class ScienceWorldEnv(JavaGameEnv):
     | argument | values | registered | meaning |
     |---|---|---|---|
     | `task` | a name or number: ``boil`` or ``1-1`` | find-living-thing | the task |
-    | `simplifications` | names with commas between, or easy | None | what is made easier: `gym_text.science_world.tasks` |
+    | `simplifications` | names with commas between, or easy | None | what makes the task easier: `gym_text.science_world.tasks` |
     | `valid_actions` | considered, all | considered | the list in the observation |
     | `actions` | text, index | text | the action space |
     | `fold` | train, dev, test | train | the set of variations |
@@ -185,10 +185,10 @@ class ScienceWorldEnv(JavaGameEnv):
         return self._observation(state)
 
     def _play(self, action: Any) -> Outcome:
-        game, spoken = self._present_game(), self._spoken(action)
+        game, command = self._present_game(), self._command(action)
         place = game.place() if self.expert == "replan" else ""
-        state = game.step(spoken)
-        self._follow(spoken, place)
+        state = game.step(command)
+        self._follow(command, place)
         lost, won = state.score < 0, state.is_over and state.score >= 1
         score = max(state.score, 0.0)
         reward, self._score = score - self._score, score
@@ -201,10 +201,10 @@ class ScienceWorldEnv(JavaGameEnv):
             action_was_valid=not state.observation.startswith(_REFUSED),
         )
 
-    def _follow(self, spoken: str, place: str) -> None:
+    def _follow(self, command: str, place: str) -> None:
         """Note an action, and whether the agent has left the expert's path or plan with it."""
-        self._played += (spoken,)
-        if self._rest and spoken == self._rest[0]:
+        self._played += (command,)
+        if self._rest and command == self._rest[0]:
             self._rest = self._rest[1:]
         else:
             if self._left is None or self._rest:

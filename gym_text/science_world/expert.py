@@ -50,7 +50,7 @@ def _in_considered_words(game: ScienceWorldGame, variation: int, gold: Path, *, 
         game: The game to play.
         variation: The level.
         gold: The engine's solution.
-        lean: Leave out steps that open what is open.
+        lean: Leave out steps that open an open door or container.
     """
     game.start(variation)
     played: list[str] = []

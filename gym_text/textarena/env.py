@@ -1,4 +1,4 @@
-"""TextArena's games for one player as an environment, and what it shares with the one for two."""
+"""TextArena's games for one player as an environment, and the base class that the games for two players share."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ LEFT_OUT = {
 }
 """For the name of a game, the reason why it is left out. Games named nowhere are for more players, or were not tried."""
 _SLOW = {"Sokoban-v0-medium": "35 seconds", "Sudoku-v0-hard": "14 seconds"}
-"""Variants whose levels take too long to make, with the mean time of one."""
+"""Variants whose levels take too long to make, with the mean time for a level."""
 
 
 def games(players: int) -> list[str]:

@@ -21,7 +21,7 @@ COIN_COLLECTOR_SPEC = TextSpec(
 
 
 class CoinCollectorEnv(MadeGameEnv):
-    """Find the coin and take it: TextWorld's Coin Collector, made of a seed.
+    """Find the coin and take it: TextWorld's Coin Collector, made from a seed.
 
     ## Description
 

@@ -1,4 +1,4 @@
-"""The Cooking Game of TextWorld, which the First TextWorld Problems competition was played on."""
+"""The Cooking Game of TextWorld, the game of the First TextWorld Problems competition."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _skills(num_ingredients: int, num_locations: int, *skills: str) -> dict[str,
 
 
 class CookingEnv(MadeGameEnv):
-    """Cook a meal by the recipe: TextWorld's Cooking Game, made of a seed.
+    """Cook a meal by the recipe: TextWorld's Cooking Game, made from a seed.
 
     ## Description
 

@@ -1,7 +1,7 @@
 """TextWorld's games as Gymnasium environments: their base classes, and what their specs and docstrings share.
 
-The engine is Microsoft's TextWorld (Côté et al. 2018, https://arxiv.org/abs/1806.11532), by its own client. Each game has a file
-of its own.
+The engine is Microsoft's TextWorld (Côté et al. 2018, https://arxiv.org/abs/1806.11532), with its own client. Each game has its own
+file.
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ class TextWorldEnv(IndexActionsEnv):
 
     def _play(self, action: Any) -> Outcome:
         assert self._state is not None
-        before, command = self._state, command_of(self._spoken(action))
-        known = command in before.valid_actions
+        before, command = self._state, command_of(self._command(action))
+        was_listed = command in before.valid_actions
         obs = self._observation(self._game().step(command))
         after, most = self._state, self._game().most_points
         self._rest = self._rest[1:] if self._rest[:1] == (command,) else ()
@@ -113,7 +113,7 @@ class TextWorldEnv(IndexActionsEnv):
             terminated=after.won or after.lost,
             success=after.won,
             failure=after.lost,
-            action_was_valid=known or after.moves > before.moves,
+            action_was_valid=was_listed or after.moves > before.moves,
         )
 
     def _observation(self, state: SessionState) -> Observation:

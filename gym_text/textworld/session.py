@@ -60,9 +60,9 @@ class Session:
 
     def __init__(self, plans: bool) -> None:
         textworld = import_textworld()
-        facts = ("feedback", "description", "inventory", "admissible_commands", "score", "max_score", "won", "lost", "moves")
-        wanted = dict.fromkeys((*facts, "objective", "game"), True)
-        self._infos = textworld.EnvInfos(**wanted, policy_commands=plans, extras=["walkthrough"])
+        fields = ("feedback", "description", "inventory", "admissible_commands", "score", "max_score", "won", "lost", "moves")
+        requested = dict.fromkeys((*fields, "objective", "game"), True)
+        self._infos = textworld.EnvInfos(**requested, policy_commands=plans, extras=["walkthrough"])
         self._client: Any = None
         self._file: Path | None = None
         self.goal = ""
@@ -156,9 +156,9 @@ def check_game_file(file: str) -> Path:
     return path
 
 
-def command_of(spoken: str) -> str:
+def command_of(command: str) -> str:
     """Return the line of ASCII that the interpreter gets for an action; empty for a command to the interpreter itself."""
-    line = " ".join(plain(spoken).replace("\\", "/").split())[:_LONGEST]  # a backslash begins a command to the interpreter
+    line = " ".join(plain(command).replace("\\", "/").split())[:_LONGEST]  # a backslash begins a command to the interpreter
     return "" if any(map(_TO_THE_INTERPRETER.match, _PARTS.split(line))) else line
 
 

@@ -1,4 +1,4 @@
-"""Treasure Hunter of TextWorld: find one thing in a maze, and not the other."""
+"""Treasure Hunter of TextWorld: find the right one of two things in a maze."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TREASURE_HUNTER_SPEC = TextSpec(
 
 
 class TreasureHunterEnv(MadeGameEnv):
-    """Find one thing in a maze of rooms and take it: TextWorld's Treasure Hunter, made of a seed.
+    """Find one thing in a maze of rooms and take it: TextWorld's Treasure Hunter, made from a seed.
 
     ## Description
 

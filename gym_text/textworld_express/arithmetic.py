@@ -38,7 +38,7 @@ class ArithmeticEnv(TextWorldExpressEnv):
     ## Rewards
 
     The change of the game's score: 0.5 for reading the problem, 0.5 for the right bundle in the box. Anything else in the box
-    makes the score -1, so that the last reward is -1 less what was scored.
+    makes the score -1, so that the last reward is -1 minus the score before.
 
     ## Starting State
 

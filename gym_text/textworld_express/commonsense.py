@@ -32,8 +32,8 @@ class CommonsenseEnv(TextWorldExpressEnv):
 
     ## Description
 
-    A house of up to 3 rooms, in which up to 4 things lie where they do not belong. The game does not say which place is the usual
-    one: that is common sense. The engine's version of TextWorld Commonsense (https://arxiv.org/abs/2010.03790).
+    A house of up to 3 rooms, in which up to 4 things lie where they do not belong. The game does not say where they belong: that is
+    common sense. The engine's version of TextWorld Commonsense (https://arxiv.org/abs/2010.03790).
 
     {spaces}
 

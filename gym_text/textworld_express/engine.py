@@ -59,7 +59,7 @@ class ExpressState(NamedTuple):
     look: str
     inventory: str
     valid_actions: tuple[str, ...]
-    """Sorted, without repetitions: Simon Says lists a command as often as it will say it."""
+    """The valid actions, sorted and each once: the engine's list for Simon Says repeats commands."""
     score: float
     """From 0 to 1."""
     success: bool
@@ -127,7 +127,7 @@ class ExpressGame:
             raise _failure(self, error) from error
 
     def play(self, actions: Sequence[str]) -> ExpressState | None:
-        """Play actions one after the other; return the state after the last, None if there are none."""
+        """Play actions one after the other; return the state after the last action, or None without actions."""
         with self._errors():
             for action in actions[:-1]:
                 self._step(encodable(action))

@@ -77,10 +77,10 @@ class TextWorldExpressEnv(JavaGameEnv):
     most_actions: ClassVar[int]
     """Most valid actions measured at the registered parameters: the size of the index space there."""
     most_actions_ever: ClassVar[int]
-    """Most valid actions measured at any parameters: the size of the index space at all others."""
+    """Most valid actions measured at any parameters: the size of the index space at parameters that are not registered."""
     parameters: ClassVar[Parameters] = {}
     fixed_parameters: ClassVar[dict[str, int]] = {}
-    """The engine's parameters that no user sets: they make the game what it is."""
+    """The engine's parameters that a user cannot set, as they define the game."""
     planner_config: ClassVar[PlannerConfig] = PlannerConfig()
     __signature__: ClassVar[inspect.Signature]
 
@@ -142,12 +142,12 @@ class TextWorldExpressEnv(JavaGameEnv):
         return self._observation(state)
 
     def _play(self, action: Any) -> Outcome:
-        spoken = self._spoken(action)
-        state = self._engine().step(spoken)
-        was_valid = spoken.strip() in self._valid  # stripped, as the engine reads it
+        command = self._command(action)
+        state = self._engine().step(command)
+        was_valid = command.strip() in self._valid  # stripped, as the engine reads it
         reward, self._engine_score = state.score - self._engine_score, state.score
         if self._situation is not None:
-            self._situation = self._planner.after(self._situation, spoken, state)
+            self._situation = self._planner.after(self._situation, command, state)
         return Outcome(
             self._observation(state),
             reward,
@@ -196,7 +196,7 @@ class TextWorldExpressEnv(JavaGameEnv):
             InvalidActionError: As `step`.
         """
         situation = self._running_situation("plan_steps")
-        return self._planner.plan_steps(situation, self._spoken(self._checked_action(action)))
+        return self._planner.plan_steps(situation, self._command(self._checked_action(action)))
 
     def looks_further(self, action: Any) -> bool:
         """Return whether an action, which is not played, looks in a new place while the plan needs a thing not yet seen.
@@ -211,7 +211,7 @@ class TextWorldExpressEnv(JavaGameEnv):
             InvalidActionError: As `step`.
         """
         situation = self._running_situation("looks_further")
-        return self._planner.looks_further(situation, self._spoken(self._checked_action(action)))
+        return self._planner.looks_further(situation, self._command(self._checked_action(action)))
 
     def _running_situation(self, caller: str) -> Situation:
         """Return the present situation; raise an error without a running episode or without ``expert="replan"``."""

@@ -15,7 +15,7 @@ UNWINNABLE = frozenset((
     10871, 10902, 10908, 10938, 10942, 10975, 10994,
 ))
 # fmt: on
-"""Levels of dev in which two things have the same name and "take" takes the wrong one: an exhaustive search finds no win."""
+"""Levels of dev that an exhaustive search cannot win: two things have the same name, and "take" takes the wrong thing."""
 
 PECKING_ORDER_SPEC = TextSpec(
     goal=(
@@ -46,14 +46,14 @@ class PeckingOrderEnv(TextWorldExpressEnv):
     ## Rewards
 
     The change of the game's score, 0.25 for each thing taken in order. Taking another makes the score -1, so that the last
-    reward is -1 less what was scored.
+    reward is -1 minus the score before.
 
     ## Starting State
 
     {starting_state}
 
-    55 levels of dev cannot be won: two of their things have the same name, and the game takes the wrong one. The next level that
-    can be won is played instead.
+    55 levels of dev cannot be won: two of their things have the same name, and the game takes the wrong thing. The environment
+    plays the next level that can be won instead.
 
     ## Episode End
 

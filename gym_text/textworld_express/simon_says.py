@@ -52,7 +52,7 @@ class SimonSaysEnv(TextWorldExpressEnv):
     ## Rewards
 
     The change of the game's score: of n commands each counts 1/n. A wrong one makes the score -1, so that the last reward is
-    -1 less what was scored. An invalid action is not a command: it costs a step and loses nothing.
+    -1 minus the score before. An invalid action is not a command: it costs a step and loses nothing.
 
     ## Starting State
 

@@ -34,7 +34,7 @@ class SortingEnv(TextWorldExpressEnv):
     ## Rewards
 
     The change of the game's score: of n things each counts 1/n while it is in the box. A thing out of order makes the score
-    -1, so that the last reward is -1 less what was scored.
+    -1, so that the last reward is -1 minus the score before.
 
     ## Starting State
 

@@ -171,7 +171,7 @@ def _text_spec(env: VectorEnv[Any, Any, Any]) -> TextSpec:
 
 
 def _with_final_obs(infos: dict[str, Any], change: Callable[[int, Observations], Observations]) -> dict[str, Any]:
-    """Return the infos with each episode's last observation changed, where the autoreset mode is ``SameStep``."""
+    """Return the infos with each episode's last observation changed; only the autoreset mode ``SameStep`` has such observations."""
     if "final_obs" not in infos:
         return infos
     changed = np.full(len(infos["final_obs"]), None, dtype=object)

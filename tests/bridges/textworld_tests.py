@@ -174,7 +174,7 @@ def test_games_are_made_ahead_by_a_command(monkeypatch, capsys, tmp_path):
     assert printed.startswith("2 levels are in\n") and str(tmp_path) in printed
     assert sorted(int(file.parent.name) for file in tmp_path.rglob("game.z8")) == [1_000_000, 2_000_000]
     for environment, message in (
-        ("BabyAIText-v0", "expected one whose levels are made"),
+        ("BabyAIText-v0", "expected one that keeps its levels in files"),
         (f"{COIN}?fold=dev", "expected no fold"),
     ):
         assert cli.main(["make-games", environment]) == 2
