@@ -63,7 +63,7 @@ def test_index_beyond_the_valid_actions_costs_a_step_and_is_invalid(make):
     assert obs["text"].startswith("Unknown action")
     assert (reward, terminated, info["action_was_valid"]) == (0.0, False, False)
     assert "gold_action" not in info
-    with pytest.raises(InvalidActionError, match=rf"an integer from 0 to {env.action_space.n - 1}, a place in .*; got -1"):
+    with pytest.raises(InvalidActionError, match=rf"an integer from 0 to {env.action_space.n - 1}, an index of .*; got -1"):
         env.step(-1)
 
 

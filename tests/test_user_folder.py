@@ -46,7 +46,7 @@ def test_a_home_keeps_what_was_made(tmp_path):
 @pytest.mark.parametrize("environment", [{}, {"HOME": "/proc/nowhere"}, {"XDG_CACHE_HOME": "/proc/nowhere", "HOME": "/proc"}])
 def test_without_a_home_a_temporary_folder_does_and_one_sentence_says_so(tmp_path, environment):
     (*_, folder), told = run(tmp_path, **environment)
-    assert told.count("cannot be written") == 1 and "XDG_CACHE_HOME can name another place." in told
+    assert told.count("cannot be written") == 1 and "XDG_CACHE_HOME can name another folder." in told
     assert folder.rpartition("/")[0] in told and not os.path.exists(folder)  # it went with the process
     assert list(tmp_path.iterdir()) == []  # and no folder is called ~
 
