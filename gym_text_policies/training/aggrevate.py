@@ -1,25 +1,26 @@
 """AggreVaTe (Ross and Bagnell 2014, https://arxiv.org/abs/1406.5979): a language model learns from an expert's costs to go.
 
-DAgger learns which action the expert would take. AggreVaTe learns what every candidate would cost: the steps to a win after it,
-if the expert played on (`plan_steps` of TextWorldExpress's games). So it tells small mistakes from grave ones, also for candidates
-that nobody has played, and it needs neither values nor returns.
+DAgger teaches a model which action the expert would take. AggreVaTe teaches it the cost of every candidate action: the number of
+steps to a win if this action is taken and the expert plays on from there (`plan_steps` of TextWorldExpress's games). So the model
+learns to tell small mistakes from grave ones, also for candidates that nobody has played. AggreVaTe needs no rewards and no values.
 
-Each iteration plays episodes of the train fold by drawing. The costs are exact. So the objective with a penalty for leaving the
-old policy (Schulman et al. 2017, https://arxiv.org/abs/1707.06347, section 4) is maximised in closed form: by the old
-probabilities times exp(-steps / cost_temperature) (Abdolmaleki et al. 2018, https://arxiv.org/abs/1806.06920). These are the
-target probabilities, and learning minimises the KL divergence from them.
+In each iteration the model plays episodes of the train fold, and draws its actions. The costs are exact. So the objective with a
+KL penalty for leaving the old policy (Schulman et al. 2017, https://arxiv.org/abs/1707.06347, section 4) has a known maximum: the
+old probabilities times exp(-steps / cost_temperature), normalised (Abdolmaleki et al. 2018, https://arxiv.org/abs/1806.06920).
+These are the target probabilities. Learning minimises KL(target probabilities || policy).
 
-The expert knows where things are, and the player does not. So while a thing has to be searched for, a candidate that looks where
-the player has not looked yet (`looks_further`) costs as little as the best candidate.
+The expert knows where things are. The player does not, and has to search. So while the player still needs a thing that it has not
+seen, each candidate that looks in a new place (`looks_further`) gets the cost of the best candidate.
 
 To follow AggreVaTe from its settings to its gradients, read this file, `gym_text_policies.training.loop` (the iteration and the
 gradient steps), `gym_text_policies.training.trajectories` (the episodes) and `gym_text_policies.training.model.actor_critic` (the
 model).
 
 Metrics are those of `gym_text_policies.training.ppo`, without ``value_loss``, ``explained_variance``, ``clipped`` and ``old_kl``.
-``policy_loss`` is the mean KL divergence of the policy from the target probabilities, in nats.
+``policy_loss`` is the mean of KL(target probabilities || policy), in nats.
 
-Shapes: B decisions of an iteration, b of them in one pass, A the most candidates of a decision.
+Shapes: B is the number of decisions of an iteration, b the number of decisions in one forward pass, A the greatest number of
+candidates of a decision.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ if TYPE_CHECKING:
     from gym_text_policies.training.model.actor_critic import Actor
 
 UNIFORM_SHARE = 0.02
-"""Share of the old probabilities that is spread evenly over the candidates: a candidate that is never drawn can be learnt, too."""
+"""Share of the old probability mass that is spread evenly over the candidates. So the model also learns candidates that it would
+never draw."""
 
 
 @gone(uniform_share=UNIFORM_SHARE)
@@ -64,10 +66,10 @@ class AggreVaTeConfig(OnPolicyConfig):
 
     folder: str = "runs/aggrevate"
     cost_temperature: float = 0.25
-    """In steps: a candidate that needs this many more than another has its odds divided by e in an iteration."""
+    """In steps. If one candidate needs this many steps more than another, an iteration divides its odds against the other by e."""
     least_probability: float = 0.0
-    """Candidates that play draws more rarely are left out in learning, except the action that was taken and the four most probable.
-    0.001 nearly halves the work where there are forty. 0 to 0.1."""
+    """From 0 to 0.1. Learning leaves out candidates that had a smaller probability in play. It never leaves out the action that was
+    taken, nor the four most probable candidates. With forty candidates, 0.001 nearly halves the work."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -79,7 +81,7 @@ def train(config: AggreVaTeConfig) -> Path:
     """Train, and return the folder of the adapter.
 
     Raises:
-        UsageError: If the run folder, the model or an environment do not fit; nothing is overwritten.
+        UsageError: If the run folder, the model or an environment does not fit the settings. Nothing is overwritten.
     """
     with experts_of(config) as experts:
         return loop.run(config, loop.make_actor, functools.partial(play_with_costs, experts), learn)
@@ -88,9 +90,9 @@ def train(config: AggreVaTeConfig) -> Path:
 # ---------------------------------------------------------------- the expert's costs
 
 Experts = Mapping[str, gym.Env[Any, Any]]
-"""An environment with an expert for each name in the settings."""
+"""Environments with an expert, by their names in the settings."""
 Costs = list[list[float]]
-"""For each decision of an episode the steps to a win after each candidate; infinite where none is left."""
+"""For each decision of an episode, the number of steps to a win after each candidate; infinite if no win is possible after it."""
 
 
 @dataclass(frozen=True)
@@ -117,21 +119,26 @@ def experts_of(config: AggreVaTeConfig) -> Iterator[Experts]:
 
 
 def play_with_costs(experts: Experts, config: AggreVaTeConfig, actor: Actor, progress: Progress) -> list[CostedTrajectory]:
-    """Play an iteration's episodes, and return those in which the expert does not fail; the others are logged.
+    """Play an iteration's episodes, and return those for which the expert states the costs. Log those in which the expert fails.
 
     Raises:
-        RunError: If it fails in all.
+        RunError: If the expert fails in all episodes.
     """
     trajectories = play(config, actor, progress, least_probability=config.least_probability)
-    results = gather([costs_or_error(experts[one.environment], one) for one in own_share(trajectories)])
-    pairs = list(zip(trajectories, results, strict=True))
-    played = [dataclasses.replace(one.episode, error=result if isinstance(result, str) else None) for one, result in pairs]
-    log_failures(progress.title, played)
-    return [CostedTrajectory(**vars(one), costs=result) for one, result in pairs if not isinstance(result, str)]
+    results = gather([costs_or_error(experts[trajectory.environment], trajectory) for trajectory in own_share(trajectories)])
+    costed: list[CostedTrajectory] = []
+    episodes = []
+    for trajectory, result in zip(trajectories, results, strict=True):
+        error = result if isinstance(result, str) else None
+        episodes.append(dataclasses.replace(trajectory.episode, error=error))
+        if not isinstance(result, str):
+            costed.append(CostedTrajectory(**vars(trajectory), costs=result))
+    log_failures(progress.title, episodes)
+    return costed
 
 
 def costs_or_error(env: gym.Env[Any, Any], trajectory: Trajectory) -> Costs | str:
-    """Return what `costs_to_go` does, or why the expert has failed in this episode."""
+    """Return the costs of an episode's candidates, or the error message if the expert fails in this episode."""
     try:
         return costs_to_go(env, trajectory)
     except EpisodeError as error:
@@ -142,7 +149,7 @@ def costs_to_go(env: gym.Env[Any, Any], trajectory: Trajectory) -> Costs:
     """Return the costs of an episode's candidates.
 
     Args:
-        env: An environment with an expert, in which the episode is played again.
+        env: An environment with an expert; the function plays the episode again in it.
         trajectory: The episode.
     """
     plan_steps, looks_further = env.get_wrapper_attr("plan_steps"), env.get_wrapper_attr("looks_further")
@@ -162,11 +169,11 @@ def costs_to_go(env: gym.Env[Any, Any], trajectory: Trajectory) -> Costs:
 
 
 @dataclass(frozen=True)
-class Batch(PlayedBatch):
-    """The decisions of an iteration, with what the policy learns of each; tensors on the CPU."""
+class AggreVaTeBatch(PlayedBatch):
+    """The decisions of an iteration with their target probabilities. Tensors are on the CPU."""
 
     targets: Tensor  # (B, A)
-    """Probability that each candidate is to have."""
+    """Target probability of each candidate."""
 
 
 def learn(
@@ -179,16 +186,17 @@ def learn(
     return {"rollout_gap": batch.rollout_gap} | loop.update_policy(config, actor, optimizer, progress, batch, objective)
 
 
-def make_batch(config: AggreVaTeConfig, actor: Actor, trajectories: Sequence[CostedTrajectory]) -> Batch:
-    """Evaluate what was played, and return it with the target probabilities."""
+def make_batch(config: AggreVaTeConfig, actor: Actor, trajectories: Sequence[CostedTrajectory]) -> AggreVaTeBatch:
+    """Evaluate the played decisions with the model, and return them with their target probabilities."""
     import torch
 
     from gym_text_policies.training.model.sequences import stack_padded
 
     played = loop.evaluate_play(config, actor, trajectories)
-    steps = stack_padded([torch.tensor([decision]) for one in trajectories for decision in one.costs], math.inf)  # (B, A)
+    costs = [torch.tensor([of_decision]) for trajectory in trajectories for of_decision in trajectory.costs]
+    steps = stack_padded(costs, math.inf)  # (B, A)
     targets = target_probabilities(played.old_log_probs, steps, config.cost_temperature, UNIFORM_SHARE)
-    return Batch(**vars(played), targets=targets)
+    return AggreVaTeBatch(**vars(played), targets=targets)
 
 
 def target_probabilities(old_log_probs: Tensor, steps: Tensor, cost_temperature: float, uniform_share: float) -> Tensor:
@@ -196,10 +204,10 @@ def target_probabilities(old_log_probs: Tensor, steps: Tensor, cost_temperature:
 
     Args:
         old_log_probs: Shape (B, A); -inf where a decision has fewer candidates.
-        steps: To a win after each candidate, of shape (B, A); infinite where none is left. Where no candidate of a decision can
-            win, the old probabilities are returned and nothing is learnt.
+        steps: Number of steps to a win after each candidate, of shape (B, A); infinite if no win is possible after it. If
+            this holds for all candidates of a decision, its targets are the old probabilities: the model learns nothing from it.
         cost_temperature: In steps.
-        uniform_share: Share of the old probabilities that is first spread evenly over the candidates.
+        uniform_share: Share of the old probability mass that is first spread evenly over the candidates.
     """
     is_candidate = old_log_probs > -math.inf
     best = steps.min(1, keepdim=True).values  # (B, 1)
@@ -209,13 +217,13 @@ def target_probabilities(old_log_probs: Tensor, steps: Tensor, cost_temperature:
     return targets.where(best < math.inf, old_log_probs.exp())
 
 
-def divergence_from_targets(batch: Batch, rows: list[int], log_probs: Tensor) -> dict[str, Tensor]:
-    """Return the sum of the policy's loss over some decisions: its KL divergence from the target probabilities.
+def divergence_from_targets(batch: AggreVaTeBatch, rows: list[int], log_probs: Tensor) -> dict[str, Tensor]:
+    """Return the policy's loss, KL(target probabilities || policy), summed over some decisions.
 
     Args:
         batch: All decisions of the iteration.
-        rows: Where these decisions are in it, b numbers.
-        log_probs: Their candidates' log-probabilities now, with gradients, of shape (b, A of this pass).
+        rows: Indices of the decisions in the batch, b numbers.
+        log_probs: Log-probabilities of the decisions' candidates by the present policy, with gradients; shape (b, A of this pass).
     """
     import torch
 

@@ -1,34 +1,36 @@
 """GRPO (Shao et al. 2024, https://arxiv.org/abs/2402.03300) for a language model that plays in ``choose``, from top to bottom.
 
-The policy is a distribution over the valid actions, as in `gym_text_policies.training.ppo`. There is no critic. Each iteration
-plays every level several times by drawing, and compares the decisions of these episodes:
+The policy is a distribution over the valid actions, as in `gym_text_policies.training.ppo`. There is no critic. In each iteration
+the model plays every level several times, and draws its actions. GRPO compares the decisions of the episodes of one level:
 
-* A decision's return is the discounted sum of the rewards from its step on.
-* A baseline group is the decisions of one level with the same sum of rewards so far and the same number of steps since the last
-  reward. Where the only reward comes at the end, these are the decisions of the same step.
-* A decision's advantage is its return minus the mean return of its baseline group. With a decay below 1 it is a generalised
-  advantage (Schulman et al. 2015, https://arxiv.org/abs/1506.02438) whose values are these means.
+* The return of a decision is the discounted sum of the rewards from its step on.
+* A baseline group contains the decisions of one level that have the same sum of rewards so far and the same number of steps since
+  the last reward. If the only reward comes at the end of an episode, a baseline group is the decisions at one step of the level.
+* The advantage of a decision is its return minus the mean return of its baseline group. With `decay` below 1 it is a generalised
+  advantage (Schulman et al. 2015, https://arxiv.org/abs/1506.02438), and these means are the values.
 
-GRPO for answers of one turn has one mean for whole episodes. Here lost episodes are the longest, and with one mean their many
-negative advantages would outweigh all others. Advantages are not divided by their standard deviation, which would make a small
-difference count as much as a large one (Liu et al. 2025, https://arxiv.org/abs/2503.20783). A decision of advantage 0 teaches
+GRPO for answers of one turn takes one mean over whole episodes. In these environments lost episodes are the longest. With one mean,
+their many negative advantages would outweigh all others. Advantages are not divided by their standard deviation: that would make a
+small difference count as much as a large one (Liu et al. 2025, https://arxiv.org/abs/2503.20783). A decision of advantage 0 teaches
 nothing, so the model does not read it.
 
-The objective is PPO's clipped one, with a higher upper clip (Yu et al. 2025, https://arxiv.org/abs/2503.14476): the probability of
-a rare action that is good may grow by more than a fifth. Each decision counts the same, however long its episode is (as there).
-A run that was killed goes on from its last checkpoint.
+The objective is PPO's clipped objective with a higher upper clip, and each decision has the same weight, however long its episode
+is (Yu et al. 2025, https://arxiv.org/abs/2503.14476). The higher clip lets the probability of a rare good action grow by more than
+a fifth. A run that was killed goes on from its last checkpoint.
 
 To follow GRPO from its settings to its gradients, read this file, `gym_text_policies.training.loop` (the iteration and the gradient
 steps), `gym_text_policies.training.trajectories` (the episodes) and `gym_text_policies.training.model.actor_critic` (the model).
 
 Metrics are those of `gym_text_policies.training.ppo`, without ``value_loss``, ``explained_variance`` and ``rollout_gap``, and with:
 
-* ``mixed``: share of the levels that have a decision whose advantage is not 0; the others are not learnt from.
-* ``learnt``: decisions that were learnt from; ``steps`` counts those that were played.
+* ``mixed``: share of mixed levels. A level is mixed if one of its decisions has an advantage that is not 0. The model learns from
+  mixed levels alone.
+* ``learnt``: number of decisions that the model learns from. ``steps`` is the number of decisions that were played.
 
 An iteration without mixed levels has no metrics of learning.
 
-Shapes: B decisions of an iteration that are learnt from, b of them in one pass, A the most candidates of a decision.
+Shapes: B is the number of decisions that an iteration learns from, b the number of decisions in one forward pass, A the greatest
+number of candidates of a decision.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ import numpy as np
 from gym_text.errors import UsageError, check_int
 from gym_text_policies.old_names import gone
 from gym_text_policies.training import loop
-from gym_text_policies.training.loop import OnPolicyConfig
+from gym_text_policies.training.loop import DecisionBatch, OnPolicyConfig
 from gym_text_policies.training.model.checkpoints import Progress
 from gym_text_policies.training.model.finite import check_finite
 from gym_text_policies.training.ppo import generalised_advantages
@@ -64,7 +66,7 @@ CLIP_LOW, CLIP_HIGH = 0.2, 0.28
 @gone(clip=CLIP_LOW, clip_high=CLIP_HIGH)
 @dataclass(frozen=True, kw_only=True)
 class GRPOConfig(OnPolicyConfig):
-    """Let a language model learn from its own episodes by their returns beside others of the same level, by GRPO with LoRA."""
+    """Train a language model on its own episodes by GRPO with LoRA: it compares the returns of several episodes of each level."""
 
     algorithm: ClassVar[str] = "grpo"
 
@@ -74,15 +76,15 @@ class GRPOConfig(OnPolicyConfig):
     group_size: int = 8
     """Episodes of each level."""
     discount: float = 1.0
-    """Worth of a reward one step later. Below 1 a decision's return depends on the rewards soon after it, and on how soon."""
+    """Discount factor (gamma). Below 1 a decision's return counts soon rewards more than late ones."""
     decay: float = 1.0
-    """Lambda of generalised advantages: 1 counts all later rewards; below 1 the luck of later steps counts less."""
+    """Lambda of the generalised advantages. 1 counts all later rewards; below 1 the luck of later steps counts less."""
     least_probability: float = 0.0
-    """Candidates that play draws more rarely are left out in learning, except the action that was taken and the four most probable.
-    0.001 nearly halves the work where there are forty. 0 to 0.1."""
+    """From 0 to 0.1. Learning leaves out candidates that had a smaller probability in play. It never leaves out the action that was
+    taken, nor the four most probable candidates. With forty candidates, 0.001 nearly halves the work."""
     epochs: int = 1
     episodes_per_step: int = 16
-    """Episodes in one step of the optimiser, those of whole levels: a multiple of group_size."""
+    """Episodes in one step of the optimiser, a multiple of group_size: episodes of one level stay together."""
     learning_rate: float = 5e-5
     kl_weight: float = 0.0
 
@@ -99,7 +101,7 @@ def train(config: GRPOConfig) -> Path:
     """Train, and return the folder of the adapter.
 
     Raises:
-        UsageError: If the run folder or the model do not fit; nothing is overwritten.
+        UsageError: If the run folder or the model does not fit the settings. Nothing is overwritten.
     """
     play_groups = functools.partial(play, group_size=config.group_size, least_probability=config.least_probability)
     return loop.run(config, loop.make_actor, play_groups, learn)
@@ -108,14 +110,14 @@ def train(config: GRPOConfig) -> Path:
 def learn(
     config: GRPOConfig, actor: Actor, optimizer: Optimizer, progress: Progress, trajectories: Sequence[Trajectory]
 ) -> dict[str, float]:
-    """Learn from an iteration's episodes; return the metrics. Where no level is mixed there is nothing to learn."""
-    with np.errstate(over="ignore", invalid="ignore"):  # check_finite says it in one sentence
+    """Learn from an iteration's episodes; return the metrics. If no level is mixed, the model learns nothing."""
+    with np.errstate(over="ignore", invalid="ignore"):  # check_finite reports NaN and infinity
         advantages = group_advantages(trajectories, config.discount, config.decay)
     check_finite(progress.title, advantages=np.concatenate(advantages))
-    mixed = {one.level for one, of_episode in zip(trajectories, advantages, strict=True) if of_episode.any()}
+    mixed = {trajectory.level for trajectory, of_steps in zip(trajectories, advantages, strict=True) if of_steps.any()}
     metrics = {
-        "mixed": len(mixed) / len({one.level for one in trajectories}),
-        "learnt": float(sum(int(np.count_nonzero(of_episode)) for of_episode in advantages)),
+        "mixed": len(mixed) / len({trajectory.level for trajectory in trajectories}),
+        "learnt": float(sum(int(np.count_nonzero(of_steps)) for of_steps in advantages)),
     }
     if not mixed:
         return metrics
@@ -128,30 +130,31 @@ def learn(
 def group_advantages(trajectories: Sequence[Trajectory], discount: float = 1.0, decay: float = 1.0) -> list[np.ndarray]:
     """Return the advantage of each decision over its baseline group.
 
-    With a decay of 1 the advantages of a baseline group sum to 0, and are 0 where the group is a single decision or all its returns
-    are equal. With a smaller decay a decision's advantage depends more on the baselines of the next steps, and less on how the rest
-    of the episode happened to go.
+    With a decay of 1 the advantages of a baseline group sum to 0. They are all 0 if the group is a single decision, or if all its
+    returns are equal. With a smaller decay a decision's advantage depends more on the baselines of the next steps, and less on how
+    the rest of the episode happened to go.
 
     Args:
-        trajectories: The episodes, those of a level in any order.
-        discount: Worth of a reward one step later.
+        trajectories: The episodes, in any order.
+        discount: Discount factor (gamma).
         decay: Lambda of `generalised_advantages`, from 0 (the next step's baseline) to 1 (all rewards).
 
     Returns:
-        Arrays of shape (length of the episode,).
+        For each episode an array of shape (length of the episode,).
     """
-    returns = [generalised_advantages(one.rewards, [0.0] * len(one.rewards), 0.0, discount, 1.0)[0] for one in trajectories]
-    keys = [baseline_keys(one) for one in trajectories]
+    keys = [baseline_keys(trajectory) for trajectory in trajectories]
     groups: dict[tuple[object, ...], list[float]] = {}
-    for of_episode, episode_keys in zip(returns, keys, strict=True):
-        for value, key in zip(of_episode, episode_keys, strict=True):
+    for trajectory, episode_keys in zip(trajectories, keys, strict=True):
+        no_values = [0.0] * len(trajectory.rewards)
+        returns, _ = generalised_advantages(trajectory.rewards, no_values, 0.0, discount, 1.0)
+        for value, key in zip(returns, episode_keys, strict=True):
             groups.setdefault(key, []).append(value)
     baselines = {key: float(np.mean(values)) for key, values in groups.items()}
     advantages = []
-    for one, episode_keys in zip(trajectories, keys, strict=True):
+    for trajectory, episode_keys in zip(trajectories, keys, strict=True):
         values = [baselines[key] for key in episode_keys]
-        of_decisions = np.array(generalised_advantages(one.rewards, values, 0.0, discount, decay)[0])
-        advantages.append(np.where(np.abs(of_decisions) < 1e-6, 0.0, of_decisions))  # rounding teaches nothing
+        of_steps = np.array(generalised_advantages(trajectory.rewards, values, 0.0, discount, decay)[0])
+        advantages.append(np.where(np.abs(of_steps) < 1e-6, 0.0, of_steps))  # the model must not learn rounding errors
     return advantages
 
 
@@ -166,50 +169,59 @@ def baseline_keys(trajectory: Trajectory) -> list[tuple[object, ...]]:
 
 
 @dataclass(frozen=True)
-class Batch(loop.Batch):
-    """The decisions that are learnt from, as they were played; tensors on the CPU. Their segments are grouped by level."""
+class GRPOBatch(DecisionBatch):
+    """The decisions that the model learns from. ``segments`` are grouped by level. Tensors are on the CPU."""
 
     old_log_probs: Tensor  # (B,)
     """Log-probability with which play drew the action that was taken."""
     actions: Tensor  # (B,)
-    """Number of the candidate that was taken."""
+    """Index, among the candidates, of the action that was taken."""
     advantages: Tensor  # (B,)
-    """Of that candidate, over its baseline group."""
+    """Advantage of the action that was taken, over its baseline group."""
 
 
-def make_batch(config: GRPOConfig, actor: Actor, trajectories: Sequence[Trajectory], advantages: Sequence[np.ndarray]) -> Batch:
-    """Return the decisions whose advantage is not 0. Episodes of a level follow each other, as `play` returns them.
+def make_batch(config: GRPOConfig, actor: Actor, trajectories: Sequence[Trajectory], advantages: Sequence[np.ndarray]) -> GRPOBatch:
+    """Return the decisions whose advantage is not 0.
 
-    These have much in common, which the model reads once: so the segments of a level stay together.
+    Episodes of one level share much of their text, and the model reads this text once in a pass. So the segments of a level stay
+    together.
+
+    Args:
+        config: Settings of the run.
+        actor: The model.
+        trajectories: The episodes. Those of one level stand side by side, as `play` returns them.
+        advantages: For each episode the advantages of its decisions.
     """
     import torch
 
     from gym_text_policies.training.model.sequences import segments_of
 
-    kept = [(one, of_episode != 0) for one, of_episode in zip(trajectories, advantages, strict=True) if of_episode.any()]
+    pairs = zip(trajectories, advantages, strict=True)
+    learnt = [(trajectory, of_steps != 0) for trajectory, of_steps in pairs if of_steps.any()]
     levels: dict[tuple[str, int], list[Segment]] = {}
-    episodes = segments_of(one.conversations(config, actor, is_learnt.tolist()) for one, is_learnt in kept)
-    for (one, _), segments in zip(kept, episodes, strict=True):
-        levels.setdefault(one.level, []).extend(segments)
+    episodes = segments_of(trajectory.conversations(config, actor, is_learnt.tolist()) for trajectory, is_learnt in learnt)
+    for (trajectory, _), segments in zip(learnt, episodes, strict=True):
+        levels.setdefault(trajectory.level, []).extend(segments)
     flat = torch.from_numpy(np.concatenate(advantages))
     mask = flat != 0
-    probabilities = torch.tensor([probability for one in trajectories for probability in one.probabilities])[mask]
-    return Batch(
+    probabilities = torch.tensor([probability for trajectory in trajectories for probability in trajectory.probabilities])[mask]
+    return GRPOBatch(
         segments=[*levels.values()],
         reference=loop.reference_log_probs(config, actor, [*levels.values()]),
         old_log_probs=probabilities.log(),
-        actions=torch.tensor([action for one in trajectories for action in one.actions])[mask],
+        actions=torch.tensor([action for trajectory in trajectories for action in trajectory.actions])[mask],
         advantages=flat[mask].float(),
     )
 
 
-def clipped_objective(batch: Batch, rows: list[int], new_log_probs: Tensor) -> dict[str, Tensor]:
-    """Return the sums of the policy's loss and metrics over some decisions.
+def clipped_objective(batch: GRPOBatch, rows: list[int], new_log_probs: Tensor) -> dict[str, Tensor]:
+    """Return the policy's loss and metrics, each summed over some decisions.
 
     Args:
-        batch: All decisions that are learnt from.
-        rows: Where these decisions are in it, b numbers.
-        new_log_probs: Their candidates' log-probabilities now, with gradients, of shape (b, A of this pass).
+        batch: All decisions that the model learns from.
+        rows: Indices of the decisions in the batch, b numbers.
+        new_log_probs: Log-probabilities of the decisions' candidates by the present policy, with gradients; shape
+            (b, A of this pass).
     """
     import torch
 

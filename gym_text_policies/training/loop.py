@@ -1,9 +1,10 @@
-"""The loop of on-policy training: the model plays by drawing, learns from what it played, and plays anew.
+"""The loop of on-policy training: in each iteration the model plays episodes with drawn actions, and then learns from them.
 
-`run` owns an iteration from play to checkpoint. An algorithm (`gym_text_policies.training.ppo`, `.grpo`, `.aggrevate`) says how its
-model is made and what the episodes of an iteration teach. `update_policy` does the gradient steps of all three.
+`run` does an iteration, from play to checkpoint. An algorithm (`gym_text_policies.training.ppo`, `.grpo`, `.aggrevate`) provides
+the functions that make the model, play the episodes and learn from them. `update_policy` does the gradient steps of all three.
 
-Shapes: B decisions of an iteration, b of them in one pass, A the most candidates of a decision, H the width of the model.
+Shapes: B is the number of decisions of an iteration, b the number of decisions in one forward pass, A the greatest number of
+candidates of a decision, H the width of the model.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from gym_text_policies.training.model.actor_critic import Actor
     from gym_text_policies.training.model.sequences import Segment
 
-FREE = (*options.FREE, "iterations", "tokens_per_pass")
+MAY_CHANGE = (*options.MAY_CHANGE, "iterations", "tokens_per_pass")
 """Settings that may change when a run is continued."""
 MAX_GRAD_NORM = 1.0
 """A longer gradient is scaled down to this norm."""
@@ -42,20 +43,20 @@ A = TypeVar("A", bound="Actor")
 T = TypeVar("T", bound=Trajectory)
 
 
-@gone(max_norm=MAX_GRAD_NORM, entropy_weight=0.0, kl_target=Fixed(0.0, "The weight of kl stays what kl_weight says."))
+@gone(max_norm=MAX_GRAD_NORM, entropy_weight=0.0, kl_target=Fixed(0.0, "kl_weight is constant during a run."))
 @dataclass(frozen=True, kw_only=True)
 class OnPolicyConfig(TrajectoryOptions):
     """Settings of all on-policy training."""
 
     iterations: int = 50
-    """How often the model plays and learns; a run that is done goes on if this is raised."""
+    """How often the model plays and learns. A finished run goes on if this number is raised."""
     epochs: int = 2
-    """How often the episodes of an iteration are learnt from."""
+    """How often the model learns from the episodes of an iteration."""
     episodes_per_step: int = 8
     """Episodes in one step of the optimiser."""
     learning_rate: float = 3e-5
     kl_weight: float = 0.05
-    """Weight in the loss of the KL divergence from the model that training began with; at 0 that model is not run."""
+    """Weight, in the loss, of the policy's KL divergence from the model that training began with. At 0 it is not computed."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -74,21 +75,21 @@ def run(
     play: Callable[[C, A, Progress], list[T]],
     learn: Callable[[C, A, Optimizer, Progress, list[T]], dict[str, float]],
 ) -> Path:
-    """Play and learn until all iterations are done, from the last checkpoint on; return the folder of the adapter.
+    """Play and learn, from the last checkpoint on, until all iterations are done; return the folder of the adapter.
 
     Args:
-        config: Of the run.
+        config: Settings of the run.
         make_actor: Returns the model and its optimiser.
-        play: Returns the episodes of an iteration that are learnt from.
-        learn: Learns from them, and returns metrics.
+        play: Plays the episodes of an iteration, and returns those to learn from.
+        learn: Learns from these episodes, and returns metrics.
 
     Raises:
-        UsageError: If the run folder, the model or an environment do not fit; nothing is overwritten.
+        UsageError: If the run folder, the model or an environment does not fit the settings. Nothing is overwritten.
         RunError: If a number is not finite; the last checkpoint is kept.
     """
     torch, tqdm = import_extra("torch", "train"), import_extra("tqdm", "bench").tqdm
     import_extra("peft", "train")
-    with claim(config.algorithm, config, FREE):
+    with claim(config.algorithm, config, MAY_CHANGE):
         join(config.device)
         torch.manual_seed(config.seed)
         actor, optimizer = make_actor(config)
@@ -127,30 +128,30 @@ def actor_options(config: OnPolicyConfig) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Batch:
-    """Decisions to learn from; tensors on the CPU."""
+class DecisionBatch:
+    """Decisions to learn from. Tensors are on the CPU."""
 
     segments: list[list[Segment]]
-    """Of each episode, or of each level: what is drawn into minibatches whole."""
+    """Parts of the batch: the segments of one episode, or of one level. A minibatch has whole parts."""
     reference: Tensor | None  # (B, A)
-    """Log-probabilities by the model that training began with, -inf where a decision has fewer candidates; None where kl has no
-    weight."""
+    """Log-probability of each candidate by the model that training began with; -inf where a decision has fewer candidates. None if
+    kl_weight is 0."""
 
 
 @dataclass(frozen=True)
-class PlayedBatch(Batch):
-    """All decisions of an iteration, as the model evaluates them before it learns."""
+class PlayedBatch(DecisionBatch):
+    """All decisions of an iteration, evaluated by the model before it learns."""
 
     old_log_probs: Tensor  # (B, A)
-    """Log-probability of each candidate; -inf where a decision has fewer."""
+    """Log-probability of each candidate; -inf where a decision has fewer candidates."""
     actions: Tensor  # (B,)
-    """Number of the candidate that was taken."""
+    """Index, among the candidates, of the action that was taken."""
     hidden: Tensor  # (B, H)
-    """Hidden states from which a critic reads the values."""
+    """Hidden state of each prompt's last token, from which a critic computes the value."""
     last_hidden: Tensor  # (truncated episodes, H)
-    """The same for the last observation of each truncated episode."""
+    """The hidden state for the last observation of each truncated episode."""
     rollout_gap: float
-    """Greatest difference of a log-probability between play and learning."""
+    """Greatest difference, between play and learning, of the log-probability of an action."""
 
 
 def evaluate_play(config: OnPolicyConfig, actor: Actor, trajectories: Sequence[Trajectory]) -> PlayedBatch:
@@ -178,7 +179,7 @@ def evaluate_play(config: OnPolicyConfig, actor: Actor, trajectories: Sequence[T
 
 
 def reference_log_probs(config: OnPolicyConfig, actor: Actor, segments: Sequence[Sequence[Segment]]) -> Tensor | None:
-    """Return the candidates' log-probabilities by the model that training began with, as `Batch.reference` holds them."""
+    """Return the candidates' log-probabilities by the model that training began with; see `DecisionBatch.reference`."""
     import torch
 
     from gym_text_policies.training.model.sequences import passes, stack_padded
@@ -196,14 +197,15 @@ def conversations_of(group: Sequence[Segment]) -> list[Any]:
 
 
 Objective = Callable[[list[int], "Tensor"], dict[str, "Tensor"]]
-"""Takes the rows of some decisions in a batch and their log-probabilities, of shapes (b,) and (b, A of this pass); returns sums
-over the decisions: ``policy_loss``, which is minimised, and other metrics."""
+"""A function of some decisions. Its arguments are their indices in a batch, of shape (b,), and the log-probabilities of their
+candidates, of shape (b, A of this pass). It returns sums over the decisions: ``policy_loss``, which training minimises, and
+metrics."""
 
 
-def pass_sums(actor: Actor, batch: Batch, group: Sequence[Segment], objective: Objective) -> dict[str, Tensor]:
-    """Read some segments in one pass; return the objective's sums over their decisions, with ``entropy`` and, if it counts, ``kl``.
+def pass_sums(actor: Actor, batch: DecisionBatch, group: Sequence[Segment], objective: Objective) -> dict[str, Tensor]:
+    """Read some segments in one pass; return the objective's sums over the decisions, and the sum of their entropies, in nats.
 
-    The last two are in nats.
+    If the batch has reference log-probabilities, the sum of the KL divergences from these is returned as ``kl``, in nats.
     """
     rows = [row for segment in group for row in segment.rows]
     log_probs = actor.evaluate(conversations_of(group)).log_probs  # (b, A of this pass)
@@ -222,18 +224,18 @@ def update_policy(
     actor: Actor,
     optimizer: Optimizer,
     progress: Progress,
-    batch: Batch,
+    batch: DecisionBatch,
     objective: Objective,
     parts_per_step: int | None = None,
 ) -> dict[str, float]:
     """Learn for all epochs in minibatches; return the last epoch's metrics, as means over its decisions.
 
     Args:
-        config: Of the run.
+        config: Settings of the run.
         actor: The model.
-        optimizer: Of its parameters.
-        progress: Of the run.
-        batch: What is learnt from.
+        optimizer: The optimiser of the model's parameters.
+        progress: How far the run is.
+        batch: The decisions to learn from.
         objective: See `Objective`.
         parts_per_step: Elements of ``batch.segments`` in one step of the optimiser; by default ``config.episodes_per_step``.
     """
@@ -265,12 +267,12 @@ def _add_gradients_of(
     config: OnPolicyConfig,
     actor: Actor,
     progress: Progress,
-    batch: Batch,
+    batch: DecisionBatch,
     minibatch: Sequence[Segment],
     objective: Objective,
     bar: Any,
 ) -> list[dict[str, float]]:
-    """Add the gradients of a minibatch's mean loss, which is policy_loss + kl_weight * kl; return the sums of each pass."""
+    """Add the gradients of a minibatch's mean loss, policy_loss + kl_weight * kl; return the objective's sums for each pass."""
     from gym_text_policies.training.model.sequences import passes
 
     decisions = sum(len(segment.rows) for segment in minibatch)

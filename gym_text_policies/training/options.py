@@ -10,37 +10,38 @@ from gym_text_policies.old_names import Before, old_names
 from gym_text_policies.training.model.lora import DTYPES, TRAINING_DEVICES, Dtype, TrainingDevice
 from gym_text_policies.training.model.trackers import Tracker, check_tracker
 
-FREE = ("folder", "compiled", "gradient_checkpointing", "device", "report_to")
-"""Settings among them that may change when a run is continued. An algorithm adds those of its own."""
+MAY_CHANGE = ("folder", "compiled", "gradient_checkpointing", "device", "report_to")
+"""Settings of `TrainingOptions` that may change when a run is continued. Each algorithm adds names of its own settings."""
 
 
 @old_names(adapter=Before("model"), precision="dtype")
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions:
-    """Settings of everything that trains a language model. A subclass gives defaults to the two that have none here."""
+    """Settings of everything that trains a language model. Subclasses give defaults to ``folder`` and ``learning_rate``."""
 
     folder: str
     """Run folder: checkpoints, metrics, and at the end the adapter. A run that was stopped goes on from its last checkpoint."""
     model: str = "smollm2"
-    """What training begins with: a base (smollm2, hf:OWNER/NAME, a folder), which gets a new adapter; or an adapter (its folder, or
-    adapters/NAME), which is trained further."""
+    """What training begins with. A base model (smollm2, hf:OWNER/NAME, a folder) gets a new adapter. An adapter (its folder, or
+    adapters/NAME) is trained further."""
     learning_rate: float
     """Learning rate of the adapter."""
     interchangeable: tuple[str, ...] = ()
-    """Names, such as those of foods, that are exchanged with each other at random, anew for each episode or row of data. The model
-    then has to read what the text says of a thing, and cannot remember what its name means in the train fold. Names that belong
-    together are joined by =, as in fry=stove roast=oven."""
+    """Names, for instance of foods, to exchange with each other at random, anew for each episode or row of data. So the model has
+    to read what the text says about a thing: in the train fold a name always means the same, and a model could learn that by heart.
+    Join names that belong together by =, as in fry=stove roast=oven."""
     dev_episodes: int = 20
-    """Episodes of each environment whenever the dev fold is played."""
+    """Episodes of each environment whenever the model plays the dev fold."""
     dtype: Dtype = "float32"
     """Number format of the base's weights and of all products: float32, or bfloat16 (autocast; trained weights stay float32).
     bfloat16 is faster where the processor multiplies it in hardware: GPUs, CPUs with AMX or AVX512-BF16."""
     compiled: bool = False
     """Compile the model's layers (torch.compile): steps get faster after some minutes. It needs a C++ compiler."""
     gradient_checkpointing: bool = False
-    """Keep little of the model's layers and compute them again for the gradients: a quarter more time, a fraction of the memory."""
+    """Keep only the inputs of the model's layers, and compute the rest again for the gradients. Training takes a quarter more time
+    and a fraction of the memory."""
     device: TrainingDevice = "auto"
-    """Where to train: auto (CUDA where there is one, else MPS, else the CPU) or cpu. CUDA_VISIBLE_DEVICES picks one of several."""
+    """Where to train: auto (CUDA if available, else MPS, else the CPU) or cpu. CUDA_VISIBLE_DEVICES picks one of several GPUs."""
     report_to: Tracker = "none"
     """Where metrics go besides the run folder."""
     seed: int = 0

@@ -1,9 +1,10 @@
 """PPO (Schulman et al. 2017, https://arxiv.org/abs/1707.06347) for a language model that plays in ``choose``, from top to bottom.
 
-The policy is a distribution over the valid actions, not over generated tokens. (Of the tokens' probability most would first have
-to move onto words that are actions at all.) Each iteration plays episodes of the train fold by drawing from the policy, and learns
-from them: first the policy, for some epochs, then the values. A linear head reads the values from the model's hidden states; its
-gradients do not reach the model. A run that was killed goes on from its last checkpoint.
+The policy is a distribution over the valid actions, not over generated tokens. (A policy over tokens would first have to learn
+which texts are actions at all.) In each iteration the model plays episodes of the train fold, and draws its actions from the
+policy. Then PPO trains the policy on these episodes for some epochs, and after it the values. A linear head computes the values
+from the model's hidden states. The gradients of this head do not reach the model. A run that was killed goes on from its last
+checkpoint.
 
 To follow PPO from its settings to its gradients, read this file, `gym_text_policies.training.loop` (the iteration and the gradient
 steps), `gym_text_policies.training.trajectories` (the episodes) and `gym_text_policies.training.model.actor_critic` (the model).
@@ -12,11 +13,13 @@ Metrics, one line of ``metrics.jsonl`` for each iteration:
 
 * ``episodes``, ``minutes``: episodes so far, and the time of play and learning so far, without the dev fold.
 * ``return``, ``success``, ``length``: means over the iteration's episodes.
-* ``failed``: episodes that ended in an error; they are logged, and neither learnt from nor counted in the means.
-* ``dev_success``: share of the dev fold that is won by the most probable actions; in iterations that play the dev fold, and in
-  iteration 0, before anything is learnt.
-* ``policy_loss``: mean of the clipped objective, negated. It stays about 0; its gradient is what counts.
-* ``value_loss``: half the mean squared error of the values; of each value the greater error with and without clipping.
+* ``failed``: number of episodes that ended in an error. They are logged. The model does not learn from them, and the means leave
+  them out.
+* ``dev_success``: share of the dev fold's episodes that the model wins with its most probable actions. It is there in iterations
+  that play the dev fold, and in iteration 0, which is before all training.
+* ``policy_loss``: mean of the clipped objective, negated. This mean stays near 0 also while the policy improves.
+* ``value_loss``: half the mean squared error of the values. For each value the greater of two errors counts: with and without
+  clipping.
 * ``explained_variance``: 1 - Var(return - value) / Var(return), before learning. 0: no better than a constant; 1: perfect.
 * ``entropy``: mean entropy of the distribution over the actions, in nats. At 0 the model no longer explores.
 * ``kl``: mean KL divergence of that distribution from the model that training began with, in nats; missing if kl_weight is 0.
@@ -28,10 +31,12 @@ Metrics, one line of ``metrics.jsonl`` for each iteration:
 * ``steps``: decisions of the iteration.
 * ``seconds_play``, ``seconds_learn``: time of play, and of learning.
 
-Probabilities, and with them ``entropy`` and ``kl``, are those at the temperature. ``value_loss`` is of scaled rewards, ``return``
-is not. Iterations that learn values alone have no ``policy_loss``, ``entropy``, ``kl``, ``old_kl``, ``clipped`` and ``grad_norm``.
+Probabilities are computed at the temperature; this holds for ``entropy`` and ``kl``, too. ``value_loss`` is computed from scaled
+rewards, ``return`` from the environment's rewards. Iterations that learn values alone have no ``policy_loss``, ``entropy``, ``kl``,
+``old_kl``, ``clipped`` and ``grad_norm``.
 
-Shapes: B decisions of an iteration, b of them in one pass, A the most candidates of a decision.
+Shapes: B is the number of decisions of an iteration, b the number of decisions in one forward pass, A the greatest number of
+candidates of a decision.
 """
 
 from __future__ import annotations
@@ -60,27 +65,29 @@ if TYPE_CHECKING:
 CLIP = 0.2
 """The ratio of new to old probability counts within 1 - CLIP and 1 + CLIP (Schulman et al. 2017, table 3)."""
 VALUE_CLIP = 0.2
-"""Likewise the change of a value in an iteration that learns the policy as well; CleanRL's PPO clips both alike."""
+"""A value may change by at most this much in an iteration that learns the policy as well. CleanRL's PPO clips values and ratios by
+one number, too."""
 VALUE_LEARNING_RATE = 1e-4
 """Learning rate of the value head."""
 VALUE_EPOCHS = 100
-"""Steps of the optimiser for the value head in each iteration, on all decisions at once; they take no pass through the model."""
+"""Steps of the optimiser for the value head in each iteration. Each step takes all decisions at once, and no pass of the model."""
 
 
 @gone(value_learning_rate=VALUE_LEARNING_RATE, value_epochs=VALUE_EPOCHS, value_clip=VALUE_CLIP, clip=CLIP, least_probability=0.0)
 @dataclass(frozen=True, kw_only=True)
 class PPOConfig(OnPolicyConfig):
-    """Let a language model learn from its own episodes by their rewards, by PPO with LoRA over the actions that can be said."""
+    """Train a language model on the rewards of its own episodes by PPO with LoRA. The policy is over the valid actions."""
 
     algorithm: ClassVar[str] = "ppo"
 
     folder: str = "runs/ppo"
     value_iterations: int = 2
-    """Iterations at the start in which the values alone are learnt."""
+    """Number of iterations at the start that learn the values alone."""
     reward_scale: float = 1.0
-    """Rewards are multiplied by it for learning. It should bring returns to about 1: values change by 0.2 an iteration at most."""
+    """Learning multiplies rewards by this number. Choose it so that returns are about 1: values change by at most 0.2 in an
+    iteration."""
     discount: float = 0.99
-    """Worth of a reward one step later."""
+    """Discount factor (gamma)."""
     decay: float = 0.95
     """Lambda of the generalised advantages: 0 trusts the values, 1 the rewards of the whole episode."""
 
@@ -95,7 +102,7 @@ def train(config: PPOConfig) -> Path:
     """Train, and return the folder of the adapter.
 
     Raises:
-        UsageError: If the run folder or the model do not fit; nothing is overwritten.
+        UsageError: If the run folder or the model does not fit the settings. Nothing is overwritten.
     """
     return loop.run(config, make_agent, play, learn)
 
@@ -122,17 +129,19 @@ def learn(
 
 
 @dataclass(frozen=True)
-class Batch(PlayedBatch):
-    """The decisions of an iteration, with what the policy and the values learn of each; tensors on the CPU."""
+class PPOBatch(PlayedBatch):
+    """The decisions of an iteration with their advantages, values and returns. Tensors are on the CPU."""
 
     advantages: Tensor  # (B,)
-    """Of the action that was taken, normalised over the batch."""
+    """Advantage of the action that was taken, normalised over the batch."""
     values: Tensor  # (B,)
+    """Values before learning."""
     returns: Tensor  # (B,)
+    """Targets of the values: advantage, before it is normalised, plus value."""
 
 
-def make_batch(config: PPOConfig, agent: ActorCritic, trajectories: Sequence[Trajectory]) -> Batch:
-    """Evaluate what was played: log-probabilities, values, advantages and returns."""
+def make_batch(config: PPOConfig, agent: ActorCritic, trajectories: Sequence[Trajectory]) -> PPOBatch:
+    """Evaluate the played decisions with the model: log-probabilities, values, advantages and returns."""
     import torch
 
     played = loop.evaluate_play(config, agent, trajectories)
@@ -151,7 +160,7 @@ def make_batch(config: PPOConfig, agent: ActorCritic, trajectories: Sequence[Tra
         b_returns += returns
     normalised = torch.tensor(b_advantages)  # (B,)
     normalised = (normalised - normalised.mean()) / (normalised.std(correction=0) + 1e-6)
-    return Batch(**vars(played), advantages=normalised, values=values, returns=torch.tensor(b_returns))
+    return PPOBatch(**vars(played), advantages=normalised, values=values, returns=torch.tensor(b_returns))
 
 
 def generalised_advantages(
@@ -160,11 +169,11 @@ def generalised_advantages(
     """Return generalised advantages (Schulman et al. 2015, https://arxiv.org/abs/1506.02438) and returns of one episode.
 
     Args:
-        rewards: Of each step.
-        values: Of the observation before each step.
-        last_value: Of the observation after the last step; 0 where the episode terminated, as no reward can follow.
-        discount: Worth of a reward one step later.
-        decay: Lambda, from 0 (one step and the value) to 1 (all rewards).
+        rewards: Reward of each step.
+        values: Value of the observation before each step.
+        last_value: Value of the observation after the last step; 0 if the episode terminated, because no reward can follow.
+        discount: Discount factor (gamma).
+        decay: Lambda, from 0 (the reward of one step and the next value) to 1 (all rewards).
 
     >>> generalised_advantages([0.0, 1.0], [0.5, 0.5], 0.0, 1.0, 1.0)
     ([0.5, 0.5], [1.0, 1.0])
@@ -182,8 +191,8 @@ def generalised_advantages(
     return advantages, [advantage + value for advantage, value in zip(advantages, values, strict=True)]
 
 
-def update(config: PPOConfig, agent: ActorCritic, optimizer: Optimizer, progress: Progress, batch: Batch) -> dict[str, float]:
-    """Learn the policy, once the first `value_iterations` are over, and then the values; return the metrics."""
+def update(config: PPOConfig, agent: ActorCritic, optimizer: Optimizer, progress: Progress, batch: PPOBatch) -> dict[str, float]:
+    """Learn the policy and then the values; return the metrics. The first `value_iterations` learn the values alone."""
     check_finite(progress.title, returns=batch.returns, advantages=batch.advantages, values=batch.values)
     metrics = {"rollout_gap": batch.rollout_gap}
     if progress.iteration < config.value_iterations:
@@ -193,13 +202,14 @@ def update(config: PPOConfig, agent: ActorCritic, optimizer: Optimizer, progress
     return metrics | update_values(agent, optimizer, batch, progress, VALUE_CLIP)
 
 
-def clipped_objective(batch: Batch, rows: list[int], new_log_probs: Tensor) -> dict[str, Tensor]:
-    """Return the sums of the policy's loss and metrics over some decisions.
+def clipped_objective(batch: PPOBatch, rows: list[int], new_log_probs: Tensor) -> dict[str, Tensor]:
+    """Return the policy's loss and metrics, each summed over some decisions.
 
     Args:
         batch: All decisions of the iteration.
-        rows: Where these decisions are in it, b numbers.
-        new_log_probs: Their candidates' log-probabilities now, with gradients, of shape (b, A of this pass).
+        rows: Indices of the decisions in the batch, b numbers.
+        new_log_probs: Log-probabilities of the decisions' candidates by the present policy, with gradients; shape
+            (b, A of this pass).
     """
     import torch
 
@@ -217,8 +227,8 @@ def clipped_objective(batch: Batch, rows: list[int], new_log_probs: Tensor) -> d
     }
 
 
-def update_values(agent: ActorCritic, optimizer: Optimizer, batch: Batch, progress: Progress, clip: float) -> dict[str, float]:
-    """Learn the values from the returns; each moves by at most `clip` from what it was in play."""
+def update_values(agent: ActorCritic, optimizer: Optimizer, batch: PPOBatch, progress: Progress, clip: float) -> dict[str, float]:
+    """Fit the values to the returns; clip the change of each value from ``batch.values`` to `clip`."""
     import torch
 
     old_values, returns = batch.values, batch.returns

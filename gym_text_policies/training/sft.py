@@ -37,14 +37,14 @@ from gym_text_policies.training.model.lora import (
 )
 from gym_text_policies.training.model.processes import claim, is_first, process_count
 from gym_text_policies.training.model.saving import save_adapter
-from gym_text_policies.training.options import FREE, TrainingOptions
+from gym_text_policies.training.options import MAY_CHANGE, TrainingOptions
 from gym_text_policies.training.trainer import last_checkpoint, make_trainer, steps_done, stopping_at_a_step
 from gym_text_policies.training.trajectories import play_dev_fold
 
 SCHEDULES = ("cosine", "constant", "linear")
 MAX_GRAD_NORM = 1.0
 """Longer gradients are scaled down to this norm."""
-_FREE = (*FREE, "max_steps", "rows_per_pass")
+_MAY_CHANGE = (*MAY_CHANGE, "max_steps", "rows_per_pass")
 """Settings that may change when a run is continued."""
 _UPLOAD = "Upload the folder with huggingface_hub: hf upload OWNER/NAME FOLDER."
 _MERGE = "Merge the adapter when it is trained: gym-text merge ADAPTER FOLDER."
@@ -67,9 +67,10 @@ class SFTConfig(TrainingOptions):
     warmup: int = 5
     """Steps in which the learning rate rises from 0."""
     epochs: float = 1.0
-    """How often each row is read."""
+    """How often the model learns from each row."""
     max_steps: int = 0
-    """Steps of the optimiser after which to end; 0: when all epochs are done. A run that is done goes on if this is raised."""
+    """Number of optimiser steps after which training ends; 0: it ends after all epochs. A finished run goes on if this number is
+    raised."""
     rows_per_step: int = 8
     """Conversations in one step of the optimiser."""
     rows_per_pass: int = 2
@@ -103,22 +104,22 @@ def sft(config: SFTConfig, rows: Sequence[Row] | None = None) -> Path:
         rows: The rows to learn from; None: those of ``config.data``.
 
     Raises:
-        UsageError: If the data or the run folder do not fit; nothing is overwritten.
+        UsageError: If the data or the run folder does not fit the settings. Nothing is overwritten.
         RunError: If a loss or a gradient is not finite; the last checkpoint is kept.
         StoreError: If the disk is full; the last checkpoint is kept.
     """
     result = Path(config.folder) / "adapter"
     if result.exists() and config.max_steps <= (done := steps_done(config.folder)):
         raise UsageError(
-            f"{config.folder}: expected a run that is not done; {result} is there already, of {done} steps. "
-            f"Name another folder, or let it go on by max_steps above {done}."
+            f"{config.folder}: expected a run that is not done; {result} exists already, after {done} steps. "
+            f"Name another folder, or set max_steps above {done} to continue."
         )
     rows = list(rows) if rows is not None else [row for source in config.data for row in read_rows(source)]
     policy = policy_of(rows)
     record = prompt_record(policy)  # read now: the template may change while the run goes on
     if config.interchangeable:
         rows = exchange_names(rows, config.interchangeable, config.seed)
-    with claim("sft", config, _FREE):
+    with claim("sft", config, _MAY_CHANGE):
         model, tokenizer = _load(config)
 
         def play() -> list[bool]:
