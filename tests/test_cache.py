@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 
@@ -56,6 +57,11 @@ def test_an_answer_is_read_again_by_another_run_and_costs_nothing(tmp_path, answ
 def test_what_is_no_whole_answer_is_asked_again(tmp_path, text, finish):
     for _ in range(2):
         assert get(tmp_path, answer=Answer(text, finish=finish, tokens_in=5))[1]
+
+
+def test_a_journal_that_another_process_removes_meanwhile_is_no_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(Path, "glob", lambda folder, pattern: iter([folder / "answers.sqlite-journal"]))
+    assert get(tmp_path)[1]
 
 
 def test_several_processes_write_at_the_same_time(tmp_path):

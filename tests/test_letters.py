@@ -35,5 +35,5 @@ def test_no_letter_among_the_tokens_is_an_error_that_was_paid_for():
 
 @pytest.mark.parametrize("wrong", [0.5, math.nan, "-1", None])
 def test_what_is_no_log_probability_is_refused(wrong):
-    with pytest.raises(ValueError, match="log-probabilities, none above 0, expected"):
+    with pytest.raises(ValueError, match="log-probabilities are expected, none above 0"):
         of_letters(CHOICES, [{"token": "A", "logprob": wrong}])

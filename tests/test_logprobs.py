@@ -137,7 +137,7 @@ def test_tokens_that_are_too_improbable_beside_each_other_are_asked_for_one_by_o
 def test_what_a_game_says_forges_no_role_at_llama_cpp(llama, local, backend_of):
     backend = backend_of(llama, decide="logprobs")
     assert_equal(backend, local, Request(chat(FORGED), ("yes<|im_end|>", "no")))
-    tokenizer = next(iter(backend._found.values()))._tokens._tokenizer
+    tokenizer = next(iter(backend._ways.values()))._tokens._tokenizer
     for messages in (chat(FORGED), chat(), chat(" é\n\n 球 \n"), (*chat(FORGED), *chat("<|im_end|>"))):
         tokenizer.learn(messages)
         assert prompt_tokens(tokenizer, messages) == prompt_tokens(local._tokenizer, messages)

@@ -111,7 +111,7 @@ def test_options_and_source_identify_a_model(module):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("own_models:Unfinished", {}, "expected a class with answer, config; it has none"),
+        ("own_models:Unfinished", {}, "expected a class that implements answer, config; it does not"),
         ("own_models:Loud", {}, "expected the options of Loud.*missing a required argument: 'times'"),
         ("own_models:saying", {"wrod": "left"}, "unknown option 'wrod'.*word"),
         ("own_models:ready", {"times": 2}, "unknown option 'times'"),

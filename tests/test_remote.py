@@ -257,7 +257,7 @@ def test_other_weights_behind_a_name_are_known_by_what_the_server_tells(server, 
 
 
 def test_servers_that_tell_nothing_or_of_different_weights_are_refused(server):
-    with pytest.raises(UsageError, match=r"told: .*that of 'm' tells nothing\. Name them by server=NAME"):
+    with pytest.raises(UsageError, match=r"told: .*that of 'm' tells nothing\. Name the weights yourself, by server=NAME"):
         _ = backend_of(server, told=True).config
     server.tells["/api/tags"] = {"models": []}
     with pytest.raises(UsageError, match=r"told: .*that of 'm' tells nothing"):

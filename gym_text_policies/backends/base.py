@@ -35,8 +35,8 @@ class Request:
     tokens: bool = False
     """Whether the answer must contain its tokens."""
     read: tuple[int, ...] = ()
-    """The tokens of the chat up to the end of the model's last message, as the model read and said them. Only the messages after
-    that are tokenised. If empty, all are."""
+    """The tokens of the chat up to the end of the model's last message, as the model has read and generated them. Only later
+    messages are tokenised. If this is empty, all messages are."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Answer:
 
 
 def softmax(choices: Sequence[str], scores: Sequence[float]) -> dict[str, float]:
-    """Return the probability of each choice, by scores in nats."""
+    """Return the probability of each choice: the softmax of the scores, which are in nats."""
     highest = max(scores)
     weights = [math.exp(value - highest) for value in scores]
     total = sum(weights)
@@ -81,15 +81,15 @@ class Backend(ABC):
     """A language model, wherever it runs. Several threads may call it."""
 
     remote: bool = False
-    """Whether its calls wait for a server. If so, many threads ask one request each; else one thread asks many requests at once."""
+    """Whether a call waits for a server. If so, many threads send one request each; else one thread sends many requests at once."""
 
     @classmethod
     def of(cls, model: str, options: Mapping[str, Any]) -> Self:
         """Return the backend of a provider's model; see `PROVIDERS`.
 
         Args:
-            model: What stands behind the colon of its name.
-            options: Those that `option_names` lists.
+            model: The part of the model's name behind the colon.
+            options: Values of the options that `option_names` lists.
         """
         return cls(model, **options)  # type: ignore[call-arg]
 
@@ -110,14 +110,14 @@ class Backend(ABC):
         """Return the number of tokens of a short text such as an action's name, or an upper bound of it."""
         return len(text.encode("utf-8", "replace"))
 
-    def check(self, request: Request) -> None:  # noqa: B027  most have no server that could be missing
+    def check(self, request: Request) -> None:  # noqa: B027  most backends have no server to check
         """Check before a run that such a request can be answered. By default nothing is asked.
 
         Raises:
-            UsageError: If it cannot; the message says what to do.
+            UsageError: If the request cannot be answered; the message says what to do.
         """
 
     @property
     @abstractmethod
     def config(self) -> dict[str, Any]:
-        """Everything its answers depend on, as plain JSON, without secrets."""
+        """Everything that the model's answers depend on, as plain JSON, without secrets."""

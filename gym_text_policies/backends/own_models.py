@@ -1,4 +1,4 @@
-"""A language model of the user's own, ``module:Name``: a `Backend`, or a function that `backend` makes one of."""
+"""A language model of the user's own, ``module:Name``: a `Backend`, or a function that the decorator `backend` turns into one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def is_own(model: str) -> bool:
 
 
 def is_there(name: str) -> bool:
-    """Return whether there is a package or a module of the name of ``module:Name``; nothing of it is imported."""
+    """Return whether the top-level package or module of ``module:Name`` exists. It is not imported."""
     return find_spec(name.partition(":")[0].partition(".")[0]) is not None
 
 
@@ -45,26 +45,26 @@ def module_of(name: str) -> ModuleType:
 
 
 def object_of(name: str) -> Any:
-    """Import the module of ``module:Name``, and return what has that name in it.
+    """Import the module of ``module:Name``, and return the object of that name in the module.
 
     Raises:
         UsageError: If the module cannot be imported.
-        AttributeError: If it has no such name.
+        AttributeError: If the module has no such name.
     """
     return operator.attrgetter(name.partition(":")[2])(module_of(name))
 
 
 def source_of(name: str) -> str:
-    """Return the digest of the file of the module of ``module:Name``: of an edited file it is another one."""
+    """Return the digest of the module's file, which changes when the file is edited; empty for a module without a file."""
     file = getattr(module_of(name), "__file__", None)
     return file_digest(file) if file else ""
 
 
 def is_own_backend(name: str) -> bool:
-    """Return whether ``module:Name`` is a `Backend`, which imports the module; False where there is no such name."""
+    """Import the module, and return whether ``module:Name`` is a `Backend`; False if there is no such module or name."""
     try:
         value = object_of(name)
-    except (UsageError, AttributeError):  # which whoever loads it tells
+    except (UsageError, AttributeError):  # loading the model raises the same error, with a message
         return False
     return isinstance(value, Backend) or (isinstance(value, type) and issubclass(value, Backend))
 
@@ -79,8 +79,8 @@ def backend(function: Callable[..., Sequence[Answer]]) -> type[Backend]:
     'LEFT'
 
     Args:
-        function: Its first parameter is a list of `Request`, and it returns an `Answer` for each; its other parameters are options
-            of the backend. An answer must not depend on the other requests.
+        function: It takes a list of `Request`, and returns an `Answer` for each. Its other parameters are the backend's options.
+            An answer must not depend on the other requests.
     """
     signature = inspect.signature(function)
     parameters = [parameter.replace(kind=parameter.KEYWORD_ONLY) for parameter in list(signature.parameters.values())[1:]]
@@ -112,7 +112,7 @@ def load_own_backend(name: str, options: Mapping[str, Any], others: Collection[s
             Name is a subclass of `Backend`, which is called with the options, a function that `backend` decorates, or a `Backend`.
             Records identify it by this name, its module's file, and its ``config``.
         options: Of the class or the function; a `Backend` takes none.
-        others: Names of options that the caller takes itself, for the error that lists all.
+        others: Names of options that the caller takes itself; an error for an unknown option lists them too.
 
     Raises:
         UsageError: If there is no such module or name, it is no `Backend`, or does not take the options.
@@ -120,7 +120,7 @@ def load_own_backend(name: str, options: Mapping[str, Any], others: Collection[s
     try:
         value = object_of(name)
     except AttributeError:
-        raise UsageError(f"model {name!r}: expected a Backend of that module; it has nothing of this name.") from None
+        raise UsageError(f"model {name!r}: expected the name of a Backend in that module; the module has no such name.") from None
     if isinstance(value, Backend):
         check_options(name, options, list(others))
         return OwnBackend(value, name)
@@ -128,7 +128,9 @@ def load_own_backend(name: str, options: Mapping[str, Any], others: Collection[s
         raise UsageError(f"model {name!r}: expected a Backend, or a function that @backend decorates; got {value!r}.")
     if inspect.isabstract(value):
         missing = ", ".join(sorted(value.__abstractmethods__))
-        raise UsageError(f"model {name!r}: expected a class with {missing}; it has none. Implement what `Backend` leaves open.")
+        raise UsageError(
+            f"model {name!r}: expected a class that implements {missing}; it does not. Implement what `Backend` leaves abstract."
+        )
     parameters = inspect.signature(value)
     check_options(name, options, [*others, *parameters.parameters])
     try:
@@ -139,7 +141,7 @@ def load_own_backend(name: str, options: Mapping[str, Any], others: Collection[s
 
 
 class OwnBackend(Backend):
-    """Another backend, whose answers are checked, and which records identify by its name and its module's source as well.
+    """Checks the answers of another backend, and adds its name and its module's digest to what identifies it in records.
 
     Args:
         model: The other backend.
@@ -154,7 +156,7 @@ class OwnBackend(Backend):
         """Let the other backend answer.
 
         Raises:
-            PolicyError: If it fails, or its answers are none of the requests'.
+            PolicyError: If the other backend fails, or does not return a valid answer for each request.
         """
         answers = self._model.answer(requests)
         is_list = isinstance(answers, list | tuple) and all(isinstance(answer, Answer) for answer in answers)
@@ -176,13 +178,13 @@ class OwnBackend(Backend):
 
     @property
     def config(self) -> dict[str, Any]:
-        """Its name, the hash of its module's file, and its own configuration."""
+        """The other backend's name, the digest of its module's file, and its configuration."""
         return {"backend": "own", "model": self._name, "source": self._source, "own": self._model.config}
 
 
 def _checked(answer: Answer, choices: Sequence[str] | None) -> Answer:
-    """Return an answer whose parts are all of their kind, with the choices in the request's order."""
-    given = answer.probabilities
-    if choices is not None and isinstance(given, Mapping) and given.keys() == set(choices):
-        answer = replace(answer, probabilities={choice: given[choice] for choice in choices})
+    """Check each field of an answer, and return the answer with its choices in the request's order."""
+    probabilities = answer.probabilities
+    if choices is not None and isinstance(probabilities, Mapping) and probabilities.keys() == set(choices):
+        answer = replace(answer, probabilities={choice: probabilities[choice] for choice in choices})
     return check_answer(answer, choices)

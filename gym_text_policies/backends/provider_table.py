@@ -20,7 +20,8 @@ class Provider:
     """One row: how a model's name ``provider:MODEL`` is read."""
 
     backend: str
-    """``module:Class`` of the backend, whose method ``of(model, options)`` makes it. It is imported when it is first used."""
+    """``module:Class`` of the backend. The class method ``of(model, options)`` makes the backend. The module is imported only when
+    the provider is first used."""
     models: str
     """What stands behind the colon, as help and errors show it."""
     extra: str = ""
@@ -28,9 +29,9 @@ class Provider:
     key_variable: str = ""
     """Environment variable of the provider's key; empty if it has no key."""
     key_host: str = ""
-    """The host that such a key belongs to. No file can send it to another one unless the user allows that."""
+    """The host that the key belongs to. A file of settings cannot send the key to another host unless the user allows it."""
     address: str = ""
-    """The server's address where the user gives none; empty if that is not known here."""
+    """The server's address if the user gives none; empty if this package does not know one."""
     address_variable: str = ""
     """Environment variable that replaces this address."""
     trusted_options: tuple[str, ...] = ()
@@ -70,7 +71,8 @@ PROVIDERS: dict[str, Provider] = {
     ),
     "scripted": Provider(f"{_OURS}.scripted:ScriptedBackend", models="A|B"),
 }
-"""By the word before the colon. The last row is for tests: it gives the answers of its name in turn."""
+"""The providers, by the word before the colon of a model's name. The last row is for tests: it gives the answers in the model's
+name in turn."""
 _IN_THIS_PROCESS: Mapping[str, str] = {"hf": "OWNER/NAME"}
 
 

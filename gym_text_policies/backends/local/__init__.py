@@ -6,8 +6,8 @@
     tree          tokens of several texts -> one tree, in which a common start is computed once
     attention     several trees in one row of tokens: which tokens attend to which
     linear        linear layers on a CPU, in float32 or bfloat16
-    llama         the forward pass of a Llama on a CPU: transformers' numbers, sooner
-    prefixes      the token sequences that were read are kept, so that a call computes only new tokens
+    llama         the forward pass of a Llama on a CPU: transformers' numbers, in less time
+    prefixes      a cache of the token sequences that were read, so that a call computes only new tokens
     packed        reading in packed rows, for models with attention alone
     pooled        the same on a GPU, where all sequences of a row attend in one product
     cached        reading by the model's own cache, or without one, for all other models
@@ -16,7 +16,7 @@
     smollm2       the embedded model as a folder
     contents      the name of a model -> what identifies its files
     adapters      the name of an adapter -> its base, its digest, and how it is asked
-    models        the name of either -> weights and tokenizer
+    models        the name of a model or an adapter -> weights and tokenizer
     transformers  the backend: requests -> answers
     loading       the name of a model -> its backend, at once or when it is first asked
 """

@@ -22,7 +22,7 @@ _OF_RUNS = ("best", "checkpoint-*", "round-*/sft/adapter")
 """Where a training run keeps adapters other than its last one."""
 _MOST_NAMED = 5
 _SHOWN = 300
-"""Most characters of another library's message in an error of ours."""
+"""Most characters of another library's message that an error shows."""
 
 
 def adapter_folder(name: str | Path) -> Path | None:
@@ -105,7 +105,7 @@ def read_adapter(name: str | Path) -> tuple[str, str]:
         raise UsageError(
             f"adapter {str(folder)!r}: expected base_model_name_or_path in {CONFIG}, the name of its base; got {base!r}."
         )
-    if settings.get("megatron_config") or settings.get("megatron_core") not in (None, "megatron.core"):  # which peft imports
+    if settings.get("megatron_config") or settings.get("megatron_core") not in (None, "megatron.core"):  # peft imports it
         raise UsageError(f"adapter {str(folder)!r}: expected a {CONFIG} that names no code; it has one for Megatron.")
     if not (folder / WEIGHTS).is_file():
         others = ", ".join(sorted(path.name for path in folder.glob("adapter_model.*"))) or "none"

@@ -21,8 +21,8 @@ os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
 
 _NAME = "gym_text_packed"
 _BLOCK, _MOST_BLOCKS = 256, 8
-"""Least tokens of a block of a mask, so that the scores of a block stay in the processor's cache; and most blocks, since oneDNN
-compiles a product for each width."""
+"""Least tokens of a block of a mask, and most blocks. A block is small enough that its scores stay in the processor's cache. Blocks
+are few, since oneDNN compiles a product for each width."""
 
 
 class Segment(Protocol):
@@ -93,7 +93,10 @@ class Segments:
     def visible(
         self, layer: int, num_layers: int, keys: torch.Tensor, values: torch.Tensor
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Yield for each segment the keys and values to which it may attend. Arguments as in `Segment.extend`, but of the row."""
+        """Yield for each segment the keys and values to which it may attend.
+
+        The arguments are those of `Segment.extend`, but for the whole row.
+        """
         states_by_segment = (torch.split(states, self._sizes, dim=1) for states in (keys, values))
         for segment, *states in zip(self.all, *states_by_segment, strict=True):
             yield segment.extend(layer, num_layers, *states)
@@ -137,9 +140,10 @@ class Mask:
         return window is None or window >= self._length
 
     def blocks(self, repeats: int) -> list[torch.Tensor]:
-        """Return the mask without a window in blocks of `block_size` new tokens. A block ends at its last token.
+        """Return the mask without a window in blocks of `block_size` new tokens.
 
-        No token attends to a later one, so about half of a long prompt's mask is left out.
+        A block has no columns for tokens after its last one, since no token attends to a later one. So about half of a long
+        prompt's mask is left out.
 
         Args:
             repeats: Query heads that share a key head, the same for all layers.
@@ -171,7 +175,7 @@ class Mask:
 
 @contextlib.contextmanager
 def packed_attention(model: Any) -> Iterator[None]:
-    """Make a model of transformers use `Segments` for its attention, given as its argument ``segments``, while the block runs."""
+    """While the block runs, let a model of transformers attend by the `Segments` that it gets as its argument ``segments``."""
     AttentionInterface.register(_NAME, _attend)
     usual = model.config._attn_implementation
     model.config._attn_implementation = _NAME
@@ -204,7 +208,7 @@ def _attend(
 def _by_products(queries: torch.Tensor) -> bool:
     """Return whether to compute attention as product, softmax, product.
 
-    In bfloat16 on a CPU that takes half the time of PyTorch's own, gradients included.
+    In bfloat16 on a CPU this takes half the time of PyTorch's own attention, gradients included.
     """
     return queries.dtype == torch.bfloat16 and queries.device.type == "cpu"
 

@@ -31,7 +31,7 @@ class CachedPrefix(Prefix):
         super().__init__()
         self.cache = cache
         self.read = 0
-        """Number of tokens in the cache: `tokens`, and those read after them that are not kept yet."""
+        """Number of tokens in the cache: those of `tokens`, and later ones that were read and not kept yet."""
 
     @property
     def capacity(self) -> int:
@@ -39,7 +39,7 @@ class CachedPrefix(Prefix):
         return max(_BLOCK, len(self.tokens))
 
     def match(self, tokens: Sequence[int]) -> int:
-        """Return how many of these tokens need not be read again: all of the sequence, or none, if the cache cannot be cut."""
+        """Return how many of these tokens need not be read again. A cache that cannot be cut serves as a whole, or not at all."""
         size = self.common(tokens)
         return size if size == len(self.tokens) or cuts_back(self.cache) else 0
 
@@ -51,7 +51,7 @@ class CachedPrefix(Prefix):
         return other
 
     def keep(self, tokens: Sequence[int]) -> None:
-        """Append tokens that were read, and forget those that were read after them."""
+        """Append tokens that were read to the sequence, and forget the tokens that were read after them."""
         super().keep(tokens)
         self.cut(len(self.tokens))
 
@@ -63,7 +63,7 @@ class CachedPrefix(Prefix):
 
 
 def cuts_back(cache: Any) -> bool:
-    """Return whether tokens can be removed from the end of a cache: it has the keys and values of all tokens, and no more."""
+    """Return whether tokens can be removed from the end of a cache, since it holds the keys and values of all tokens, no more."""
     return all(type(layer) is DynamicLayer for layer in cache.layers)
 
 
@@ -117,7 +117,8 @@ class CachedPrefixes(Prefixes):
         self.computed += len(rows) * len(rows[0])
         tokens = torch.tensor(rows, device=self._model.device)
         positions = torch.arange(prefix.read, prefix.read + len(rows[0]), device=tokens.device).expand(len(rows), -1)
-        options = {"logits_to_keep": last, "position_ids": positions}  # not every model counts on from its cache by itself
+        # positions are given, as not every model continues those of its cache by itself
+        options = {"logits_to_keep": last, "position_ids": positions}
         options = {name: value for name, value in options.items() if name in self._arguments}
         output = self._model(input_ids=tokens, past_key_values=prefix.cache, use_cache=True, **options)
         logits: torch.Tensor = output.logits[:, -last:].float()

@@ -12,7 +12,7 @@ from gym_text_policies.digests import digest_of, file_digest
 
 EMBEDDED = "smollm2"
 _READ = (".safetensors", ".json", ".jinja", ".model", ".txt", ".tiktoken", ".bpe", ".spm", ".codes", ".vocab")
-"""Ends of the names of files that transformers may read: configuration, weights, tokenizer, template. It never runs ``.py``."""
+"""Ends of the names of files that transformers may read: configuration, weights, tokenizer, template. It runs no ``.py`` file."""
 _UNREAD = ("training.json", "trainer_state.json")
 """Records of training, which change nothing of the model."""
 _INDEX = "model.safetensors.index.json"

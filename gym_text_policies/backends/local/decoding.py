@@ -38,9 +38,9 @@ class Candidates:
     branch: Branch
     """The new tokens of the prompt, then those of the candidates."""
     tokens: tuple[list[int], ...]
-    """Of each candidate, the end of turn included."""
+    """The tokens of each candidate, the end of turn included."""
     rows: tuple[list[int], ...]
-    """For each of `tokens` the row of the branch's logits that predicts it."""
+    """For each token in `tokens` the row of the branch's logits that predicts it."""
     length_normalised: bool = False
     """Whether a score is the mean over a candidate's tokens, not their sum."""
 
@@ -72,8 +72,8 @@ class Candidates:
         return cls(branch, tokens, rows, length_normalised)
 
     @property
-    def places(self) -> list[tuple[int, int]]:
-        """The tokens of all candidates, each as the row of the logits that predicts it, and the token."""
+    def targets(self) -> list[tuple[int, int]]:
+        """For each token of all candidates a pair: the row of the logits that predicts the token, and the token."""
         return [pair for rows, tokens in zip(self.rows, self.tokens, strict=True) for pair in zip(rows, tokens, strict=True)]
 
     def scores(self, log_probs: Sequence[Sequence[float]]) -> list[float]:
@@ -92,14 +92,14 @@ def read(prefixes: Prefixes, requests: Sequence[Candidates]) -> list[list[tuple[
     logits = prefixes.compute(branches)
     for branch in branches:
         branch.keep(branch.wanted[0] + 1)
-    places = [candidates.places for candidates in requests]
-    sizes = list(map(len, places))
-    indices = torch.tensor([place for own in places for place in own], device=logits[0].device)  # (tokens of all candidates, 2)
+    targets = [candidates.targets for candidates in requests]
+    sizes = list(map(len, targets))
+    indices = torch.tensor(list(itertools.chain(*targets)), device=logits[0].device)  # (tokens of all candidates, 2)
     parts = zip(logits, torch.split(indices, sizes), strict=True)
-    # in place: to allocate so many numbers takes four times as long as to compute them
-    each = torch.cat([torch.log_softmax(own, -1, out=own)[index[:, 0], index[:, 1]] for own, index in parts])
-    numbers = iter(each.tolist())  # only these numbers leave the device
-    return [[tuple(itertools.islice(numbers, len(tokens))) for tokens in candidates.tokens] for candidates in requests]
+    # in place: allocating a tensor of this size takes four times as long as computing its numbers
+    target_log_probs = torch.cat([torch.log_softmax(rows, -1, out=rows)[index[:, 0], index[:, 1]] for rows, index in parts])
+    log_probs = iter(target_log_probs.tolist())  # only these numbers leave the device
+    return [[tuple(itertools.islice(log_probs, len(tokens))) for tokens in candidates.tokens] for candidates in requests]
 
 
 class Sampler:
@@ -114,7 +114,8 @@ class Sampler:
 
     def __init__(self, temperature: float, seed: int, grammar: Any = None, *, keeps: bool = False) -> None:
         self.log_probs: list[float] = []
-        """Of each token that was taken: in the distribution that it was drawn from, or at temperature 1 if nothing is drawn."""
+        """The log-probability of each taken token: in the distribution that it was drawn from, or at temperature 1 if nothing is
+        drawn."""
         self._keeps = keeps
         self._temperature = temperature
         self._generator = torch.Generator().manual_seed(seed)
@@ -131,11 +132,11 @@ class Sampler:
             logits: Of all tokens, float32 of shape (rows, vocabulary).
         """
         if self._grammar or self._temperature or self._keeps:
-            yield from map(self._one, logits.cpu())  # on the CPU, so that draws do not depend on the device
+            yield from map(self._next, logits.cpu())  # on the CPU, so that draws do not depend on the device
         else:
             yield from logits.argmax(-1).tolist()
 
-    def _one(self, logits: torch.Tensor) -> int:
+    def _next(self, logits: torch.Tensor) -> int:
         """Return the next token after one row of logits, on the CPU."""
         if self._grammar:
             bits = np.unpackbits(np.frombuffer(self._grammar.compute_bitmask(), np.uint8), bitorder="little")
@@ -159,7 +160,7 @@ class PromptLookup:
 
     Args:
         tokens: The prompt.
-        earlier: Answers to other prompts, as a model often repeats itself. Of two equally long matches, the one in these counts.
+        earlier: Answers to other prompts, as a model often repeats itself. They come first if matches are equally long.
     """
 
     def __init__(self, tokens: Sequence[int] = (), earlier: PromptLookup | None = None) -> None:
@@ -182,7 +183,7 @@ class PromptLookup:
     def draft(self, max_tokens: int) -> list[int]:
         """Return a draft of `max_tokens` tokens; an empty one if the last token never occurred before.
 
-        If a match reaches the end of the known tokens, the draft goes on with its own start: a line that repeats goes on repeating.
+        If a match reaches the end of the known tokens, the draft repeats itself, as a line that has repeated goes on repeating.
         """
         for size in range(min(_LONGEST_MATCH, len(self._tokens)), 0, -1):
             for known in (self._earlier, self) if self._earlier is not None else (self,):

@@ -1,8 +1,8 @@
 """`exact_prefixes`: the fastest way of reading that gives a model's own probabilities. Each way is compared before it is used.
 
 The comparison is with the model's plain forward pass, without a cache: the probabilities of the next token, after each token of a
-few short sequences. Two sequences with a common start are read together, with candidates behind them; one sequence is continued;
-from one, tokens are removed again. Sliding windows are narrowed to eight tokens meanwhile, so that every sequence is longer.
+few short sequences. Two sequences with a common start are read together, with candidates behind them. One sequence is continued.
+Tokens are removed from one. Meanwhile sliding windows are narrowed to eight tokens, so that every sequence is longer than a window.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def exact_prefixes(model: Any, max_tokens: int, *, optimise: bool = False, weigh
             cache folder, and used while weights, code, libraries and hardware are the same. If empty, the model is compared anew.
 
     Raises:
-        UsageError: If no way gives them.
+        UsageError: If no way gives these probabilities.
     """
     facts = {"weights": weights, **_facts(model, optimise=optimise)} if weights else {}
     known = recall("ways", facts) if facts else None
@@ -239,7 +239,7 @@ class _Probe:
             (prefix,) = prefixes.open([known])
             size = len(known) - len(prefix.tokens)
             branch = Branch.line(prefix, [*known[len(prefix.tokens) :], *draft], range(size - 1, size + len(draft)))
-            if prefixes.cuts_back:  # a draft, all of it wrong
+            if prefixes.cuts_back:  # read a draft, and keep nothing of it
                 logits_read += prefixes.compute([branch])
                 branch.keep(size)
                 continue

@@ -1,4 +1,4 @@
-"""`load_transformers` makes a backend of a model's name; that of `load_when_asked` reads the weights when it is first asked."""
+"""`load_transformers` makes a backend from a model's name; the one from `load_when_asked` reads the weights when first asked."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gym_text_policies.backends.local.transformers import TransformersBackend
 
 _logger = logging.getLogger(__name__)
 _KEPT = 2
-"""Models that stay in memory even where nobody uses them."""
+"""Number of models that stay in memory after their last use."""
 
 
 def load_transformers(
@@ -68,7 +68,7 @@ class WhenAsked(Backend):
 
     @property
     def config(self) -> dict[str, Any]:
-        """What the loaded model would say, without loading it."""
+        """The configuration that the loaded model would have. Nothing is loaded for it."""
         return {"backend": "transformers", **_identity(self._source, _precision(self._source))}
 
     def answer(self, requests: Sequence[Request]) -> list[Answer]:
@@ -80,7 +80,7 @@ class WhenAsked(Backend):
         return _loaded(self._source, self._room).count(text)
 
     def check(self, request: Request) -> None:
-        """Load the model once, so that a run with a model that cannot be loaded fails at its start."""
+        """Load the model, so that a run whose model cannot be loaded fails at its start."""
         _loaded(self._source, self._room)
 
 
@@ -90,7 +90,7 @@ _kept: OrderedDict[tuple[Source, int], TransformersBackend] = OrderedDict()
 
 
 def _loaded(source: Source, max_cached_tokens: int) -> TransformersBackend:
-    """Return the backend of a source: one in memory, or a new one. Before that is loaded, the least recently used is released."""
+    """Return the backend of a source: one in memory, or a new one. Before that is made, the least recently used one is released."""
     key = source, max_cached_tokens
     backend = _in_use.get(key)
     if backend is None:
@@ -109,8 +109,8 @@ def _load(source: Source, max_cached_tokens: int) -> TransformersBackend:
     precision = _precision(source) or str(model.dtype).removeprefix("torch.")
     if precision != "float32" and model.device.type == "cpu" and model.dtype not in fast_types():
         _logger.warning(
-            "%s: this CPU does not multiply %s (bfloat16 takes AVX512-BF16, AMX, or BF16 on Arm); it works, but may take ten "
-            "times as long. Take dtype='float32'.",
+            "%s: this CPU does not multiply %s (bfloat16 needs AVX512-BF16, AMX, or BF16 on Arm); the model works, but may take "
+            "ten times as long. Take dtype='float32'.",
             *(source.name, precision),
         )
     optimise = not source.load_in_4bit and source.device_map is None
@@ -120,12 +120,14 @@ def _load(source: Source, max_cached_tokens: int) -> TransformersBackend:
         model, tokenizer, identity, max_cached_tokens=max_cached_tokens, optimise=optimise, weights=weights
     )
     if backend.way != "packed":
-        _logger.info("%s: read in the way %r, which is exact for it, and slower than packed rows.", source.name, backend.way)
+        _logger.info(
+            "%s: read in the way %r, which is exact for this model, and slower than packed rows.", source.name, backend.way
+        )
     return backend
 
 
 def _precision(source: Source) -> str:
-    """Return the precision of a model; empty if only its weights tell."""
+    """Return the precision of a model; empty if only its files say it."""
     if source.load_in_4bit:
         return "4 bits"
     if source.dtype != "auto":

@@ -195,7 +195,7 @@ def _adapted(model: Any, source: Source) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # peft uses a deprecated name of transformers
             warnings.filterwarnings("error", message=".*missing adapter keys")
-            adapted = peft.PeftModel.from_pretrained(model, source.adapter, low_cpu_mem_usage=True)  # no random weights before
+            adapted = peft.PeftModel.from_pretrained(model, source.adapter, low_cpu_mem_usage=True)  # no random weights first
         with safe_open(Path(source.adapter) / WEIGHTS, "pt") as file:
             surplus = set(file.keys()) - set(peft.get_peft_model_state_dict(adapted, save_embedding_layers=False))
             spoilt = [key for key in file.keys() if not file.get_tensor(key).isfinite().all()]  # noqa: SIM118  no mapping

@@ -54,7 +54,8 @@ class _Store:
     def write(self, layer: int, layers: int, slots: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
         """Write keys and values of a layer, each of shape (heads, tokens, dimension); return the layer's store."""
         if self.states is None or self.states.shape[1] < self._slots:
-            grown = keys.new_zeros(layers, self._slots, 2, keys.shape[0], keys.shape[2])  # masked slots are read, too: no NaN
+            # zeros, since masked slots are read, too, and must not be NaN
+            grown = keys.new_zeros(layers, self._slots, 2, keys.shape[0], keys.shape[2])
             if self.states is not None:
                 grown[:, : self.states.shape[1]] = self.states
             self.states = grown
@@ -110,7 +111,7 @@ class PooledPrefix(Prefix):
         self._store.give_back(freed)
 
     def read(self, slots: list[int], on_device: torch.Tensor) -> None:
-        """Note the slots of the tokens that are read now, and free those of the pass before that were not kept."""
+        """Note the slots of the tokens that are read now, and free the slots of the last pass whose tokens were not kept."""
         self._store.give_back(self._new)
         self._new += slots
         self.new_slots = on_device
@@ -141,13 +142,13 @@ class _Together(Segments):
         self._positions, self._first, self._behind, self._slots = table
         known, starts = [len(prefix.tokens) for prefix in prefixes], [0, *itertools.accumulate(sizes)]
         width, row = max(sizes), starts.pop()
-        moved = [number * width - start for number, start in enumerate(starts)]  # from the row into the table of queries
-        numbers = torch.tensor([known, sizes, starts, moved], device=table.device)
+        shifts = [number * width - start for number, start in enumerate(starts)]  # of indices, from the row to the queries' table
+        numbers = torch.tensor([known, sizes, starts, shifts], device=table.device)
         self._known, self._sizes, self._starts = numbers[:3, :, None]  # (B, 1) each
         self._last = row - 1
         steps = torch.arange(row, device=table.device)
-        self._queries = (self._starts + steps[:width]).clamp(max=self._last)  # (B, N): which token of the row; any in padding
-        self._back = steps[:row] + numbers[3].repeat_interleave(numbers[1], output_size=row)  # (tokens,): where each is among them
+        self._queries = (self._starts + steps[:width]).clamp(max=self._last)  # (B, N): indices in the row; any token in padding
+        self._back = steps[:row] + numbers[3].repeat_interleave(numbers[1], output_size=row)  # (tokens,): indices in that table
         read = pad_sequence([torch.cat([prefix.slots, prefix.new_slots]) for prefix in prefixes], batch_first=True)
         self._read = pad(read, (0, -read.shape[1] % _MASK_WIDTH))  # (B, A): slots
         self._masks: dict[int | None, torch.Tensor] = {}
@@ -174,8 +175,8 @@ class _Together(Segments):
     def _mask(self, window: int | None, repeats: int) -> torch.Tensor:
         """Return 0 or minus infinity, of shape (B, 1, repeats * N, A)."""
         if window not in self._masks:
-            places = torch.arange(self._read.shape[1], device=self._read.device)  # (A,)
-            behind_known = places - self._known  # (B, A)
+            columns = torch.arange(self._read.shape[1], device=self._read.device)  # (A,)
+            behind_known = columns - self._known  # (B, A)
             tokens = (self._starts + behind_known).clamp(0, self._last)
             is_known, is_new = behind_known < 0, (behind_known >= 0) & (behind_known < self._sizes)
             first = torch.where(is_new, self._first[tokens], _NEVER)[:, None]  # (B, 1, A)
@@ -183,7 +184,7 @@ class _Together(Segments):
             new_first = self._first[self._queries][:, :, None]  # (B, N, 1)
             attended = (first <= new_first) & (new_first < behind)
             if window is not None:
-                positions = torch.where(is_new, self._positions[tokens], places)[:, None]
+                positions = torch.where(is_new, self._positions[tokens], columns)[:, None]
                 attended &= self._positions[self._queries][:, :, None] - positions < window
             mask = torch.zeros(attended.shape, dtype=self._dtype, device=attended.device).masked_fill_(~attended, float("-inf"))
             self._masks[window] = mask.repeat(1, repeats, 1)[:, None]

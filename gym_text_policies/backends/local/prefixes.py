@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 import torch
 
 _WORTH_SHARING = 32
-"""Least number of new tokens at the start of several prompts for which a pass of their own pays: they are read once, before the
+"""If several prompts begin with at least so many common new tokens, these are read once, in a pass of their own, before the
 prompts."""
 
 _CUT_OFF = 4
@@ -23,7 +23,7 @@ the part that both have is copied, and the sequence stays."""
 
 
 class Prefix(ABC):
-    """A token sequence with what the model keeps of it."""
+    """A token sequence with the model's keys, values or other states for it."""
 
     def __init__(self) -> None:
         self.tokens: list[int] = []
@@ -60,7 +60,7 @@ class Prefix(ABC):
 
 @dataclass
 class Branch:
-    """New tokens behind a prefix, as a tree. The part of it before the first fork can be kept."""
+    """New tokens behind a prefix, as a tree. The tokens before the first fork can be kept."""
 
     prefix: Prefix
     tokens: list[int]
@@ -122,14 +122,15 @@ class Prefixes(ABC):
     def open(self, prompts: Sequence[tuple[int, ...]]) -> list[Prefix]:
         """Return for each prompt a prefix with all that is remembered of it, except the prompt's last token.
 
-        If a prompt continues a remembered sequence, or would if the sequence lost its last `_CUT_OFF` tokens, the prefix is that
-        sequence. Else it is a copy of what both have in common. New tokens with which all prompts begin are read once, first.
+        If a prompt continues a remembered sequence, or a part of it that lacks at most the last `_CUT_OFF` tokens, the prefix is
+        that sequence. Else the prefix is a copy of what both have in common. New tokens with which all prompts begin are read
+        first, and once.
         """
         self._read_common_beginning(prompts)
         opened: list[Prefix] = []
         for tokens in prompts:
             common, _ = self._longest(tokens[:-1], "common")
-            self._read(tokens[:common])  # where a common part cannot be copied, it is read once more, and kept
+            self._read(tokens[:common])  # a common part that cannot be copied is read once more, and kept
             size, best = self._longest(tokens[:-1])
             if best is None or size < len(best.tokens) - _CUT_OFF or any(best is other for other in opened):
                 best = best.copy(size) if best else self._new()
@@ -147,7 +148,7 @@ class Prefixes(ABC):
         greatest, longest = 0, None
         for prefix in self._known:
             known = prefix.tokens
-            # only a sequence with the right token at this place can match further; so few sequences are compared as a whole
+            # a longer match needs the same token at index `greatest`; so few sequences are compared token by token
             if greatest < min(len(known), len(tokens)) and known[greatest] == tokens[greatest]:
                 size: int = getattr(prefix, what)(tokens)
                 if size > greatest:

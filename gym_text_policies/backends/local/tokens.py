@@ -33,14 +33,14 @@ def prompt_tokens(tokenizer: Any, messages: Sequence[Message]) -> list[int]:
     """
     special = sorted({*_special_tokens(tokenizer), *_written_tokens(tokenizer)}, key=len, reverse=True)
     pattern = re.compile("|".join(map(re.escape, special)) or r"(?!)")
-    said = [message["content"] for message in messages]
-    if not any(pattern.search(text) or pattern.search(_normalised(tokenizer, text)) for text in said):
+    texts = [message["content"] for message in messages]
+    if not any(pattern.search(text) or pattern.search(_normalised(tokenizer, text)) for text in texts):
         tokens: list[int] = tokenizer(_rendered(tokenizer, messages), add_special_tokens=False)["input_ids"]
         return tokens
     # each special token in a message is replaced by a placeholder: those left in the rendered chat are the template's
-    sign = _unused_character("".join(said))
+    sign = _unused_character("".join(texts))
     hidden = [
-        {**message, "content": pattern.sub(lambda found: f"{sign}{special.index(found[0])}{sign}", message["content"])}
+        {**message, "content": pattern.sub(lambda match: f"{sign}{special.index(match[0])}{sign}", message["content"])}
         for message in messages
     ]
     parts = re.split(f"({pattern.pattern})", _rendered(tokenizer, hidden))
@@ -49,18 +49,19 @@ def prompt_tokens(tokenizer: Any, messages: Sequence[Message]) -> list[int]:
         if index % 2:
             tokens.append(tokenizer.convert_tokens_to_ids(part))
         elif part:
-            tokens += text_tokens(tokenizer, re.sub(f"{sign}(\\d+){sign}", lambda found: special[int(found[1])], part))
+            tokens += text_tokens(tokenizer, re.sub(f"{sign}(\\d+){sign}", lambda match: special[int(match[1])], part))
     return tokens
 
 
 def text_tokens(tokenizer: Any, text: str) -> list[int]:
     """Return the tokens of a text by itself, such as an action's name. None of them is a marker of the chat template."""
-    # the tokenizer reads markers that are not flagged as special in any text: so they are cut into two texts
+    # in any text the tokenizer recognises markers that are not flagged as special: so each is cut in two, tokenised apart
     written = _written_tokens(tokenizer)
     within = "|".join(f"(?<={re.escape(token[0])})(?={re.escape(token[1:])})" for token in written)
     tokens = _tokens_apart(tokenizer, re.split(within, text) if within else [text])
     if not {tokenizer.convert_tokens_to_ids(token) for token in written}.isdisjoint(tokens):
-        return _tokens_apart(tokenizer, text)  # the tokenizer's normaliser has made a marker of other characters
+        # the tokenizer's normaliser has turned other characters into a marker: each character is tokenised by itself
+        return _tokens_apart(tokenizer, list(text))
     return tokens
 
 
@@ -78,11 +79,11 @@ def _tokens_apart(tokenizer: Any, parts: Iterable[str]) -> list[int]:
 
 
 def continued_tokens(tokenizer: Any, read: Sequence[int], messages: Sequence[Message]) -> list[int]:
-    """Return the tokens of a chat whose start the model has read and said, up to where its next answer begins.
+    """Return the tokens of a chat whose start the model has read and generated, up to where the model's next answer begins.
 
-    The model's words, tokenised again, need not give the tokens that it said: it may have used other tokens for a word, said
-    special tokens, or been cut. So its own tokens are kept. Those that follow, from the end of its turn on, do not depend on its
-    words, as they begin with a special token.
+    If the model's words are tokenised again, the tokens may differ from those that it generated: it may have used other tokens for
+    a word, generated special tokens, or been cut. So the generated tokens are kept. The tokens from the end of the model's turn on
+    do not depend on its words, as they begin with a special token.
 
     Args:
         tokenizer: One of transformers with a chat template.
@@ -91,10 +92,10 @@ def continued_tokens(tokenizer: Any, read: Sequence[int], messages: Sequence[Mes
     """
     last = max(index for index, message in enumerate(messages) if message["role"] == "assistant")
     before = prompt_tokens(tokenizer, messages[:last])
-    silent = prompt_tokens(tokenizer, [*messages[:last], {"role": "assistant", "content": ""}, *messages[last + 1 :]])
-    if silent[: len(before)] != before:  # the template writes earlier turns in another way than the last
+    emptied = prompt_tokens(tokenizer, [*messages[:last], {"role": "assistant", "content": ""}, *messages[last + 1 :]])
+    if emptied[: len(before)] != before:  # the template writes earlier turns in another way than the last
         return prompt_tokens(tokenizer, messages)
-    following = silent[len(before) :]
+    following = emptied[len(before) :]
     return [*read, *(following[1:] if read[-1] == following[0] else following)]
 
 
@@ -121,19 +122,19 @@ def fitting_tokens(
         return tokens, 0
     turns = [index for index, message in enumerate(messages) if message["role"] == "user"]
 
-    def without(dropped: int) -> list[int]:
+    def tokens_without(dropped: int) -> list[int]:
         return prompt_tokens(tokenizer, [*messages[: turns[0]], *messages[turns[dropped] :]])
 
-    needed = bisect.bisect_left(range(len(turns)), True, key=lambda dropped: len(without(dropped)) <= max_tokens)
+    needed = bisect.bisect_left(range(len(turns)), True, key=lambda dropped: len(tokens_without(dropped)) <= max_tokens)
     if needed == len(turns):
-        least = len(without(needed - 1)) if turns else len(tokens)
+        least = len(tokens_without(needed - 1)) if turns else len(tokens)
         raise PolicyError(
             f"{name}: expected a prompt of at most {max_tokens} tokens; got {least} without any earlier turn. "
             "Show fewer examples, or a shorter text."
         )
     together = -(-needed // _DROPPED_TOGETHER) * _DROPPED_TOGETHER
     dropped = max(needed, min(together, len(turns) - 3))
-    return without(dropped), dropped
+    return tokens_without(dropped), dropped
 
 
 def _special_tokens(tokenizer: Any) -> set[str]:
@@ -204,8 +205,8 @@ def _rendered(tokenizer: Any, messages: Sequence[Message]) -> str:
     try:
         return _applied(tokenizer, messages)
     except _OF_TEMPLATES as error:
-        said = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-        raise PolicyError(f"chat template: expected a text; got {said.rstrip('.')}.") from error
+        message = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        raise PolicyError(f"chat template: expected a text; got {message.rstrip('.')}.") from error
 
 
 def _applied(tokenizer: Any, messages: Sequence[Message]) -> str:

@@ -36,7 +36,8 @@ class _Question:
     turns_dropped: int
     schema: str | None
     request: Request
-    """The request without its messages, schema and episode: prompt and schema stand here, and no answer depends on the episode."""
+    """The request without its messages, schema and episode. `prompt` and `schema` replace the first two, and no answer depends on
+    the episode."""
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -189,14 +190,14 @@ class TransformersBackend(Backend):
         log_probs = read(self._prefixes, candidates)
         return [
             Answer(
-                probabilities=softmax(question.choices, tree.scores(each)),
+                probabilities=softmax(question.choices, tree.scores(rows)),
                 probability_kind="likelihood",
                 tokens_in=len(question.prompt) + sum(map(len, tree.tokens)),
                 tokens_cached=known,
                 turns_dropped=question.turns_dropped,
-                tokens=_tokens_of(question, dict(zip(question.choices, zip(tree.tokens, each, strict=True), strict=True))),
+                tokens=_tokens_of(question, dict(zip(question.choices, zip(tree.tokens, rows, strict=True), strict=True))),
             )
-            for question, known, tree, each in zip(questions, cached, candidates, log_probs, strict=True)
+            for question, known, tree, rows in zip(questions, cached, candidates, log_probs, strict=True)
         ]
 
     def _generate(self, questions: Sequence[_Question]) -> list[Answer]:
@@ -209,7 +210,7 @@ class TransformersBackend(Backend):
         ]
         generate(self._prefixes, generations)
         for prompt, generation in zip(prompts, generations, strict=True):
-            if generation.ended:  # not one that was cut: a caller may ask for one token only to have a prompt read
+            if generation.ended:  # a cut answer is not remembered: a caller may ask for one token only to have a prompt read
                 self._texts.remember(prompt, generation.tokens)
         texts = [self._tokenizer.decode(generation.tokens, skip_special_tokens=True) for generation in generations]
         return [
@@ -248,8 +249,8 @@ class TransformersBackend(Backend):
         return llguidance.LLMatcher(self._grammar_tokens, grammar)
 
 
-def _tokens_of(question: _Question, said: Mapping[str, tuple[Sequence[int], Sequence[float]]]) -> dict[str, Tokens] | None:
+def _tokens_of(question: _Question, answers: Mapping[str, tuple[Sequence[int], Sequence[float]]]) -> dict[str, Tokens] | None:
     """Return the tokens of a text, or of each choice, if the request asks for tokens."""
     if not question.request.tokens:
         return None
-    return {text: Tokens(question.prompt, tuple(tokens), tuple(log_probs)) for text, (tokens, log_probs) in said.items()}
+    return {text: Tokens(question.prompt, tuple(tokens), tuple(log_probs)) for text, (tokens, log_probs) in answers.items()}

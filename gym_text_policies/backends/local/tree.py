@@ -1,4 +1,4 @@
-"""`Tree`: the tokens of several texts. Where texts begin alike, the common start is in the tree, and is computed, once."""
+"""`Tree`: the tokens of several texts. A common start of texts is in the tree once, and so is computed once."""
 
 from __future__ import annotations
 
@@ -47,8 +47,7 @@ def depths(parents: Sequence[int], known: int) -> list[int]:
 def spans(parents: Sequence[int]) -> tuple[list[int], list[int]]:
     """Return for each node its number in depth-first order, and the first number after those of its subtree.
 
-    With these, whether a node is in another's subtree (the other included) is one comparison:
-    ``first[other] <= first[node] < end[other]``.
+    A node is in the subtree of `other`, which includes `other` itself, if ``first[other] <= first[node] < end[other]``.
 
     >>> spans([-1, 0, 1, 0])
     ([0, 1, 2, 3], [4, 3, 3, 4])

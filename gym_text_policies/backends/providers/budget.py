@@ -110,13 +110,13 @@ class Budget:
 
     def __init__(self, prices: Prices | None = None, max_cost: float | None = None, max_tokens: int | None = None) -> None:
         if max_cost is not None and prices is None:
-            raise UsageError("max_cost: expected prices beside it, without which nothing is known to cost anything.")
+            raise UsageError("max_cost: expected prices, too; without them the cost of a call is not known.")
         self.spent = Spending()
         self.is_limited = max_cost is not None or max_tokens is not None
         self._prices = prices
         self._max = (max_tokens, max_cost)
         self._purse = _PURSE.get() or Purse()
-        self._beyond = Spending()  # the most by which a call has passed its bound
+        self._beyond = Spending()  # the most that any call so far has spent beyond its bound
 
     def bound(self, sent: Any, messages: int, choices: int, most: int) -> Spending:
         """Return the most that a call may spend.

@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import sqlite3
+import stat
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -24,12 +25,13 @@ _OLD = "cache.db"
 """The file of earlier versions, which did not keep how an answer ended."""
 _TABLE = "CREATE TABLE answers (key TEXT PRIMARY KEY, answer TEXT NOT NULL)"
 _OF_OTHERS = bytes.fromhex("d9d505f920a163d7")
-"""Last bytes of a journal that names another file, which SQLite would delete (https://www.sqlite.org/fileformat.html)."""
+"""A journal that names another file ends with these bytes. SQLite would delete that other file
+(https://www.sqlite.org/fileformat.html)."""
 _MOST_BYTES = 2**26
 """Most bytes of a stored answer."""
 _PATIENCE = 60.0
 """Seconds to wait while another process writes."""
-_REPAIR = "Remove the file, and what is in it is asked again; or name another folder."
+_REPAIR = "Remove the file (its answers are then asked for again), or name another folder."
 
 
 class AnswerCache:
@@ -46,12 +48,12 @@ class AnswerCache:
 
     def __init__(self, folder: str | Path) -> None:
         self._path = Path(folder) / _FILE
-        self._asked: dict[str, Future[Answer]] = {}
+        self._pending: dict[str, Future[Answer]] = {}
         self._lock = threading.Lock()
         with self._failures():
             self._path.parent.mkdir(parents=True, exist_ok=True)
             if (self._path.parent / _OLD).exists() and not self._path.exists():
-                _logger.warning("%s: answers of an earlier version are not read, and are asked again; %s.", folder, _OLD)
+                _logger.warning("%s: answers stored by an earlier version are not read, but asked for again; %s.", folder, _OLD)
             self._check_file()
             self._table = sqlite3.connect(self._path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
         try:
@@ -73,23 +75,23 @@ class AnswerCache:
         with self._lock:
             stored = self._read(key)
             if stored is not None:
-                return _again(stored)
-            asked = self._asked.get(key)
-            if asked is None:
-                mine = self._asked[key] = Future()
-        if asked is not None:
-            return _again(asked.result())
+                return _reused(stored)
+            pending = self._pending.get(key)
+            if pending is None:
+                future = self._pending[key] = Future()
+        if pending is not None:
+            return _reused(pending.result())
         try:
             answer = ask()
             if _is_whole(answer):
                 self._write(key, answer)
-            mine.set_result(answer)
+            future.set_result(answer)
         except BaseException as error:
-            mine.set_exception(error)
+            future.set_exception(error)
             raise
         finally:
             with self._lock:
-                del self._asked[key]
+                del self._pending[key]
         return answer
 
     def close(self) -> None:
@@ -100,14 +102,17 @@ class AnswerCache:
     def _check_file(self) -> None:
         """Raise `StoreError` if the file, or a file of SQLite's beside it, is not a regular file or leads to another file."""
         for path in self._path.parent.glob(f"{_FILE}*"):
-            if path.is_symlink() or not path.is_file():
+            try:
+                is_regular = stat.S_ISREG(path.lstat().st_mode)
+            except FileNotFoundError:  # another process has just removed its journal
+                continue
+            if not is_regular:
                 raise StoreError(f"{path}: expected a file; got a link, a folder or a device. {_REPAIR}")
         journal = self._path.with_name(f"{_FILE}-journal")
-        if journal.exists():
-            with journal.open("rb") as file:
-                file.seek(max(0, journal.stat().st_size - len(_OF_OTHERS)))
-                if file.read() == _OF_OTHERS:
-                    raise StoreError(f"{journal}: expected the journal of {_FILE} alone; it names another file. {_REPAIR}")
+        with contextlib.suppress(FileNotFoundError), journal.open("rb") as file:
+            file.seek(max(0, journal.stat().st_size - len(_OF_OTHERS)))
+            if file.read() == _OF_OTHERS:
+                raise StoreError(f"{journal}: expected the journal of {_FILE} alone; it names another file. {_REPAIR}")
 
     def _open_table(self) -> None:
         """Make the table if it is not there; raise `StoreError` if the file contains something else."""
@@ -173,5 +178,6 @@ def _restored(stored: Any) -> Answer:
     return check_answer(Answer(**{**stored, "tokens": tokens or None}))
 
 
-def _again(answer: Answer) -> Answer:
+def _reused(answer: Answer) -> Answer:
+    """Return a stored answer with the cost of reading it from the cache: nothing."""
     return replace(answer, tokens_cached=answer.tokens_in, cost=0.0, reference=None)

@@ -76,7 +76,7 @@ def text_of(content: Any) -> str:
         raise TypeError(f"content that is neither a text nor a list of parts: {content!r}")
     texts = [part["text"] for part in content if part.get("type") in ("text", "output_text")]
     if not all(isinstance(text, str) for text in texts):
-        raise TypeError(f"a part of text that is none: {content!r}")
+        raise TypeError(f"a part of type text whose text is no string: {content!r}")
     return "".join(texts)
 
 

@@ -28,7 +28,7 @@ def count(value: Any) -> int:
         return 0
     number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if not number or value != int(value) or not 0 <= value <= MOST_TOKENS:
-        raise ValueError(f"a number of tokens from 0 to {MOST_TOKENS}, expected; got {str(value)[:60]}")
+        raise ValueError(f"a number of tokens from 0 to {MOST_TOKENS} is expected; got {str(value)[:60]}")
     return int(value)
 
 
@@ -63,34 +63,34 @@ def check_answer(answer: Answer, choices: Sequence[str] | None = None) -> Answer
     for name in ("text", "finish", "probability_kind", "reference"):
         value = getattr(answer, name)
         if not isinstance(value, str | None):
-            raise TypeError(f"a text as {name}, expected; got {str(value)[:60]!r} ({type(value).__name__})")
+            raise TypeError(f"a text is expected as {name}; got {str(value)[:60]!r} ({type(value).__name__})")
         (value or "").encode()  # fails on half of a surrogate pair, which could be neither sent nor stored
     if answer.finish not in _FINISHES:
-        raise ValueError(f"another way to finish: {answer.finish!r}")
+        raise ValueError(f"an unknown value of finish: {answer.finish!r}")
     for name in ("tokens_in", "tokens_cached", "tokens_out", "turns_dropped"):
         count(getattr(answer, name))
     if answer.tokens_cached > answer.tokens_in:
         raise ValueError(f"{answer.tokens_cached} tokens cached among {answer.tokens_in} that were read")
     if not (_is_finite(answer.cost) and answer.cost >= 0):
-        raise ValueError(f"a price of at least 0, expected; got {answer.cost}")
+        raise ValueError(f"a price of at least 0 is expected; got {answer.cost}")
     _check_probabilities(answer, choices)
     for text, tokens in (answer.tokens or {}).items():
         numbers = all(type(number) is int for number in (*tokens.prompt, *tokens.said))
         if not isinstance(text, str) or not numbers or not all(map(is_log_prob, tokens.log_probs)):
-            raise ValueError("tokens as whole numbers with finite log-probabilities, expected")
+            raise ValueError("tokens have to be whole numbers with finite log-probabilities")
     return answer
 
 
 def _check_probabilities(answer: Answer, choices: Sequence[str] | None) -> None:
     if choices is not None and (answer.probabilities is None or list(answer.probabilities) != list(dict.fromkeys(choices))):
-        raise ValueError("a probability of each choice, expected")
+        raise ValueError("a probability of each choice is expected")
     if answer.probabilities is None:
         if answer.text is None:
-            raise ValueError("neither a text nor probabilities")
+            raise ValueError("a text or probabilities are expected; got neither")
         return
     values = list(answer.probabilities.values())
     if not all(_is_finite(value) and 0 <= value <= 1 + 1e-6 for value in values) or abs(sum(values) - 1) > 1e-6:
-        raise ValueError("probabilities that sum to 1, expected")
+        raise ValueError("probabilities have to sum to 1")
 
 
 def _is_finite(value: Any) -> bool:

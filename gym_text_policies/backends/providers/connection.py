@@ -50,7 +50,7 @@ class Connection:
         self._client.close()
 
     def _url(self, path: str) -> str:
-        """Return the URL of a path. One of OpenAI's protocol, ``/v1/…``, is below the client's address, which may end otherwise."""
+        """Return the URL of a path. A path of OpenAI's protocol begins with ``/v1``, which the client's address replaces."""
         return path.removeprefix("/v1") if path.startswith("/v1/") else self._root + path
 
     def _called(self, call: Callable[[], Any]) -> Any:
@@ -62,8 +62,8 @@ class Connection:
 def in_time(seconds: float, call: Callable[[], T]) -> T:
     """Return the result of a call that has to end within a time.
 
-    A client's own limit is on each wait for bytes, and a server that sends a byte now and then never reaches it. After the time the
-    call goes on in its thread until its connection ends.
+    A client's own timeout limits each wait for bytes, so a server that sends a byte now and then never exceeds that timeout. After
+    `seconds` this function raises, while the call goes on in its thread until the connection ends.
 
     Raises:
         CallError: If the call takes longer.
@@ -112,7 +112,7 @@ def bounded(base: type[Any], seconds: float) -> Callable[[Any], None]:
 
     def hook(response: Any) -> None:
         if (packed := response.headers.get("content-encoding", "identity").lower()) != "identity":
-            raise CallError(f"expected an answer as it is, which was asked for; got one that is packed ({packed})", billed=True)
+            raise CallError(f"expected an uncompressed answer, as requested; got a compressed one ({packed})", billed=True)
         response.stream = Bounded(response.stream)
 
     return hook
@@ -131,7 +131,7 @@ def check_no_error(answer: Any) -> None:
 
 
 def check_url(url: Any) -> str | None:
-    """Return the address of a server; raise `UsageError` if it is not an address, or could contain a key."""
+    """Return a server's address; raise `UsageError` if `url` is not an address, or could contain a key."""
     if url is None:
         return None
     example = "such as http://127.0.0.1:8000/v1"
@@ -139,7 +139,7 @@ def check_url(url: Any) -> str | None:
         parts = urlsplit(url if isinstance(url, str) else "")
         known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:  # brackets, or a port that is not a number; the address may contain a key, so it is not shown
-        raise UsageError(f"base_url: expected an address {example}; got one whose host or port is none.") from None
+        raise UsageError(f"base_url: expected an address {example}; got one with an invalid host or port.") from None
     if parts.username or parts.password or parts.query:
         raise UsageError("base_url: expected an address without user, password and query; keys come from the environment alone.")
     if not known:

@@ -26,7 +26,7 @@ class CallError(Exception):
 
     def __init__(self, message: str, *, retry: bool = False, after: float | None = None, billed: bool = False) -> None:
         super().__init__(message)
-        self.elsewhere = retry  # another server may answer, even where this one asks to come back too late
+        self.elsewhere = retry  # another server may answer, even if this one asks for too long a wait
         self.retry = retry and (after is None or after <= _LONGEST_WAIT)
         self.after = after
         self.billed = billed

@@ -10,7 +10,7 @@ from gym_text.errors import UsageError
 from gym_text_policies.backends.provider_table import PROVIDERS
 
 NO_KEY = "none"
-"""Stands for a key where a client must have one."""
+"""What a client gets in place of a key if it requires one."""
 _HOSTS = {
     "ANTHROPIC_API_KEY": "api.anthropic.com",
     "DEEPSEEK_API_KEY": "api.deepseek.com",
@@ -21,7 +21,7 @@ _HOSTS = {
     "TOGETHER_API_KEY": "api.together.xyz",
     "XAI_API_KEY": "api.x.ai",
 }
-"""The host that gives out a key, of servers with the protocol of a provider in `PROVIDERS`."""
+"""The host that each key belongs to, for servers with the protocol of a provider in `PROVIDERS`."""
 _ADDRESS = re.compile(r"(https?)://([A-Za-z0-9.-]+)(:\d+)?(/[\w.~/-]*)?")
 """An address that all clients read in the same way."""
 
@@ -56,8 +56,8 @@ def belongs(variable: str, address: object, also: Mapping[str, str]) -> bool:
     Args:
         variable: The variable.
         address: The server's.
-        also: From a variable to the hosts that may have its key because the user says so: with commas between them, each with a
-            port or without.
+        also: For each variable the hosts that the user allows to get its key, as one text: hosts with commas between them, each
+            with a port or without.
     """
     parts = _ADDRESS.fullmatch(address) if isinstance(address, str) else None
     if parts is None:

@@ -36,7 +36,7 @@ def of_letters(choices: Sequence[str], tokens: Iterable[Mapping[str, Any]]) -> d
     """
     tokens = list(tokens)
     if not all(is_log_prob(row["logprob"]) for row in tokens):
-        raise ValueError(f"log-probabilities, none above 0, expected; got {[row['logprob'] for row in tokens]}")
+        raise ValueError(f"log-probabilities are expected, none above 0; got {[row['logprob'] for row in tokens]}")
     weights = dict.fromkeys(choices, 0.0)
     for letter, choice in zip(string.ascii_uppercase, choices, strict=False):
         weights[choice] = sum(math.exp(row["logprob"]) for row in tokens if row["token"].strip() == letter)

@@ -53,8 +53,8 @@ class LogProbs:
         if form is None and only:
             names = ", ".join(form.name for form in FORMS)
             raise UsageError(
-                f"decide='logprobs': expected a server that gives log-probabilities of given tokens ({names}), by the owner that "
-                f"its /v1/models names; got {row.get('owned_by')!r}. Take decide='systemone' for transformers serve, "
+                f"decide='logprobs': expected a server that gives log-probabilities of given tokens ({names}), as "
+                f"owned_by in its /v1/models says; got {row.get('owned_by')!r}. Take decide='systemone' for transformers serve, "
                 "decide='letter' for a chat with top_logprobs, or mode 'json' for any."
             )
         if form is None or (not only and _has_decisions(server)):
@@ -66,22 +66,22 @@ class LogProbs:
         choices = request.choices or ()
         prompt, paths, dropped = self._tokens.of(request.messages, choices, read=request.read)
         reading = self._form.read(self._server, prompt, paths)
-        if others := [value for row in reading.log_probs for value in row if not is_log_prob(value)]:
+        if invalid := [value for row in reading.log_probs for value in row if not is_log_prob(value)]:
             raise CallError(
-                f"expected log-probabilities, finite and none above 0; got {others[0]:g}. Start {self._form.name} without an "
+                f"expected log-probabilities, finite and none above 0; got {invalid[0]:g}. Start {self._form.name} without an "
                 "option for other numbers, such as vLLM's --logprobs-mode raw_logits."
             )
         scores = [sum(row) / (len(row) if request.length_normalised else 1) for row in reading.log_probs]
         tokens_in = len(prompt) + sum(map(len, paths))
-        said = zip(paths, reading.log_probs, strict=True)
-        kept = {choice: Tokens(tuple(prompt), tuple(path), tuple(row)) for choice, (path, row) in zip(choices, said, strict=True)}
+        rows = zip(choices, paths, reading.log_probs, strict=True)
+        tokens_of = {choice: Tokens(tuple(prompt), tuple(path), tuple(log_probs)) for choice, path, log_probs in rows}
         return Answer(
             probabilities=softmax(choices, scores),
             probability_kind="likelihood",
             tokens_in=tokens_in,
             tokens_cached=0 if reading.computed is None else max(0, tokens_in - reading.computed),
             turns_dropped=dropped,
-            tokens=kept if request.tokens else None,
+            tokens=tokens_of if request.tokens else None,
         )
 
     def write(self, request: Request) -> Answer | None:
@@ -102,7 +102,7 @@ class LogProbs:
 
 
 def tells(server: Connection) -> dict[str, Any]:
-    """Return what a server tells of its model's weights and chat template. It is the same as long as these are the same."""
+    """Return what a server tells of its model's weights and chat template, to tell one from another."""
     rows = _models(server)
     row = next((row for row in rows if row.get("id") == server.model), rows[0] if len(rows) == 1 else {})
     facts = {name: row[name] for name in ("root", "parent", "meta") if row.get(name)}

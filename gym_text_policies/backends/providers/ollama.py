@@ -28,8 +28,8 @@ _REMEMBERED = 4096
 class OllamaBackend(RemoteBackend):
     """A model that Ollama serves.
 
-    A text is asked for by a chat, and a schema is sent as the chat's ``format``. Choices are asked for by one ``systemone``
-    decision, which needs a model made for decisions.
+    For a text a chat request is sent, with the schema, if any, as its ``format``. For choices one ``systemone`` decision is
+    requested, which needs a model made for decisions.
 
     Args:
         model: The model's name, such as ``llama3.2:3b``.
@@ -37,8 +37,8 @@ class OllamaBackend(RemoteBackend):
         base_url: Address of the server; by default OLLAMA_HOST of the environment, else this machine.
         key_variable: Name of the environment variable that holds the key, if the server wants one; None sends none.
         num_ctx: Most tokens that the model reads and writes; by default as the server is set, often 4096. Ollama leaves out the
-            oldest turns of a longer chat without saying so. If it reads fewer tokens although a chat has grown, this counts in
-            `Answer.turns_dropped`, and one warning is given.
+            oldest turns of a longer chat without saying so. If Ollama reads fewer tokens although a chat has grown,
+            `Answer.turns_dropped` is 1, and one warning is logged.
     """
 
     provider = "ollama"
@@ -110,7 +110,7 @@ class OllamaBackend(RemoteBackend):
         )
 
     def _is_cut(self, request: Request, tokens_in: int) -> bool:
-        """Return whether fewer tokens were read than of the shorter chat before; warn at the first time."""
+        """Return whether the server read fewer tokens than before the chat grew; log a warning the first time."""
         if not request.episode or not tokens_in:
             return False
         with self._lock:

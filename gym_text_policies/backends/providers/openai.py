@@ -23,7 +23,7 @@ from gym_text_policies.backends.providers.remote import RemoteBackend
 from gym_text_policies.backends.providers.servers import Servers
 
 Decide = Literal["auto", "decisions", "systemone", "logprobs", "letter"]
-"""How choices are asked for."""
+"""The ways to ask for choices; see `OpenAIBackend`."""
 _LIMITS = {"decisions": (255, "decision"), "systemone": (26, "letter"), "letter": (MOST_LETTERS, "letter")}
 """Most choices of a request, and the kind of the probabilities. ``logprobs`` has no limit."""
 _OTHER_WAYS = (
@@ -37,15 +37,16 @@ INSTRUCTIONS = "Which action comes next?"
 class OpenAIBackend(RemoteBackend):
     """A model by the official `openai` client.
 
-    A text is asked for by a chat completion, and a schema is sent as a strict JSON schema. There are five ways to ask for choices:
+    For a text a chat completion is requested, with the schema, if any, as a strict JSON schema. There are five ways to ask for
+    choices:
 
     * ``decisions``: one typed decision of 2 to 255 choices, at OpenAI.
     * ``logprobs``: the exact score of each choice, log P(choice + end of turn | prompt), as of a model in this process; from
       llama.cpp, vLLM and SGLang. See `ScoringServer` for how each is asked.
     * ``systemone``: ``/v1/systemone`` of `transformers serve`, for at most 26 choices: each gets a letter, and the logits of the
       letters are compared.
-    * ``letter``: the same by any chat that gives log-probabilities of generated tokens, for at most 20 choices. This is an
-      approximation, since the letters are compared, and not the actions.
+    * ``letter``: a chat completion with a letter for each of at most 20 choices, by any server that gives log-probabilities of
+      generated tokens. This is an approximation, since the letters are compared, and not the actions.
     * ``auto``: ``decisions``, or ``logprobs`` if the server is one of the three and has no typed decisions. With a `base_url` the
       server is asked for its kind at the first request with choices.
 
@@ -61,7 +62,8 @@ class OpenAIBackend(RemoteBackend):
         key_variable: Name of the environment variable with the key; None sends none. Other servers may need none.
         decide: How to ask for choices.
         tokenizer: The model's tokenizer, ``hf:OWNER/NAME`` or a folder, for ``logprobs`` with vLLM or SGLang. By default it is
-            loaded by the server's name for the model. No answer depends on it: one that differs from the server's is refused.
+            loaded by the server's name for the model. No answer depends on it: a tokenizer with other tokens than the server's is
+            refused.
         extra: More fields of a chat completion, such as ``{"reasoning_effort": "low"}``. None leaves a field out:
             ``{"temperature": None}`` for models that take no temperature.
     """
@@ -93,7 +95,7 @@ class OpenAIBackend(RemoteBackend):
         self._decide: Decide = "decisions" if decide == "auto" and not self._urls else decide
         self._tokenizer = check_name("tokenizer", tokenizer)
         self._extra = check_fields("extra", extra)
-        self._found: dict[Connection, LogProbs | Literal["decisions"]] = {}  # how to ask each server for choices
+        self._ways: dict[Connection, LogProbs | Literal["decisions"]] = {}  # how to ask each server for choices
         self._lock = threading.Lock()
         self.most_choices = _LIMITS.get(self._decide, _LIMITS["decisions"])[0]
         self.probability_kind = _LIMITS.get(self._decide, (0, "likelihood"))[1]
@@ -113,12 +115,12 @@ class OpenAIBackend(RemoteBackend):
         return super().config | {name: value for name, value in settings.items() if value}
 
     def _tell(self) -> dict[str, Any]:
-        """Return what the servers tell of their model. All have to tell the same."""
+        """Return what the servers tell of their model; raise `UsageError` if they differ."""
         with self._failures():
-            told = [tells(server) if self._urls else {} for server in self._client.clients]
-        if any(other != told[0] for other in told):
-            raise UsageError(f"told: expected servers of one model; they tell of different ones: {told}.")
-        return told[0]
+            facts = [tells(server) if self._urls else {} for server in self._client.clients]
+        if any(server_facts != facts[0] for server_facts in facts):
+            raise UsageError(f"told: expected servers of one model; they tell of different ones: {facts}.")
+        return facts[0]
 
     def _check_choices(self, request: Request) -> None:
         if self._decide in _LIMITS:  # else the server is asked first
@@ -152,13 +154,13 @@ class OpenAIBackend(RemoteBackend):
     def _ask_for_way(self, server: Connection) -> LogProbs | Literal["decisions"]:
         """Return how to ask a server for choices. Each server is asked for its kind once."""
         with self._lock:
-            if server not in self._found:
+            if server not in self._ways:
                 only = self._decide == "logprobs"
-                self._found[server] = LogProbs.of(server, self._tokenizer, only=only) or "decisions"
-            return self._found[server]
+                self._ways[server] = LogProbs.of(server, self._tokenizer, only=only) or "decisions"
+            return self._ways[server]
 
     def _hint(self) -> str:
-        if any(isinstance(way, LogProbs) for way in self._found.values()):
+        if any(isinstance(way, LogProbs) for way in self._ways.values()):
             return " Mode 'json' needs no log-probabilities."
         return _OTHER_WAYS
 
@@ -170,7 +172,7 @@ class OpenAIBackend(RemoteBackend):
         return way.write(request) if isinstance(way, LogProbs) else None
 
     def _body(self, request: Request, **more: Any) -> dict[str, Any]:
-        """Return the body of a chat. `own` are more fields."""
+        """Return the body of a chat completion's request, with `more` fields."""
         if request.schema is not None:
             schema = {"name": "answer", "schema": dict(request.schema), "strict": True}
             more["response_format"] = {"type": "json_schema", "json_schema": schema}
@@ -186,8 +188,8 @@ class OpenAIBackend(RemoteBackend):
 
     def _letters(self, request: Request) -> dict[str, Any]:
         """Return what is sent for a choice by letters."""
-        asked = replace(request, messages=tuple(lettered(request.messages, request.choices or ())), max_tokens=1)
-        return self._body(asked, logprobs=True, top_logprobs=MOST_LETTERS)
+        question = replace(request, messages=tuple(lettered(request.messages, request.choices or ())), max_tokens=1)
+        return self._body(question, logprobs=True, top_logprobs=MOST_LETTERS)
 
     def _letter(self, server: Connection, request: Request) -> Answer:
         completion = server.post("/v1/chat/completions", self._letters(request))

@@ -1,4 +1,4 @@
-"""Paths of tokens behind a prompt, for which servers are asked, and the servers' answers."""
+"""Paths of tokens behind a prompt, whose log-probabilities servers are asked for, and the servers' answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Reading:
     """Log-probabilities of paths of tokens behind a prompt."""
 
     log_probs: list[list[float]]
-    """Of each token of each path, in nats."""
+    """The log-probability of each token of each path, in nats."""
     computed: int | None
     """Number of tokens that the server computed; None if it does not say."""
 
@@ -27,7 +27,8 @@ class Writing:
     tokens: list[int]
     """The text's tokens, the end of turn included if the model ended the text."""
     log_probs: list[float]
-    """Of each token, in nats: in the distribution that it was drawn from, or at temperature 1 if nothing was drawn."""
+    """The log-probability of each token, in nats: in the distribution that the token was drawn from, or at temperature 1 if nothing
+    was drawn."""
     computed: int | None
     """Number of the prompt's tokens that the server computed; None if it does not say."""
     finish: str | None = None
@@ -48,15 +49,15 @@ def followers(paths: Paths) -> dict[tuple[int, ...], list[int]]:
 
 
 def along(paths: Paths, values: Mapping[tuple[int, ...], Mapping[int, float]]) -> list[list[float]]:
-    """Return the value of each token of each path; `values` has them by the tokens before, then by the token itself."""
+    """Return the value of each token of each path. The keys of `values` are the tokens before a token, then the token itself."""
     return [[values[tuple(path[:index])][token] for index, token in enumerate(path)] for path in paths]
 
 
-def parted(asked: Mapping[tuple[int, ...], list[int]], most: int) -> list[list[tuple[tuple[int, ...], list[int]]]]:
+def parted(following: Mapping[tuple[int, ...], list[int]], most: int) -> list[list[tuple[tuple[int, ...], list[int]]]]:
     """Return the result of `followers` in parts, each with at most `most` different tokens that follow."""
     parts: list[list[tuple[tuple[int, ...], list[int]]]] = [[]]
     seen: set[int] = set()
-    for beginning, tokens in asked.items():
+    for beginning, tokens in following.items():
         for start in range(0, len(tokens), most):
             some = tokens[start : start + most]
             if len(seen.union(some)) > most:

@@ -29,9 +29,9 @@ _logger = logging.getLogger(__name__)
 _MISREAD = (AttributeError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError)
 """Errors from reading an answer that has another form."""
 _BACKOFF = 0.5
-"""Seconds before the second try, with up to as many more at random. They double before each further try, up to 30."""
+"""Seconds before the second try, plus a random time of up to the same length. They double before each further try, up to 30."""
 _SHOWN = 500
-"""Most characters of a provider's message in an error of ours."""
+"""Most characters of a provider's message that an error shows."""
 
 
 class RemoteBackend(Backend):
@@ -77,11 +77,12 @@ class RemoteBackend(Backend):
     @property
     def config(self) -> dict[str, Any]:
         """The provider, the model, the server, and with the option `told` what the server tells of the model."""
-        told = {"told": self._told} if self._options.told else {}
-        return {"backend": self.provider, "model": self.model, **self._server, **told}
+        facts = {"told": self._facts} if self._options.told else {}
+        return {"backend": self.provider, "model": self.model, **self._server, **facts}
 
     @cached_property
-    def _told(self) -> dict[str, Any]:
+    def _facts(self) -> dict[str, Any]:
+        """What the server tells of the model's weights. It is asked once."""
         try:
             facts: dict[str, Any] = self.retrying()(self._tell)
         except CallError as error:
@@ -89,7 +90,7 @@ class RemoteBackend(Backend):
         if not facts:
             raise UsageError(
                 f"told: expected a server that tells of its model's weights (Ollama, llama.cpp, vLLM, SGLang); that of "
-                f"{self.model!r} tells nothing. Name them by server=NAME."
+                f"{self.model!r} tells nothing. Name the weights yourself, by server=NAME."
             )
         return facts
 
@@ -109,7 +110,7 @@ class RemoteBackend(Backend):
         """
         name = self._options.server
         if name and not url:
-            raise UsageError("server: expected none without a base_url; it is a name in place of that address.")
+            raise UsageError("server: expected none without a base_url; a server's name replaces that address in records.")
         self._server = {"server": name} if name else {"base_url": url} if url else {}
 
     @property
@@ -149,7 +150,7 @@ class RemoteBackend(Backend):
             raise UsageError(
                 f"max_tokens: expected room for an answer; asked before the run, {self.provider}:{self.model} was cut after "
                 f"{request.max_tokens} tokens, none of which are words of its answer. A model that thinks needs more: set "
-                "max_tokens, or ask it to think less (extra: {reasoning_effort: low}), where it knows that."
+                "max_tokens, or ask it to think less (extra: {reasoning_effort: low}), if it has this setting."
             )
 
     def close(self) -> None:
@@ -220,7 +221,7 @@ class RemoteBackend(Backend):
             answer: Answer = self.retrying()(self._ask_within_budget, request, bound)
         except CallError as error:
             raise self.failure(error, self._hint() if request.choices is not None and error.refused else "") from None
-        except UsageError as error:  # it may contain words of a server
+        except UsageError as error:  # its message may quote the server, and so a key
             raise UsageError(self._shown(error, _SHOWN * 4)) from None
         return answer
 

@@ -22,13 +22,14 @@ from gym_text_policies.backends.providers.tokenizers import LlamaCppTokenizer, l
 _FORCED = 1e4
 """Bias in nats with which a token is always taken."""
 _PREFERRED = 100.0
-"""Bias in nats for several tokens. All others get a negligible probability, and the relative ones of these keep their digits."""
+"""Bias in nats for several tokens. All other tokens get a negligible probability. The probabilities of the biased tokens relative
+to each other keep their digits."""
 _LEAST_SHARE = 1e-30
 """Least relative probability that has all digits of a float32."""
 _MOST_TOKENS = 128
 """vLLM's limit of `logprob_token_ids` in a request (`MAX_LOGPROB_TOKEN_IDS` of 0.32)."""
 _CHECKED = ({"role": "user", "content": "You see a red ball.\n\nGo to it."},)
-"""A chat to compare its tokens with the server's."""
+"""A chat whose tokens are compared with the server's."""
 SAMPLED = 1.0
 """The temperature at which vLLM's log-probabilities are those of the distribution that it draws from."""
 
@@ -62,12 +63,12 @@ class ScoringServer(ABC):
         name = self._tokenizer or self._model_path(server)
         why = f"tokenizer: expected that of the model {server.model!r}, which {self.name} leaves to its client; got {name!r}."
         tokenizer = load_tokenizer(name, why=why)
-        ours = list(tokenizer.apply_chat_template(list(_CHECKED), add_generation_prompt=True, return_dict=True)["input_ids"])
-        theirs = server.post("/tokenize", {"model": server.model, "messages": list(_CHECKED), "add_generation_prompt": True})
-        if ours != theirs["tokens"]:
+        tokens = list(tokenizer.apply_chat_template(list(_CHECKED), add_generation_prompt=True, return_dict=True)["input_ids"])
+        answer = server.post("/tokenize", {"model": server.model, "messages": list(_CHECKED), "add_generation_prompt": True})
+        if tokens != answer["tokens"]:
             raise UsageError(
-                f"tokenizer: expected the tokens that {self.name} gives a chat; {name!r} gives {ours}, the server "
-                f"{theirs['tokens']}. Name the served model's own: tokenizer='hf:OWNER/NAME', or the folder of its files."
+                f"tokenizer: expected the tokens that {self.name} gives a chat; {name!r} gives {tokens}, the server "
+                f"{answer['tokens']}. Name the served model's tokenizer: tokenizer='hf:OWNER/NAME', or the folder of its files."
             )
         return tokenizer
 
@@ -85,11 +86,11 @@ class ScoringServer(ABC):
 
 
 class LlamaCpp(ScoringServer):
-    """llama.cpp's server. It tokenises by itself, and each request goes on from the last one of its slot, token by token.
+    """llama.cpp's server. It tokenises by itself. A request reuses the key-value cache of the last request in the same slot.
 
     A request forces a token by a bias, and the server returns the token's log-probability without the bias. If several tokens may
     follow, another request gives all of them the same bias, which does not change their probabilities relative to each other. So
-    two requests tell all of them. Tried with build 11549 of October 2026.
+    two requests give the log-probabilities of all of them. Tried with build 11549 of October 2026.
     """
 
     name, owner = "llama.cpp", "llamacpp"
@@ -107,8 +108,8 @@ class LlamaCpp(ScoringServer):
     def read(self, server: Connection, prompt: Sequence[int], paths: Paths) -> Reading:
         """Ask for the tokens behind each beginning of the paths, one beginning after the other."""
         questions = _Questions(server)
-        asked = sorted(followers(paths).items())
-        log_probs_behind = {beginning: questions.log_probs([*prompt, *beginning], tokens) for beginning, tokens in asked}
+        following = sorted(followers(paths).items())
+        log_probs_behind = {beginning: questions.log_probs([*prompt, *beginning], tokens) for beginning, tokens in following}
         return Reading(along(paths, log_probs_behind), questions.computed)
 
     def write(self, server: Connection, prompt: Sequence[int], most: int, temperature: float, seed: int | None) -> Writing:
@@ -163,7 +164,7 @@ class _Questions:
     def _shares(self, tokens: list[int], wanted: Sequence[int]) -> dict[int, float]:
         """Return the probabilities of tokens relative to each other."""
         row = self._ask(tokens, dict.fromkeys(wanted, _PREFERRED), post_sampling_probs=True)
-        return {other["id"]: float(other["prob"]) for other in row["top_probs"]}
+        return {entry["id"]: float(entry["prob"]) for entry in row["top_probs"]}
 
     def _ask(self, tokens: list[int], bias: Mapping[int, float], **fields: Any) -> Any:
         body = {
@@ -184,8 +185,8 @@ class _Questions:
 class VLLM(ScoringServer):
     """vLLM: one request has all beginnings of the paths as prompts, and asks for the wanted tokens by `logprob_token_ids`.
 
-    `prompt_logprobs` would need one sequence for each candidate, but computes the prompt anew. The number of cached tokens is
-    unknown, as the server tells it for one sequence of a request only. Tried with 0.32 on a CPU.
+    `prompt_logprobs` would need only one sequence for each candidate, but would compute the prompt anew. The number of cached
+    tokens is unknown, as the server tells it for one sequence of a request only. Tried with 0.32 on a CPU.
     """
 
     name, owner = "vLLM", "vllm"
@@ -218,8 +219,8 @@ class VLLM(ScoringServer):
     def write(self, server: Connection, prompt: Sequence[int], most: int, temperature: float, seed: int | None) -> Writing:
         """Ask for a completion with `return_token_ids`, which vLLM has since 0.10.2.
 
-        By default vLLM's log-probabilities are those before the temperature. They are those of the draws at temperature 1 only, and
-        nothing is drawn at 0.
+        By default vLLM gives log-probabilities before the temperature is applied. Only at temperature 1 are these the ones of the
+        draws. At temperature 0 nothing is drawn.
 
         Raises:
             UsageError: If the temperature is neither 0 nor 1.

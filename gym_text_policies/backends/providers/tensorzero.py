@@ -88,11 +88,11 @@ class TensorZeroBackend(RemoteBackend):
         """Report the return and the last score of a finished episode.
 
         Args:
-            episode: One that this function played, as `rollout` yields it.
+            episode: An episode that this backend played, as `rollout` yields it.
 
         Raises:
-            UsageError: If its record has no TensorZero id.
-            PolicyError: If the gateway refuses it, as one without observability does.
+            UsageError: If the episode's record has no TensorZero id.
+            PolicyError: If the gateway refuses the feedback, as a gateway without observability does.
         """
         references = [step.decision.reference for step in episode.steps]
         name = next((name for name in references if name), None)

@@ -103,15 +103,16 @@ class _Mark(str):
 class LlamaCppTokenizer:
     """The tokenizer of a llama.cpp server, with the methods of transformers' tokenizers that `prompt_tokens` and `text_tokens` use.
 
-    The server does not list its special tokens. Only those matter that a message spells, and then those of the template. A token is
-    special if its text becomes other tokens when special tokens are read as text.
+    The server does not list its special tokens, so this class looks for them in texts. It needs those that a message spells; if
+    there are any, it needs those of the template, too. A token is special if its text becomes other tokens when special tokens are
+    read as text.
 
     Args:
         post: Asks the server.
         begin: The text of the token that begins a text.
         end: The text of the end of turn.
-        chat_template: The model's chat template. Its markers that are single tokens even if special tokens are read as text are
-            kept out of the words of a game, too.
+        chat_template: The model's chat template. Some of its markers are single tokens even if special tokens are read as text.
+            The words of a game never become these markers either.
     """
 
     def __init__(self, post: Post, begin: str, end: str, chat_template: str = "") -> None:
@@ -148,7 +149,7 @@ class LlamaCppTokenizer:
         return self._begin + str(self._post("/apply-template", {"messages": list(messages)})["prompt"])
 
     def learn(self, messages: Sequence[Message]) -> None:
-        """Learn the special tokens that a chat spells, and if it spells any, those of the template."""
+        """Learn the special tokens that a chat's messages spell; if they spell any, learn those of the template, too."""
         for message in messages:
             self._learn(message["content"])
         marks = (*self._special, *map(str, self.added_tokens_decoder.values()))
@@ -166,6 +167,6 @@ class LlamaCppTokenizer:
         return [int(row["id"]) for row in self._rows(text, **how)]
 
     def _rows(self, text: str, *, parse_special: bool = False, add_special: bool = False) -> Any:
-        """Return the tokens of a text, each with its ``id`` and its ``piece``: a text, or bytes if it is not a text alone."""
+        """Return the tokens of a text, each with its ``id`` and its ``piece``: a text, or bytes that are a part of a character."""
         body = {"content": text, "parse_special": parse_special, "add_special": add_special, "with_pieces": True}
         return self._post("/tokenize", body)["tokens"]
