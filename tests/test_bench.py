@@ -152,7 +152,7 @@ def test_a_bench_that_finds_everything_says_so_and_fresh_plays_anew(tmp_path, ca
     words = arguments(tmp_path, llm_episodes=0, baselines="random")
     assert cli.main(words) == 0 and "were found" not in capsys.readouterr().out
     assert cli.main(words) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "3 of 3 episodes were found there; --fresh plays all anew."
-    assert "BabyAIText-v0 random: 3 of 3 episodes found" in caplog.text
+    assert capsys.readouterr().out.splitlines()[-1] == "3 of 3 episodes were stored there before; --fresh plays them again."
+    assert "BabyAIText-v0 random: 3 of 3 episodes are stored already" in caplog.text
     assert cli.main([*words, "--fresh"]) == 0 and "were found" not in capsys.readouterr().out
     assert len((tmp_path / "episodes.jsonl").read_text().splitlines()) == 6 and len(EpisodeStore(tmp_path)) == 3

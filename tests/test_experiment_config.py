@@ -52,7 +52,7 @@ def test_a_file_becomes_typed_sections(write):
         ("history: all", "history: few", "line 5: agent.history: expected an integer or 'all'"),
         ("backend: scripted", "backend: opnai", "line 2: agent.backend: expected one of 'local'"),
         ("backend: scripted", "backend: opnai", "Did you mean 'openai'?"),
-        ("backend: scripted", "api_key: sk-planted", "Keys of providers come from the environment alone"),
+        ("backend: scripted", "api_key: sk-planted", "Keys of providers come from environment variables alone"),
         ("BabyAIText-v0", "BabyAIText-v1", "line 7: environment.name: environment: expected one of"),
         ("task: goto", "tsk: goto", "line 8: environment.kwargs: environment 'BabyAIText-v0': got an unknown option 'tsk'"),
         ("episodes: 3", "episodes: 0", "line 11: experiment.episodes: expected an integer from 1"),

@@ -253,13 +253,13 @@ def test_all_is_played_anew_if_asked_and_the_last_record_counts(tmp_path, caplog
         rows = series(engine, "random", "gold")
         assert play_missing(store, rows, engine) == 0 and "found" not in caplog.text
         assert play_missing(store, rows, engine) == 6
-        assert "random: 3 of 3 episodes found" in caplog.text and "gold: 3 of 3 episodes found" in caplog.text
+        assert "random: 3 of 3 episodes are stored" in caplog.text and "gold: 3 of 3 episodes are stored" in caplog.text
         watch = Noted()
         assert play_missing(store, rows, engine, watch, fresh=True) == 0
         assert sorted(watch.seeds) == [0, 0, 1, 1, 2, 2] and len(store) == 6
         assert len(store.path.read_text("utf-8").splitlines()) == 12
         assert play_missing(store, series(engine, "random", seeds=range(5)), engine) == 3
-        assert "random: 3 of 5 episodes found" in caplog.text
+        assert "random: 3 of 5 episodes are stored already" in caplog.text
 
 
 def test_two_rows_of_one_policy_are_played_once(tmp_path):

@@ -128,7 +128,9 @@ def test_a_file_that_names_code_is_refused_before_anything_runs_and_the_error_na
     (folder / "file.yaml").write_text(text)
     assert command(kind) == 2
     told = capsys.readouterr().err
-    assert f"lets {name} run, which a file alone may not; --import {name} allows it." in told and "file.yaml, line " in told
+    assert (
+        f"runs code of {name}. A file needs permission for that; --import {name} allows it." in told and "file.yaml, line " in told
+    )
     assert not (folder / "made").exists() and "theirs" not in sys.modules
     assert command(kind, "--import", "another") == 2
     assert f"--import {name} allows it." in capsys.readouterr().err and not (folder / "made").exists()
@@ -285,7 +287,7 @@ def test_a_server_that_only_a_file_names_is_asked_without_a_key(folder, caplog, 
     variable = "OPENAI_API_KEY" if path else "OLLAMA_API_KEY"
     status, seen = asked(folder, model, {"base_url": f"URL{path}"})
     assert (status, seen) == (0, {"Bearer none"})
-    assert "no key goes to 127.0.0.1" in caplog.text and f"--key-hosts {variable}=127.0.0.1" in caplog.text
+    assert "no key is sent to 127.0.0.1" in caplog.text and f"--key-hosts {variable}=127.0.0.1" in caplog.text
     stored = (folder / "runs" / "one" / "experiment.yaml").read_text()
     assert "key_variable" not in stored
     assert cli.main(["run", "runs/one"]) == 0  # which needs no server: all is stored

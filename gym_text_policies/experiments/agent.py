@@ -33,7 +33,7 @@ class Agent:
     ('go forward', 2)
 
     Args:
-        config: The section ``agent`` of an experiment, as a config or a mapping; or a model's name.
+        config: The section ``agent`` of an experiment, as an `AgentConfig` or a mapping; or the name of a model.
         env: The environment to play, for its `text_spec`.
         settings: Keys of that section; they replace the config's.
     """
@@ -41,9 +41,9 @@ class Agent:
     def __init__(self, config: AgentConfig | Mapping[str, Any] | str, env: gym.Env[Any, Any], **settings: Any) -> None:
         if isinstance(config, str):
             config = {"model": config}
-        given = {**config.to_json(), "backend": config.backend} if isinstance(config, AgentConfig) else dict(config)
+        keys = {**config.to_json(), "backend": config.backend} if isinstance(config, AgentConfig) else dict(config)
         try:
-            self.config = AgentConfig(**{**given, **settings})
+            self.config = AgentConfig(**{**keys, **settings})
         except TypeError as error:
             names = ", ".join(field.name for field in dataclasses.fields(AgentConfig))
             raise UsageError(f"agent: expected the keys {names}; {error}.") from error
@@ -58,8 +58,8 @@ class Agent:
         """Begin an episode and forget the last one.
 
         Args:
-            seed: Seed of the episode. What the policy draws at random comes from it, as in `rollout`. None takes the number of
-                episodes that began without one.
+            seed: Seed of the episode. It also seeds what the policy draws at random, as in `rollout`. With None the seed is the
+                number of earlier episodes that began without a seed.
         """
         number = next(self._episodes) if seed is None else check_int("seed", seed, 0, MAX_SEED)
         self._rngs = turn_rngs(self._environment, self.policy.seed, number)
@@ -91,10 +91,11 @@ class Agent:
 
 
 def raw_answer(decision: Decision, action: Any) -> dict[str, Any]:
-    """Return what was answered as plain JSON.
+    """Return an answer as plain JSON.
 
-    These are the parts of an answer that is a JSON object, such as ``reflection``; ``action``, as the environment takes it, and
-    ``action_name``; whether the answer was ``valid``; the ``answer`` as it came; and the ``probabilities``, where they are known.
+    It has ``action``, as the environment takes it, ``action_name`` and ``valid``. It has the model's text as ``answer``, and the
+    ``probabilities`` of the actions if they are known. If the answer is a JSON object, its other parts, such as ``reflection``, are
+    keys as well.
     """
     parts = parse_fields(decision.completion, finish=decision.finish) if decision.completion else None
     raw = {name: value for name, value in (parts or {}).items() if name != "action"}

@@ -41,33 +41,34 @@ _logger = logging.getLogger(__name__)
 @gone(with_reward=Fixed(None, "Give it among the options of the model: --options with_reward=true."))
 @dataclass(frozen=True)
 class BenchConfig(PlayOptions, PromptOptions, Trust):
-    """Play policies in environments, and make one table of the results; a second run goes on from the first."""
+    """Play policies in environments, and make one table of the results. A second run plays only what is missing in the folder."""
 
     folder: str = "runs/policies"
-    """Run folder: episodes, tables, configuration. A second run goes on from what is there."""
+    """Run folder, which keeps episodes, tables and configuration. Episodes that it has are not played again."""
     environments: tuple[str, ...] = BENCHMARK
-    """Environments: ids, with keyword arguments as in BabyAIText-v0?task=goto&num_dists=2; Gymnasium's own as well."""
+    """Ids of environments, Gymnasium's own among them, with keyword arguments as in BabyAIText-v0?task=goto&num_dists=2."""
     models: tuple[str, ...] = field(default=("smollm2",), metadata={"more": names_for_help})
-    """Who plays: language models, module:Name (a policy of your own), sb3:FILE (of stable-baselines3), a policy.json, random, gold,
-    controller."""
+    """Who plays: language models, module:Name (a policy of your own), sb3:FILE (a model of stable-baselines3), the policy.json of a
+    search, random, gold, controller."""
     modes: tuple[Mode, ...] = ()
-    """How a language model answers, text, json or choose: each is a row. By default as an adapter was trained, and any other model
-    in text and in choose."""
+    """How language models answer: text, json or choose. Each mode is a row. By default an adapter answers in the mode in which it
+    was trained, and any other model has two rows, text and choose."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of the language models' backend: dtype, device, base_url, timeout, cache, prices, max_cost …"""
     variants: str = ""
-    """A YAML file of rows, in place of models x modes: for each name of a row the settings of its policy, model among them, and
-    perhaps episodes, in place of llm_episodes."""
+    """A YAML file that names rows, in place of models and modes. Each row has the settings of its policy, such as model and mode.
+    It may have its own number of episodes."""
     baselines: tuple[Literal["random", "gold", "controller", "none"], ...] = ("random", "gold", "controller")
-    """Rows that are added where the environment has them: random, gold (its expert), controller; none adds no row."""
+    """Baselines that get a row in each environment that has them: random, gold (the environment's expert), controller. With none
+    there are no such rows."""
     fold: Literal["train", "dev", "test", "none"] = "test"
-    """Fold whose levels are played: train, dev or test; none leaves it at the environment's default."""
+    """Fold whose levels are played: train, dev or test. With none the environment takes its default."""
     episodes: int = 100
     """Episodes of each environment in a row without a language model."""
     llm_episodes: int = 3
-    """Episodes of each environment in a row of a language model."""
+    """Episodes of each environment in a row with a language model."""
     skip_llm: tuple[str, ...] = LONG
-    """Environments that language models do not play: 999 steps an episode take a small one over five minutes."""
+    """Environments that language models do not play. An episode of 999 steps takes a small model over five minutes."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -86,11 +87,11 @@ class BenchConfig(PlayOptions, PromptOptions, Trust):
         return {"benchmark": "policies", "fold": self.fold}
 
     def rows(self) -> dict[str, Variant]:
-        """Return the rows that the user asks for, by their names."""
+        """Return the rows that the user asks for: name -> policy and number of episodes."""
         if self.variants:
             if self.options:
                 raise UsageError(
-                    "options: expected none beside variants; give each entry of the file its own, as in {device: cpu}."
+                    "options: expected none together with variants; write each row's options into the file, as in device: cpu."
                 )
             return read_variants(self.variants, self.trust)
         asking = [model for model in self.models if PolicyConfig(model).asks_model]
@@ -117,8 +118,8 @@ def _run(config: BenchConfig) -> tuple[str, EpisodeStore, int]:
     import_extra("scipy", "bench")
     with EpisodeStore(config.folder, config.identity()) as store, config.make_engine() as engine:
         rows = [row for environment in _installed(config) for row in _rows(config, environment, engine)]
-        series, again = [row.series for row in rows], config.retry_errors
-        stored_before = play_missing(store, series, engine, ProgressBar(), retry_errors=again, fresh=config.fresh)
+        series, options = [row.series for row in rows], {"retry_errors": config.retry_errors, "fresh": config.fresh}
+        stored_before = play_missing(store, series, engine, ProgressBar(), **options)
         return tabulate(config, rows, store), store, stored_before
 
 
@@ -132,13 +133,15 @@ def command(config: BenchConfig) -> str:
     rows = json.loads((store.folder / "table.json").read_text("utf-8"))["rows"]
     check_some_played(store.folder, rows)
     all_episodes = sum(row["episodes"] for row in rows)
-    kept = f"{stored_before} of {all_episodes} episodes were found there; --fresh plays all anew." if stored_before else ""
-    return f"\n{table}\n\nEpisodes, tables (table.md, table.json) and configuration: {store.folder}\n{kept}".rstrip()
+    reused = (
+        f"{stored_before} of {all_episodes} episodes were stored there before; --fresh plays them again." if stored_before else ""
+    )
+    return f"\n{table}\n\nEpisodes, tables (table.md, table.json) and configuration: {store.folder}\n{reused}".rstrip()
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the table, before it has figures."""
+    """A row of the table, before its episodes are played."""
 
     environment: str
     """Name of the environment."""
@@ -149,7 +152,7 @@ class Row:
 
     @property
     def asked(self) -> str:
-        """How a language model is asked."""
+        """How a language model is asked, in words; empty for any other policy."""
         return how_asked(self.series.identity.policy, self.policy)
 
 

@@ -29,7 +29,7 @@ from gym_text_policies.policies.config import DEFAULTS, SETTINGS, PolicyConfig
 from gym_text_policies.redaction import without_secrets
 
 _LOCAL = ("local", "transformers")
-"""Backends in gym-llm's files that are this process: the model's name says the rest."""
+"""Values of ``backend`` in gym-llm's files for a model in this process. The key ``model`` then says which model it is."""
 FILE = "experiment.yaml"
 """Name of the resolved configuration in a run folder."""
 
@@ -39,23 +39,25 @@ class AgentConfig(PolicyConfig):
     """Who plays: a `PolicyConfig` whose model may be given in two parts, as in gym-llm's files."""
 
     backend: str | None = field(default=None, metadata={"more": lambda: f"One of {', '.join((*_LOCAL, *prefixes()))}."})
-    """Where the model runs, as in gym-llm's files; `model` alone can say it all."""
+    """Where the model runs, for files of gym-llm. It is not needed here: model says it too, as in openai:MODEL."""
 
     def __post_init__(self) -> None:
         if self.backend is not None:
             check_choice("backend", self.backend, (*_LOCAL, *prefixes()))
         super().__post_init__()
         if without_secrets(self.options) != self.options:
-            raise UsageError("options: expected no key and no password; keys come from the environment alone (OPENAI_API_KEY …).")
+            raise UsageError(
+                "options: expected no key and no password; keys come from environment variables alone (OPENAI_API_KEY …)."
+            )
         clash = sorted(set(SETTINGS) & self.options.keys())
         if clash:
-            raise UsageError(f"options: expected options of the backend; {clash[0]!r} is a key of the agent itself.")
+            raise UsageError(f"options: expected options of the backend; {clash[0]!r} is a key of the section agent.")
 
     def player(self, seed: int = 0) -> PolicyConfig:
-        """Return the description with every setting given; see `resolved`.
+        """Return the agent's policy with a value for every setting; see `resolved`.
 
         Args:
-            seed: Of what the policy draws, if the agent has no seed of its own.
+            seed: Seed of what the policy draws, if the agent has no seed.
         """
         prefixed = self.backend not in (None, *_LOCAL) and not self.model.startswith(f"{self.backend}:")
         model = f"{self.backend}:{self.model}" if prefixed else self.model
@@ -97,16 +99,17 @@ class EnvironmentConfig:
 @old_names(seed="first_seed", num_runs="episodes")
 @dataclass(frozen=True)
 class RunsConfig(PlayOptions):
-    """How often, where, and what is kept."""
+    """How many episodes are played, where, and what is kept."""
 
     parent: str = "experiments"
     """Folder of all experiments."""
     name: str = ""
     """Name of the run folder; by default the environment's id."""
     use_datetime: bool = False
-    """Whether the name ends in date and time. Without, the same command goes on from where it was stopped."""
+    """Whether the name of the run folder ends in date and time. If not, the same command continues a run that was stopped."""
     first_seed: int = 0
-    """Seed of the first episode, which the others follow, and of what the policy draws at random."""
+    """Seed of the first episode; the next episodes have the next seeds. It also seeds what the policy draws at random, unless the
+    agent has a seed."""
     save_gif: bool = False
     """Whether each episode becomes a GIF: the picture beside reasoning, action and probabilities."""
     gif_fps: int = 10
@@ -123,23 +126,25 @@ class RunsConfig(PlayOptions):
         for key in ("name", "parent"):
             check_characters(key, getattr(self, key))
         if Path(self.name).name != self.name or self.name == "..":
-            raise UsageError(f"name: expected a folder's name without slashes (its place is `parent`); got {self.name!r}.")
+            raise UsageError(
+                f"name: expected a folder's name without slashes, as parent says where the folder lies; got {self.name!r}."
+            )
 
 
 @dataclass(frozen=True)
 class ExperimentConfig:
-    """One experiment; where a file has lists, the first of a batch."""
+    """One experiment. If the file has lists, it is the first of a batch."""
 
     environment: EnvironmentConfig
     """What is played."""
     agent: AgentConfig = AgentConfig()
     """Who plays."""
     experiment: RunsConfig = RunsConfig()
-    """How often, where, and what is kept."""
+    """How many episodes are played, where, and what is kept."""
     label: str = field(default="", metadata={"internal": True})
-    """Distinguishes it from the others of its batch."""
+    """Name of the experiment in its batch."""
     others: tuple[ExperimentConfig, ...] = field(default=(), metadata={"internal": True})
-    """The rest of the batch."""
+    """The other experiments of the batch."""
     source: Mapping[str, Any] = field(default_factory=dict, metadata={"internal": True}, repr=False, compare=False)
     """The file's content, lists included."""
 
@@ -150,22 +155,22 @@ class ExperimentConfig:
 
     @property
     def player(self) -> PolicyConfig:
-        """Who plays, with every setting given."""
+        """The policy that plays, with a value for every setting."""
         return self.agent.player(self.experiment.first_seed)
 
     @property
     def folder(self) -> Path:
-        """The run folder; a name with date and time has the present moment."""
+        """The run folder. With `use_datetime` its name ends in the time at which this property is read."""
         stamp = f"_{datetime.now():%Y-%m-%d_%H-%M-%S}" if self.experiment.use_datetime else ""
         return Path(self.experiment.parent) / f"{self.experiment.name or _as_name(self.environment.name)}{stamp}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the three sections as plain data, the agent with every setting given."""
+        """Return the three sections as plain data; the agent has a value for every setting."""
         agent = self.player.to_json()
         if options := agent.get("options"):
             agent["options"] = {name: value for name, value in options.items() if name != "key_variable" or value is not None}
         if self.agent.seed is None:
-            del agent["seed"]  # which follows the experiment's
+            del agent["seed"]  # it follows `experiment.first_seed`
         return {"agent": agent, **{name: dataclasses.asdict(getattr(self, name)) for name in ("environment", "experiment")}}
 
 
@@ -185,7 +190,7 @@ def parse_config(
         key_hosts: Servers that the file may name as receivers of a key: ``{"OPENAI_API_KEY": "llm.example.org"}``.
 
     Raises:
-        UsageError: With file and line of each mistake, or of what the file may not name.
+        UsageError: If the file has mistakes, or names what it may not; the message names file and line of each.
     """
     path = Path(path)
     node = read_yaml(path / FILE if path.is_dir() else path)
@@ -194,7 +199,7 @@ def parse_config(
 
 
 def as_config(config: ExperimentConfig | Mapping[str, Any] | str | Path, trust: Trust | None = None) -> ExperimentConfig:
-    """Return a configuration that is given as a config, nested mappings, or a file, which `trust` is for."""
+    """Return the experiment of a config, nested mappings, or a file; `trust` says what the file may name."""
     if isinstance(config, ExperimentConfig):
         return config
     trust = trust or Trust()

@@ -44,7 +44,8 @@ def play_missing(
     """Play the episodes that are not stored, and store each episode when it ends. Then log the first error of each kind.
 
     Before the first episode, each model's server is asked whether it can answer as the episodes need, and each model in this
-    process is loaded. An engine that plays one series after the other plays the series of one model together.
+    process is loaded. An engine that plays one series after the other plays all series of a model before it begins with the next
+    model.
 
     Args:
         store: The run folder's episodes.
@@ -59,7 +60,7 @@ def play_missing(
         How many episodes were stored already.
 
     Raises:
-        UsageError: If a model's server does not answer, or not in the way that is needed. Nothing has been played then.
+        UsageError: If a model's server does not answer, or cannot answer as the episodes need. No episode has been played then.
     """
     watch = watch or Progress()
     if missing is None:
@@ -67,7 +68,7 @@ def play_missing(
     work = list(zip(series, missing, strict=True))
     for row, seeds in work:
         if len(seeds) < len(row.seeds):
-            _logger.info("%s: %d of %d episodes found", row.label, len(row.seeds) - len(seeds), len(row.seeds))
+            _logger.info("%s: %d of %d episodes are stored already", row.label, len(row.seeds) - len(seeds), len(row.seeds))
     for together in [work] if engine.spreads else [[row] for row in _by_model(work)]:
         _play(store, together, engine, watch)
         for row, _ in together:
@@ -91,7 +92,7 @@ def check_missing(
         fresh: Whether every episode is missing.
 
     Raises:
-        UsageError: If a model's server does not answer, or not in the way that is needed.
+        UsageError: If a model's server does not answer, or cannot answer as the episodes need.
     """
     planned: set[str] = set()
     missing = []
@@ -108,7 +109,7 @@ def check_missing(
 
 
 def _by_model(work: Sequence[Work]) -> list[Work]:
-    """Return the work ordered by model, in the order in which the models come first."""
+    """Return the work sorted by model. The models keep the order in which they first appear."""
     models = list(dict.fromkeys(row.model for row, _ in work))
     return sorted(work, key=lambda item: models.index(item[0].model))
 
@@ -162,8 +163,8 @@ def _tell_older(store: EpisodeStore, series: Series) -> None:
     older = sum(store.has(key) for seed in series.seeds if (key := series.identity.older_key(seed)) != series.keys[seed])
     if older:
         _logger.info(
-            "%s: %d episodes in %s were recorded before a model's weights were part of what identifies it; they are kept, and do "
-            "not count here.",
+            "%s: %d episodes in %s were stored by an earlier release, whose records do not identify the model's "
+            "weights. The folder keeps them, but they do not count here.",
             *(series.label, older, store.path),
         )
 

@@ -18,13 +18,13 @@ _USUAL_LIMIT = 100
 
 
 class Progress:
-    """Is told what a run has played. This class shows nothing."""
+    """Receives what a run has played. This class shows nothing; a subclass may."""
 
     def showing(self, series: Sequence[Series], store: EpisodeStore, missing: int) -> Progress:
         """Begin to play the missing episodes of some series. The end of a ``with`` block ends it.
 
         Args:
-            series: Of the run.
+            series: The series that are played.
             store: The episodes that are stored.
             missing: Number of episodes that will be played.
         """
@@ -74,8 +74,8 @@ class Pace:
     def left(self) -> float:
         """An estimate of the steps that are left; at least one for each episode that has not ended.
 
-        Short episodes end first, so the mean length of ended episodes is too low an estimate. This one divides all steps, those of
-        running episodes among them, by the number of ended episodes, and counts one more episode as long as the limit.
+        Short episodes end first, so the mean length of ended episodes is too low. This estimate divides the steps of ended and
+        running episodes by the number of ended episodes. Both numbers include one imagined episode that is as long as the limit.
         """
         remaining = self.missing - self.ended
         mean = (self._turns + (self._limit or _USUAL_LIMIT)) / (self.ended + 1)
@@ -86,7 +86,7 @@ class Pace:
 
 
 class ProgressBar(Progress):
-    """A line on stderr that counts episodes, those of earlier runs among them, and shows the time that is left.
+    """A line on stderr that counts episodes, including those of earlier runs, and shows the time that is left.
 
     It shows how many episodes were won, and their rate when all have ended. An earlier rate would mislead, because short episodes
     end first, and they are won more or less often than long ones.
@@ -155,10 +155,10 @@ class ProgressBar(Progress):
         seconds = time.monotonic() - self._begun
         over = pace.ended >= pace.missing
         left = tqdm.format_interval(max(1.0, seconds * pace.left / pace.played)) if pace.played and not over else "?"
-        told = f"success {self._won / self._total:.0%}" if over else f"{self._won} won"
+        wins = f"success {self._won / self._total:.0%}" if over else f"{self._won} won"
         clock = f"{tqdm.format_interval(seconds)} so far" + ("" if over else f", {left} left")
         with self._while_it_can_be_written():
-            self._bar.set_postfix_str(clock if self._tells_success is False else f"{told} [{clock}]", refresh=False)
+            self._bar.set_postfix_str(clock if self._tells_success is False else f"{wins} [{clock}]", refresh=False)
             self._bar.update(episodes)
 
     @contextlib.contextmanager

@@ -49,9 +49,10 @@ class RunConfig(Trust):
     config: str
     """The YAML file, or a run folder whose run is continued."""
     set: tuple[str, ...] = ()
-    """Values that replace the file's, such as agent.model=smollm2 experiment.episodes=3; [a, b] makes a batch."""
+    """Values that replace those of the file, as in agent.model=smollm2 experiment.episodes=3. A list, as in
+    agent.model=[smollm2,random], makes a batch."""
     folder: str | None = None
-    """Run folder, in place of the file's."""
+    """Run folder. It replaces the folder that the file names."""
 
     @staticmethod
     def more_help() -> str:
@@ -72,18 +73,18 @@ def run(config: RunConfig) -> str:
     """
     changes = {}
     for change in config.set:
-        path, equals, value = change.partition("=")
+        key, equals, value = change.partition("=")
         if not equals:
             raise UsageError(f"set: expected section.key=value; got {change!r}.")
-        changes[path] = parse_yaml(value, f"set {path}").plain()
-    given = Path(config.config)
-    folder = config.folder or (given if given.is_dir() else None)
-    if given.is_dir() and not (given / FILE).is_file():
-        raise UsageError(f"config: expected a YAML file or a run folder with {FILE}; {given} has none.")
-    done = run_experiment(parse_config(given, changes, imports=config.imports, key_hosts=config.key_hosts), folder)
-    metrics = json.loads((done / "metrics.json").read_text("utf-8"))
-    check_some_played(done, metrics.get("rows", [metrics]))
-    return f"{(done / 'table.md').read_text('utf-8')}\nAll is kept in {done}"
+        changes[key] = parse_yaml(value, f"set {key}").plain()
+    path = Path(config.config)
+    folder = config.folder or (path if path.is_dir() else None)
+    if path.is_dir() and not (path / FILE).is_file():
+        raise UsageError(f"config: expected a YAML file or a run folder with {FILE}; {path} has none.")
+    run_folder = run_experiment(parse_config(path, changes, imports=config.imports, key_hosts=config.key_hosts), folder)
+    metrics = json.loads((run_folder / "metrics.json").read_text("utf-8"))
+    check_some_played(run_folder, metrics.get("rows", [metrics]))
+    return f"{(run_folder / 'table.md').read_text('utf-8')}\nThe run folder with all results: {run_folder}"
 
 
 def run_experiment(
@@ -100,14 +101,14 @@ def run_experiment(
     Args:
         config: What `parse_config` returns, nested mappings, or the path of a YAML file or run folder.
         folder: The run folder, in place of the configuration's. Each experiment of a batch has its own folder in it.
-        imports: Code that a file may name; see `parse_config`. What you give as a config or as mappings needs no permission.
+        imports: Code that a file may name; see `parse_config`. A config or mappings need no permission.
         key_hosts: Servers that a file may name as receivers of a key.
 
     Returns:
         The folder.
 
     Raises:
-        UsageError: If the configuration is impossible, or the folder belongs to another.
+        UsageError: If the configuration is impossible, or the folder belongs to another configuration.
         MissingDependencyError: If a package is not installed.
     """
     config = as_config(config, Trust(imports=tuple(imports), key_hosts=key_hosts))
@@ -151,7 +152,7 @@ def _run(config: ExperimentConfig, folder: Path) -> dict[str, Any]:
         watch = ProgressBar(lines=True) if options.verbose else None
         with EpisodeStore(folder, _identity(config)) as store:
             again = {"retry_errors": options.retry_errors, "fresh": options.fresh}
-            missing = check_missing(store, [series], engine, **again)  # nothing is written if they cannot be played
+            missing = check_missing(store, [series], engine, **again)  # raises before anything is written if they cannot be played
             _write_yaml(folder / FILE, config.to_dict())
             _write_json(folder / "versions.json", versions())
             _forget_files(folder, missing[0])
@@ -171,7 +172,7 @@ def _write_results(config: ExperimentConfig, folder: Path, episodes: Iterable[Ep
         spec = text_spec(env)
     summaries = []
     for episode in episodes:
-        _write_answers(folder / _of_episode(episode.seed)[0], episode, spec)
+        _write_answers(folder / _episode_files(episode.seed)[0], episode, spec)
         summaries.append(Summary.of(episode))
     figures = row(config.environment.name, config.player.label, summaries, asked=asked)
     played = [summary for summary in summaries if summary.error is None]
@@ -193,19 +194,19 @@ def _write_results(config: ExperimentConfig, folder: Path, episodes: Iterable[Ep
 def _forget_files(folder: Path, seeds: Iterable[int]) -> None:
     """Remove the files of episodes that are played again."""
     for seed in seeds:
-        for name in _of_episode(seed):
+        for name in _episode_files(seed):
             (folder / name).unlink(missing_ok=True)
 
 
-def _of_episode(seed: int) -> tuple[str, str]:
-    """Return the names of an episode's files: its answers and its GIF."""
+def _episode_files(seed: int) -> tuple[str, str]:
+    """Return the paths of an episode's files in the run folder: its answers and its GIF."""
     seed = check_int("seed", seed, 0, 2**63)  # a record by somebody else could hold a path that leads out of the folder
     return f"answers/seed-{seed}.json", f"gifs/seed-{seed}.gif"
 
 
 def _write_gifs(config: ExperimentConfig, folder: Path, episodes: Iterable[Episode]) -> None:
     for episode in episodes:
-        path = folder / _of_episode(episode.seed)[1]
+        path = folder / _episode_files(episode.seed)[1]
         if episode.steps and not path.exists():
             subfolder(folder, path.parent.name)
             try:
@@ -217,7 +218,7 @@ def _write_gifs(config: ExperimentConfig, folder: Path, episodes: Iterable[Episo
 
 
 def _write_answers(path: Path, episode: Episode, spec: TextSpec) -> None:
-    """Write a model's answers by the number of their step, counted from 1, without steps at which the model was not asked."""
+    """Write a JSON file from the step number, counted from 1, to the model's answer, for the steps at which the model was asked."""
     if path.exists():
         return
     answers = {}
@@ -241,7 +242,7 @@ def _identity(config: ExperimentConfig) -> dict[str, Any]:
     free = (
         *_FREE_OPTIONS,
         *(["base_url"] if player.options.get("server") else []),
-    )  # `server` names it
+    )  # the option `server` identifies the server
     options = {name: value for name, value in player.options.items() if name not in free}
     agent = {"model": player.model, **dict.fromkeys(SETTINGS), **player.given, "options": options}
     data = {

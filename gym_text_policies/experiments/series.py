@@ -19,15 +19,15 @@ class Series:
     label: str
     """Name of the row, which progress and errors show."""
     job: EpisodeJob
-    """How an engine plays them."""
+    """The environment, the policy and the limits, for an engine."""
     identity: Identity
-    """Identifies them in the store."""
+    """Identifies the episodes in a store."""
     seeds: Sequence[int]
-    """The seed of each."""
+    """The seeds of the episodes."""
 
     @classmethod
     def of(cls, label: str, job: EpisodeJob, engine: Engine, seeds: Sequence[int]) -> Self:
-        """Return the episodes of a job; the engine that will play them tells what identifies them.
+        """Return the series of a job. The engine that will play the job returns the identity of its episodes.
 
         Raises:
             UsageError: If the job names an environment, a model or settings that do not exist.
@@ -42,19 +42,19 @@ class Series:
 
     @property
     def limit(self) -> int | None:
-        """Most steps of an episode; None if that is not known before one is played."""
+        """Most steps of an episode; None if the environment names no limit."""
         limit: int | None = self.identity.environment["max_episode_steps"]
         return limit
 
     @property
     def model(self) -> str:
-        """What says whether two series ask the same model."""
+        """A text that is equal for two series that ask the same model."""
         return repr((self.job.policy.model, sorted(self.job.policy.options.items(), key=str)))
 
 
 @contextmanager
 def naming(label: str) -> Iterator[None]:
-    """Add the name of a row to a `UsageError`, and to the errors of a user's code, which are raised in the block."""
+    """Add the name of a row to errors that the block raises: to a `UsageError`, and as a note to errors of a user's code."""
     try:
         yield
     except UsageError as error:

@@ -35,7 +35,7 @@ class Word(str):
 
 
 def read_value(value: Any, hint: Any) -> Any:
-    """Return a value as a field's type wants it.
+    """Convert a value to the type of a field.
 
     Types: bool, int, float, str, Literal, unions of these with None, tuples of them, and mappings.
 
@@ -43,14 +43,14 @@ def read_value(value: Any, hint: Any) -> Any:
     ('all', 4, 0.001)
 
     Args:
-        value: As YAML gives it, or a `Word`.
+        value: A value from YAML, or a `Word`.
         hint: The type.
 
     Raises:
-        ValueError: If it cannot be of this type; the message says what was expected.
+        ValueError: If the value does not fit the type; the message says what was expected.
     """
     members = members_of(hint)
-    for member in sorted(members, key=lambda member: member is str):  # any word is a text, so that is tried last
+    for member in sorted(members, key=lambda member: member is str):  # str comes last, because any word is a text
         result = _as_member(value, member)
         if result is not _NOT_THIS:
             return result
@@ -65,7 +65,7 @@ def members_of(hint: Any) -> tuple[Any, ...]:
 
 
 def _as_member(value: Any, member: Any) -> Any:
-    """Return a value as a type that is no union wants it, or `_NOT_THIS`."""
+    """Convert a value to a type that is no union; return `_NOT_THIS` if the value does not fit."""
     origin, spelt = get_origin(member), isinstance(value, Word)
     if origin is Literal:
         choices = (c for c in get_args(member) if (str(c) == value if spelt else c == value and type(c) is type(value)))
@@ -96,13 +96,13 @@ def _as_bool(value: Any) -> Any:
 
 
 def _as_number(value: Any, kind: type[Any]) -> Any:
-    """Return a number, also of a text with digits: 1e-3 is a text in YAML 1.1."""
+    """Return a number. A text with digits is converted too, because YAML 1.1 reads 1e-3 as a text."""
     if not isinstance(value, int | float) and not (isinstance(value, str) and any(c.isdigit() for c in value)):
         return _NOT_THIS
     try:
         number = kind(value)
         return number if number == number else _NOT_THIS  # NaN is no setting
-    except (ValueError, OverflowError):  # the latter from an integer of 400 digits
+    except (ValueError, OverflowError):  # an integer of 400 digits raises OverflowError
         return _NOT_THIS
 
 
@@ -117,7 +117,7 @@ def _expected(member: Any) -> str:
 def field_docs(config: type[Any]) -> dict[str, str]:
     """Return the string that stands under each field of a dataclass, inherited fields included.
 
-    What ``metadata={"more": function}`` returns is added: choices that follow from a table.
+    A field with ``metadata={"more": function}`` gets the function's result added, such as choices from a table.
     """
     docs = {}
     for kind in reversed(config.__mro__):
@@ -137,19 +137,19 @@ class Setting:
     """A field of a config dataclass, or of a section of it."""
 
     name: str
-    """Name of the field; in a section that of the section first, as in ``sft.epochs``."""
+    """Name of the field. A field of a section has the section's name before it, as in ``sft.epochs``."""
     hint: Any
-    """Its type."""
+    """Type of the field."""
     doc: str
-    """The string under it."""
+    """The string under the field."""
     default: Any
-    """Its value where none is given; `dataclasses.MISSING` if it has none."""
+    """The default value, or `dataclasses.MISSING`."""
     metadata: Mapping[str, Any]
-    """Of the field."""
+    """Metadata of the field."""
 
     @property
     def is_positional(self) -> bool:
-        """Whether it is an argument of the command line, not an option."""
+        """Whether it is a positional argument of the command line, not an option."""
         return self.default is dataclasses.MISSING or bool(self.metadata.get("positional") and "." not in self.name)
 
 
@@ -177,10 +177,11 @@ def read_settings(kind: type[T], path: str | Path, changes: Mapping[str, Any] | 
     Args:
         kind: The dataclass.
         path: The file; its keys are the names of fields.
-        changes: Values that replace the file's, by the name of the field. For a `Trust` they also say what the file may do.
+        changes: Values that replace those of the file, by the name of the field. If the dataclass is a `Trust`, its fields here say
+            what the file may name.
 
     Raises:
-        UsageError: With file and line of each mistake.
+        UsageError: If the file has mistakes; the message names file and line of each.
     """
     given, root = dict(changes or {}), by_new_names(kind, read_yaml(path))
     allowed = {name: given.pop(name) for name in TRUST_OPTIONS if name in given}
@@ -196,12 +197,13 @@ def read_settings(kind: type[T], path: str | Path, changes: Mapping[str, Any] | 
 def build(kind: type[T], node: Node, where: str = "") -> T:
     """Return the config dataclass that a node without lists describes; a field that is a dataclass is a section.
 
-    Fields with ``metadata={"internal": True}`` are no keys, and of a section none that ``metadata={"without": (…)}`` names.
+    A field with ``metadata={"internal": True}`` is no key. If a section has ``metadata={"without": (…)}``, the fields of these
+    names are no keys of it.
 
     Args:
         kind: The dataclass.
-        node: Its settings, by the names of today; see `by_new_names`.
-        where: What a mistake's name begins with, such as ``agent.``.
+        node: Its settings, by their new names; see `by_new_names`.
+        where: Prefix of the keys in messages, such as ``agent.``.
 
     Raises:
         UsageError: If keys are unknown or values wrong; every mistake is named, a line each.
@@ -216,11 +218,11 @@ def build(kind: type[T], node: Node, where: str = "") -> T:
 def by_new_names(kind: type[Any], node: Node, *, quiet: bool = False) -> Node:
     """Return a node whose keys have their new names, and log a sentence with file and line for each old one.
 
-    An old name that cannot be translated, since the new one is given as well, stays; `build` reports it.
+    If a setting is given by its old name and by its new name, the old name stays, and `build` reports it.
 
     Args:
         kind: The dataclass that the node describes.
-        node: It may have lists that stand for several configurations.
+        node: The node. It may have lists that stand for several configurations.
         quiet: Log nothing, as for a file that an earlier release wrote.
     """
     if isinstance(node.value, list):
@@ -249,7 +251,7 @@ def keys_of(kind: type[Any], without: Collection[str] = ()) -> list[str]:
 def _build(
     kind: type[T], node: Node, where: str, mistakes: list[str], default: Any = None, without: Collection[str] = ()
 ) -> T | None:
-    """Return the dataclass of a section, or None after adding its mistakes. Fields that are not given are those of `default`."""
+    """Return the dataclass of a section, or None after adding its mistakes. `default` has the fields that are not given."""
     section, known, before = f"{where[:-1]}: " if where else "", keys_of(kind, without), len(mistakes)
     if node.value is not None and not isinstance(node.value, dict):
         mistakes.append(f"{node.location}{section}expected keys ({', '.join(known)}); got {node.value!r}.")
@@ -292,5 +294,5 @@ def _no_key(kind: type[Any], name: str, given: Mapping[str, Node], known: list[s
             return str(error)
     near = difflib.get_close_matches(name, known, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    hint += " Keys of providers come from the environment alone." if "key" in name.lower() else ""
+    hint += " Keys of providers come from environment variables alone." if "key" in name.lower() else ""
     return f"got an unknown key {name!r}.{hint} Keys: {', '.join(known)}."

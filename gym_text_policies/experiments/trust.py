@@ -1,8 +1,9 @@
 """`Trust`: what a configuration file may do beyond naming data. A file may come from anybody; a command line comes from the user.
 
-A file names no code, be it a module of an environment, a policy or an opponent, or a file that contains code, and no receiver of
-a key, unless the command line allows it. This is seen here, before anything is made of a file's values, and so before any thread
-or process receives them. Values from the command line, or from mappings of a Python caller, have no location and are not checked.
+Unless the command line allows it, a file may not name code or a server that receives an API key. Code is a module with an
+environment, a policy or an opponent, or a file that contains code. The check comes before any value of the file is used, and before
+any thread or process receives one. Values from the command line, or from mappings of a Python caller, have no location and are not
+checked.
 """
 
 from __future__ import annotations
@@ -26,35 +27,35 @@ from gym_text_policies.policies.config import MODES
 
 _logger = logging.getLogger(__name__)
 _MODE = re.compile(rf"\s*,\s*({'|'.join(MODES)})$")
-"""What may follow an opponent's name."""
+"""The mode that may follow an opponent's name."""
 _PLACES = (("experiment", "name"), ("experiment", "parent"))
-"""Section and key of texts that are folders, whatever they look like."""
+"""(section, key) of texts that are names of folders, even if they look like the name of a module."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trust:
-    """What files are trusted with, beside data."""
+    """What a file may name besides data."""
 
     imports: tuple[str, ...] = field(default=(), metadata={"option": "import", "internal": True})
-    """Code that a file may name: modules (my_games), and files that hold code or say where keys go (sb3:ppo.zip, a gateway's
-    configuration), as they stand there. What the command line names needs no permission."""
+    """Code that the YAML file may name: modules (my_games), and files that contain code or decide where keys are sent (sb3:ppo.zip,
+    a gateway's configuration), spelled as in the YAML file. Code that the command line names needs no permission."""
     key_hosts: Mapping[str, str] = field(default_factory=dict, metadata={"internal": True})
-    """Servers that a file may name as receivers of a key, as in OPENAI_API_KEY=llm.example.org; without, a key goes only to the
-    provider that gave it out, and no key to another server."""
+    """Servers that the YAML file may let receive an API key, as in OPENAI_API_KEY=llm.example.org. Otherwise a key is
+    sent only to the provider that issued it."""
 
     @property
     def trust(self) -> Trust:
-        """This alone, without what a subclass adds."""
+        """The two fields of this class, without those of a subclass."""
         return Trust(imports=self.imports, key_hosts=self.key_hosts)
 
     def checked(self, node: Node) -> Node:
         """Return the values of a file, changed so that a server gets no key of another provider.
 
         Args:
-            node: Without lists that stand for several configurations; a value that is in no file has no location.
+            node: The values. No list in it stands for several configurations, and a value that is in no file has no location.
 
         Raises:
-            UsageError: If the file names code, or a receiver of a key, that is not allowed.
+            UsageError: If the file names code that is not allowed, or a server that may not receive a key.
         """
         for key, leaf, name in _named(node):
             if leaf.location:
@@ -64,7 +65,8 @@ class Trust:
     def _check_code(self, name: str, leaf: Node, key: str) -> None:
         if not any(name == allowed or name.startswith(f"{allowed}.") for allowed in self.imports):
             raise UsageError(
-                f"{leaf.location}{key}: {leaf.value!r} lets {name} run, which a file alone may not; --import {name} allows it."
+                f"{leaf.location}{key}: {leaf.value!r} runs code of {name}. A file needs permission for that; "
+                f"--import {name} allows it."
             )
 
     def _without_keys(self, node: Node, provider: str) -> Node:
@@ -87,10 +89,10 @@ class Trust:
         row = PROVIDERS.get(provider)
         own_variable = row.key_variable if row else ""
         variable = str(named.value) if named is not None else own_variable
-        usual = (os.environ.get(row.address_variable) or row.address) if row else ""
-        given = (address.plain() if address is not None else None) or usual
-        addresses = given if isinstance(given, list) else [given]
-        if variable == own_variable and given == usual:
+        default = (os.environ.get(row.address_variable) or row.address) if row else ""
+        address_given = (address.plain() if address is not None else None) or default
+        addresses = address_given if isinstance(address_given, list) else [address_given]
+        if variable == own_variable and address_given == default:
             return parts
         others = [url for url in addresses if not belongs(variable, url, self.key_hosts)]
         if not others:
@@ -101,21 +103,23 @@ class Trust:
             owner = f"belongs to {host_of(variable)}" if host_of(variable) else "belongs to no provider that is known"
             raise UsageError(f"{in_file.location}key_variable: {variable} {owner} and does not go to {host}; {allow} allows it.")
         if os.environ.get(variable):
-            _logger.warning("%sno key goes to %s, which a file names; %s sends it.", in_file.location, host, allow)
+            _logger.warning(
+                "%sno key is sent to %s, because only the file names this server; %s sends the key.", in_file.location, host, allow
+            )
         return {**parts, "key_variable": Node(None)}
 
 
 TRUST_OPTIONS = tuple(field.name for field in dataclasses.fields(Trust))
-"""Names of both."""
+"""Names of the two fields."""
 
 
 def imports_of(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what a configuration needs as `Trust.imports` where it stands in a file."""
+    """Return the `Trust.imports` with which a configuration can be read from a file."""
     return tuple(sorted({name for _, _, name in _named(from_plain(config))}))
 
 
 def code_in(text: str, key: str = "") -> Iterator[str]:
-    """Yield what a text lets run where it is the name of an environment, a policy or an opponent: modules, or ``sb3:FILE``.
+    """Yield the code that a text names if it is the name of an environment, a policy or an opponent: modules, or ``sb3:FILE``.
 
     >>> list(code_in("my_games:Maze-v0?opponent=my_policies:Mine,choose")), list(code_in("openai:gpt-6-luna"))
     (['my_games', 'my_policies'], [])
@@ -142,7 +146,7 @@ def code_in(text: str, key: str = "") -> Iterator[str]:
 
 
 def _named(node: Node) -> Iterator[tuple[str, Node, str]]:
-    """Yield each value that lets something run, with its key and what that is."""
+    """Yield (key, value, name of the code) for each value that names code."""
     for section, key, leaf in _leaves(node):
         if isinstance(leaf.value, str) and (section, key) not in _PLACES:
             for name in code_in(leaf.value, key):
@@ -150,7 +154,7 @@ def _named(node: Node) -> Iterator[tuple[str, Node, str]]:
 
 
 def _leaves(node: Node, section: str = "", key: str = "") -> Iterator[tuple[str, str, Node]]:
-    """Yield each scalar with its section and its key. A model's name beside a provider's is that provider's."""
+    """Yield (section, key, scalar). A model beside a ``backend`` that is a provider gets its prefix, as in ``openai:MODEL``."""
     if isinstance(node.value, dict):
         backend = node.value.get("backend", Node(None)).value
         for name, part in node.value.items():
@@ -169,7 +173,7 @@ def _provider(node: Node | None) -> str:
 
 
 def _literal(text: str) -> str:
-    """Return the text that an argument in an environment's name stands for."""
+    """Return the value of an argument in an environment's name if it is a text, else an empty text."""
     try:
         value: Any = ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):

@@ -1,4 +1,4 @@
-"""Policies by name, from a YAML file: each entry is a `PolicyConfig`, and perhaps how many episodes are played of it."""
+"""Rows of a table from a YAML file: each entry has the settings of a policy, and may have a number of episodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gym_text_policies.policies.config import FIELDS, PolicyConfig, mixture
 
 @dataclass(frozen=True)
 class Variant:
-    """A row of a table to be."""
+    """The policy of a row of a table, and how many episodes it plays."""
 
     policy: PolicyConfig
     episodes: int | None = None
@@ -25,7 +25,7 @@ class Variant:
 @old_names(seeds="episodes")
 @dataclass(frozen=True)
 class VariantSettings(PolicyConfig):
-    """A row as the file has it."""
+    """The keys that a row may have in the file."""
 
     episodes: int | None = None
     """Episodes of each environment; None is the table's number."""
@@ -44,8 +44,8 @@ def read_variants(path: str | Path, trust: Trust | None = None) -> dict[str, Var
         baseline: {model: smollm2, strategy: zero_shot}
         history: {model: smollm2, strategy: zero_shot, history: 16, episodes: 20}
 
-    Keys of a row are the fields of `PolicyConfig`, ``episodes``, and options of the model's backend. Where the expert or chance
-    acts beside the model, the name of the row says so.
+    Keys of a row are the fields of `PolicyConfig`, ``episodes``, and options of the model's backend. If some actions of a row are
+    the expert's or random, the row's name gives their probability.
 
     Args:
         path: The file.
@@ -70,7 +70,7 @@ def _variant(name: str, node: Node, trust: Trust) -> Variant:
     if not isinstance(model := parts.get("model", Node(None)).value, str):
         raise UsageError(f"{node.location}{name}: expected a model, such as 'model: smollm2'; got {model!r}.")
     if "env" in parts:
-        raise UsageError(f"{node.location}{name}: expected options of a policy; got 'env'. Name environments beside the variants.")
+        raise UsageError(f"{node.location}{name}: expected options of a policy; got 'env'. The option environments names them.")
     options = {key: parts.pop(key) for key in list(parts) if key not in (*FIELDS, "episodes")}
     if options:
         given = parts.get("options", Node({}))

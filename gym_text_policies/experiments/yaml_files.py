@@ -37,7 +37,7 @@ class Node:
     """File and line, the beginning of an error message; empty for a value that is in no file."""
 
     def plain(self) -> Any:
-        """Return the value without places."""
+        """Return the value without locations."""
         if isinstance(self.value, dict):
             return {key: node.plain() for key, node in self.value.items()}
         return [node.plain() for node in self.value] if isinstance(self.value, list) else self.value
@@ -58,7 +58,7 @@ def read_yaml(path: str | Path) -> Node:
 
 
 def parse_yaml(text: str, source: str) -> Node:
-    """Parse a YAML text; `source` names its origin in errors.
+    """Parse a YAML text. Errors name `source` as its origin.
 
     Raises:
         UsageError: If it is no YAML, or names a key twice.
@@ -80,19 +80,19 @@ def parse_yaml(text: str, source: str) -> Node:
     except UsageError:
         raise
     except (yaml.YAMLError, ValueError, RecursionError, AttributeError, LookupError, ArithmeticError) as error:
-        # the latter from `!!int ''`, `!!bool x` and the like, on which PyYAML's own code fails
+        # PyYAML's own code raises the last three on `!!int ''`, `!!bool x` and the like
         raise UsageError(f"{source}: expected YAML; {' '.join(str(error).split())}.") from error
 
 
 def at(path: Sequence[str], value: Node) -> Node:
-    """Return the node in which a value has this path of keys."""
+    """Return nested nodes in which a path of keys leads to a value."""
     for name in reversed(path):
         value = Node({name: value})
     return value
 
 
 def changed(node: Node, change: Node, depth: int) -> Node:
-    """Return a node in which the values of `change` that lie `depth` keys deep replace the node's."""
+    """Return a node in which the values of `change`, each under a path of `depth` keys, replace those of `node`."""
     if not depth:
         return change
     parts = dict(node.value) if isinstance(node.value, dict) else {}
@@ -136,7 +136,7 @@ def _loader(yaml: Any, source: str) -> Any:
                 raise ValueError(f"at most {_MOST_VALUES} values, aliases written out; there are more")
 
         def flatten_mapping(self, node: Any) -> None:
-            if id(node) not in self.flat:  # a second look would take what << has merged for keys that come twice
+            if id(node) not in self.flat:  # a second check would mistake keys merged by << for repeated ones
                 self.flat.add(id(node))
                 _check_keys(self, node, source)
                 super().flatten_mapping(node)
@@ -157,7 +157,7 @@ def _check_keys(loader: Any, node: Any, source: str) -> None:
     """Raise `UsageError` if a mapping has a key twice, or a key that is no scalar."""
     keys = set()
     for key_node, _ in node.value:
-        if key_node.tag.endswith((":merge", ":value")):  # << and =, which are made no values of
+        if key_node.tag.endswith((":merge", ":value")):  # << and = are no keys of the mapping itself
             continue
         location = f"{source}, line {key_node.start_mark.line + 1}: "
         if key_node.id != "scalar":
