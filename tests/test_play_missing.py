@@ -231,7 +231,7 @@ def test_episodes_that_do_not_say_of_which_weights_they_are_do_not_count(tmp_pat
         with EpisodeStore(tmp_path / "old", {}) as old:
             play_missing(old, [one], engine)
             assert len(list(old.episodes())) == 4, "the old ones can still be read"
-    assert "2 episodes in" in caplog.text and "before a model's weights were part of what identifies it" in caplog.text
+    assert "2 episodes in" in caplog.text and "whose records do not identify the model's weights" in caplog.text
 
 
 def test_seeds_beyond_a_folds_levels_are_said_before_they_are_played_and_count_once(tmp_path, caplog):

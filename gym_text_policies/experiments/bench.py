@@ -133,9 +133,7 @@ def command(config: BenchConfig) -> str:
     rows = json.loads((store.folder / "table.json").read_text("utf-8"))["rows"]
     check_some_played(store.folder, rows)
     all_episodes = sum(row["episodes"] for row in rows)
-    reused = (
-        f"{stored_before} of {all_episodes} episodes were stored there before; --fresh plays them again." if stored_before else ""
-    )
+    reused = f"{stored_before} of {all_episodes} episodes were stored there before; --fresh plays them again." * bool(stored_before)
     return f"\n{table}\n\nEpisodes, tables (table.md, table.json) and configuration: {store.folder}\n{reused}".rstrip()
 
 

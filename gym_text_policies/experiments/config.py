@@ -126,9 +126,7 @@ class RunsConfig(PlayOptions):
         for key in ("name", "parent"):
             check_characters(key, getattr(self, key))
         if Path(self.name).name != self.name or self.name == "..":
-            raise UsageError(
-                f"name: expected a folder's name without slashes, as parent says where the folder lies; got {self.name!r}."
-            )
+            raise UsageError(f"name: expected a folder's name without slashes, as parent says where it lies; got {self.name!r}.")
 
 
 @dataclass(frozen=True)
