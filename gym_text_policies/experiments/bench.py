@@ -118,8 +118,8 @@ def _run(config: BenchConfig) -> tuple[str, EpisodeStore, int]:
     import_extra("scipy", "bench")
     with EpisodeStore(config.folder, config.identity()) as store, config.make_engine() as engine:
         rows = [row for environment in _installed(config) for row in _rows(config, environment, engine)]
-        series, options = [row.series for row in rows], {"retry_errors": config.retry_errors, "fresh": config.fresh}
-        stored_before = play_missing(store, series, engine, ProgressBar(), **options)
+        series, bar = [row.series for row in rows], ProgressBar()
+        stored_before = play_missing(store, series, engine, bar, retry_errors=config.retry_errors, fresh=config.fresh)
         return tabulate(config, rows, store), store, stored_before
 
 
@@ -133,7 +133,9 @@ def command(config: BenchConfig) -> str:
     rows = json.loads((store.folder / "table.json").read_text("utf-8"))["rows"]
     check_some_played(store.folder, rows)
     all_episodes = sum(row["episodes"] for row in rows)
-    reused = f"{stored_before} of {all_episodes} episodes were stored there before; --fresh plays them again." * bool(stored_before)
+    reused = ""
+    if stored_before:
+        reused = f"{stored_before} of {all_episodes} episodes were stored there before; --fresh plays them again."
     return f"\n{table}\n\nEpisodes, tables (table.md, table.json) and configuration: {store.folder}\n{reused}".rstrip()
 
 
