@@ -60,7 +60,7 @@ def test_one_command_searches_draws_and_is_played_by_bench(tmp_path, capsys):
     assert set(record["parameters"]) == {"w_position", "w_velocity"} and record["environment"] == CAR
     stored = json.loads((tmp_path / "run" / "config.json").read_text())
     assert stored["bounds"] == [-7, 7] and "optimum" not in stored
-    words = shlex.split(printed.partition("Play it: gym-text ")[2].splitlines()[0])
+    words = shlex.split(printed.partition("Evaluate the best policy: gym-text ")[2].splitlines()[0])
     assert words == ["bench", "--models", str(tmp_path / "run" / "policy.json"), "--environments", CAR]
     assert cli.main([*words, "--episodes", "1", "--folder", str(tmp_path / "bench")]) == 0
     assert "policy.json" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""`gym-text search`: a search with a progress bar, its pictures, and what was found in words."""
+"""`gym-text search`: a search with a progress bar, its pictures, and a summary."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gym_text_policies.search.run import search
 
 
 def command(config: SearchConfig) -> str:
-    """Search with a progress bar, draw pictures, and say what was found."""
+    """Search with a progress bar, draw pictures, and return a summary."""
     tqdm = import_extra("tqdm", "bench").tqdm
     if not config.folder:
         raise UsageError("folder: expected a name; got none.")
@@ -25,37 +25,37 @@ def command(config: SearchConfig) -> str:
 
     def watch(evaluation: Evaluation, top: Evaluation) -> None:
         nonlocal bar
-        if bar is None:  # not before a mistake in the settings would have come out
+        if bar is None:  # made at the first evaluation: an error in the settings is printed without a bar
             name = f"{config.environment} {config.optimiser}"
             bar = tqdm(total=config.evaluations, desc=name, mininterval=interval, initial=evaluation.index)
         bar.set_postfix_str(f"last {evaluation.value:.2f}, best {top.value:.2f}", refresh=False)
         bar.update()
 
     try:
-        found = search(config, watch=watch)
+        result = search(config, watch=watch)
     finally:
         if bar is not None:
             bar.close()
-    lines = [_report(config, found)]
+    lines = [_summary(config, result)]
     if config.pictures:
-        drawn = draw_all(replace(config, pictures=False), found)
+        drawn = draw_all(replace(config, pictures=False), result)
         lines.append(f"Pictures: {', '.join(drawn)}.")
     words = ["--models", str(Path(config.folder) / "policy.json"), "--environments", config.environment]
-    lines.append(f"All of it: {config.folder}. Play it: gym-text bench {shlex.join(words)}")
+    lines.append(f"Run folder: {config.folder}. Evaluate the best policy: gym-text bench {shlex.join(words)}")
     return "\n".join(lines)
 
 
-def _report(config: SearchConfig, found: Found) -> str:
-    top, sources = found.best, [evaluation.proposal.source for evaluation in found.evaluations]
+def _summary(config: SearchConfig, result: Found) -> str:
+    top, sources = result.best, [evaluation.proposal.source for evaluation in result.evaluations]
     counts = ", ".join(f"{sources.count(source)} {source}" for source in dict.fromkeys(sources))
-    asked = sum(len(evaluation.proposal.rejections) for evaluation in found.evaluations)
-    tokens = sum(e.proposal.tokens_in for e in found.evaluations), sum(e.proposal.tokens_out for e in found.evaluations)
-    shown = ", ".join(f"{name} = {value:.4g}" for name, value in list(found.policy["parameters"].items())[:12])
+    rejected = sum(len(evaluation.proposal.rejections) for evaluation in result.evaluations)
+    tokens = sum(e.proposal.tokens_in for e in result.evaluations), sum(e.proposal.tokens_out for e in result.evaluations)
+    shown = ", ".join(f"{name} = {value:.4g}" for name, value in list(result.policy["parameters"].items())[:12])
     lines = [
-        f"Best of {len(found.evaluations)} evaluations on {config.environment}: {top.value:.2f} (mean return of {len(top.returns)} "
-        f"rollouts, {top.successes} of them successes), found as number {top.index + 1}.",
+        f"Best of {len(result.evaluations)} evaluations on {config.environment}: {top.value:.2f} (mean return of "
+        f"{len(top.returns)} rollouts, {top.successes} of them successes), by evaluation {top.index + 1}.",
         f"{shown}{', …' if len(top.parameters) > 12 else ''}",
-        f"Proposals: {counts}; {asked} answers could not be used. Tokens: {tokens[0]} in, {tokens[1]} out. "
-        f"Cost: {sum(e.proposal.cost for e in found.evaluations):.4f} US dollars.",
+        f"Proposals: {counts}; {rejected} answers could not be used. Tokens: {tokens[0]} in, {tokens[1]} out. "
+        f"Cost: {sum(e.proposal.cost for e in result.evaluations):.4f} US dollars.",
     ]
     return "\n".join(lines)

@@ -21,43 +21,43 @@ from gym_text_policies.search.model import Asking
 
 OPTIMISERS = ("model", "random", "zero", "cma", "gp", "scripted")
 _FIRST_STEP = "CMA-ES begins with 0.3 of the bounds' range, or with 0.05 where it takes over from another optimiser."
-_FREE = ("folder", "evaluations", "pictures", "trajectories", "options", *ENGINE_OPTIONS, *TRUST_OPTIONS)
+_NOT_IN_IDENTITY = ("folder", "evaluations", "pictures", "trajectories", "options", *ENGINE_OPTIONS, *TRUST_OPTIONS)
 
 
 @old_names(warmup_episodes="warmup_evaluations")
 @gone(sigma=Fixed(0.0, _FIRST_STEP), ray_cpus=1, ray_gpus=0.0)
 @dataclass(frozen=True)
 class SearchConfig(Trust, Asking, EngineOptions):
-    """Search for the parameters of a policy: a language model proposes them, or CMA-ES, a Gaussian process, chance.
+    """Search for the parameters of a policy: a language model proposes them, or CMA-ES, a Gaussian process, or random draws.
 
     The policy is linear in the observed numbers, or a table where these are whole numbers. The value of a proposal is the mean
-    return of rollouts on fixed seeds. The folder keeps everything; the same command goes on from there.
+    return of rollouts on fixed seeds. The run folder keeps all evaluations; the same command continues after them.
     """
 
     environment: str = SEARCH
     """Id of the environment, with keyword arguments as in FrozenLake-v1?is_slippery=False."""
     optimiser: str = "model"
-    """Who proposes parameters: model, random, zero, cma, gp, scripted, or two of them as in 'model then cma'."""
+    """What proposes parameters: model, random, zero, cma, gp, scripted, or two of them as in 'model then cma'."""
     model: str = field(default="smollm2", metadata={"more": names_for_help})
     """The language model that proposes."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of the model's backend: dtype, device, base_url, timeout, cache, prices, max_cost …"""
     evaluations: int = 100
-    """Proposals that are evaluated, the warm-up included. A folder with fewer goes on."""
+    """Number of evaluations, with those of the warm-up. A run folder that has fewer is continued."""
     num_rollouts: int = 20
     """Episodes that evaluate a proposal. Its value is their mean return."""
     max_episode_steps: int | None = None
-    """Most steps of a rollout; none takes the environment's own limit."""
+    """Most steps of a rollout. By default the environment's own limit holds."""
     bias: bool = True
     """Whether a linear policy has a constant term: 3 parameters on MountainCarContinuous instead of 2."""
     bounds: tuple[float, ...] = (-6.0, 6.0)
     """Least and greatest value of a linear policy's parameters."""
     warmup_evaluations: int = 0
-    """Evaluations before the optimiser begins: of random proposals, or of those of warmup_folder."""
+    """Number of evaluations before the optimiser begins. Their proposals are random, or come from warmup_folder."""
     warmup_folder: str = ""
     """Run folder of an earlier search whose first proposals are the warm-up."""
     refine_at: int = 0
-    """With two optimisers: evaluations after which the second takes over; 0: after half of them."""
+    """With two optimisers: evaluations after which the second takes over; 0: half of all evaluations."""
     proposals: str = ""
     """For scripted: a JSON file with the parameters of each evaluation as a list, or the folder of a search to repeat."""
     seed: int = 0
@@ -65,11 +65,11 @@ class SearchConfig(Trust, Asking, EngineOptions):
     folder: str = "runs/search"
     """Run folder."""
     workers: int = 0
-    """Processes that play the rollouts; 0: one, or as many as a Ray cluster has room for. MountainCarContinuous plays in one."""
+    """Processes that play the rollouts; 0: one, or as many as a Ray cluster has room for. MountainCarContinuous needs one."""
     trajectories: bool = True
-    """Keep the trajectories of each evaluation, compressed."""
+    """Whether to keep the trajectories of each evaluation, compressed."""
     pictures: bool = True
-    """Draw pictures of the returns, of the search path, and of the best policy: its states, its actions, a GIF."""
+    """Whether to draw pictures of the returns, of the search path, and of the best policy: its states, its actions, a GIF."""
 
     def __post_init__(self) -> None:
         parse_environment(self.environment)
@@ -102,7 +102,7 @@ class SearchConfig(Trust, Asking, EngineOptions):
 
     @property
     def first_sigma(self) -> float:
-        """The first step of CMA-ES as a share of the bounds' range: smaller where it refines what another optimiser has found."""
+        """The first step of CMA-ES as a share of the bounds' range: smaller if it follows another optimiser."""
         return 0.05 if len(self.stages) > 1 else 0.3
 
     @property
@@ -113,7 +113,7 @@ class SearchConfig(Trust, Asking, EngineOptions):
 
     def identity(self) -> dict[str, Any]:
         """Return what all runs into one folder must share, without secrets."""
-        settings = {name: value for name, value in dataclasses.asdict(self).items() if name not in _FREE}
+        settings = {name: value for name, value in dataclasses.asdict(self).items() if name not in _NOT_IN_IDENTITY}
         if len(self.stages) > 1:
             settings["refine_at"] = self.takes_over_at
         if "model" not in self.stages:

@@ -24,23 +24,23 @@ from gym_text_policies.environments import environment_maker, fold_arguments
 from gym_text_policies.policies.forms import Form, form_of
 
 _AT_ONCE = 64
-"""Policies that are rolled out together where all their rollouts are one computation."""
-_SPREAD = 16
-"""Policies that are rolled out together on a cluster: enough for a generation of CMA-ES, and few enough to lose if it is killed."""
+"""Number of policies that are rolled out together if the environment plays all rollouts in one computation."""
+_AT_ONCE_ON_CLUSTER = 16
+"""Number of policies that are rolled out together on a cluster. They fill a generation of CMA-ES; a kill loses only these."""
 
 
 @dataclass(frozen=True)
 class Rollout:
-    """One episode of a policy with given parameters."""
+    """One episode of a policy whose parameters are a proposal."""
 
     seed: int
     total_reward: float
     length: int
     success: bool
     observations: np.ndarray
-    """Observed numbers, the last state included, of shape (length + 1, k); empty if they were not kept."""
+    """The observed numbers, also those after the last step, of shape (length + 1, k); empty if they were not kept."""
     actions: np.ndarray
-    """Of shape (length, size) or (length,)."""
+    """The actions, of shape (length, size), or (length,) for whole numbers; empty if they were not kept."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,12 @@ class Task:
 
 
 class Evaluator:
-    """Rolls policies out. The results do not depend on how many are rolled out at once, nor on where.
+    """Rolls out policies. A rollout does not depend on how many others are played at once, or on the process that plays it.
 
     Args:
         task: The environment, the form and the seeds.
-        workers: Number of processes. An environment that plays many episodes in one computation needs none; see `PlayTogether`.
+        workers: Number of processes. It has no effect on an environment that plays many episodes in one computation; see
+            `PlayTogether`.
         engine: An engine that spreads rollouts over a cluster, in place of processes.
     """
 
@@ -87,7 +88,7 @@ class Evaluator:
         if workers > 1 and not self._play_together and engine is None:
             context = multiprocessing.get_context("spawn")  # a forked child of a process with threads may hang
             self._pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=(task,))
-        self.at_once = _SPREAD if engine else _AT_ONCE if self._play_together else 1
+        self.at_once = _AT_ONCE_ON_CLUSTER if engine else _AT_ONCE if self._play_together else 1
 
     def __call__(self, batch: Sequence[Sequence[float]], *, keep: bool = True) -> list[tuple[Rollout, ...]]:
         """Return the rollouts of each policy.
@@ -98,18 +99,18 @@ class Evaluator:
         """
         pairs = [(tuple(values), seed) for values in batch for seed in self.task.seeds]
         if self._engine:
-            played = self._spread([tuple(values) for values in batch], len(pairs), keep)
+            rollouts = self._play_on_engine(self._engine, [tuple(values) for values in batch], len(pairs), keep)
         elif self._pool:
-            played = list(self._pool.map(_play_in_worker, [(*pair, keep) for pair in pairs]))
+            rollouts = list(self._pool.map(_play_in_worker, [(*pair, keep) for pair in pairs]))
         else:
-            played = list(self.play(pairs, keep))
+            rollouts = list(self.play(pairs, keep))
         n = len(self.task.seeds)
-        return [tuple(played[i * n : (i + 1) * n]) for i in range(len(batch))]
+        return [tuple(rollouts[i * n : (i + 1) * n]) for i in range(len(batch))]
 
     def play(self, pairs: Sequence[tuple[tuple[float, ...], int]], keep: bool) -> Iterator[Rollout]:
         """Play in this process, and yield the rollout of each pair of parameters and seed."""
         if self._play_together:
-            yield from self._together(self._play_together, pairs, keep)
+            yield from self._play_all(self._play_together, pairs, keep)
         else:
             yield from (play(self._env, self.form, *pair, keep) for pair in pairs)
 
@@ -119,14 +120,13 @@ class Evaluator:
             self._pool.shutdown(wait=True, cancel_futures=True)
         self._env.close()
 
-    def _spread(self, batch: Sequence[tuple[float, ...]], count: int, keep: bool) -> list[Rollout]:
+    def _play_on_engine(self, engine: Engine, batch: Sequence[tuple[float, ...]], count: int, keep: bool) -> list[Rollout]:
         """Let the engine play, and return the rollouts in order."""
-        assert self._engine is not None
         job = RolloutJob(self.task.environment, self.task, tuple(batch), keep, num_envs=len(self.task.seeds))
-        played = {one.seed: one.rollout for one in self._engine.play([(job, range(count))])}
-        return [played[i] for i in range(count)]
+        rollouts = {numbered.seed: numbered.rollout for numbered in engine.play([(job, range(count))])}
+        return [rollouts[i] for i in range(count)]
 
-    def _together(
+    def _play_all(
         self, play_together: PlayTogether, pairs: Sequence[tuple[tuple[float, ...], int]], keep: bool
     ) -> Iterator[Rollout]:
         values = np.array([parameters for parameters, _ in pairs], dtype=np.float64)
@@ -137,64 +137,65 @@ class Evaluator:
 
 
 @dataclass(frozen=True)
-class Numbered:
+class NumberedRollout:
     """A rollout and its number in a `RolloutJob`."""
 
     seed: int
+    """The number, which takes the place of a seed."""
     rollout: Rollout
 
 
 @dataclass(frozen=True)
-class RolloutJob(Job[Numbered]):
+class RolloutJob(Job[NumberedRollout]):
     """Rollouts of several policies. They are numbered policy by policy, and the numbers take the place of seeds."""
 
     task: Task
     parameters: tuple[tuple[float, ...], ...]
-    """Of each policy."""
+    """The parameters of each policy."""
     keep: bool
     """Whether to keep observations and actions."""
 
-    def play(self, seeds: Sequence[int], held: dict[str, Any], watch: Watch | None = None) -> Iterator[Numbered]:
+    def play(self, seeds: Sequence[int], held: dict[str, Any], watch: Watch | None = None) -> Iterator[NumberedRollout]:
         """Play the rollouts with these numbers."""
         if (name := repr(self.task)) not in held:
             held[name] = Evaluator(self.task)
         evaluator: Evaluator = held[name]
         for number, rollout in zip(seeds, evaluator.play([self._pair(number) for number in seeds], self.keep), strict=True):
-            yield Numbered(number, rollout)
+            yield NumberedRollout(number, rollout)
 
     def describe(self, seed: int) -> str:
-        """Name a rollout."""
-        values, own = self._pair(seed)
-        return f"{self.environment}, seed {own}, parameters {', '.join(f'{value:.4g}' for value in values[:12])}"
+        """Describe the rollout with this number, for errors."""
+        values, rollout_seed = self._pair(seed)
+        return f"{self.environment}, seed {rollout_seed}, parameters {', '.join(f'{value:.4g}' for value in values[:12])}"
 
     def _pair(self, number: int) -> tuple[tuple[float, ...], int]:
-        policy, place = divmod(number, len(self.task.seeds))
-        return self.parameters[policy], self.task.seeds[place]
+        policy, seed = divmod(number, len(self.task.seeds))
+        return self.parameters[policy], self.task.seeds[seed]
 
 
 def play(env: gym.Env[Any, Any], form: Form, values: Sequence[float], seed: int, keep: bool) -> Rollout:
     """Play one episode with a policy's parameters."""
     weights = np.array([values], dtype=np.float64)
     described = isinstance(env, DescribeObservation)
-    game: gym.Env[Any, Any] = env.env if isinstance(env, DescribeObservation) else env  # words would only cost time here
+    game: gym.Env[Any, Any] = env.env if isinstance(env, DescribeObservation) else env  # the policy reads no texts
     read = (lambda obs: form.numbers({form.keys[0]: obs})) if described and len(form.keys) == 1 else form.numbers
     obs, info = (env if described and len(form.keys) > 1 else game).reset(seed=seed)
-    seen, done, total, over = [read(obs)], [], 0.0, False
+    observations, actions, total, over = [read(obs)], [], 0.0, False
     while not over:
-        action = form.act(weights, seen[-1][None])[0]
+        action = form.act(weights, observations[-1][None])[0]
         obs, reward, terminated, truncated, info = game.step(action if action.ndim else int(action))
         total, over = total + float(reward), bool(terminated or truncated)
-        seen.append(read(obs))
-        done.append(action)
-        if not (math.isfinite(total) and np.isfinite(seen[-1]).all()):
+        observations.append(read(obs))
+        actions.append(action)
+        if not (math.isfinite(total) and np.isfinite(observations[-1]).all()):
             name = env.spec.id if env.spec else str(env)
-            got = f"{reward} and {seen[-1]}"
-            raise EngineError(f"{name}, seed {seed}, step {len(done)}: expected a finite reward and observation; got {got}.")
+            got = f"{reward} and {observations[-1]}"
+            raise EngineError(f"{name}, seed {seed}, step {len(actions)}: expected a finite reward and observation; got {got}.")
     success = bool(info.get("success", False))
     if isinstance(env, DescribeObservation) and "success" not in info:
         success = env.succeeded(obs, float(reward), bool(terminated), bool(truncated), total)
-    kept = (np.array(seen), np.array(done)) if keep else (np.zeros((0, 0)), np.zeros(0))
-    return Rollout(seed, total, len(done), success, *kept)
+    arrays = (np.array(observations), np.array(actions)) if keep else (np.zeros((0, 0)), np.zeros(0))
+    return Rollout(seed, total, len(actions), success, *arrays)
 
 
 _worker: tuple[gym.Env[Any, Any], Form]

@@ -18,7 +18,7 @@ from gym_text_policies.search.optimisers import Optimiser, RandomOptimiser, gene
 from gym_text_policies.search.parse import RejectedError, check_new, parse_parameters, reason_of
 from gym_text_policies.search.records import Evaluation, Proposal, best
 
-_SHOWN = 400
+_SUMMARY_LENGTH = 400
 """Most characters of a trajectory's summary in a prompt."""
 
 
@@ -43,7 +43,7 @@ class Asking:
     search_std: float = 1.0
     """A hint to the model: how far from good parameters to look."""
     optimum: float | None = None
-    """Greatest possible value. None does not tell the model. It is part of the run's configuration."""
+    """Greatest possible value, which the prompt names. None: the prompt names none. It is part of the run's configuration."""
     num_reasks: int = 3
     """How often the model is asked again after an unusable answer, before a random proposal replaces it."""
 
@@ -57,22 +57,24 @@ class Asking:
 
 @dataclass
 class _Draft:
-    """A proposal in the making."""
+    """A proposal for which the model is being asked."""
 
     index: int
-    """Index of its evaluation."""
+    """Index of the evaluation that will try the proposal."""
     messages: list[Message]
-    """The prompt, with rejected answers and the reasons."""
+    """The prompt, then the rejected answers, each with the reason of its rejection."""
     answers: list[Answer] = field(default_factory=list)
     rejections: list[str] = field(default_factory=list)
-    chosen: tuple[float, ...] | None = None
+    parameters: tuple[float, ...] | None = None
+    """The parameters of a usable answer. None: there is no usable answer yet."""
 
 
 class ModelOptimiser(Optimiser):
     """Asks a language model.
 
-    An answer is rejected if its numbers are not the right ones, are out of bounds or were tried before. The model is told why and
-    asked again. After `num_reasks` more rejections a random proposal replaces it; its source is "random instead".
+    An answer is rejected if it has too few or too many numbers, a number out of bounds, or parameters that were tried before. The
+    model is told the reason and asked again. After `num_reasks` more rejections a random proposal replaces the answer; then its
+    source is "random instead".
 
     Args:
         form: The form of the policy.
@@ -80,7 +82,7 @@ class ModelOptimiser(Optimiser):
         backend: The model.
         asking: How the model is asked.
         spec: The task, which only the semantic prompt describes.
-        start: Number of evaluations before its first one.
+        start: Number of evaluations before the first proposal of this optimiser.
     """
 
     def __init__(self, form: Form, seed: int, backend: Backend, asking: Asking, spec: TextSpec, *, start: int = 0) -> None:
@@ -89,43 +91,43 @@ class ModelOptimiser(Optimiser):
         self._asking = asking
         self._spec = spec
         self._start = start
-        self._made: dict[int, list[Proposal]] = {}
+        self._proposals: dict[int, list[Proposal]] = {}  # those of the current prompt, by the number of evaluations that it shows
         self._random = RandomOptimiser(form, seed)
-        self._shown = _renamed(form.parameters) if asking.prompt == "numeric" else form.parameters
+        self._shown_parameters = _renamed(form.parameters) if asking.prompt == "numeric" else form.parameters
 
     def propose(self, history: Sequence[Evaluation]) -> list[Proposal]:
-        """Return the rest of the proposals from the current prompt. Random ones replace those that cannot be used."""
+        """Return the proposals from the current prompt that have no evaluation yet. Random proposals replace unusable answers."""
         done = (len(history) - self._start) % self._asking.proposals_per_prompt
         known = history[: len(history) - done]
-        if len(known) not in self._made:
-            self._made = {len(known): self._ask(known, history[len(known) :])}
-        return self._made[len(known)][done:]
+        if len(known) not in self._proposals:
+            self._proposals = {len(known): self._ask(known, history[len(known) :])}
+        return self._proposals[len(known)][done:]
 
-    def _ask(self, history: Sequence[Evaluation], made: Sequence[Evaluation]) -> list[Proposal]:
-        """Return the proposals from one prompt. Those that an earlier run has evaluated (`made`) are not asked for again."""
+    def _ask(self, history: Sequence[Evaluation], evaluated: Sequence[Evaluation]) -> list[Proposal]:
+        """Return the proposals from one prompt. The model is not asked again for those that an earlier run has `evaluated`."""
         begin, messages = time.perf_counter(), self.messages(history)
         drafts = [_Draft(len(history) + i, list(messages)) for i in range(self._asking.proposals_per_prompt)]
-        for draft, evaluation in zip(drafts, made, strict=False):
-            draft.chosen = evaluation.parameters
+        for draft, evaluation in zip(drafts, evaluated, strict=False):
+            draft.parameters = evaluation.parameters
         for attempt in range(self._asking.num_reasks + 1):
-            left = [draft for draft in drafts if draft.chosen is None]
-            if not left:
+            unanswered = [draft for draft in drafts if draft.parameters is None]
+            if not unanswered:
                 break
-            answers = self._backend.answer([self._request(draft.messages, draft.index, attempt) for draft in left])
-            for draft, answer in zip(left, answers, strict=True):
-                self._read(draft, answer, history, [d.chosen for d in drafts if d.chosen is not None])
-        asked = drafts[len(made) :]
+            answers = self._backend.answer([self._request(draft.messages, draft.index, attempt) for draft in unanswered])
+            for draft, answer in zip(unanswered, answers, strict=True):
+                self._read(draft, answer, history, [d.parameters for d in drafts if d.parameters is not None])
+        asked = drafts[len(evaluated) :]
         seconds = (time.perf_counter() - begin) / len(asked)
-        return [*(evaluation.proposal for evaluation in made), *(self._proposal(draft, seconds) for draft in asked)]
+        return [*(evaluation.proposal for evaluation in evaluated), *(self._proposal(draft, seconds) for draft in asked)]
 
     def _read(self, draft: _Draft, answer: Answer, history: Sequence[Evaluation], others: Sequence[Sequence[float]]) -> None:
-        """Read the parameters of an answer into a draft, or the reason why it is rejected."""
+        """Add an answer to a draft, with its parameters or with the reason why it is rejected."""
         draft.answers.append(answer)
         text = answer.text or ""
         try:
-            values = parse_parameters(text, self._shown, finish=answer.finish)
+            values = parse_parameters(text, self._shown_parameters, finish=answer.finish)
             check_new(values, history, others)
-            draft.chosen = values
+            draft.parameters = values
         except RejectedError as error:
             draft.rejections.append(str(error))
             draft.messages += [
@@ -136,9 +138,9 @@ class ModelOptimiser(Optimiser):
     def _proposal(self, draft: _Draft, seconds: float) -> Proposal:
         answers, rng = draft.answers, generator(self.seed, "fallback", draft.index)
         return Proposal(
-            draft.chosen or self._random.parameters(rng.uniform(size=len(self._shown))),
-            "model" if draft.chosen else "random instead",
-            reason=reason_of(answers[-1].text or "") if draft.chosen else None,
+            draft.parameters or self._random.parameters(rng.uniform(size=len(self._shown_parameters))),
+            "model" if draft.parameters else "random instead",
+            reason=reason_of(answers[-1].text or "") if draft.parameters else None,
             answers=tuple(answer.text or "" for answer in answers),
             rejections=tuple(draft.rejections),
             tokens_in=sum(answer.tokens_in for answer in answers),
@@ -156,7 +158,7 @@ class ModelOptimiser(Optimiser):
                 "content": "You are an optimiser: you propose numbers, are told what they give, and propose better ones.",
             }
         ]
-        shown = self._chosen(history)
+        shown = self._shown_evaluations(history)
         if not self._asking.conversation:
             table = "\n".join(self._line(evaluation) for evaluation in sorted(shown, key=lambda evaluation: evaluation.value))
             tried = f"Tried so far, the best last:\n{table}\n\n" if shown else "Nothing was tried so far.\n\n"
@@ -172,8 +174,8 @@ class ModelOptimiser(Optimiser):
             messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": result}]
         return messages
 
-    def _chosen(self, history: Sequence[Evaluation]) -> list[Evaluation]:
-        """Return the evaluations that the model is shown."""
+    def _shown_evaluations(self, history: Sequence[Evaluation]) -> list[Evaluation]:
+        """Return the evaluations that the model is shown: the best half of the buffer, then the latest."""
         size = self._asking.buffer_size
         if len(history) <= size:
             return list(history)
@@ -183,10 +185,10 @@ class ModelOptimiser(Optimiser):
 
     def _task(self) -> str:
         numbers = "\n".join(
-            f"- {shown.name}: from {shown.low:g} to {shown.greatest:g}{self._meaning(shown)}" for shown in self._shown
+            f"- {shown.name}: from {shown.low:g} to {shown.greatest:g}{self._meaning(shown)}" for shown in self._shown_parameters
         )
         if self._asking.prompt == "numeric":
-            text = f"Find the greatest value of a function f of {len(self._shown)} numbers:\n{numbers}"
+            text = f"Find the greatest value of a function f of {len(self._shown_parameters)} numbers:\n{numbers}"
         else:
             text = (
                 f"Find the parameters of a controller that returns most in this task.\n\nTask: {self._spec.goal}\n"
@@ -202,7 +204,7 @@ class ModelOptimiser(Optimiser):
         return f", {parameter.meaning}" if self._asking.prompt == "semantic" else ""
 
     def _values(self, evaluation: Evaluation) -> str:
-        return ", ".join(f"{p.name}={value:.4g}" for p, value in zip(self._shown, evaluation.parameters, strict=True))
+        return ", ".join(f"{p.name}={value:.4g}" for p, value in zip(self._shown_parameters, evaluation.parameters, strict=True))
 
     def _line(self, evaluation: Evaluation) -> str:
         return f"{self._values(evaluation)}: {evaluation.value:.2f}"
@@ -212,12 +214,12 @@ class ModelOptimiser(Optimiser):
         if self._asking.prompt == "numeric" or not history:
             return ""
         latest, top = history[-1], best(history)
-        text = f"The latest ({self._line(latest)}): {latest.summary[:_SHOWN]}.\n"
-        return text + (f"The best ({self._line(top)}): {top.summary[:_SHOWN]}.\n" if top is not latest else "") + "\n"
+        text = f"The latest ({self._line(latest)}): {latest.summary[:_SUMMARY_LENGTH]}.\n"
+        return text + (f"The best ({self._line(top)}): {top.summary[:_SUMMARY_LENGTH]}.\n" if top is not latest else "") + "\n"
 
     def _form_of_answer(self) -> str:
-        names = [parameter.name for parameter in self._shown]
-        whole = " Whole numbers." if all(parameter.whole for parameter in self._shown) else ""
+        names = [parameter.name for parameter in self._shown_parameters]
+        whole = " Whole numbers." if all(parameter.whole for parameter in self._shown_parameters) else ""
         if self._asking.structured:
             keys = ", ".join(f'"{name}": …' for name in names)
             reason = '"reason": "one short sentence", ' if self._asking.reasons else ""
@@ -230,14 +232,16 @@ class ModelOptimiser(Optimiser):
         return Request(
             tuple(messages),
             schema=self._schema() if self._asking.structured else None,
-            max_tokens=20 + 14 * len(self._shown) + (70 if self._asking.reasons else 0),  # the numbers, and a short reason
+            max_tokens=20
+            + 14 * len(self._shown_parameters)
+            + (70 if self._asking.reasons else 0),  # the numbers, and a short reason
             temperature=1.0,
             seed=int(draws[attempt]),
         )
 
     def _schema(self) -> dict[str, Any]:
         fields: dict[str, Any] = {"reason": {"type": "string", "maxLength": 120}} if self._asking.reasons else {}
-        for parameter in self._shown:
+        for parameter in self._shown_parameters:
             kind = "integer" if parameter.whole else "number"
             limits = (int(parameter.low), int(parameter.greatest)) if parameter.whole else (parameter.low, parameter.high)
             fields[parameter.name] = {"type": kind, "minimum": limits[0], "maximum": limits[1]}

@@ -53,7 +53,7 @@ class RandomOptimiser(Optimiser):
     """Draws each parameter uniformly within its bounds."""
 
     ahead = 64
-    """Proposals of one call. They depend on no result."""
+    """Number of proposals of one call. They do not depend on earlier evaluations."""
 
     def propose(self, history: Sequence[Evaluation]) -> list[Proposal]:
         """Return the next proposals."""
@@ -99,15 +99,15 @@ class ScriptedOptimiser(Optimiser):
 class CmaOptimiser(Optimiser):
     """CMA-ES, by the package `cma` (https://github.com/CMA-ES/pycma), in the unit cube.
 
-    After another optimiser, it starts at the best evaluation so far, otherwise at a random point. When it has converged, it
-    restarts, at a random point and at the best evaluation in turn. Evaluations in which an episode succeeded are preferred as the
-    best: near a policy that has the greatest return by doing nothing, there is nothing better to find.
+    It starts at the best evaluation so far if it follows another optimiser, otherwise at a random point. When it has converged, it
+    restarts, at a random point and at the best evaluation in turn. If there are evaluations in which an episode succeeded, the best
+    of these counts as the best: a policy that does nothing may have a greater return, but small changes do not improve it.
 
     Args:
         form: The form of the policy.
         seed: Seed of all random numbers.
         sigma: First step size, as a fraction of the range of the parameters.
-        start: Number of evaluations before its first one.
+        start: Number of evaluations before the first proposal of this optimiser.
     """
 
     def __init__(self, form: Form, seed: int, *, sigma: float, start: int = 0) -> None:
@@ -128,7 +128,7 @@ class CmaOptimiser(Optimiser):
             if self._asked:
                 values = [-evaluation.value for evaluation in history[self._told : self._told + len(self._asked)]]
                 with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # of equal values, which are common in some tasks
+                    warnings.simplefilter("ignore")  # cma warns of equal values, which are common in some tasks
                     self._strategy.tell(self._asked, values)
                 self._told += len(self._asked)
             if self._strategy is None or self._strategy.stop():
@@ -158,14 +158,14 @@ class GpOptimiser(Optimiser):
     """A Gaussian process of scikit-learn with expected improvement, in the unit cube.
 
     The kernel is Matérn (5/2) with a length for each parameter, and noise. It is fitted by maximum likelihood after every tenth
-    evaluation. The next proposal is the best of many random points and of points near the best so far. More than about a thousand
-    evaluations take too long.
+    evaluation. The candidates for the next proposal are random points and points near the best evaluation so far. More than about a
+    thousand evaluations take too long.
 
     Args:
         form: The form of the policy.
         seed: Seed of all random numbers.
-        start: Number of evaluations before its first one.
-        first: Least number of evaluations before the first fit. What is missing is proposed at random.
+        start: Number of evaluations before the first proposal of this optimiser.
+        first: Least number of evaluations before the first fit. If there are fewer, the proposals are random.
     """
 
     def __init__(self, form: Form, seed: int, *, start: int = 0, first: int = 10) -> None:
@@ -185,11 +185,11 @@ class GpOptimiser(Optimiser):
 
         rng = generator(self.seed, "gp", n)
         points = np.array([self.unit(evaluation.parameters) for evaluation in history])
-        found = np.array([evaluation.value for evaluation in history])
-        values = _standardised(found)
+        returns = np.array([evaluation.value for evaluation in history])
+        values = _standardised(returns)
         fit_at = n - n % 10 if n - n % 10 >= self._first else self._first
         if self._kernel is None or self._fitted != fit_at:
-            self._kernel, self._fitted = self._fit(points[:fit_at], _standardised(found[:fit_at]), None).kernel_, fit_at
+            self._kernel, self._fitted = self._fit(points[:fit_at], _standardised(returns[:fit_at]), None).kernel_, fit_at
         model = self._fit(points, values, self._kernel)
         around = points[np.argmax(values)] + rng.normal(scale=0.05, size=(500, points.shape[1]))
         candidates = np.clip(np.concatenate([rng.uniform(size=(1500, points.shape[1])), around]), 0, 1)
@@ -200,16 +200,16 @@ class GpOptimiser(Optimiser):
         return [Proposal(self.parameters(candidates[int(np.argmax(improvement))]), "gp")]
 
     def _fit(self, points: np.ndarray, values: np.ndarray, kernel: Any) -> Any:
-        """Return the process fitted to the evaluations. Without a kernel, the kernel is fitted too."""
+        """Return a process that is fitted to the evaluations. If no kernel is given, the kernel is fitted, too."""
         from sklearn.gaussian_process import GaussianProcessRegressor
         from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
-        given = kernel or (
+        prior = kernel or (
             ConstantKernel(1.0, (0.01, 100)) * Matern([0.3] * points.shape[1], (0.01, 10), nu=2.5) + WhiteKernel(0.01, (1e-6, 1))
         )
-        model = GaussianProcessRegressor(given, optimizer="fmin_l_bfgs_b" if kernel is None else None)
+        model = GaussianProcessRegressor(prior, optimizer="fmin_l_bfgs_b" if kernel is None else None)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of kernel lengths at their bounds
+            warnings.simplefilter("ignore")  # scikit-learn warns of kernel lengths at their bounds
             return model.fit(points, values)
 
 
@@ -218,7 +218,7 @@ def _standardised(values: np.ndarray) -> np.ndarray:
 
 
 class SequentialOptimiser(Optimiser):
-    """Two optimisers, one after the other. The second is given the evaluations of the first.
+    """Two optimisers, one after the other. The second also sees the evaluations of the first.
 
     Args:
         first: The first optimiser.
@@ -231,6 +231,6 @@ class SequentialOptimiser(Optimiser):
         self._first, self._second, self._at = first, second, at
 
     def propose(self, history: Sequence[Evaluation]) -> list[Proposal]:
-        """Return the proposals of the optimiser whose turn it is."""
+        """Return the proposals of the first optimiser until `at`, then those of the second."""
         left = self._at - len(history)
         return self._first.propose(history)[:left] if left > 0 else self._second.propose(history)

@@ -21,8 +21,8 @@ class RejectedError(Exception):
 def parse_parameters(answer: str, parameters: Sequence[Parameter], *, finish: str | None = None) -> tuple[float, ...]:
     """Return the parameters that an answer proposes.
 
-    These are tried in order: JSON; numbers behind the parameters' names; the last bracket with the right number of numbers; all
-    numbers of the answer, if there is one for each parameter.
+    These forms are tried in order: JSON; numbers after the parameters' names; the last bracket with as many numbers as parameters;
+    all numbers of the answer, if there are as many as parameters.
 
     >>> pair = [Parameter("p1", "", -6, 6), Parameter("p2", "", -6, 6)]
     >>> parse_parameters("Go further: p1 = 1.5, p2 = -2e-1", pair)
@@ -31,9 +31,9 @@ def parse_parameters(answer: str, parameters: Sequence[Parameter], *, finish: st
     (3.0, 4.0)
 
     Args:
-        answer: What the model said.
+        answer: The model's answer.
         parameters: Names and bounds.
-        finish: How the answer ended, see `Answer.finish`. A number that one was cut in is not read.
+        finish: How the answer ended, see `Answer.finish`. If it was cut off, its last word or number is not read.
 
     Raises:
         RejectedError: If there are too few or too many numbers, or one is out of bounds; or if the model refused.
@@ -56,7 +56,7 @@ def parse_parameters(answer: str, parameters: Sequence[Parameter], *, finish: st
 
 
 def check_new(values: Sequence[float], history: Sequence[Evaluation], others: Sequence[Sequence[float]] = ()) -> None:
-    """Raise `RejectedError` if parameters were tried before, or equal other proposals. They are compared to five digits."""
+    """Raise `RejectedError` if an evaluation or another proposal has the same parameters, to five significant digits."""
     shown = [f"{value:.5g}" for value in values]
     for evaluation in history:
         if [f"{value:.5g}" for value in evaluation.parameters] == shown:
@@ -75,16 +75,16 @@ def reason_of(answer: str) -> str | None:
 
 def _objects(answer: str) -> list[dict[str, Any]]:
     """Return the JSON objects in an answer."""
-    decoder, found, place = json.JSONDecoder(), [], answer.find("{")
-    while place >= 0:
+    decoder, objects, start = json.JSONDecoder(), [], answer.find("{")
+    while start >= 0:
         try:
-            value, end = decoder.raw_decode(answer, place)
+            value, end = decoder.raw_decode(answer, start)
         except (ValueError, RecursionError):
-            end = place + 1
+            end = start + 1
         else:
-            found += [value] if isinstance(value, dict) else []
-        place = answer.find("{", end)
-    return found
+            objects += [value] if isinstance(value, dict) else []
+        start = answer.find("{", end)
+    return objects
 
 
 def _of_json(answer: str, names: Sequence[str]) -> list[float]:
@@ -110,13 +110,13 @@ def _number(value: Any) -> float | None:
 
 
 def _named(answer: str, names: Sequence[str]) -> list[float]:
-    """Return the last number behind each name, or an empty list if a name has none."""
+    """Return the last number after each name, or an empty list if a name has no number."""
     values = []
     for name in names:
-        found = re.findall(rf"(?<!\w){re.escape(name)}\W{{0,4}}?\s*(?:=|:|is|to|of)\s*({_NUMBER})", answer, re.IGNORECASE)
-        if not found:
+        numbers = re.findall(rf"(?<!\w){re.escape(name)}\W{{0,4}}?\s*(?:=|:|is|to|of)\s*({_NUMBER})", answer, re.IGNORECASE)
+        if not numbers:
             return []
-        values.append(float(found[-1]))
+        values.append(float(numbers[-1]))
     return values
 
 

@@ -1,4 +1,4 @@
-"""Pictures of a search: returns, the path through the parameters, and an episode as plots and as a GIF."""
+"""Pictures of a search: returns, the path through the parameters, an episode as plots, and the same episode as a GIF."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ from gym_text_policies.search.evaluate import Evaluator
 from gym_text_policies.search.records import Evaluation, Found
 
 _COLOURS = {"model": "#1a5276", "cma": "#b9770e", "gp": "#117864", "random": "#7b7d7d", "random instead": "#c0392b"}
-_MOST_FRAMES = 200
-"""An episode with more steps shows every second one, or every third, and so on."""
-_FRAME = 40
-"""Milliseconds that a frame stays."""
+_FRAMES = 200
+"""With twice as many frames a GIF shows every second one, with three times as many every third, and so on."""
+_FRAME_MS = 40
+"""Milliseconds for which a frame is shown."""
 
 
-def draw_all(config: SearchConfig, found: Found) -> list[str]:
+def draw_all(config: SearchConfig, result: Found) -> list[str]:
     """Draw all pictures of a search into its folder and return their paths.
 
-    There is no GIF if the environment cannot draw itself here.
+    There is no GIF if the environment cannot be rendered on this machine.
     """
     folder = subfolder(Path(config.folder), "pictures")
     import_extra("matplotlib", "search").use("Agg")
-    names = list(found.policy["parameters"])
-    draw_returns(found.evaluations, folder / "returns.png", f"{config.environment}, {config.optimiser}")
+    names = list(result.policy["parameters"])
+    draw_returns(result.evaluations, folder / "returns.png", f"{config.environment}, {config.optimiser}")
     drawn = ["returns.png"]
     if len(names) >= 2:
-        draw_path(found.evaluations, names, folder / "path.png")
+        draw_path(result.evaluations, names, folder / "path.png")
         drawn.append("path.png")
-    draw_trajectory(config, found.best, folder / "trajectory.png")
+    draw_trajectory(config, result.best, folder / "trajectory.png")
     drawn.append("trajectory.png")
-    if draw_gif(config, found.best, folder / "best.gif"):
+    if draw_gif(config, result.best, folder / "best.gif"):
         drawn.append("best.gif")
     return [str(folder / name) for name in drawn]
 
 
 def draw_returns(history: Sequence[Evaluation], path: Path, title: str) -> None:
-    """Draw the value of each evaluation, coloured by who proposed it, and the best value so far."""
+    """Draw the value of each evaluation, coloured by the source of its proposal, and the best value so far."""
     figure, axes = _figure()
     values = np.array([evaluation.value for evaluation in history])
     for source in dict.fromkeys(evaluation.proposal.source for evaluation in history):
-        mine = [i for i, evaluation in enumerate(history) if evaluation.proposal.source == source]
-        axes.scatter(np.array(mine) + 1, values[mine], s=14, label=source, color=_COLOURS.get(source, "#5b2c6f"), alpha=0.8)
+        indices = [i for i, evaluation in enumerate(history) if evaluation.proposal.source == source]
+        axes.scatter(np.array(indices) + 1, values[indices], s=14, label=source, color=_COLOURS.get(source, "#5b2c6f"), alpha=0.8)
     axes.plot(np.arange(len(values)) + 1, np.maximum.accumulate(values), color="black", linewidth=1.2, label="best so far")
     axes.set(xlabel="evaluation", ylabel="mean return", title=title)
     axes.legend(fontsize=8)
@@ -58,14 +58,14 @@ def draw_returns(history: Sequence[Evaluation], path: Path, title: str) -> None:
 
 
 def draw_path(history: Sequence[Evaluation], names: Sequence[str], path: Path) -> None:
-    """Draw the first two parameters of each evaluation, connected in order and coloured by value."""
+    """Draw the first two parameters of each evaluation, connected in their order and coloured by value."""
     figure, axes = _figure()
-    places = np.array([evaluation.parameters[:2] for evaluation in history])
+    points = np.array([evaluation.parameters[:2] for evaluation in history])
     values = [evaluation.value for evaluation in history]
-    axes.plot(*places.T, color="#bbbbbb", linewidth=0.5, zorder=1)
-    shown = axes.scatter(*places.T, c=values, s=16, cmap="viridis", zorder=2)
+    axes.plot(*points.T, color="#bbbbbb", linewidth=0.5, zorder=1)
+    shown = axes.scatter(*points.T, c=values, s=16, cmap="viridis", zorder=2)
     top = int(np.argmax(values))
-    axes.scatter(*places[top], s=140, facecolors="none", edgecolors="#c0392b", linewidths=1.5, zorder=3, label="best")
+    axes.scatter(*points[top], s=140, facecolors="none", edgecolors="#c0392b", linewidths=1.5, zorder=3, label="best")
     more = f" (the first two of {len(names)} parameters)" if len(names) > 2 else ""
     axes.set(xlabel=names[0], ylabel=names[1], title=f"search path{more}")
     axes.legend(fontsize=8)
@@ -95,7 +95,7 @@ def draw_trajectory(config: SearchConfig, evaluation: Evaluation, path: Path) ->
 
 
 def draw_gif(config: SearchConfig, evaluation: Evaluation, path: Path) -> bool:
-    """Write the first rollout of an evaluation as a GIF. Return False if the environment cannot draw itself here."""
+    """Write the first rollout of an evaluation as a GIF. Return False if the environment cannot be rendered here."""
     try:
         prepare_pygame("box2d")
         env = config.task.make(render_mode="rgb_array")
@@ -107,8 +107,8 @@ def draw_gif(config: SearchConfig, evaluation: Evaluation, path: Path) -> bool:
         return False
     finally:
         env.close()
-    shown = frames[:: max(1, len(frames) // _MOST_FRAMES)]
-    write_frames(path, shown, [_FRAME] * len(shown), extra="search")
+    shown = frames[:: max(1, len(frames) // _FRAMES)]
+    write_frames(path, shown, [_FRAME_MS] * len(shown), extra="search")
     return True
 
 

@@ -24,24 +24,24 @@ class Proposal:
     parameters: tuple[float, ...]
     """The values to try, in the order of the policy's names."""
     source: str
-    """What proposed them: ``model``, ``random``, ``cma`` … ``random instead`` stands for answers that could not be used,
-    ``loaded`` for an evaluation of an earlier run."""
+    """What proposed them: ``model``, ``random``, ``cma`` … ``random instead`` is a random proposal in place of unusable answers;
+    ``loaded`` is a proposal of an earlier search."""
     reason: str | None = None
-    """Why, in the model's words."""
+    """The reason that the model gave."""
     answers: tuple[str, ...] = ()
-    """All answers of the model, including those that could not be used."""
+    """All answers of the model, including the unusable ones."""
     rejections: tuple[str, ...] = ()
     """Why each unusable answer was rejected."""
     tokens_in: int = 0
-    """Tokens given to the model, over all answers."""
+    """Tokens that the model read, over all answers."""
     tokens_cached: int = 0
-    """The part of `tokens_in` that was cached from earlier calls; tokens that proposals of one prompt share count as new."""
+    """Those of `tokens_in` that an earlier call had cached. Tokens that proposals from one prompt share do not count as cached."""
     tokens_out: int = 0
     """Tokens that the model wrote."""
     cost: float = 0.0
     """US dollars."""
     seconds: float = 0.0
-    """Time that the proposal took; of several from one prompt, its share."""
+    """Time that the proposal took. Several proposals from one prompt have equal shares of its time."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Evaluation:
 
     @property
     def error(self) -> None:
-        """None: rollouts that fail end the search."""
+        """Always None: a rollout that fails ends the search."""
         return None
 
     @property
@@ -90,7 +90,7 @@ class Evaluation:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Evaluation:
-        """Return the evaluation that `to_json` made this data of.
+        """Return the evaluation that was written as this data by `to_json`.
 
         Raises:
             KeyError, TypeError, ValueError: If the data is no evaluation.
@@ -107,7 +107,7 @@ class Evaluation:
 
 
 class EvaluationStore(RecordStore[Evaluation]):
-    """The evaluations of a search, in ``FOLDER/evaluations.jsonl``; see `RunFolder` for the arguments."""
+    """The evaluations of a search, in ``FOLDER/evaluations.jsonl``. For the arguments see `RunFolder`."""
 
     file_name: ClassVar[str] = "evaluations.jsonl"
 
@@ -115,7 +115,7 @@ class EvaluationStore(RecordStore[Evaluation]):
         super().__init__(RunFolder(folder, config, kind), self.file_name, Evaluation.from_json)
 
     def evaluations(self) -> list[Evaluation]:
-        """Return all, in their order."""
+        """Return all evaluations in the order of their index."""
         return sorted(self.records(), key=lambda evaluation: evaluation.index)
 
 
@@ -126,7 +126,7 @@ class Found:
     evaluations: tuple[Evaluation, ...]
     """All evaluations, in their order."""
     policy: dict[str, Any]
-    """The best policy, as ``policy.json`` has it."""
+    """The best policy, in the form of ``policy.json``."""
 
     @property
     def best(self) -> Evaluation:
@@ -138,18 +138,19 @@ def load_evaluations(folder: str | Path, names: Sequence[str]) -> list[Evaluatio
     """Return the evaluations of an earlier run.
 
     Raises:
-        UsageError: If there are none, or they are of other parameters.
+        UsageError: If the folder has no evaluations, or they have another number of parameters.
     """
     if not (Path(folder) / EvaluationStore.file_name).is_file():
         raise UsageError(f"{folder}: expected the folder of an earlier search, with {EvaluationStore.file_name}; there is none.")
-    found = EvaluationStore(folder).evaluations()
-    if any(len(evaluation.parameters) != len(names) for evaluation in found):
-        raise UsageError(f"{folder}: expected evaluations of {len(names)} parameters ({', '.join(names[:6])}); got others.")
-    return found
+    evaluations = EvaluationStore(folder).evaluations()
+    for evaluation in evaluations:
+        if (count := len(evaluation.parameters)) != len(names):
+            raise UsageError(f"{folder}: expected evaluations of {len(names)} parameters ({', '.join(names[:6])}); got {count}.")
+    return evaluations
 
 
 def best(history: Sequence[Evaluation]) -> Evaluation:
-    """Return the evaluation of greatest value; of several, the first."""
+    """Return the evaluation of greatest value. If several have this value, return the first of them."""
     return max(history, key=lambda evaluation: evaluation.value)
 
 

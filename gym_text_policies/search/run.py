@@ -1,4 +1,4 @@
-"""The loop of a search, which goes on where its run folder ends."""
+"""The loop of a search. It continues after the last evaluation in its run folder."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ from gym_text_policies.search.optimisers import (
 from gym_text_policies.search.records import Evaluation, EvaluationStore, Found, Proposal, best, load_evaluations, summarise
 
 Watch = Callable[[Evaluation, Evaluation], None]
-"""Called after each evaluation, with it and the best so far."""
+"""Called after each evaluation, with this evaluation and the best so far."""
 
 
 def search(config: SearchConfig, *, backend: Backend | None = None, watch: Watch | None = None) -> Found:
-    """Search; a run folder that holds a part of it goes on.
+    """Run a search. If its run folder has evaluations already, continue after them.
 
     Args:
-        config: All settings. With an empty folder name nothing is kept on disk.
+        config: All settings. With an empty folder name nothing is written to disk.
         backend: The language model, in place of ``config.model``.
         watch: Called after each evaluation.
 
     Raises:
         UsageError: If the folder belongs to another search, or a setting is impossible.
-        PolicyError: If the model or its provider fails; finished evaluations are kept.
+        PolicyError: If the model or its provider fails; the run folder keeps finished evaluations.
     """
     with ExitStack() as stack:
         engine = stack.enter_context(config.make_engine()) if config.engine == "ray" else None
@@ -85,17 +85,17 @@ def _loop(
                     _save_policy(store.folder, config, evaluator, top)
             if watch:
                 watch(evaluation, top)
-    if store is not None and top:  # a kill may have come between the two writes
+    if store is not None and top:  # a killed run may have stored the evaluation, but not the policy
         _save_policy(store.folder, config, evaluator, top)
     return Found(tuple(history), _policy(config, evaluator, best(history)))
 
 
 def make_optimiser(config: SearchConfig, evaluator: Evaluator, backend: Backend | None = None) -> Optimiser:
     """Return the optimiser of a configuration, with its warm-up."""
-    start, made = config.warmup_evaluations, []
-    for place, name in enumerate(config.stages):
-        made.append(_stage(name, config, evaluator, backend, config.takes_over_at if place else start))
-    optimiser = made[0] if len(made) == 1 else SequentialOptimiser(made[0], made[1], config.takes_over_at)
+    start, optimisers = config.warmup_evaluations, []
+    for index, name in enumerate(config.stages):
+        optimisers.append(_stage(name, config, evaluator, backend, config.takes_over_at if index else start))
+    optimiser = optimisers[0] if len(optimisers) == 1 else SequentialOptimiser(*optimisers, config.takes_over_at)
     if not start:
         return optimiser
     names = [parameter.name for parameter in evaluator.form.parameters]
@@ -122,7 +122,7 @@ def _stage(name: str, config: SearchConfig, evaluator: Evaluator, backend: Backe
 
 
 class _Loaded(Optimiser):
-    """The proposals of an earlier search."""
+    """Proposes the parameters of an earlier search in their order."""
 
     def __init__(self, evaluator: Evaluator, earlier: Sequence[Evaluation]) -> None:
         super().__init__(evaluator.form, 0)
@@ -133,7 +133,7 @@ class _Loaded(Optimiser):
 
 
 def _script(path: str, names: Sequence[str]) -> list[list[float]]:
-    """Return the proposals of a JSON file, or of the folder of a search."""
+    """Return the proposals in a JSON file, or those in the folder of a search."""
     if Path(path).is_dir():
         return [list(evaluation.parameters) for evaluation in load_evaluations(path, names)]
     try:
@@ -148,7 +148,7 @@ def trajectory_path(folder: Path, index: int) -> Path:
 
 
 def save_trajectories(path: Path, rollouts: Sequence[Rollout]) -> None:
-    """Write observations and actions, compressed: all rollouts end to end, with the length of each."""
+    """Write observations and actions, compressed. The rollouts are concatenated; ``lengths`` has the number of steps of each."""
     subfolder(path.parent.parent, path.parent.name)
     with replacing(path) as file:
         np.savez_compressed(
@@ -161,17 +161,17 @@ def save_trajectories(path: Path, rollouts: Sequence[Rollout]) -> None:
         )
 
 
-def _policy(config: SearchConfig, evaluator: Evaluator, found: Evaluation) -> dict[str, Any]:
+def _policy(config: SearchConfig, evaluator: Evaluator, evaluation: Evaluation) -> dict[str, Any]:
     return policy_record(
         evaluator.form,
-        found.parameters,
+        evaluation.parameters,
         environment=config.environment,
-        value=found.value,
-        evaluation=found.index,
-        rollouts=len(found.returns),
+        value=evaluation.value,
+        evaluation=evaluation.index,
+        rollouts=len(evaluation.returns),
         optimiser=config.optimiser,
     )
 
 
-def _save_policy(folder: Path, config: SearchConfig, evaluator: Evaluator, found: Evaluation) -> None:
-    write_atomically(folder / "policy.json", json.dumps(_policy(config, evaluator, found), indent=1) + "\n")
+def _save_policy(folder: Path, config: SearchConfig, evaluator: Evaluator, evaluation: Evaluation) -> None:
+    write_atomically(folder / "policy.json", json.dumps(_policy(config, evaluator, evaluation), indent=1) + "\n")
