@@ -11,27 +11,27 @@ import time
 import pytest
 
 from gym_text import UsageError
-from gym_text_policies.bridges.serving import EXAMPLES, Limits, complaint, serving
+from gym_text_policies.bridges.serving import EXAMPLES, Limits, message_error, serving
 from gym_text_policies.commands.serve import ServeConfig
 
 
 def test_what_an_error_names_as_an_example_may_pass():
-    assert [complaint(text) for kind, text in EXAMPLES.items() if kind != "mcp"] == [None] * 4
-    assert complaint(json.dumps({"type": "step", "data": {"action": "say \U0001f600", "metadata": {}}})) is None
+    assert [message_error(text) for kind, text in EXAMPLES.items() if kind != "mcp"] == [None] * 4
+    assert message_error(json.dumps({"type": "step", "data": {"action": "say \U0001f600", "metadata": {}}})) is None
 
 
 @pytest.mark.parametrize(
     "raw", [None, "", "{", "[" * 60_000, "9" * 6_000, "7", '"step"', "[]", "{}", '{"type": {}}', '{"type": "step"}']
 )
 def test_an_error_says_what_was_expected_and_what_came_in_few_words(raw):
-    code, message = complaint(raw)
+    code, message = message_error(raw)
     assert code in ("INVALID_JSON", "UNKNOWN_TYPE", "VALIDATION_ERROR")
     assert "expected" in message and "got" in message and len(message) < 400
 
 
 def test_no_depth_of_nesting_gets_past_the_door_unanswered():
     for depth in range(1, 1200):
-        answer = complaint('{"type": "reset", "data": {"seed": ' + "[" * depth + "]" * depth + "}}")
+        answer = message_error('{"type": "reset", "data": {"seed": ' + "[" * depth + "]" * depth + "}}")
         assert answer is None or "expected" in answer[1]
 
 

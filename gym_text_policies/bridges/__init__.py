@@ -1,1 +1,1 @@
-"""The same environments in the forms that other libraries want; each library is an extra of its own."""
+"""The environments of this package in the interfaces of other libraries. Each library is an extra of its own."""

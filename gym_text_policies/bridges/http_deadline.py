@@ -1,4 +1,4 @@
-"""`WithDeadline`: uvicorn's HTTP protocol, with a time within which a request must have come. uvicorn itself waits for ever."""
+"""`WithDeadline`: uvicorn's HTTP protocol with a time limit for receiving a request. uvicorn itself has none."""
 
 from __future__ import annotations
 
@@ -12,44 +12,44 @@ _TOO_LATE = b"HTTP/1.1 408 Request Timeout\r\ncontent-type: application/json\r\n
 
 
 class WithDeadline(H11Protocol):
-    """Ends a connection unless its request, headers and body, is complete in time.
+    """Ends a connection whose request, headers and body, is not complete within `seconds`.
 
-    The time begins with the connection, and for a later request with its first byte. It does not hold for a websocket, which
-    uvicorn hands to another protocol.
+    The time of the first request begins with the connection, that of a later request with its first byte. Websockets have no such
+    limit: uvicorn hands them to another protocol.
     """
 
     seconds: ClassVar[float]
-    """The time."""
+    """Most seconds until a request is complete."""
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """Begin to wait for the first request."""
+        """Start the timer of the first request."""
         super().connection_made(transport)
-        self._wait_or_rest()
+        self._update_timer()
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes, and see whether they complete the request."""
+        """Take bytes. Stop the timer if they complete the request, otherwise start one if none runs."""
         super().data_received(data)
-        self._wait_or_rest()
+        self._update_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no more."""
-        self._rest()
+        """Stop the timer."""
+        self._stop_timer()
         super().connection_lost(exc)
 
-    def _wait_or_rest(self) -> None:
+    def _update_timer(self) -> None:
         if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY) or self.transport.get_protocol() is not self:
-            self._rest()
+            self._stop_timer()
         elif self._deadline is None:
             self._deadline = self.loop.call_later(self.seconds, self._end)
 
-    def _rest(self) -> None:
+    def _stop_timer(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
 
     def _end(self) -> None:
-        """Say why, unless an answer has begun, and end the connection."""
+        """End the connection. If no response has begun, send the status 408 and the reason first."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             detail = b'{"detail": "request: expected all of it within %g seconds; got a part. Connect anew."}' % self.seconds
             self.transport.write(_TOO_LATE % (len(detail), detail))
@@ -57,5 +57,5 @@ class WithDeadline(H11Protocol):
 
 
 def with_deadline(seconds: float) -> type[WithDeadline]:
-    """Return the protocol with a time, as uvicorn's ``http`` takes it."""
+    """Return the protocol with this time limit, for uvicorn's setting ``http``."""
     return type("WithDeadline", (WithDeadline,), {"seconds": seconds})

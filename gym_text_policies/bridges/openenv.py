@@ -1,8 +1,8 @@
-"""The OpenEnv bridge: any environment behind OpenEnv's own server, and `GymTextEnv`, the client. Extra: ``openenv``.
+"""The OpenEnv bridge serves any environment with OpenEnv's server; `GymTextEnv` is the client. Extra: ``openenv``.
 
-Every connection to ``/ws`` is a session: a game and a thread of its own, closed when its client is gone. All games of a server
-share one process, and so one Java machine. Actions are names, which `TextSpec.encode` looks up: nothing that a client sends is run,
-imported, or used as a path. `gym_text_policies.bridges.serving` has the limits.
+Every connection to ``/ws`` is a session. It has an environment and a thread of its own, which end with the connection. All
+environments of a server share one process, and so one Java machine. Actions are names, which `TextSpec.encode` looks up: nothing
+that a client sends is run, imported, or used as a path. The limits are in `gym_text_policies.bridges.serving`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pydantic import Field
 from gym_text.errors import EngineError, InvalidActionError, StepOrderError, UsageError, check_choice, check_int, check_options
 from gym_text.folds import FOLD_SIZE, FOLDS, MAX_SEED
 from gym_text.spec import Observation, TextSpec
-from gym_text_policies.bridges.serving import Door, Limits
+from gym_text_policies.bridges.serving import Limits, LimitsMiddleware
 from gym_text_policies.json_data import check_json, plain
 from gym_text_policies.policies.parsing import parse_action
 
@@ -61,7 +61,7 @@ class TextObservation(openenv.Observation):
 
 
 class TextState(openenv.State):
-    """Where a session is; `episode_id` and `step_count` are OpenEnv's."""
+    """The state of a session. `episode_id` and `step_count` are fields of OpenEnv's state."""
 
     seed: int | None = Field(default=None, description="Seed of the episode; None where the game drew one")
     split: str | None = Field(default=None, description="Split of the episode; None for the environment's own default")
@@ -71,8 +71,8 @@ class TextState(openenv.State):
 
 
 @dataclass(frozen=True)
-class Game:
-    """What all sessions of a server play."""
+class ServedGame:
+    """The environment that all sessions of a server play."""
 
     make: Callable[[str | None], gym.Env[Any, Any]]
     """Makes the environment of a split; None stands for the environment's own default."""
@@ -81,17 +81,17 @@ class Game:
     name: str
     """The environment's id."""
     spec: TextSpec
-    """What a player must know."""
+    """The environment's description for players."""
     tasks: int
     """Levels in each split; task i is the level of seed i."""
 
 
 class GymTextEnvironment(openenv.Environment):
-    """An environment of this package as OpenEnv's `Environment`: one session's game, made at its first reset."""
+    """The environment of one session, as OpenEnv's `Environment`. The first reset makes it."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
 
-    def __init__(self, game: Game) -> None:
+    def __init__(self, game: ServedGame) -> None:
         super().__init__()
         self._game = game
         self._env: gym.Env[Any, Any] | None = None
@@ -111,11 +111,11 @@ class GymTextEnvironment(openenv.Environment):
         """Begin an episode.
 
         Args:
-            seed: Seed of the episode, 0 or greater; the same seed gives the same episode as in one process. None draws one.
-            episode_id: Name of the episode in `state`; None makes one.
+            seed: Seed of the episode, 0 or greater. It gives the same episode as without a server. None draws a seed.
+            episode_id: Name of the episode in `state`; None makes a name.
             split: Name of a split; None is the environment's own default.
             index: Index of a task of the split, in place of a seed.
-            unknown: Refused.
+            unknown: Other arguments, which raise an error.
 
         Raises:
             UsageError: If an argument is wrong. The running episode, if there is one, goes on.
@@ -131,7 +131,7 @@ class GymTextEnvironment(openenv.Environment):
             seed = check_int("seed", seed, 0, MAX_SEED)
         if episode_id is not None and not (isinstance(episode_id, str) and len(episode_id) <= 255):
             raise UsageError("episode_id: expected a string of 255 characters at most; got something else, or more.")
-        self._state = TextState(done=True)  # a failed start must not leave the last episode playable
+        self._state = TextState(done=True)  # if this reset fails, the previous episode must not go on
         if self._env is None or self._made_for != split:
             self.close()
             self._env, self._made_for = self._game.make(split), split
@@ -142,15 +142,15 @@ class GymTextEnvironment(openenv.Environment):
         return self._observation(info, None)
 
     def step(self, action: TextAction, timeout_s: float | None = None, **unknown: Any) -> TextObservation:
-        """Play one action, which is read as a policy's answer is, see `parse_action`.
+        """Play one action. It is parsed like the answer of a policy, see `parse_action`.
 
-        Words that name no action are an action of a text game as they are. In other environments they change nothing: the same
-        observation comes again, `action_was_valid` is false, and `error` says what was expected. That costs a step of the limit.
+        A text game also takes words that name no action. In other environments such words change nothing, but cost a step of the
+        step limit: the observation is the same, `action_was_valid` is false, and `error` says what was expected.
 
         Args:
             action: The action's name, or words that name it.
-            timeout_s: Without effect: a step takes milliseconds and cannot be interrupted.
-            unknown: Without effect.
+            timeout_s: Has no effect: a step takes milliseconds and cannot be interrupted.
+            unknown: Other arguments, which have no effect.
 
         Raises:
             StepOrderError: Before `reset`, or after the episode's end.
@@ -200,11 +200,11 @@ class GymTextEnvironment(openenv.Environment):
 
     @property
     def state(self) -> TextState:
-        """Where the session is."""
+        """The state of the session."""
         return self._state
 
     def get_metadata(self) -> EnvironmentMetadata:
-        """Return the environment's id, its task, and, as the readme, the prose of its observation and actions."""
+        """Return the environment's id, its goal, and, as the readme, the descriptions of its observation and actions."""
         spec = self._game.spec
         prose = f"{spec.goal}\n\nObservation:\n{spec.describe_fields()}\n\nActions:\n{spec.describe_actions()}\n\n{spec.reward}"
         return EnvironmentMetadata(
@@ -212,12 +212,12 @@ class GymTextEnvironment(openenv.Environment):
         )
 
     def close(self) -> None:
-        """Release the game."""
+        """Close the environment."""
         if self._env is not None:
             self._env.close()
             self._env = None
 
-    # ---------------------------------------------------------------- OpenEnv's tasks: task i of a split is the level of seed i
+    # ---------------------------------------------------------------- OpenEnv's tasks. Task i of a split is the level of seed i.
 
     def list_splits(self) -> list[str]:
         """Return the names of the splits: the folds of the environment."""
@@ -233,7 +233,7 @@ class GymTextEnvironment(openenv.Environment):
         return self.get_task_range(split, 0, min(MOST_TASKS, self._game.tasks))
 
     def get_task(self, split: str, index: int) -> dict[str, Any]:
-        """Return one task; ``reset(split=…, index=…)`` plays it."""
+        """Return one task. ``reset(split=…, index=…)`` begins its level."""
         if not 0 <= index < self.num_tasks(split):
             raise IndexError(index)
         return {"id": f"{split}-{index}", "split": split, "index": index, "goal": self._game.spec.goal}
@@ -253,16 +253,16 @@ def create_app(
 
     Args:
         make: Makes the environment of a split, as in ``lambda split: gym.make("BabyAIText-v0", fold=split)``; None stands for the
-            environment's own default. It is called once here, and then for each session. Make it with ``expert="off"``: no client
-            sees the expert's actions, and games without them are faster.
+            environment's own default. It is called once here, and then for each session. Pass ``expert="off"`` to `gym.make`: no
+            client sees the expert's actions, and environments without an expert are faster.
         splits: Names of the splits that `make` takes; empty if it takes none.
-        limits: What clients are allowed.
+        limits: The limits on clients and their messages.
     """
     limits = limits or Limits()
     env = make(None)
     name = env.spec.id if env.spec else type(env.unwrapped).__name__
     tasks = getattr(env.unwrapped, "fold_size", FOLD_SIZE)
-    game = Game(make, tuple(splits), name, env.get_wrapper_attr("text_spec"), tasks)
+    game = ServedGame(make, tuple(splits), name, env.get_wrapper_attr("text_spec"), tasks)
     env.close()
     app: FastAPI = openenv.create_app(
         functools.partial(GymTextEnvironment, game),
@@ -274,9 +274,9 @@ def create_app(
         mode="simulation",
     )
     app.state.limits = limits
-    app.add_middleware(Door, limits=limits)
-    for mistake in (UsageError, StepOrderError):
-        app.add_exception_handler(mistake, _bad_request)
+    app.add_middleware(LimitsMiddleware, limits=limits)
+    for error in (UsageError, StepOrderError):
+        app.add_exception_handler(error, _bad_request)
     app.add_exception_handler(RequestValidationError, _unprocessable)
     return app
 
@@ -286,16 +286,17 @@ async def _bad_request(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _unprocessable(request: Request, error: Exception) -> Response:
-    """Say what a body lacks, without what came: that may be infinite, or half a character, which no JSON answer can hold."""
+    """Return the errors of a body without its values: JSON cannot hold an infinite number or half of a surrogate pair."""
     assert isinstance(error, RequestValidationError)
-    told = [{"type": one["type"], "loc": [*map(str, one["loc"])], "msg": one["msg"]} for one in error.errors()]
-    return Response(json.dumps({"detail": told}), 422, media_type="application/json")
+    errors = [{"type": e["type"], "loc": [*map(str, e["loc"])], "msg": e["msg"]} for e in error.errors()]
+    return Response(json.dumps({"detail": errors}), 422, media_type="application/json")
 
 
 class GymTextEnv(EnvClient[TextAction | str, TextObservation, TextState]):
-    """A session on a server, over OpenEnv's websocket; ``GymTextEnv(base_url=…).sync()`` is the same without ``await``.
+    """A client with a session on a server. ``GymTextEnv(base_url=…).sync()`` is the same client without ``await``.
 
-    `step` takes an action's name. An error of the server, as after a step that follows the episode's end, raises `RuntimeError`.
+    `step` takes an action's name. If the server answers with an error, as after a step beyond the episode's end, the method raises
+    `RuntimeError`.
     """
 
     def _step_payload(self, action: TextAction | str) -> dict[str, Any]:

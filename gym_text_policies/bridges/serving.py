@@ -1,7 +1,7 @@
-"""What a served environment allows its clients: limits, the door that keeps them, and the server.
+"""The limits of a served environment, the middleware that enforces them, and the server.
 
-OpenEnv limits the number of sessions, and uvicorn the bytes of a message. `Door` answers malformed messages, closes idle sessions,
-and limits the bytes of HTTP bodies. `WithDeadline` limits the time that a request may take to arrive.
+OpenEnv limits the number of sessions, and uvicorn the bytes of a message. `LimitsMiddleware` answers malformed messages, closes
+idle sessions, and limits the bytes of HTTP bodies. `WithDeadline` limits the time that a request may take to arrive.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Limits:
     idle_seconds: float = 600.0
     """A session whose client sends nothing for this many seconds is closed."""
     request_seconds: float = 30.0
-    """An HTTP request, headers and body, must have come within this many seconds; else its connection is closed."""
+    """Most seconds until an HTTP request, headers and body, is complete. Otherwise its connection is closed."""
 
     def __post_init__(self) -> None:
         check_int("max_sessions", self.max_sessions, 1, 10_000)
@@ -49,11 +49,15 @@ EXAMPLES: dict[str, str] = {
     "close": '{"type": "close"}',
     "mcp": '{"type": "mcp", "data": {…}}, as JSON-RPC',
 }
-"""By its type, what a message looks like."""
+"""An example of a message, by its type."""
 
 
-def complaint(raw: str | None) -> tuple[str, str] | None:
-    """Return OpenEnv's code and what is wrong with a message to ``/ws``, or None if it may pass; `raw` is None for a binary one."""
+def message_error(raw: str | None) -> tuple[str, str] | None:
+    """Return OpenEnv's error code and what is wrong with a message to ``/ws``, or None if the message is valid.
+
+    Args:
+        raw: The message; None stands for a binary frame.
+    """
     if raw is None:
         return "INVALID_JSON", f"message: expected a text frame with JSON, as in {EXAMPLES['step']}; got a binary frame."
     try:
@@ -84,8 +88,8 @@ def _shown(raw: str) -> str:
     return repr(raw if len(raw) <= 80 else f"{raw[:80]}…")
 
 
-class Door:
-    """What stands before OpenEnv's application: it answers malformed messages, closes idle sessions, and limits HTTP bodies."""
+class LimitsMiddleware:
+    """ASGI middleware for OpenEnv's application. It answers malformed messages, closes idle sessions, and limits HTTP bodies."""
 
     def __init__(self, app: Callable[..., Any], limits: Limits) -> None:
         self._app = app
@@ -103,7 +107,7 @@ class Door:
         await self._app(scope, receive, send)
 
     def _refuse(self, headers: dict[bytes, bytes]) -> tuple[int, str] | None:
-        """Return the status and the answer to a request whose body is too long, or does not say how long it is."""
+        """Return the status and the answer if a request's body is too long or has no content-length, otherwise None."""
         if b"transfer-encoding" in headers:
             return 411, "body: expected a header content-length; got a body in chunks."
         length = int(headers.get(b"content-length", b"0"))
@@ -112,7 +116,7 @@ class Door:
         return None
 
     async def _receive(self, path: str, receive: Callable[[], Any], send: Callable[[Message], Any]) -> Message:
-        """Return the client's next sound message; a client that is silent for too long is told so and counts as gone."""
+        """Return the client's next valid message. Tell a client that is silent for too long, and return its disconnection."""
         while True:
             try:
                 async with asyncio.timeout(self._limits.idle_seconds):
@@ -121,14 +125,14 @@ class Door:
                 idle = f"session: expected a message within {self._limits.idle_seconds:g} seconds; got none. Connect anew."
                 await send(_error("SESSION_ERROR", idle))
                 return {"type": "websocket.disconnect", "code": 1001}
-            wrong = complaint(message.get("text")) if path == "/ws" and message["type"] == "websocket.receive" else None
-            if wrong is None:
+            error = message_error(message.get("text")) if path == "/ws" and message["type"] == "websocket.receive" else None
+            if error is None:
                 return message
-            await send(_error(*wrong))
+            await send(_error(*error))
 
 
 def _error(code: str, message: str) -> Message:
-    """Return the frame of an error, as OpenEnv sends it."""
+    """Return an error in the form in which OpenEnv sends it."""
     return {"type": "websocket.send", "text": json.dumps({"type": "error", "data": {"message": message, "code": code}})}
 
 
@@ -136,15 +140,15 @@ def listen(host: str = "127.0.0.1", port: int = 0) -> socket.socket:
     """Return a socket that listens; port 0 takes a free one.
 
     Raises:
-        OSError: If the port is taken, or the host is none of this machine's.
+        OSError: If the port is taken, or the host is not an address of this machine.
     """
     return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=1024)
 
 
 def server_of(app: Any) -> Any:
-    """Return uvicorn's server of an application, whose ``state`` has its `Limits`.
+    """Return uvicorn's server of an application; ``app.state.limits`` are its `Limits`.
 
-    Its ``run(sockets=[listen()])`` blocks until Ctrl-C or SIGTERM.
+    The server's ``run(sockets=[listen()])`` blocks until Ctrl-C or SIGTERM.
     """
     uvicorn = import_extra("uvicorn", "openenv")
     from gym_text_policies.bridges.http_deadline import with_deadline
@@ -165,7 +169,7 @@ def server_of(app: Any) -> Any:
 
 @contextmanager
 def serving(app: Any, *, host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
-    """Serve an application in a thread of this process; the value is its URL. Leaving the block ends the server."""
+    """Serve an application in a thread of this process, and yield its URL. The server ends with the ``with`` block."""
     with listen(host, port) as listener:
         server = server_of(app)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="openenv-server")

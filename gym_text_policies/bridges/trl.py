@@ -33,11 +33,11 @@ _TEMPLATE = str(Path(__file__).with_name("trl.jinja"))
 
 
 def trl_environment(env_id: str, **arguments: Any) -> type[TRLEnvironment]:
-    """Return a class for TRL's `environment_factory`; it is made without arguments.
+    """Return a class for TRL's `environment_factory`. TRL makes its instances without arguments.
 
     Args:
         env_id: A registered environment with texts, or one of Gymnasium's that `DescribeObservation` knows.
-        arguments: Of `gym.make`: ``task="goto"``, ``max_episode_steps=24`` … The fold is the row's.
+        arguments: Keyword arguments of `gym.make`: ``task="goto"``, ``max_episode_steps=24`` … The fold comes from the row.
 
     Raises:
         UsageError: If there is no such environment, or `arguments` has a fold.
@@ -52,7 +52,7 @@ def trl_environment(env_id: str, **arguments: Any) -> type[TRLEnvironment]:
             return self._act(action)
 
     Environment.act.__doc__ = _tool_docstring(spec)
-    Environment.__name__ = Environment.__qualname__ = env_id.partition("-")[0]  # TRL names the reward after it
+    Environment.__name__ = Environment.__qualname__ = env_id.partition("-")[0]  # TRL names the reward after the class
     return Environment
 
 
@@ -66,10 +66,10 @@ def trl_dataset(env_id: str, fold: Fold, seeds: Iterable[int], **arguments: Any)
         env_id: See `trl_environment`.
         fold: ``train``, ``dev`` or ``test``.
         seeds: Seeds of the levels.
-        arguments: Of `gym.make`.
+        arguments: Keyword arguments of `gym.make`.
 
     Raises:
-        UsageError: If there is no such environment or fold, or a seed is no whole number from 0 on.
+        UsageError: If there is no such environment or fold, or a seed is not a whole number from 0 on.
         MissingDependencyError: If `datasets` is not installed.
     """
     datasets = import_extra("datasets", "trl")
@@ -86,7 +86,7 @@ def trl_dataset(env_id: str, fold: Fold, seeds: Iterable[int], **arguments: Any)
 
 
 class TRLEnvironment:
-    """A game as TRL plays it; `trl_environment` makes subclasses of it with their tool, `act`."""
+    """An environment with the methods that TRL calls. `trl_environment` makes subclasses, which have the tool `act`."""
 
     _id: str
     _arguments: dict[str, Any]
@@ -101,22 +101,22 @@ class TRLEnvironment:
         self.success = False
         """Whether the task is done."""
         self.reward: float | None = 0.0
-        """Sum of the episode's rewards so far; None once the game has failed."""
+        """Sum of the episode's rewards so far; None after an error of the environment."""
         self.steps = 0
         """Number of steps that were played."""
         self.impossible = 0
         """Number of calls whose words named no possible action; such a call costs no step."""
 
     def reset(self, *, seed: int | None = None, fold: Fold = "train", **row: Any) -> str:
-        """Begin the level of a row, and return what the player is told: task, observation and possible actions.
+        """Begin the level of a row, and return its task, the observation and the possible actions as a text for the model.
 
         Args:
             seed: Seed of the level.
-            fold: Its fold.
-            row: Other columns of the dataset; they are not used.
+            fold: Fold of the level.
+            row: Other columns of the dataset, which are not used.
 
         Raises:
-            UsageError: If there is no seed: the completions of a group would play different levels.
+            UsageError: If there is no seed. Without it the completions of a group would play different levels.
         """
         if seed is None:
             raise UsageError("reset: expected a row with the column 'seed', as trl_dataset makes it; got none.")
@@ -131,10 +131,10 @@ class TRLEnvironment:
             if not is_of_episode(error):
                 raise
             return self._failed(error)
-        return self._told()
+        return self._text()
 
     def get_reward(self) -> float | None:
-        """Return the sum of the episode's rewards; None where the game has failed, and TRL then learns nothing from it."""
+        """Return the sum of the episode's rewards, or None after an error of the environment. TRL learns nothing from None."""
         return self.reward
 
     @property
@@ -144,7 +144,7 @@ class TRLEnvironment:
         return spec
 
     def _act(self, action: Any) -> str:
-        """Play an action by its name, and return what the player is told."""
+        """Play an action by its name, and return the text that the model reads next."""
         if self.over or self._env is None or self.reward is None:
             return "The game is over. Do not act any more."
         name = parse_action(str(action), self._spec, self._obs)
@@ -155,23 +155,23 @@ class TRLEnvironment:
             self._obs, reward, terminated, truncated, info = self._env.step(self._spec.encode(name, self._obs))
             if not math.isfinite(reward):
                 raise EngineError(f"expected a finite reward; got {reward}.")
-        except Exception as error:  # whatever a game raises ends this episode alone
+        except Exception as error:  # an error of the environment ends only this episode
             if not is_of_episode(error):
                 raise
             return self._failed(error)
         self.steps += 1
         self.reward += float(reward)
         self.over, self.success = bool(terminated or truncated), bool(info.get("success", False))
-        return self._told()
+        return self._text()
 
     def _failed(self, error: Exception) -> str:
-        """End the episode without a reward, and return what the player is told."""
+        """End the episode without a reward, and return the text that the model reads next."""
         _logger.warning("%s: an episode has failed and is not learnt from: %s", self._id, error)
         self.over, self.reward = True, None
         return f"The game is over: {error}"
 
-    def _told(self) -> str:
-        """Return what the player is told of the observation; at the end, the last text and how the episode ended."""
+    def _text(self) -> str:
+        """Return the observation as a text for the model; at the end, the last text and whether the task is done."""
         if not self.over:
             return self._prompt.render(self._spec, self._obs)[-1]["content"]
         end = f"The game is over: {'you have done the task' if self.success else 'you have not done the task'}."
@@ -179,7 +179,7 @@ class TRLEnvironment:
 
 
 def _make(env_id: str, fold: Fold, arguments: dict[str, Any]) -> gym.Env[Any, Any]:
-    """Make an environment with texts, of a fold."""
+    """Make an environment of a fold."""
     if "fold" in arguments:
         raise UsageError("fold: expected it in the rows alone, trl_dataset(id, fold, seeds); got it as an argument.")
     check_no_fold("environment", [env_id], "rows'")
@@ -187,7 +187,7 @@ def _make(env_id: str, fold: Fold, arguments: dict[str, Any]) -> gym.Env[Any, An
 
 
 def _tool_docstring(spec: TextSpec) -> str:
-    """Return the tool's docstring, from which transformers makes the schema that the model is shown."""
+    """Return the tool's docstring. From it transformers makes the schema that the model reads."""
     names = [action.name for action in spec.actions]
     listed = spec.encoding == "discrete" and len(names) <= _MOST_CHOICES
     which = "The name of the action." if listed else "The name of one of the possible actions."

@@ -1,9 +1,8 @@
 """A `rollout_func` for TRL's `GRPOTrainer` (TRL 1.16), for models whose chat template has no tools.
 
-TRL hands over the prompts of a batch and takes back tokens. One completion is a whole episode: what the model said, and between it
-what it read, which the mask leaves out of the loss. Play is this package's own (`rollout`, the renderer of prompts, the model in
-this process with what it has read kept), by a copy of the model as it is now; its tokens and log-probabilities reach the trainer as
-they were drawn.
+TRL passes the prompts of a batch to the function and takes token ids back. One completion is a whole episode: the model's answers
+and, between them, the observations, which the mask excludes from the loss. The episodes are played by `rollout`, with a copy of the
+model as it is now, in this process and with a key-value cache. The trainer gets the tokens and log-probabilities that were sampled.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from gym_text_policies.rollouts import rollout
 from gym_text_policies.training.trajectories import log_failures
 
 RolloutFunc = Callable[[Sequence[Any], Any], dict[str, list[Any]]]
-_FREE = {"top_p": (1.0, None), "top_k": (0, None), "min_p": (0.0, None), "repetition_penalty": (1.0, None)}
+_SAMPLING = {"top_p": (1.0, None), "top_k": (0, None), "min_p": (0.0, None), "repetition_penalty": (1.0, None)}
 """Settings of GRPOConfig by which a token is drawn from the model's own probabilities; the temperature may differ from 1."""
 
 
@@ -36,21 +35,20 @@ _FREE = {"top_p": (1.0, None), "top_k": (0, None), "min_p": (0.0, None), "repeti
 def trl_rollout(environment: str, *, num_envs: int = 16, **settings: Any) -> RolloutFunc:
     """Return a `rollout_func`: it plays a level for each prompt of `gym_text_policies.bridges.trl.trl_dataset`.
 
-    Prompts of one level are episodes of their own: the level is equal, what the model draws is not. The trainer's temperature
-    holds; answers are words, drawn token by token, as the trainer computes their probabilities. Beside TRL's ``prompt_ids``,
-    ``completion_ids``, ``logprobs`` and ``env_mask`` it returns ``reward`` (the return), ``success``, ``steps`` and ``invalid``
-    (steps with an unusable answer), which TRL hands to its reward functions: see `episode_reward`. Of an episode that ended in an
-    error the reward is None, and the log says why.
+    Equal prompts give different episodes of the same level: the model samples independently in each. The model answers with words.
+    They are sampled token by token at the trainer's temperature, so that the trainer computes the same probabilities. Beside TRL's
+    ``prompt_ids``, ``completion_ids``, ``logprobs`` and ``env_mask`` the function returns ``reward`` (the return), ``success``,
+    ``steps`` and ``invalid`` (the number of steps with an unusable answer). TRL passes these to its reward functions, see
+    `episode_reward`. If an episode ends in an error, its reward is None, and the log has the error.
 
     Args:
-        environment: Its name, with arguments as in ``BabyAIText-v0?task=goto&max_episode_steps=24``; the fold is the rows'. TRL's
-            `max_completion_length` does not bound an episode; the step limit does.
+        environment: The environment's name, with arguments as in ``BabyAIText-v0?task=goto&max_episode_steps=24``. The fold comes
+            from the rows. Only the step limit limits the length of an episode; TRL's `max_completion_length` does not.
         num_envs: Episodes that run at once; the model decides for them together.
-        settings: Of `PolicyConfig`: ``max_tokens`` of an answer (by default 16), ``on_invalid``, ``with_reward`` …
+        settings: Settings of `PolicyConfig`: ``max_tokens`` of an answer (by default 16), ``on_invalid``, ``with_reward`` …
 
     Raises:
-        UsageError: If there is no such environment, or `settings` asks in a way that does not give one growing conversation of
-        words.
+        UsageError: If there is no such environment, or `settings` has another history or mode, or a temperature.
     """
     check_no_fold("environment", [environment], "rows'")
     environment_maker(environment)
@@ -65,16 +63,16 @@ def trl_rollout(environment: str, *, num_envs: int = 16, **settings: Any) -> Rol
         seed = [trainer.args.seed, trainer.state.global_step, trainer.accelerator.process_index, calls]
         model, options = _player(trainer), settings | {"temperature": trainer.args.temperature, "tokens": True}
         levels = [_level(prompt) for prompt in prompts]
-        played: dict[int, Episode] = {}
+        episodes: dict[int, Episode] = {}  # by the index of the prompt
         for fold in dict.fromkeys(fold for fold, _ in levels):
             make_env = environment_maker(environment, **fold_arguments(environment, fold))
             with make_env() as env:
-                policy = _Apart(load_policy(model, env, **options), [*seed, len(played)])
-            places = [place for place, level in enumerate(levels) if level[0] == fold]
-            for episode in rollout(make_env, policy, [levels[place][1] for place in places], num_envs=num_envs):
-                place = next(place for place in places if levels[place][1] == episode.seed and place not in played)
-                played[place] = episode
-        return _fields([played[place] for place in range(len(prompts))], trainer.processing_class.eos_token_id)
+                policy = _IndependentPolicy(load_policy(model, env, **options), [*seed, len(episodes)])
+            indices = [index for index, level in enumerate(levels) if level[0] == fold]
+            for episode in rollout(make_env, policy, [levels[index][1] for index in indices], num_envs=num_envs):
+                index = next(index for index in indices if levels[index][1] == episode.seed and index not in episodes)
+                episodes[index] = episode
+        return _fields([episodes[index] for index in range(len(prompts))], trainer.processing_class.eos_token_id)
 
     return play
 
@@ -82,22 +80,22 @@ def trl_rollout(environment: str, *, num_envs: int = 16, **settings: Any) -> Rol
 def episode_reward(
     reward: Sequence[float | None], success: Sequence[bool], log_metric: Any = None, **others: Any
 ) -> list[float | None]:
-    """Return each episode's return, as a reward function of TRL; the share of episodes that were won is logged as ``success``.
+    """Return the return of each episode, as a reward function of TRL, and log the share of won episodes as ``success``.
 
-    An episode that ended in an error has none: it counts in no mean of a group, and nothing is learnt from it.
+    The value of an episode that ended in an error is None. TRL leaves it out of the group's mean and learns nothing from it.
     """
-    whole = [won for won, value in zip(success, reward, strict=True) if value is not None]
-    if log_metric is not None and whole:
-        log_metric("success", float(np.mean(whole)))
+    wins = [won for won, value in zip(success, reward, strict=True) if value is not None]
+    if log_metric is not None and wins:
+        log_metric("success", float(np.mean(wins)))
     return [None if value is None else float(value) for value in reward]
 
 
-class _Apart(Policy):
-    """A policy whose episodes are drawn apart, also those of one level.
+class _IndependentPolicy(Policy):
+    """A policy that samples independently in each episode, even if several episodes play the same level.
 
     Args:
         policy: The policy.
-        seed: Of what is drawn.
+        seed: Seed of the random generators.
     """
 
     def __init__(self, policy: Policy, seed: Sequence[int]) -> None:
@@ -117,26 +115,26 @@ class _Apart(Policy):
         return self._policy.decide([replace(turn, rng=self._rng(turn)) for turn in turns])
 
     def _rng(self, turn: Turn) -> np.random.Generator:
-        """Return the generator of a turn: of the seed, the episode's number and the step."""
+        """Return the random generator of a turn. It depends on the seed, the episode's number and the step."""
         number = self._numbers.setdefault(turn.episode, len(self._numbers))
         return np.random.default_rng([*self._entropy, number, turn.step])
 
 
 def _player(trainer: Any) -> TransformersBackend:
-    """Return a backend that plays as the trainer's model does now: a copy, its adapter merged.
+    """Return a backend with a copy of the trainer's model as it is now, its adapter merged.
 
     Raises:
-        UsageError: If the trainer draws in another way than from the model's own probabilities.
+        UsageError: If the trainer does not sample from the model's own probabilities.
     """
-    for name, free in _FREE.items():
-        if (value := getattr(trainer.args, name, None)) not in free:
+    for name, allowed in _SAMPLING.items():
+        if (value := getattr(trainer.args, name, None)) not in allowed:
             raise UsageError(
-                f"GRPOConfig: expected {name}={free[0]!r}, so that what is drawn has the model's probability; got {value!r}."
+                f"GRPOConfig: expected {name}={allowed[0]!r}, so that what is drawn has the model's probability; got {value!r}."
             )
     player = copy.deepcopy(trainer.accelerator.unwrap_model(trainer.model))
     if hasattr(player, "merge_and_unload"):
         player = player.merge_and_unload()
-    player.__dict__.pop("forward", None)  # TRL has put its own there, which calls the model that is being trained
+    player.__dict__.pop("forward", None)  # TRL's replacement would call the model that is being trained
     return TransformersBackend(player.eval(), trainer.processing_class, "trl", optimise=True)
 
 
@@ -151,22 +149,23 @@ def _level(prompt: Any) -> tuple[str, int]:
 
 
 def _fields(episodes: Sequence[Episode], end: int) -> dict[str, list[Any]]:
-    """Return what TRL takes of episodes, one entry for each.
+    """Return the fields that TRL reads, with one entry for each episode.
 
     Args:
         episodes: The episodes.
-        end: Token that stands, out of the mask, where nobody was asked: an episode failed before, or had no choice to make.
+        end: A token that stands, outside of the mask, for an episode in which the model was never asked: the episode failed before,
+            or there was never more than one action.
     """
     log_failures("trl_rollout", episodes)
     rows: list[TokenRow | None] = []
     for episode in episodes:
-        own = token_rows([episode])
-        if len(own) > 1:
+        episode_rows = token_rows([episode])
+        if len(episode_rows) > 1:
             raise UsageError(
                 "trl_rollout: expected episodes within the model's window, each of them one growing conversation; one is longer. "
                 "Lower the environment's max_episode_steps."
             )
-        rows.append(own[0] if own else None)
+        rows.append(episode_rows[0] if episode_rows else None)
     return {
         "prompt_ids": [list(row.prompt) if row else [end] for row in rows],
         "completion_ids": [list(row.completion) if row else [end] for row in rows],

@@ -1,8 +1,8 @@
-"""Any environment as a taskset and an environment of verifiers 0.4 (its module ``verifiers.v1``).
+"""The bridge to verifiers 0.4 (its module ``verifiers.v1``): any environment as a taskset and an environment of verifiers.
 
-Read from top to bottom: `LevelsConfig` says what is played. `Levels` is the taskset; each level is a task. `Game` is one episode as
-a conversation. `LevelEnv` plays it with the agent ``player``, and `PlayerHarness` asks the model. The name for verifiers is
-``gym-text-verifiers``, as in ``vf-eval gym-text-verifiers --env.taskset.environment CookingWorldText-v0``.
+Read from top to bottom: `LevelsConfig` has the settings. `Levels` is the taskset; each level is a task. `Conversation` is one
+episode as a conversation. `LevelEnv` plays it with the agent ``player``, and `PlayerHarness` asks the model. verifiers finds the
+bridge by the name ``gym-text-verifiers``: ``vf-eval gym-text-verifiers --env.taskset.environment CookingWorldText-v0``.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ __all__ = ["LevelEnv", "Levels", "PlayerHarness"]
 
 
 class LevelsConfig(vf.TasksetConfig):
-    """What is played; ``--env.taskset.NAME`` on the command line."""
+    """Which levels are played, and how; ``--env.taskset.NAME`` on the command line."""
 
     environment: str = SERVED
     """A registered id, with keyword arguments after a question mark."""
     fold: Literal["train", "dev", "test"] = "train"
-    """The split. Levels of different folds never meet."""
+    """The split. No level is in two folds."""
     levels: int = Field(100, ge=1)
-    """Number of levels: those of the seeds `first_seed`, `first_seed` + 1, ..."""
+    """Number of levels. Their seeds are `first_seed`, `first_seed` + 1, ..."""
     first_seed: int = Field(0, ge=0)
     """Seed of the first level."""
     max_steps: int | None = Field(None, ge=1)
@@ -45,8 +45,8 @@ class LevelsConfig(vf.TasksetConfig):
     max_unusable: int = Field(10, ge=1)
     """Unusable answers after which an episode is truncated. Such an answer costs no step."""
     strategy: str = "chat"
-    """What the player is told: a strategy that shows no examples, or the path of a ``.jinja`` file. With ``chat`` the conversation
-    is that of ``gym-text bench --strategy chat --history all``. verifiers' ``system_prompt`` replaces the template's ``system``."""
+    """The prompt template: a strategy that shows no examples, or the path of a ``.jinja`` file. With ``chat`` the conversation is
+    that of ``gym-text bench --strategy chat --history all``. verifiers' ``system_prompt`` replaces the template's ``system``."""
 
     @model_validator(mode="after")
     def _can_be_played(self) -> Self:
@@ -67,25 +67,25 @@ class LevelsConfig(vf.TasksetConfig):
 
 
 class LevelData(vf.TaskData):
-    """One level, as traces keep it. All episodes of a task, so all of a group, are played in this same level."""
+    """One level, in the form in which traces store it. All episodes of a task, and so of a group, play this level."""
 
     environment: str
     """The environment's id, with its arguments."""
     fold: str
-    """The fold that the level is of."""
+    """The level's fold."""
     seed: int
     """The level's seed."""
 
 
 class LevelTask(vf.Task[LevelData]):
-    """A level to play. What it is worth is recorded by `LevelEnv`."""
+    """A level to play. `LevelEnv` records its reward."""
 
 
 class Levels(vf.Taskset[LevelTask, LevelsConfig]):
     """The levels of one fold of an environment, in the order of their seeds."""
 
     def load(self) -> Iterator[LevelTask]:
-        """Yield one task a level; none is started yet."""
+        """Yield a task for each level. This starts no episode."""
         config = self.config
         for seed in range(config.first_seed, config.first_seed + config.levels):
             name = f"{config.environment} {config.fold} {seed}"
@@ -93,11 +93,11 @@ class Levels(vf.Taskset[LevelTask, LevelsConfig]):
             yield LevelTask(data, config.task)
 
 
-class Game:
-    """One episode as a conversation: what the player says goes in, what it is told comes out.
+class Conversation:
+    """One episode as a conversation: `messages` begins it, and `play` takes an answer of the player and returns the next text.
 
     Args:
-        config: What is played.
+        config: The settings.
         seed: The level's seed.
     """
 
@@ -109,26 +109,26 @@ class Game:
         self.end: str | None = None
         """How the episode ended: ``won``, ``lost``, ``truncated`` or ``unusable_answers``; None while it goes on."""
         self.steps = 0
-        """Actions played."""
+        """Number of actions that were played."""
         self.unusable = 0
-        """Answers that named no possible action, or several."""
+        """Number of answers that named no possible action, or several."""
         self.score = 0.0
         """Sum of the rewards."""
 
-    def told(self) -> tuple[str, str]:
-        """Return the system prompt, and what the player perceives now."""
+    def messages(self) -> tuple[str, str]:
+        """Return the system prompt, and the current observation as a text."""
         messages = self._prompt.render(self._spec, self._obs)
         return "\n\n".join(m["content"] for m in messages if m["role"] == "system"), messages[-1]["content"]
 
     def play(self, answer: str, *, finish: str | None = None) -> str:
-        """Play the action that an answer names; return what the player is told next.
+        """Play the action that an answer names, and return the next text for the player.
 
-        It is read as `rollout` reads it: a strategy that thinks is answered in JSON or in words, any other in words. An answer that
-        names no action, or several, leaves the game as it is, and the player is told what is possible.
+        The answer is parsed as in `rollout`: with a strategy that thinks it may be JSON or words, otherwise it is words. An answer
+        that names no action, or several, changes nothing; the next text then lists the possible actions.
 
         Args:
-            answer: The player's words.
-            finish: How they ended; ``length``: they were cut.
+            answer: The player's answer.
+            finish: How the answer ended; ``length``: it was cut off.
         """
         if self._prompt.thinks:
             name, _ = read_answer(answer, self._spec, self._obs, finish=finish)
@@ -147,7 +147,7 @@ class Game:
         self.score += float(reward)
         if terminated or truncated:
             self.end = "won" if self.success else "truncated" if truncated and not terminated else "lost"
-        return self.told()[1]
+        return self.messages()[1]
 
     @property
     def success(self) -> bool:
@@ -160,42 +160,47 @@ class Game:
 
 
 class LevelEnvConfig(vf.EnvConfig):
-    """Who plays; ``--env.player.NAME`` on the command line."""
+    """The player; ``--env.player.NAME`` on the command line."""
 
     player: vf.AgentConfig = vf.AgentConfig(runtime=vf.SubprocessConfig())
     """The model that plays. The runtime is a subprocess, which needs no cloud and no container; nothing runs in it."""
 
 
 class LevelEnv(vf.Env[LevelEnvConfig]):
-    """One episode of a level: the reward is the score; ``success``, ``score``, ``steps`` and ``unusable`` are metrics."""
+    """One episode of a level. The reward is the score; ``success``, ``score``, ``steps`` and ``unusable`` are metrics."""
 
     async def run(self, task: LevelTask, agents: vf.Agents) -> None:
         """Play one level to its end, or until the run's own limits stop the player."""
-        game = Game(self.taskset.config, task.data.seed)
+        conversation = Conversation(self.taskset.config, task.data.seed)
         try:
             async with agents.player.interaction(task) as interaction:
                 trace = interaction.trace
-                system, text = game.told()
+                system, text = conversation.messages()
                 opening = [{"role": "system", "content": system}] if system and task.data.system_prompt is None else []
                 segment = await interaction.turn([*opening, {"role": "user", "content": text}])
                 while not segment.terminated:
                     finish = next((call.finish_reason for call in reversed(trace.calls) if call.error is None), None)
-                    text = game.play(segment.last_reply, finish=finish)
-                    if game.end is not None:
-                        trace.stop(game.end)
+                    text = conversation.play(segment.last_reply, finish=finish)
+                    if conversation.end is not None:
+                        trace.stop(conversation.end)
                         break
                     segment = await interaction.turn(text)
-                trace.record_reward("score", game.score)
-                metrics = {"success": game.success, "score": game.score, "steps": game.steps, "unusable": game.unusable}
+                trace.record_reward("score", conversation.score)
+                metrics = {
+                    "success": conversation.success,
+                    "score": conversation.score,
+                    "steps": conversation.steps,
+                    "unusable": conversation.unusable,
+                }
                 trace.record_metrics(metrics)
         finally:
-            game.close()
+            conversation.close()
 
 
 class PlayerHarness(vf.Harness[vf.HarnessConfig]):
-    """Asks the model in this process, one request a turn; verifiers' own harnesses start a program for each turn.
+    """Sends one request to the model for each turn, from this process; verifiers' own harnesses start a program for each turn.
 
-    ``--env.player.harness.id null`` asks by verifiers' own program.
+    ``--env.player.harness.id null`` selects verifiers' own program instead.
     """
 
     APPENDS_SYSTEM_PROMPT = True

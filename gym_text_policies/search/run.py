@@ -95,7 +95,7 @@ def make_optimiser(config: SearchConfig, evaluator: Evaluator, backend: Backend 
     start, optimisers = config.warmup_evaluations, []
     for index, name in enumerate(config.stages):
         optimisers.append(_stage(name, config, evaluator, backend, config.takes_over_at if index else start))
-    optimiser = optimisers[0] if len(optimisers) == 1 else SequentialOptimiser(*optimisers, config.takes_over_at)
+    optimiser = optimisers[0] if len(optimisers) == 1 else SequentialOptimiser(optimisers[0], optimisers[1], config.takes_over_at)
     if not start:
         return optimiser
     names = [parameter.name for parameter in evaluator.form.parameters]

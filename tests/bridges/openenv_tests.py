@@ -28,7 +28,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from gym_text import UsageError
-from gym_text_policies.bridges.openenv import Game, GymTextEnv, GymTextEnvironment, TextAction, create_app
+from gym_text_policies.bridges.openenv import GymTextEnv, GymTextEnvironment, ServedGame, TextAction, create_app
 from gym_text_policies.bridges.serving import Limits, listen, serving
 from gym_text_policies.commands.serve import app_of
 from gym_text_policies.environments import environment_maker
@@ -138,7 +138,7 @@ def session_of(name):
     make = environment_maker(name)
     with make() as env:
         spec = env.get_wrapper_attr("text_spec")
-    return GymTextEnvironment(Game(lambda split: make(), (), name, spec, 1000))
+    return GymTextEnvironment(ServedGame(lambda split: make(), (), name, spec, 1000))
 
 
 @every_answer
