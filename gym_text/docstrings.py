@@ -59,8 +59,8 @@ def arguments_table(parameters: Parameters, *rows: str) -> str:
 
 
 def index_size(registered: int, largest: int) -> str:
-    """Return the size of the index space in words: at the registered parameters, and at others if it differs there."""
-    return f"{registered}" if registered == largest else f"{registered}; {largest} at other than the registered parameters"
+    """Return the size of the index space in words, for the registered parameters and, if the size differs, for others."""
+    return f"{registered}" if registered == largest else f"{registered} at the registered parameters, {largest} at any others"
 
 
 def filled(page: str, texts: Mapping[str, str]) -> str:

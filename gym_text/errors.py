@@ -91,12 +91,12 @@ def unknown_choice(what: str, value: object, choices: Iterable[str], *, preferre
 
 
 def check_options(what: str, options: Collection[str], known: Collection[str]) -> None:
-    """Raise `UsageError` unless all `options` are known. Values are not shown, since one may be a secret key."""
+    """Raise `UsageError` unless all `options` are known. The message shows no values, as one may be a secret key."""
     for name in options:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
-            hint += " Keys come from the environment alone." if "key" in name.lower() else ""
+            hint += " Keys are read from environment variables only." if "key" in name.lower() else ""
             raise UsageError(f"{what}: got an unknown option {name!r}.{hint} Options: {', '.join(known) or 'none'}.")
 
 
@@ -120,7 +120,7 @@ def check_int(what: str, value: object, low: int, high: int) -> int:
 
 
 def check_bool(what: str, value: object) -> bool:
-    """Return `value`; raise `UsageError` unless it is a bool. In YAML, ``yes`` and ``no`` are words."""
+    """Return `value`; raise `UsageError` unless it is a bool. ``yes`` and ``no`` in YAML arrive here as strings."""
     if not isinstance(value, bool):
         raise UsageError(f"{what}: expected True or False; got {value!r}.")
     return value

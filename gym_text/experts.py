@@ -13,7 +13,7 @@ from gym_text.text_env import TextEnv
 
 
 def closed_loop_path(twin: TextEnv, seed: int, controller: Callable[[Observation], str], limit: int) -> tuple[str, ...]:
-    """Play the episode of `seed` on `twin` by `controller`, at most `limit` steps; return the names of the actions."""
+    """Let `controller` play the episode of `seed` on `twin`, for at most `limit` steps; return the names of its actions."""
     obs, path = twin._start(seed), []
     for _ in range(limit):
         path.append(controller(obs))
@@ -37,7 +37,7 @@ def experts_of(env: gym.Env[Any, Any]) -> tuple[str, ...]:
 
 
 def check_expert(env: gym.Env[Any, Any], what: str, *, on: bool = True) -> None:
-    """Raise `UsageError` if something needs the expert of an environment that has none.
+    """Raise `UsageError` unless an environment has the expert that something needs.
 
     Args:
         env: The environment.

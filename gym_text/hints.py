@@ -11,7 +11,7 @@ EXPERTS = ("off", "path", "replan")
 
 
 class ExpertPath:
-    """The expert's path in one episode, from which hints come as long as the player follows it.
+    """The expert's path in one episode. It gives hints as long as the player follows it.
 
     Args:
         names: The names of the expert's actions from the start; None if there is no path.

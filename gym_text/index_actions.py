@@ -28,7 +28,7 @@ GAME_FIELDS = {
     "inventory": Field("what you carry"),
     "valid_actions": Field("the actions that the game accepts now", is_list=True),
 }
-"""The fields of an observation of such a game."""
+"""The fields of an observation in a game that lists its valid actions."""
 
 
 def game_space(max_text: int, max_name: int = 128) -> spaces.Dict:
@@ -46,7 +46,7 @@ class IndexActionsEnv(TextEnv):
     """A text game that lists its valid actions.
 
     A subclass calls `_set_actions` in its constructor. It keeps the sorted list of the valid actions in `_valid`, which is empty
-    before the first episode. It turns an action into the engine's string by `_command`.
+    before the first episode. `_command` turns an action into the string that the engine gets.
     """
 
     metadata: ClassVar[dict[str, Any]] = TextEnv.metadata | {"render_fps": 2}  # type: ignore[misc]

@@ -16,9 +16,9 @@ from gym_text.spec import Action, Field, Observation, Quantity, TextSpec
 from gym_text.text_env import Expert, Fold, Outcome, TextEnv
 
 PAD_HALF_WIDTH = 0.2
-"""The landing pad reaches from -0.2 to 0.2 in the units of x: 4 of the 20 metres across."""
+"""The landing pad reaches from -0.2 to 0.2 in the units of x, which is 4 of the world's 20 metres."""
 _MAX_PLAN = 1000
-"""Most steps of the expert on the twin: the registered limit."""
+"""Most steps of the expert's path, which it plays on a second game, the twin: the registered limit."""
 _MAX_TEXT = 1024
 
 LUNAR_LANDER_SPEC = TextSpec(
@@ -141,17 +141,17 @@ class LunarLanderEnv(TextEnv):
     | `lander_angular` | `Box(2)` | tilt (radians, positive to the left), its change (2.5 radians/s) |
     | `legs_contact` | `MultiBinary(2)` | left and right leg on the ground |
 
-    Numbers are clipped to the ranges of `LunarLander-v3`'s observation space: a lander that flies far away leaves them.
+    Numbers are clipped to the ranges of `LunarLander-v3`'s observation space, as a lander that flies far away would leave them.
 
     ## Rewards
 
     `LunarLander-v3`'s: shaped by distance, speed and tilt, 10 for each leg's contact, -0.3 a frame of the main engine,
     -0.03 a frame of a side engine, 100 for coming to rest, -100 for a crash or for leaving the screen.
-    200 is the usual mark of a solution.
+    A return of 200 usually counts as a solution.
 
     ## Starting State
 
-    At the top centre, with a random push and random terrain from the seed.
+    The lander is at the top centre. The seed determines its first push and the terrain.
 
     ## Episode End
 
@@ -165,26 +165,27 @@ class LunarLanderEnv(TextEnv):
     |---|---|---|---|
     | `gravity` | -12 to 0, exclusive | -10.0 | gravity, in LunarLander's units |
     | `enable_wind` | bool | False | wind and turbulence |
-    | `wind_power` | 0 to 20 | 15.0 | greatest wind, if there is any |
-    | `turbulence_power` | 0 to 2 | 1.5 | greatest turning wind, if there is any |
-    | `decimals` | None, 0 to 6 | None | decimals to which the observation's numbers are rounded, for the expert too |
-    | `fold` | None, train, dev, test | None | None passes the seed on unchanged; the folds shift it to 1, 2, 3 million and up |
+    | `wind_power` | 0 to 20 | 15.0 | greatest force of the wind, with `enable_wind` |
+    | `turbulence_power` | 0 to 2 | 1.5 | greatest turning force of the wind, with `enable_wind` |
+    | `decimals` | None, 0 to 6 | None | decimals of the observation's numbers; the expert gets the rounded numbers, too |
+    | `fold` | None, train, dev, test | None | None keeps the seed; a fold shifts it into a range that begins at 1, 2 or 3 million |
     | `expert` | off, path, replan | path | the hints in `info` |
     | `render_mode` | ansi, rgb_array, human | None | text, LunarLander's picture, or that picture in a window |
 
     ## Info
 
-    The module's function `controller` plays `gold_path` on a twin of the episode. With ``expert="replan"`` it advises in every
-    state. On the seeds 0 to 99 its mean return is 284.5 and it always succeeds; with wind it may fail.
+    The expert is the module's function `controller`. At reset it plays the episode on a second game, and the names of its actions
+    are `gold_path`. With ``expert="replan"`` it gives `gold_action` in every state. On the seeds 0 to 99 its mean return is 284.5
+    and it always succeeds; with wind it may fail.
 
     ## Version History
 
-    * v2: `LunarLander-v3`'s dynamics under the name that language-model work on the v2 environment uses.
+    * v2: `LunarLander-v3`'s dynamics. The version in the name is that of earlier work with language models, which used v2.
     """
 
     metadata: ClassVar[dict[str, Any]] = TextEnv.metadata | {"render_fps": 50}  # type: ignore[misc]
     controller = staticmethod(controller)
-    """Plays by the observation alone; see `gym_text_policies.policies.baselines.ControllerPolicy`."""
+    """Chooses actions from the observation alone; `gym_text_policies.policies.baselines.ControllerPolicy` plays with it."""
 
     def __init__(
         self,
@@ -279,7 +280,7 @@ class LunarLanderEnv(TextEnv):
         return np.asarray(self._game.render())
 
     def get_keys_to_action(self) -> dict[tuple[int, ...], int]:
-        """Return the arrow keys and their actions, for `gymnasium.utils.play.play`: left, up and right fire that engine."""
+        """Return the arrow keys and their actions, for `gymnasium.utils.play.play`: each fires the engine of its direction."""
         pygame = import_extra("pygame", "box2d")
         return {(pygame.K_LEFT,): 1, (pygame.K_UP,): 2, (pygame.K_RIGHT,): 3}
 

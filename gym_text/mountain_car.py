@@ -14,10 +14,10 @@ from gym_text.spec import Action, Field, Observation, Quantity, TextSpec
 from gym_text.text_env import Expert, Fold, Outcome, TextEnv
 
 _MAX_PLAN = 999
-"""Most steps of the expert on the twin: the registered limit."""
+"""Most steps of the expert's path, which it plays on a second game, the twin: the registered limit."""
 _MAX_TEXT = 1024
 _LEFT, _FASTEST = float(np.float32(-1.2)), float(np.float32(0.07))
-"""Bounds, rounded to float32 as the observation's numbers are."""
+"""Bounds, rounded to float32 like the numbers of the observation."""
 
 MOUNTAIN_CAR_SPEC = TextSpec(
     goal=(
@@ -50,8 +50,8 @@ MOUNTAIN_CAR_SPEC = TextSpec(
 def controller(obs: Observation) -> str:
     """Return the name of the expert's action: half the force, in the direction in which the car already moves.
 
-    Pushing with the motion adds energy at every step. Of the forces 0.1, 0.2 … 1.0, half the force has the highest return: 95.8
-    on average over the seeds 0 to 99; full force has 89.4.
+    Pushing with the motion adds energy at every step. Of the forces 0.1, 0.2 … 1.0 the force 0.5 has the highest return: 95.8 on
+    average over the seeds 0 to 99. The force 1 has 89.4.
     """
     return "push right" if float(obs["car"][1]) >= 0 else "push left"
 
@@ -76,8 +76,9 @@ class MountainCarContinuousEnv(TextEnv):
     ## Description
 
     A car stands in a valley between two hills. It must reach the flag on the right hill; its engine is too weak to climb directly.
-    The dynamics are `MountainCarContinuous-v0`'s (https://gymnasium.farama.org/environments/classic_control/mountain_car_continuous/),
-    unchanged: this environment holds a MountainCarContinuous and describes it.
+    The dynamics are `MountainCarContinuous-v0`'s
+    (https://gymnasium.farama.org/environments/classic_control/mountain_car_continuous/), unchanged: this environment holds a
+    MountainCarContinuous and describes it.
 
     ## Action Space
 
@@ -96,29 +97,30 @@ class MountainCarContinuousEnv(TextEnv):
 
     ## Rewards
 
-    100 for reaching the flag, -0.1 x force squared at every step. Doing nothing returns 0.
+    100 for reaching the flag, -0.1 x force squared at every step. An episode without any force has the return 0.
 
     ## Starting State
 
-    At rest, between -0.6 and -0.4.
+    The car is at rest, at a random position between -0.6 and -0.4.
 
     ## Episode End
 
-    Terminated when the car reaches position 0.45 (``info["success"]``); it cannot fail (``info["failure"]`` is always
-    False). Truncated after 999 steps.
+    Terminated when the car reaches position 0.45 (``info["success"]``); ``info["failure"]`` is always False, as the task cannot
+    fail. Truncated after 999 steps.
 
     ## Arguments
 
     | argument | values | registered | meaning |
     |---|---|---|---|
-    | `fold` | None, train, dev, test | None | None passes the seed on unchanged; the folds shift it to 1, 2, 3 million and up |
+    | `fold` | None, train, dev, test | None | None keeps the seed; a fold shifts it into a range that begins at 1, 2 or 3 million |
     | `expert` | off, path, replan | path | the hints in `info` |
     | `render_mode` | ansi, rgb_array, human | None | text, MountainCar's picture, or that picture in a window |
 
     ## Info
 
-    The expert plays `gold_path` on a twin of the episode: it pushes with half the force in the direction of motion. With
-    ``expert="replan"`` it advises by the same rule in every state, and always reaches the flag.
+    The expert pushes with half the force in the direction of motion. At reset it plays the episode on a second game, and the names
+    of its actions are `gold_path`. With ``expert="replan"`` the same rule gives `gold_action` in every state; following it always
+    reaches the flag.
 
     ## Version History
 
@@ -127,7 +129,7 @@ class MountainCarContinuousEnv(TextEnv):
 
     metadata: ClassVar[dict[str, Any]] = TextEnv.metadata | {"render_fps": 30}  # type: ignore[misc]
     controller = staticmethod(controller)
-    """Plays by the observation alone; see `gym_text_policies.policies.baselines.ControllerPolicy`."""
+    """Chooses actions from the observation alone; `gym_text_policies.policies.baselines.ControllerPolicy` plays with it."""
 
     def __init__(self, *, fold: Fold | None = None, expert: Expert = "path", render_mode: str | None = None) -> None:
         super().__init__(fold=fold, expert=expert, render_mode=render_mode)

@@ -2,7 +2,8 @@
 
 Gymnasium computes the first step in float64 and all others in float32, and takes the cosine from the C library. This module does
 the same operations in the same precision and order. The dynamics are those of
-`gymnasium.envs.classic_control.continuous_mountain_car` (https://gymnasium.farama.org/environments/classic_control/mountain_car_continuous/).
+`gymnasium.envs.classic_control.continuous_mountain_car`
+(https://gymnasium.farama.org/environments/classic_control/mountain_car_continuous/).
 """
 
 from __future__ import annotations
@@ -37,24 +38,24 @@ def drive(act: Act, seeds: Sequence[int], *, limit: int = LIMIT, keep: bool = Tr
     position = np.array([starts[seed] for seed in seeds])  # float64, as Gymnasium's state is until the first step
     velocity = np.zeros(len(seeds))
     totals, lengths, won = np.zeros(len(seeds)), np.full(len(seeds), limit), np.zeros(len(seeds), dtype=bool)
-    cars, notes = np.arange(len(seeds)), _Notes(keep)  # the cars that still drive
+    cars, recorder = np.arange(len(seeds)), _Recorder(keep)  # the cars that still drive
     for step in range(limit):
         if not len(cars):
             break
         obs = np.empty((len(cars), 2), dtype=np.float32)
         obs[:, 0], obs[:, 1] = position, velocity
         force = _between(np.asarray(act(obs, cars), dtype=np.float32), -1, 1)
-        notes.note(cars, obs, force)
+        recorder.record(cars, obs, force)
         position, velocity, arrived = _step(position, velocity, force)
         effort = force.astype(np.float64)
         totals[cars] += arrived * 100.0 - effort * effort * 0.1
         if arrived.any():
             won[cars[arrived]], lengths[cars[arrived]] = True, step + 1
-            notes.note(cars[arrived], np.stack([position, velocity], axis=1)[arrived])
+            recorder.record(cars[arrived], np.stack([position, velocity], axis=1)[arrived])
             cars, position, velocity = cars[~arrived], position[~arrived], velocity[~arrived]
-    notes.note(cars, np.stack([position, velocity], axis=1))
-    kept = zip(*notes.sorted(len(seeds)), strict=True)
-    return [Played(float(totals[i]), int(lengths[i]), bool(won[i]), *arrays) for i, arrays in enumerate(kept)]
+    recorder.record(cars, np.stack([position, velocity], axis=1))
+    histories = zip(*recorder.by_car(len(seeds)), strict=True)
+    return [Played(float(totals[i]), int(lengths[i]), bool(won[i]), *arrays) for i, arrays in enumerate(histories)]
 
 
 def _step(position: np.ndarray, velocity: np.ndarray, force: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -74,11 +75,11 @@ def _between(values: np.ndarray, low: float, high: float) -> np.ndarray:
     return np.asarray(np.minimum(np.maximum(values, dtype(low)), dtype(high)))
 
 
-class _Notes:
-    """The observations and forces of all cars, step by step.
+class _Recorder:
+    """Records the observations and forces of all cars, step by step.
 
     Args:
-        keep: Whether to keep them.
+        keep: Whether to record anything.
     """
 
     def __init__(self, keep: bool) -> None:
@@ -86,20 +87,20 @@ class _Notes:
         self._observations: list[tuple[np.ndarray, np.ndarray]] = [(np.zeros(0, dtype=int), np.zeros((0, 2), dtype=np.float32))]
         self._forces: list[tuple[np.ndarray, np.ndarray]] = [(np.zeros(0, dtype=int), np.zeros(0, dtype=np.float32))]
 
-    def note(self, cars: np.ndarray, obs: np.ndarray, force: np.ndarray | None = None) -> None:
-        """Keep the observations of some cars and, unless it is their last state, their forces."""
+    def record(self, cars: np.ndarray, obs: np.ndarray, force: np.ndarray | None = None) -> None:
+        """Record the observations of some cars and, except in the final state, their forces."""
         if self._keep:
             self._observations.append((cars, obs))
             if force is not None:
                 self._forces.append((cars, force))
 
-    def sorted(self, cars: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    def by_car(self, cars: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Return the observations and the forces of each car."""
         return _by_car(self._observations, cars), _by_car(self._forces, cars)
 
 
-def _by_car(notes: list[tuple[np.ndarray, np.ndarray]], cars: int) -> list[np.ndarray]:
+def _by_car(records: list[tuple[np.ndarray, np.ndarray]], cars: int) -> list[np.ndarray]:
     """Return the values of each car, in the order of the steps."""
-    indices = np.concatenate([car_indices for car_indices, _ in notes])
-    values = np.concatenate([car_values for _, car_values in notes])[np.argsort(indices, kind="stable")]
+    indices = np.concatenate([car_indices for car_indices, _ in records])
+    values = np.concatenate([car_values for _, car_values in records])[np.argsort(indices, kind="stable")]
     return np.split(values, np.cumsum(np.bincount(indices, minlength=cars))[:-1]) if cars else []

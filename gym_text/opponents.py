@@ -17,14 +17,14 @@ Player = Callable[[Observation], str]
 """Maps an observation to the name of an action."""
 Opponent = Literal["random"] | str | Player
 NamedOpponents = Callable[[str, Any], Callable[[int], Player]]
-"""Maps a name and the environment to a function that returns the player of an episode, given the seed of its level."""
+"""Maps a policy's name and the environment to a function from the seed of an episode's level to the player of that episode."""
 
 _HOOK = "__gym_text_opponents__"
-"""Attribute of a package that knows policies: the ``module:function`` that makes an opponent from its name (`NamedOpponents`)."""
+"""A package that offers policies sets this attribute to ``module:function``: a function of type `NamedOpponents`."""
 
 
 def opponents(opponent: Opponent, env: TextEnv) -> Callable[[int], Player]:
-    """Return a function that returns the opponent of an episode, given the seed of its level.
+    """Return a function that maps the seed of an episode's level to the opponent of that episode.
 
     Raises:
         UsageError: If there is no such opponent, or the opponent is ``random`` in a game that does not list its moves.
@@ -32,7 +32,7 @@ def opponents(opponent: Opponent, env: TextEnv) -> Callable[[int], Player]:
     game = getattr(env, "game", type(env).__name__)
     if opponent == "random":
         if "valid_actions" not in env.text_spec.fields:
-            raise UsageError(f"opponent: expected a policy, as {game} does not list its moves for one to be drawn; got 'random'.")
+            raise UsageError(f"opponent: expected a policy, as {game} lists no moves from which to draw; got 'random'.")
         return _random_player
     if callable(opponent):
         return lambda seed: opponent
@@ -43,7 +43,7 @@ def opponents(opponent: Opponent, env: TextEnv) -> Callable[[int], Player]:
     hook = next((hook for module in list(sys.modules.values()) if (hook := getattr(module, "__dict__", {}).get(_HOOK))), None)
     if hook is None:
         raise UsageError(
-            f"opponent: expected 'random' or a function; got {opponent!r}. import gym_text_policies makes policies known."
+            f"opponent: expected 'random' or a function; got {opponent!r}. Import gym_text_policies to use a policy's name."
         )
     module, _, function = hook.partition(":")
     named: NamedOpponents = getattr(importlib.import_module(module), function)

@@ -86,7 +86,7 @@ class Window:
 
     Args:
         title: The window's title.
-        fps: Most pictures a second; `show` waits accordingly.
+        fps: Most pictures a second; `show` waits before it draws one too early.
     """
 
     def __init__(self, title: str, fps: int) -> None:
@@ -147,9 +147,8 @@ def _pygame() -> Any:
 @functools.cache
 def _font(size: int) -> Any:
     """Return pygame's font at twice the size: a line is drawn large and scaled down, which spaces its letters evenly."""
-    return import_extra("pygame", "textworld").font.Font(
-        None, round(size * 2.6)
-    )  # the size of pygame's own font is 1.3 times the size of its letters
+    # 1.3 times two: the size that pygame's own font takes is 1.3 times the size of its letters
+    return import_extra("pygame", "textworld").font.Font(None, round(size * 2.6))
 
 
 def _width(text: str, size: int) -> float:
@@ -213,10 +212,10 @@ def _write_actions(page: Any, actions: Sequence[str], taken: str | None, refused
             break
     marked = actions.index(taken) if taken in actions else None
     if len(lines) > rows * columns:
-        kept = rows * columns - 1
-        if marked is not None and marked >= kept:  # the marked action is always shown
-            lines[kept - 1], marked = lines[marked], kept - 1
-        lines[kept:] = [f"... and {len(lines) - kept} more"]
+        shown = rows * columns - 1
+        if marked is not None and marked >= shown:  # the marked action is always shown
+            lines[shown - 1], marked = lines[marked], shown - 1
+        lines[shown:] = [f"... and {len(lines) - shown} more"]
     for number, line in enumerate(lines):
         x, top = _MIDDLE + 6 + number // rows * column, y + number % rows * (_leading(size) + 2)
         if number == marked:

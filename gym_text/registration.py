@@ -23,7 +23,7 @@ WORDS = (
     *("actions", "desc", "difficulty", "expert", "fold", "game", "level", "map_name", "simplifications", "task"),
     *("valid_actions", "opponent"),
 )
-"""Arguments of these and of Gymnasium's environments whose text values only choose a game. Any other text could name a file."""
+"""Arguments of these and of Gymnasium's environments whose strings only choose a game. Other strings could name a file."""
 HEAVY = ("frame_skip", "width", "height")
 """Arguments that can make a step arbitrarily long, or a picture arbitrarily large."""
 
@@ -61,7 +61,7 @@ register(
 )
 register(
     id="BabyAIText-v0",
-    entry_point="gym_text.babyai.env:BabyAITextEnv",  # its limit is the level's own
+    entry_point="gym_text.babyai.env:BabyAITextEnv",  # no max_episode_steps: each level has its own step limit
 )
 register(
     id="TextArenaText-v0",

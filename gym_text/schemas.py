@@ -8,7 +8,7 @@ from gym_text.spec import TextSpec
 
 
 class HasSchemas:
-    """An environment or wrapper whose `text_spec` can be asked for as JSON schemas."""
+    """An environment or wrapper that returns its `text_spec` as JSON schemas."""
 
     text_spec: TextSpec
     """What a player must know of the environment."""

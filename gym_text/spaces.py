@@ -21,7 +21,7 @@ from gym_text.spec import TextSpec
 
 _CHARACTERS = frozenset(string.printable)
 _LONGEST_ACTION = 1000
-"""Most characters of an action in a history; the longest are words in games that list no actions."""
+"""Most characters of an action in a history; games that list no actions have the longest."""
 
 
 class FreeText(spaces.Text):
@@ -47,7 +47,7 @@ class FreeText(spaces.Text):
 
 
 class ActionNames(spaces.Sequence):
-    """A tuple of action names, which games sort.
+    """A tuple of action names. Games return them sorted; the space allows any order.
 
     Args:
         max_length: Most characters one name may have.
@@ -131,7 +131,7 @@ def checked_action(action: Any, space: spaces.Space[Any], spec: TextSpec) -> Any
         expected = f"an array in {space}"
     raise InvalidActionError(
         f"action: expected {expected}; got {action!r} ({type(action).__name__}). "
-        "text_spec.encode(name, obs) makes an action of its name."
+        "text_spec.encode(name, obs) turns an action's name into the action."
     )
 
 

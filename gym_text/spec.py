@@ -36,7 +36,7 @@ class Quantity:
 
     def __post_init__(self) -> None:
         check_texts("Quantity", name=self.name, meaning=self.meaning, unit=self.unit)
-        if not (is_number(self.low) and is_number(self.high) and self.low <= self.high):  # nan is not
+        if not (is_number(self.low) and is_number(self.high) and self.low <= self.high):  # NaN compares as False
             raise UsageError(f"Quantity {self.name!r}: expected numbers low <= high; got {self.low!r} and {self.high!r}.")
 
 
@@ -59,7 +59,7 @@ class Field:
         if self.is_list and self.quantities:
             raise UsageError("Field: expected a list of names or quantities; got is_list=True and quantities.")
         if self.is_scalar and len(self.quantities) != 1:
-            raise UsageError(f"Field: expected one quantity of a single number (is_scalar=True); got {len(self.quantities)}.")
+            raise UsageError(f"Field: expected exactly one quantity, as is_scalar=True; got {len(self.quantities)}.")
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Action:
     """An action, or a pattern of actions such as ``take {object}``, with the name that a player uses."""
 
     name: str
-    """The action's name, which the player says."""
+    """The action's name, by which a player chooses it."""
     meaning: str
     """What the action does."""
     value: float | tuple[float, ...] | None = None
@@ -76,9 +76,9 @@ class Action:
     def __post_init__(self) -> None:
         check_texts("Action", name=self.name, meaning=self.meaning)
         if not self.name.strip():
-            raise UsageError(f"Action.name: expected what the player says; got {self.name!r}.")
+            raise UsageError(f"Action.name: expected a name that is not empty; got {self.name!r}.")
         if not all(is_number(number) and math.isfinite(number) for number in _values(self)):
-            raise UsageError(f"Action {self.name!r}: expected as value None, a number or a tuple of numbers; got {self.value!r}.")
+            raise UsageError(f"Action.value of {self.name!r}: expected None, a number or a tuple of numbers; got {self.value!r}.")
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class TextSpec:
     fields: Mapping[str, Field]
     """Meaning of each key of the observation."""
     actions: tuple[Action, ...]
-    """All actions; if the observation lists the valid actions, patterns of them."""
+    """All actions. If the observation lists the valid actions, these are patterns of actions, such as ``take {object}``."""
     encoding: Encoding
     """What the environment's action is. ``text``: the name itself. ``index``: the name's index in ``obs["valid_actions"]``.
     ``discrete``: the name's index in `actions`. ``box``: the value of the named action, or numbers with commas between them."""
@@ -116,22 +116,22 @@ class TextSpec:
         check_int("TextSpec.size", self.size, 1, 10_000)
         names = [action.name for action in self.actions]
         if len({*names}) < len(names):
-            raise UsageError(f"TextSpec.actions: expected a name of its own for each action; got {names}.")
+            raise UsageError(f"TextSpec.actions: expected a different name for each action; got {names}.")
         if self.encoding == "box":
             check_range("TextSpec", self.low, self.high)
             for action in self.actions:
                 if action.value is not None and not self._are_action(_values(action)):
-                    raise UsageError(f"Action {action.name!r}: expected as value {self._range()}; got {action.value!r}.")
+                    raise UsageError(f"Action.value of {action.name!r}: expected {self._range()}; got {action.value!r}.")
 
     @property
     def lists_actions(self) -> bool:
-        """Whether the names of the actions are known. False in a game that takes any words and lists none."""
+        """Whether the names of the actions are known. False in a game that takes any words and lists no actions."""
         return self.encoding != "text" or "valid_actions" in self.fields
 
     def names(self, obs: Observation) -> tuple[str, ...]:
         """Return the names of the actions that can be chosen now, each once; sorted if the game lists them.
 
-        A game that takes any words has none.
+        For a game that takes any words and lists no actions, the tuple is empty.
         """
         return tuple(dict.fromkeys(self._names_by_index(obs)))
 
@@ -167,7 +167,7 @@ class TextSpec:
         """Turn an environment's action back into its name, the inverse of `encode`.
 
         Raises:
-            InvalidActionError: If it is not an action of this environment.
+            InvalidActionError: If `action` is not an action of this environment.
         """
         if self.encoding == "text":
             return str(action)
@@ -204,10 +204,10 @@ class TextSpec:
         return numbers
 
     def _are_action(self, numbers: tuple[float, ...]) -> bool:
-        return len(numbers) == self.size and all(self.low <= number <= self.high for number in numbers)  # nan is not
+        return len(numbers) == self.size and all(self.low <= number <= self.high for number in numbers)  # NaN compares as False
 
     def choices(self, obs: Observation) -> str:
-        """Return in a line what a player can say now: the names of actions, numbers where they are actions, or any words."""
+        """Return one line that says what can be chosen now: names of actions, numbers of a ``box`` action, or any words."""
         if not self.lists_actions:
             return "any words"
         return ", or ".join(filter(None, [", ".join(self.names(obs)), self._range() if self.encoding == "box" else ""]))
@@ -250,9 +250,8 @@ class TextSpec:
         """Return the spec as JSON text with sorted keys: equal specs give equal text."""
         data = dataclasses.asdict(self)
         if self.size == 1:
-            del data[
-                "size"
-            ]  # left out at its default: stored episodes are found by a hash of this text, and older specs had no size
+            # left out at its default: older specs had no size, and a hash of this text is in the keys of stored episodes
+            del data["size"]
         for field in data["fields"].values():
             if not field["is_scalar"]:
                 del field["is_scalar"]

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def check_texts(what: str, **texts: Any) -> None:
-    """Raise `UsageError` unless all are texts."""
+    """Raise `UsageError` unless each of `texts` is a string."""
     for name, text in texts.items():
         if not isinstance(text, str):
             raise UsageError(f"{what}.{name}: expected a text; got {text!r} ({type(text).__name__}).")
@@ -23,7 +23,7 @@ def check_texts(what: str, **texts: Any) -> None:
 def all_of(what: str, parts: Any, kind: type[T]) -> tuple[T, ...]:
     """Return parts as a tuple; raise `UsageError` unless each of them is of the class `kind`."""
     if isinstance(parts, str) or not isinstance(parts, Iterable):
-        raise UsageError(f"{what}: expected a tuple, each of it {kind.__name__}(…); got {parts!r}.")
+        raise UsageError(f"{what}: expected a tuple of {kind.__name__}(…); got {parts!r}.")
     checked: tuple[T, ...] = tuple(parts)
     for part in checked:
         if not isinstance(part, kind):
@@ -32,7 +32,7 @@ def all_of(what: str, parts: Any, kind: type[T]) -> tuple[T, ...]:
 
 
 def is_number(value: Any) -> bool:
-    """Return whether a value is a real number, NaN and infinity among them; True and False are none."""
+    """Return whether a value is a real number, NaN and infinity among them; True and False do not count."""
     return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 

@@ -33,7 +33,7 @@ class Outcome(NamedTuple):
     terminated: bool
     """Whether the game is over."""
     truncated: bool = False
-    """Whether the game's own step limit has ended the episode; Gymnasium's ``TimeLimit`` is a wrapper outside."""
+    """Whether the game's own step limit has ended the episode. Gymnasium's ``TimeLimit`` is a wrapper and truncates by itself."""
     success: bool = False
     """Whether the task is done."""
     failure: bool = False
@@ -48,7 +48,7 @@ class _Episode:
 
     level: int
     observation: Observation
-    """The present observation: a copy, so that the player's changes do not reach it."""
+    """The present observation. It is a copy: a player who changes the observation that `step` returned does not change this one."""
     path: ExpertPath
     actions: list[Any] = field(default_factory=list)
     score: float = 0.0
@@ -64,8 +64,8 @@ class TextEnv(HasSchemas, Replayable):
     """A Gymnasium environment that a language model can play.
 
     A subclass sets `text_spec`, `observation_space` and `action_space` in its constructor and implements `_start` and `_play`. With
-    an expert it also implements `_plan` or `_hint`, and with a picture `_frame`. It may use any name with an underscore that this
-    class does not describe. This class guarantees:
+    an expert it also implements `_plan` or `_hint`, and with a picture `_frame`. Its other attributes and methods may have any name
+    with an underscore that this class does not use. This class guarantees:
 
     * ``obs`` is a dict with at least ``text`` (what the agent perceives now) and ``goal`` (this episode's task).
     * ``info`` has ``score``, ``success`` and ``failure``, and after a step ``action_was_valid``.
@@ -76,7 +76,7 @@ class TextEnv(HasSchemas, Replayable):
 
     Args:
         fold: None passes the seed on unchanged; ``train``, ``dev`` and ``test`` shift it into ranges that never meet.
-        expert: ``off``: no hints. ``path``: ``gold_path``, and ``gold_action`` while the episode is on that path. ``replan``:
+        expert: ``off``: no hints. ``path``: ``gold_path``, and ``gold_action`` while the player follows that path. ``replan``:
             ``gold_action`` also in every other state in which the expert finds a plan.
         render_mode: ``ansi`` for text, ``rgb_array`` for a picture, ``human`` for a window, None for no rendering.
     """
@@ -128,7 +128,7 @@ class TextEnv(HasSchemas, Replayable):
         obs, outcome = episode.observation, episode.outcome
         texts = [key for key, field in self.text_spec.fields.items() if not (field.is_list or field.quantities)]
         if "look" in texts and obs["look"] == obs["text"]:
-            texts.remove("text")  # as after a move, or "look around"
+            texts.remove("text")  # the answer to a move or to "look around" is the look of the room
         return draw_page(
             [(self._frame_titles.get(key, key), obs[key]) for key in sorted(texts, key=lambda key: key != "goal")],
             facts=f"{self.spec.id}     {self._caption()}" if self.spec else self._caption(),
@@ -154,7 +154,7 @@ class TextEnv(HasSchemas, Replayable):
 
     @property
     def most_at_once(self) -> int | None:
-        """How many environments of this kind fit into this process; None if only its memory limits them."""
+        """How many environments of this class fit into this process; None if only the process's memory limits the number."""
         return None
 
     @property
@@ -206,7 +206,7 @@ class TextEnv(HasSchemas, Replayable):
         action = self._accepted(action)
         try:
             answer = self._step(action)
-        except BaseException:  # Ctrl-C too: the game may have taken the step, or not
+        except BaseException:  # Ctrl-C too: nobody knows whether the game has taken the step
             self.__episode = None
             raise
         if self.render_mode == "human":
@@ -279,7 +279,7 @@ class TextEnv(HasSchemas, Replayable):
         return None if self.__episode is None else (self.__episode.level, tuple(self.__episode.actions))
 
     def _replay_episode(self, level: int, actions: Sequence[Any]) -> None:
-        self.__gold_action(self.__begin(level))  # as in `reset`, as the expert may keep its plan
+        self.__gold_action(self.__begin(level))  # `reset` calls this, too: the expert may keep the plan that it makes here
         for action in actions:
             self._step(action)
 
@@ -302,9 +302,9 @@ class TextEnv(HasSchemas, Replayable):
         return self.text_spec.decode(action, obs)
 
     def __warn_of_limit(self) -> None:
-        """Warn if the registered step limit has cut the last episode, and the expert could not have won within it.
+        """Warn if the registered step limit has truncated the last episode, and the expert's path is longer than that limit.
 
-        Gymnasium does not tell an environment about the ``TimeLimit`` around it; only an episode that was cut shows the limit.
+        Gymnasium does not tell an environment about the ``TimeLimit`` around it. Only a truncated episode shows that limit.
         """
         episode, registered = self.__episode, gym.registry.get(self.spec.id) if self.spec else None
         if episode and registered and not episode.is_over and len(episode.actions) == registered.max_episode_steps:

@@ -19,7 +19,7 @@ def user_folder(extra: str) -> Path | None:
     """Return ``gym-text`` in the user's cache folder, which may not exist yet; None if the user has no home.
 
     Args:
-        extra: The extra to name if platformdirs is not installed.
+        extra: The extra that the error names if platformdirs is not installed.
     """
     import_extra("platformdirs", extra)
     from platformdirs import user_cache_path
@@ -28,17 +28,17 @@ def user_folder(extra: str) -> Path | None:
         folder: Path = user_cache_path("gym-text")
     except RuntimeError:
         return None
-    return folder if folder.is_absolute() else None  # older versions give "~/.cache" where nobody knows what ~ is
+    return folder if folder.is_absolute() else None  # older versions of platformdirs return "~/.cache" if they cannot expand ~
 
 
 def cache_folder(name: str, extra: str) -> Path:
-    """Return a folder in the user's cache folder.
+    """Return the path of a folder in the user's cache folder.
 
-    If the folder does not exist and cannot be made, it lies in a temporary folder instead, which is deleted when the process ends.
+    If that folder does not exist and cannot be made, the path is in a temporary folder, which is deleted when the process ends.
 
     Args:
         name: The folder's name.
-        extra: The extra to name if platformdirs is not installed.
+        extra: The extra that the error names if platformdirs is not installed.
     """
     user = user_folder(extra)
     if user is not None and ((user / name).is_dir() or _can_be_written(user)):

@@ -16,7 +16,7 @@ class Played(NamedTuple):
     """Number of steps."""
     success: bool
     observations: np.ndarray
-    """All observations, the last state's included, of shape (length + 1, k); empty if not kept."""
+    """All observations, of shape (length + 1, k); the last is that of the final state. Empty if not kept."""
     actions: np.ndarray
     """All actions, of shape (length,); empty if not kept."""
 

@@ -29,7 +29,7 @@ def test_an_unknown_option_is_named_without_its_value_and_a_key_is_pointed_to_th
     check_options("options", {"timeout": 3}, ("timeout", "retries"))
     with pytest.raises(UsageError, match=r"unknown option 'timeuot'\. Did you mean 'timeout'\? Options: timeout, retries\."):
         check_options("options", {"timeuot": 3}, ("timeout", "retries"))
-    with pytest.raises(UsageError, match="Keys come from the environment alone") as error:
+    with pytest.raises(UsageError, match="Keys are read from environment variables only") as error:
         check_options("options", {"api_key": "sk-planted"}, ("timeout",))
     assert "sk-planted" not in str(error.value)
 

@@ -101,7 +101,7 @@ def test_a_child_forked_after_the_first_reset_is_refused_and_does_not_hang():
         print("exit", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
         print("parent", env.step("look around")[4]["action_was_valid"])
     """)
-    refusal = "Java's games: expected a process of their own; this one was forked after the JVM had started, .*'spawn' method."
+    refusal = "Java: expected a process that was not forked after the JVM had started; this one was, .*'spawn' method."
     child = "".join(f"{name} {refusal}\n" for name in ("step", "reset", "new"))
     assert re.fullmatch(f"{child}exit 0\n{child}exit 3\nparent True\n", done.stdout)
     assert (done.stderr, done.returncode) == ("", 0)

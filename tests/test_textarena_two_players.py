@@ -181,8 +181,8 @@ def test_an_opponents_wrappers_show_it_its_own_past():
         ({"opponent": "sb3:model.zip"}, "got a file of stable-baselines3"),
         ({"opponent": ""}, "opponent: expected 'random', a policy's name or a function"),
         ({"opponent": 3}, "opponent: expected 'random', a policy's name or a function from observation to action; got 3"),
-        ({"player": 2}, "player: expected 0, 1, or None for the one that the seed decides; got 2"),
-        ({"game": "SimpleNegotiation-v0"}, "opponent: expected a policy, as SimpleNegotiation-v0 does not list its moves"),
+        ({"player": 2}, "player: expected 0, 1, or None, which lets the seed decide; got 2"),
+        ({"game": "SimpleNegotiation-v0"}, "opponent: expected a policy, as SimpleNegotiation-v0 lists no moves"),
         (
             {"game": "SimpleNegotiation-v0", "opponent": "scripted:a,choose"},
             "mode 'choose': expected a game that lists its actions",
@@ -196,7 +196,7 @@ def test_an_opponent_that_cannot_be_is_refused(arguments, message):
 
 def test_without_the_package_of_policies_their_names_mean_nothing(monkeypatch):
     monkeypatch.delattr(gym_text_policies, "__gym_text_opponents__")
-    with pytest.raises(UsageError, match=r"got 'smollm2'\. import gym_text_policies makes policies known"):
+    with pytest.raises(UsageError, match=r"got 'smollm2'\. Import gym_text_policies to use a policy's name"):
         gym.make(TWO, opponent="smollm2")
 
 

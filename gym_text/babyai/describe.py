@@ -18,7 +18,7 @@ _MIDDLE = _SIZE // 2
 _CELLS = tuple((right, ahead) for right in range(-_MIDDLE, _MIDDLE + 1) for ahead in reversed(range(_SIZE)))
 """The cells of the view as steps (right, ahead) from the agent: columns from left to right, in each the far cells first."""
 _ROWS = tuple(tuple(_CELLS.index((right, ahead)) for right in range(-_MIDDLE, _MIDDLE + 1)) for ahead in range(_SIZE))
-"""For each row, the near rows first: the indices in `_CELLS` of its cells from left to right."""
+"""The indices in `_CELLS` of each row's cells, from left to right; the near rows first."""
 _LINES = {
     "forward": tuple(_CELLS.index((0, steps)) for steps in range(1, _SIZE)),
     "left": tuple(_CELLS.index((-steps, 0)) for steps in range(1, _MIDDLE + 1)),
@@ -38,7 +38,7 @@ class View(NamedTuple):
     things: list[Any]
     """The object in each cell, in the order of `_CELLS`. None for a cell that is empty or unseen, and for the agent's own cell."""
     lit: list[int]
-    """For each row, the near rows first: its visible columns, one bit each."""
+    """The visible columns of each row, one bit for each column; the near rows first."""
 
     @property
     def front(self) -> Any:
@@ -112,7 +112,7 @@ def describe(view: View, carrying: Any) -> str:
                 break
     for index, thing in enumerate(view.things):
         if thing is not None and thing.type not in _SCENERY:
-            lines.append(f"a {name(thing)} {_PLACES[index]}")
+            lines.append(f"a {name(thing)} {_POSITIONS[index]}")
     return "\n".join(lines)
 
 
@@ -126,7 +126,7 @@ def name(thing: Any) -> str:
     return f"{state} {thing.color} door"
 
 
-def _place(right: int, ahead: int) -> str:
+def _position(right: int, ahead: int) -> str:
     """Return the position of a cell in words; a negative `right` is to the left, `ahead` is never negative."""
     side = f"{_steps(abs(right))} {'right' if right > 0 else 'left'}" if right else ""
     forward = f"{_steps(ahead)} forward" if ahead else ""
@@ -137,7 +137,7 @@ def _steps(number: int) -> str:
     return f"{number} step" if number == 1 else f"{number} steps"
 
 
-_PLACES = tuple(_place(*cell) for cell in _CELLS)
+_POSITIONS = tuple(_position(*cell) for cell in _CELLS)
 
 
 class Reach(NamedTuple):
@@ -157,7 +157,7 @@ class Reach(NamedTuple):
 
 
 def describe_effect(action: str, before: Reach, after: Reach) -> str:
-    """Return a sentence about the effect of an action, given what was in the agent's reach before it and what is after it."""
+    """Return a sentence about the effect of an action, given what is in the agent's reach before and after it."""
     thing = before.front_name if before.front_name == "wall" else f"the {before.front_name}"
     thing = f"a {thing}" if thing == "wall" else thing
     if action == "go forward":

@@ -56,10 +56,10 @@ class BabyAITextEnv(TextEnv):
     more rooms. Levels and dynamics are minigrid's (https://minigrid.farama.org, Chevalier-Boisvert et al. 2019,
     https://arxiv.org/abs/1810.08272). The agent sees the 7 x 7 cells in front of it, not through walls or closed doors.
 
-    With ``task`` it is one of the five tasks of BabyAI-Text (Carta et al. 2023, https://arxiv.org/abs/2302.02662; the BabyAI of
-    BALROG, https://arxiv.org/abs/2411.13543) on stock minigrid. A seed gives the level of the publication; texts, rewards, limits
-    and ends are also those of the publication. The prompt template ``balrog`` of `gym_text_policies` has the structure of BALROG's
-    prompt. If you have the original words, put them into a template file and pass its path as ``strategy``::
+    With ``task`` the environment is one of the five tasks of BabyAI-Text (Carta et al. 2023, https://arxiv.org/abs/2302.02662; the
+    BabyAI of BALROG, https://arxiv.org/abs/2411.13543) on stock minigrid. A seed gives the same level as in the publication; texts,
+    rewards, limits and ends are also those of the publication. The prompt template ``balrog`` of `gym_text_policies` has the
+    structure of BALROG's prompt. If you have the original words, put them into a template file and pass its path as ``strategy``::
 
         {% block system %}... Your goal is to {{ obs.goal }}. ...{% endblock %}
         {% block user %}{{ obs.text }}{% endblock %}
@@ -75,7 +75,7 @@ class BabyAITextEnv(TextEnv):
 
     | key | space | meaning |
     |---|---|---|
-    | `text` | `Text` | a line for each: the carried object, walls ahead and beside, objects in view with their positions in steps |
+    | `text` | `Text` | one line each: the carried object; walls ahead and beside, and objects in view, with steps to them |
     | `goal` | `Text` | the mission |
 
     With ``feedback=True`` the first line of `text` says what the last action did ("The cell in front is occupied: nothing was
@@ -88,14 +88,14 @@ class BabyAITextEnv(TextEnv):
 
     ## Starting State
 
-    The level generates it from the seed. A task has one room of 6 x 6 cells (`open`: two, with a locked door between them) with the
-    objects of the mission and ``num_dists`` others. No mission of a task names a yellow box, a red key, a red door, a green ball or
-    a grey door.
+    The level draws rooms, objects, agent and mission from the seed. A task has one room of 6 x 6 cells (`open`: two, with a locked
+    door between them) with the objects of the mission and ``num_dists`` others. No mission of a task names a yellow box, a red key,
+    a red door, a green ball or a grey door.
 
     ## Episode End
 
-    Terminated when the mission is done (``info["success"]``) or can no longer be (``info["failure"]``: in the
-    strict levels, those with Debug in their names, a wrong object was opened or picked up). Truncated at the level's own limit,
+    Terminated when the mission is done (``info["success"]``) or can no longer be done (``info["failure"]``: the agent has opened
+    or picked up a wrong object in a strict level, one with Debug in its name). Truncated at the level's own limit,
     on which the reward depends: 64 steps for goto and pickup, 128 for the other tasks.
 
     ## Arguments
@@ -107,26 +107,26 @@ class BabyAITextEnv(TextEnv):
     | `num_dists` | 0 to 16 | 0 | objects of a task besides those of its mission; beyond 12 a reset can take seconds |
     | `feedback` | True, False | False | the text begins with what the last action did |
     | `valid_actions` | True, False | False | the observation lists the actions that change something |
-    | `fold` | None, train, dev, test | None | None passes the seed on unchanged; the folds shift it to 1, 2, 3 million and up |
+    | `fold` | None, train, dev, test | None | None keeps the seed; a fold shifts it into a range that begins at 1, 2 or 3 million |
     | `expert` | off, path, replan | path | the hints in `info` |
     | `render_mode` | ansi, rgb_array, human | None | text, minigrid's picture above the mission, or that picture in a window |
 
     ## Info
 
-    `progression` is 1.0 once a reward was greater than 0, else 0.0.
+    `progression` is 1.0 after a reward greater than 0, else 0.0.
 
-    `gold_path` is what minigrid's bot plays on a twin of the episode; it is left out if the bot does not win within the limit.
-    With ``expert="replan"`` the bot follows the episode itself and advises in every state in which it finds a plan. Its budget
-    is counted in steps and rounds of planning, so that the same seed gives the same advice. It wins all of 200 episodes of each
-    task, and all of 20 episodes of each level with these exceptions:
+    At reset minigrid's bot plays the episode on a second game, and the names of its actions are `gold_path`; the key is left out if
+    the bot does not win within the limit. With ``expert="replan"`` the bot follows the episode itself and gives `gold_action` in
+    every state in which it finds a plan. The bot's budget is counted in steps and rounds of planning, so that the same seed gives
+    the same advice. The bot wins all of 200 episodes of each task, and all of 20 episodes of each level with these exceptions:
 
-    * KeyInBox: it wins none, as it opens no boxes, and the key is in a box.
-    * OpenDoorsOrderN2Debug: 7, and OpenDoorsOrderN4Debug: 2, those whose mission has one door. A mission with two doors cannot be
-      won, as the strict check takes the first door for a wrong second door.
-    * GoToImpUnlock: 18. In the other two the key of the locked room lies in that room.
-    * SynthS5R2: 19. In such small rooms it can spend more steps than the limit on moving things out of the way.
+    * KeyInBox: the bot wins none, as it opens no boxes, and the key is in a box.
+    * OpenDoorsOrderN2Debug: 7, and OpenDoorsOrderN4Debug: 2. These are the episodes whose mission has one door. A mission with two
+      doors cannot be won, as the strict check takes the first door for a wrong second door.
+    * GoToImpUnlock: 18. In the other two episodes the key of the locked room lies in that room.
+    * SynthS5R2: 19. In such small rooms the bot can spend more steps than the limit on moving things out of the way.
 
-    ``python benchmarks/experts.py --part babyai`` counts them, level by level (``benchmarks/results/babyai_experts.md``).
+    ``python benchmarks/experts.py --part babyai`` counts the wins of each level (``benchmarks/results/babyai_experts.md``).
 
     ## Version History
 

@@ -52,7 +52,10 @@ class _NoPlanError(Exception):
 
 
 class _BoundedStack(list[Any]):
-    """The bot's stack of subgoals. The bot reads its top once a round and might never stop, so the stack counts these reads."""
+    """The bot's stack of subgoals. The bot reads the top of the stack once a round.
+
+    The stack counts these reads, as the bot might never stop.
+    """
 
     reads = 0
 
@@ -64,7 +67,7 @@ class _BoundedStack(list[Any]):
 
 
 class _Bot(BabyAIBot):
-    """minigrid's bot, made able to start in the middle of an episode: it skips what is done, and first drops what it carries."""
+    """minigrid's bot, able to start in the middle of an episode: it skips what is done, and first drops what it carries."""
 
     def __init__(self, game: Any, earlier: _Bot | None) -> None:
         super().__init__(game)
@@ -103,7 +106,7 @@ class _Bot(BabyAIBot):
                 raise _NoPlanError(f"there is no {wanted.color} {wanted.type} any more")
 
     def _shortest_path(self, accept_fn: Any, try_with_blockers: bool = False) -> Any:
-        """Do not explore through a locked door while the bot searches for its key: it would plan in circles."""
+        """Do not explore through a locked door while the bot searches for the door's key: the bot would plan in circles."""
         goals = list(self.stack)
         if goals and isinstance(goals[-1], ExploreSubgoal):
             doors = [goal.datum for goal in goals if goal.reason == "Open"]

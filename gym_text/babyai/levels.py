@@ -28,7 +28,7 @@ TASKS: tuple[Task, ...] = get_args(Task)
 HELD_OUT = ("yellow box", "red key", "red door", "green ball", "grey door")
 """Objects that no mission names: they are kept for tests of generalisation."""
 MOST_DISTS = 16
-"""With more objects, hardly any room lets the agent reach each of them: drawing such a room takes minutes."""
+"""With more objects the agent can reach all of them in hardly any room, and to draw such a room takes minutes."""
 DOOR_COLORS = ("yellow", "green", "blue", "purple")
 
 
@@ -68,7 +68,7 @@ class TaskLevel(RoomGridLevel):
         return OpenInstr(ObjDesc("door", self._rand_elem([None, color])))
 
     def _lock_a_room(self, color: str) -> Any:
-        """Lock one of the two rooms, put the key into the other one, and return the first."""
+        """Lock one of the two rooms, put the key into the other room, and return the locked room."""
         locked_room: Any = None
         while locked_room is None:
             column, row, side = self._rand_int(0, self.num_cols), self._rand_int(0, self.num_rows), self._rand_int(0, 4)

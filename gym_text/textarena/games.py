@@ -1,4 +1,4 @@
-"""Which of TextArena's games can be played here, by its own ids, and why the others cannot."""
+"""Which of TextArena's games can be played here, by TextArena's ids, and why the others cannot."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ TWO_PLAYERS = (
 )
 _NLTK = "it needs NLTK's word lists, which are downloaded at run time"
 _JUDGE = "a language model of a provider takes part in it or judges it"
-_PYTHON = "its module is no Python 3.11"
-_SEVERAL = "what several marks in one action do depends on the process"
+_PYTHON = "its module is not valid Python 3.11"
+_SEVERAL = "several marks in one action have an effect that differs from process to process"
 LEFT_OUT = {
     **dict.fromkeys(("DontSayIt", "Hangman", "LetterAuction", "SpellingBee", "WordChains", "WordLadder", "WordSearch"), _NLTK),
     **dict.fromkeys(("Wordle",), _NLTK),
@@ -26,16 +26,16 @@ LEFT_OUT = {
     **dict.fromkeys(("Checkers", "Chess", "ReverseTicTacToe"), _PYTHON),
     **dict.fromkeys(("Crosswords", "LogicPuzzle"), _SEVERAL),
     "BabyAiText": "BabyAIText-v0 is that game, on stock minigrid",
-    "Bandit": "its reward for a wrong button grows with the loss",
-    "FifteenPuzzle": "half of its boards cannot be solved, and it fails on one that is",
+    "Bandit": "its reward for a wrong button is higher for a worse button",
+    "FifteenPuzzle": "half of its boards cannot be solved, and it raises an error when a board is solved",
     "IteratedMatchingPennies": "it shows the first player's choice to the second",
     "Klondike": "its reward is a number of cards, up to 52",
     "Set": "its reward is a number of sets, up to 20",
     "UltimateTexasHoldem": "a game lasts 1,000 rounds",
-    "UltimateTicTacToe": "it has no end once the board to play in is full and undecided",
-    "UsedCarNegotiation": "both sides are paid shares, and an acceptance without an offer ends it",
+    "UltimateTicTacToe": "it does not end when the board in which a player must move is full and undecided",
+    "UsedCarNegotiation": "both players get a share instead of a win, and accepting an offer that nobody has made ends it",
 }
-"""For the name of a game, the reason why it is left out. Games named nowhere are for more players, or were not tried."""
+"""The reason why a game is left out, by the game's name. Games in none of these lists are for more players, or were not tried."""
 _SLOW = {"Sokoban-v0-medium": "35 seconds", "Sudoku-v0-hard": "14 seconds"}
 """Variants whose levels take too long to make, with the mean time for a level."""
 

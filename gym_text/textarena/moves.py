@@ -136,7 +136,7 @@ def _takes(game: Any) -> Iterator[str]:
 
 
 def _stones(game: Any) -> Iterator[str]:
-    """Othello: the cells that turn a stone. If there is none, any action passes."""
+    """Othello: the cells where a new stone turns others. If there is no such cell, any action passes."""
     return (f"[{row}, {column}]" for row, column in game._valid_moves("WB"[game.state.current_player_id == 0]))
 
 
@@ -197,4 +197,4 @@ MOVES: dict[str, Moves] = {
     "TowerOfHanoi": _disks,
     "WildTicTacToe": _marks,
 }
-"""For the name of a game, its moves. A game that is not here lists no moves."""
+"""The moves of each game, by the game's name. A game that is not here lists no moves."""

@@ -13,7 +13,7 @@ from gym_text.textarena.env import ArenaEnv
 
 
 class TextArenaTwoPlayersEnv(ArenaEnv):
-    """Seventeen games for two players of TextArena, against chance or any policy.
+    """Seventeen games for two players of TextArena, against random moves or any policy.
 
     ## Description
 
@@ -58,16 +58,16 @@ class TextArenaTwoPlayersEnv(ArenaEnv):
     | `goal` | `Text` | the rules and the task, and which player the agent is |
     | `valid_actions` | `Sequence` of `Text` | the moves that the game accepts now; only where the game lists them |
 
-    All is printable ASCII. The opponent observes the same keys from its own side.
+    All texts are printable ASCII. The opponent's observations have the same keys.
 
     ## Rewards
 
-    0 until the end, then 1 for a win, 0.5 for a draw and 0 for a loss. It is the score, too.
+    0 until the end, then 1 for a win, 0.5 for a draw and 0 for a loss. The score is the same number.
 
     ## Starting State
 
-    As TextArena makes it from the seed. With even seeds the agent is player 0, with odd ones player 1, unless `player` says so.
-    If the opponent moves first, the first observation is that after its move.
+    TextArena makes the level from the seed. With even seeds the agent is player 0, with odd seeds player 1, unless `player` is
+    given. If the opponent moves first, the first observation comes after the opponent's move.
 
     ## Episode End
 
@@ -82,17 +82,17 @@ class TextArenaTwoPlayersEnv(ArenaEnv):
     | `game` | see the table | TicTacToe-v0 | TextArena's id |
     | `opponent` | random, a policy, a function | random | who plays the other side, see below |
     | `player` | None, 0, 1 | None | the agent's side; None: 0 for even seeds, 1 for odd ones |
-    | `fold` | None, train, dev, test | None | None passes the seed on unchanged; the folds shift it to 1, 2, 3 million and up |
+    | `fold` | None, train, dev, test | None | None keeps the seed; a fold shifts it into a range that begins at 1, 2 or 3 million |
     | `expert` | off, path, replan | path | without effect: there is no expert |
     | `render_mode` | ansi, rgb_array, human | None | text, a picture of text and moves, or that picture in a window |
 
-    ``random`` draws any legal move, from the seed. A function takes an observation and returns an action's words. The name of a
-    policy (``smollm2``, ``openai:MODEL``, ``scripted:[0]|[4]``, and after a comma its mode: ``smollm2,choose``) is known once
-    `gym_text_policies` is imported.
+    ``random`` draws a legal move; the seed determines the draws. A function takes an observation and returns an action as text. The
+    name of a policy (``smollm2``, ``openai:MODEL``, ``scripted:[0]|[4]``, and after a comma its mode: ``smollm2,choose``) is known
+    once `gym_text_policies` is imported.
 
     ## Info
 
-    Nothing beside the keys that all environments have; there is no expert.
+    Only the keys that all environments have; there is no expert.
 
     ## Version History
 
@@ -114,11 +114,11 @@ class TextArenaTwoPlayersEnv(ArenaEnv):
     ) -> None:
         super().__init__(game, fold=fold, expert=expert, render_mode=render_mode)
         if player not in (None, 0, 1) or isinstance(player, bool):
-            raise UsageError(f"player: expected 0, 1, or None for the one that the seed decides; got {player!r}.")
+            raise UsageError(f"player: expected 0, 1, or None, which lets the seed decide; got {player!r}.")
         self._side = player
         self._player = 0
         self._opponents = opponents(opponent, self)
-        self.identity: dict[str, Any] = getattr(self._opponents, "identity", {})  # what its name does not say, for records
+        self.identity: dict[str, Any] = getattr(self._opponents, "identity", {})  # of the opponent, beyond its name, for records
         self._opponent: Player | None = None
 
     def _start(self, seed: int) -> Observation:
@@ -127,7 +127,7 @@ class TextArenaTwoPlayersEnv(ArenaEnv):
         self._opponent = self._opponents(seed)
         self._let_opponent_play()
         obs = self._observe(self._player)
-        return obs | {"valid_actions": (NO_MOVE,)} if obs.get("valid_actions") == () else obs  # something has to be played
+        return obs | {"valid_actions": (NO_MOVE,)} if obs.get("valid_actions") == () else obs  # for a game that is over
 
     def _play(self, action: str) -> Outcome:
         was_valid = True
