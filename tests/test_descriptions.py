@@ -393,7 +393,7 @@ def test_an_observation_that_is_a_dict_keeps_its_keys():
 @pytest.mark.parametrize(
     ("env", "spec", "message"),
     [
-        (Gadget, None, "expected a TextSpec, as none ships for .*Gadget.*CartPoleEnv"),
+        (Gadget, None, "expected a TextSpec, as this package does not describe .*Gadget.*CartPoleEnv"),
         (lambda: gym.make("CartPole-v1"), TextSpec("", {"text": Field("")}, (), "discrete"), "expected the keys"),
         (lambda: History(gym.make("BabyAIText-v0"), 1), None, r"without the keys 'text' and 'goal'; got \['goal', 'text'\]"),
     ],

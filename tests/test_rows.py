@@ -53,7 +53,7 @@ def test_names_are_exchanged_in_prompts_and_labels_alike(noisy_rows):
     assert len(set(maps)) > 1, "each row has its own"
     assert exchanged == exchange_names(noisy_rows, names, 0) != exchange_names(noisy_rows, names, 1)
     for wrong in ((), ("key",), ("key", "key"), ("key=ball", "box"), ("key=ball", "box=")):
-        with pytest.raises(UsageError, match=r"^interchangeable: expected two or more different names, each beside others with as"):
+        with pytest.raises(UsageError, match=r"^interchangeable: expected two or more different names, and for each at least one"):
             exchange_names(noisy_rows, wrong, 0)
     with pytest.raises(UsageError, match=r"^interchangeable: expected names that stand in the data; these do not: \['banana'\]"):
         exchange_names(noisy_rows, ("key", "banana"), 0)

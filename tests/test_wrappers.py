@@ -235,7 +235,7 @@ def test_the_seed_of_an_episode_is_that_of_its_names():
 @pytest.mark.parametrize("names", [(), ("carrot",), ("carrot", "carrot"), ("carrot", "banana", "fry=stove"), ("carrot", "")])
 def test_names_that_no_other_can_stand_for_are_refused(names):
     with pytest.raises(
-        UsageError, match=r"^interchangeable: expected two or more different names, each beside others with as many"
+        UsageError, match=r"^interchangeable: expected two or more different names, and for each at least one other with as many"
     ):
         ExchangeNames(gym.make("CookingWorldText-v0"), names)
     with pytest.raises(UsageError, match="Dict observations and a text_spec"):

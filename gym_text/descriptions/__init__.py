@@ -48,7 +48,7 @@ def gymnasium_id(env_id: str) -> str:
 
 
 def import_engine(entry_point: str) -> None:
-    """Import the engine of a Gymnasium environment, for a better error message than Gymnasium's own.
+    """Import the engine of a Gymnasium environment; if it is missing, the error says how to install it.
 
     Args:
         entry_point: The environment's entry point, ``module:Class``.
@@ -79,7 +79,7 @@ def description_of(env: gym.Env[Any, Any]) -> Description:
     description = find_description(env)
     if description is None:
         raise UsageError(
-            f"DescribeObservation: expected a TextSpec, as none ships for {env}. Pass spec=TextSpec(…) with the meaning of the "
-            f"observation's numbers and of the actions. Ships for: {', '.join(sorted(name for name in DESCRIBED))}."
+            f"DescribeObservation: expected a TextSpec, as this package does not describe {env}. Pass spec=TextSpec(…) with the "
+            f"meaning of the observation's numbers and of the actions. Described are: {', '.join(sorted(DESCRIBED))}."
         )
     return description

@@ -1,6 +1,6 @@
 """Gymnasium's toy text tasks.
 
-Facts from their classes' docstrings and code (https://gymnasium.farama.org/environments/toy_text/).
+The facts are from the docstrings and the code of their classes (https://gymnasium.farama.org/environments/toy_text/).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The engine's own list pairs every thing with every other: about 1,600 actions, most of them absurd. This list has at most `MOST`,
 the most useful first: actions on one thing, then actions on two things of which the agent carries one, then all other pairs. The
-engine's rules decide which of these are possible. Only where the task is about electricity does the list connect terminals.
+engine's rules decide which of these are possible. The list connects terminals only if the task is about electricity.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PLAIN = {
     "wait1": "wait1",
     "wait10": "wait",
 }
-"""Actions on no thing: the engine's name of the action, and its words."""
+"""Actions without a thing: the engine's name of the action, and its words."""
 GENERATORS = {
     **{"open door": "OpenDoor", "close door": "CloseDoor", "move through door": "MoveThroughDoor", "activate": "Activate"},
     **{"pick up": "PickUpObjectIntoInventory", "put down": "PutDownObjectIntoInventory", "deactivate": "Deactivate"},
@@ -64,7 +64,7 @@ class Things(NamedTuple):
     mixable: Any
     """Java's array of the things that contain several others."""
     unusable_names: tuple[str, ...]
-    """Names of places, doors, the agent and the air: nothing is put there."""
+    """Names of places, doors, the agent and the air: the list has no actions that put something there."""
     carried_names: tuple[str, ...]
     """Names of the things that the agent carries."""
     connections: tuple[str, ...]
@@ -75,7 +75,7 @@ def _named_things(engine: Any, agent: Any, *, hidden: bool) -> tuple[dict[int, A
     """Return three dicts by number: the things in reach, the terminals in reach, and the names of both."""
     room = agent.getAgentVisibleObjects(False)._2()
     inventory = agent.agent().getInventoryContainer()
-    reachable = engine.in_reach(room, agent.agent(), hidden=hidden)  # the engine hides, among others, terminals of all but wires
+    reachable = engine.in_reach(room, agent.agent(), hidden=hidden)  # hidden: such as all terminals but those of wires
     terminals = {number: thing for number, thing in reachable.items() if isinstance(thing, engine.Terminal)}
     things = {
         number: thing
@@ -104,7 +104,7 @@ def things_in_reach(engine: Any, agent: Any, *, electrical: bool) -> Things:
 
 
 def choose_names(things: Mapping[int, tuple[str, Iterable[str]]]) -> dict[int, str]:
-    """Choose a name for each thing that no other thing has: the thing's usual name if possible, else the shortest other name.
+    """Choose for each thing a name that no other thing has: the thing's usual name if possible, else its shortest other name.
 
     Args:
         things: By a thing's number, its usual name and all names that the engine understands.
@@ -150,8 +150,8 @@ def _connections(engine: Any, terminals: Mapping[int, Any], names: Mapping[int, 
 def considered_actions(engine: Any, agent: Any, *, electrical: bool) -> tuple[str, ...]:
     """Return the actions that a player would consider, sorted, at most `MOST`.
 
-    While the game asks which of several things was meant, they are the numbers that answer. They depend on the state of the game
-    alone, not on the expert: its next step may be missing.
+    While the game asks which of several things was meant, the actions are the numbers that answer. The list depends on the state of
+    the game alone, not on the expert: the expert's next step may be missing.
 
     Args:
         engine: The engine, which plays this game now.
@@ -199,7 +199,7 @@ def _by_importance(engine: Any, agent: Any, things: Things, *, electrical: bool)
 def canonical(engine: Any, agent: Any, action: str) -> str:
     """Return an action in the words of `considered_actions`; unchanged if the game does not understand it or would not list it.
 
-    If the action could mean several things it means the first, as for the engine's expert, which answers such questions with 0.
+    If the action could mean several things, it means the first of them, as the engine's expert answers such questions with 0.
     """
     parser = agent.inputParser()
     room = agent.getAgentVisibleObjects(False)._2()

@@ -4,10 +4,10 @@ The engine is the Scala program in the ``scienceworld`` wheel (https://github.co
 process, in the JVM that `gym_text.java.jvm` starts. A separate class loader loads it, as its version of Scala is not that of
 TextWorldExpress.
 
-Out of the box an episode depends on more than its task and variation, for two reasons. The engine iterates over sets of objects in
-the order of their addresses in memory. And one random generator serves all games: it moves animals, and it also draws which of
-its names a thing is listed by. Therefore a few classes are changed when they are loaded: an object's hash code is its number, and
-a second generator draws names and the expert's random steps. The engine's global state, such as the next object's number, is
+In the engine as it ships, an episode depends on more than its task and variation, for two reasons. The engine iterates over sets of
+objects in the order of their addresses in memory. And one random generator serves all games: it moves animals, and it also draws by
+which of its names a thing is listed. Therefore a few classes are changed when they are loaded: an object's hash code is its number,
+and a second generator draws names and the expert's random steps. The engine's global state, such as the next object's number, is
 exchanged whenever another game plays.
 """
 
@@ -80,10 +80,10 @@ class _Engine:
                 self._load(name, initialise=False)
         self._load_without_output()
         types = self.module("util/UniqueTypeID")
-        self._setter("util/UniqueTypeID$", "FILENAME_IDS")(types, os.devnull)  # else it would write a table that nothing reads
+        self._setter("util/UniqueTypeID$", "FILENAME_IDS")(types, os.devnull)  # else the engine would write a useless table
         self.interface = self.of("scienceworld/runtime/pythonapi/PythonInterface")
         self._numbers = self.module("util/UniqueIdentifier")
-        self._set_numbers = getattr(self._numbers, "count_$eq")  # as Scala names what assigns
+        self._set_numbers = getattr(self._numbers, "count_$eq")  # Scala's name of a setter
         self._simplifier = self.module("main/scala/scienceworld/runtime/SimplifierProcessor")
         self._set_generator = self._setter("scala/util/Random", "self")
         self._random, self._choice = self.module("scala/util/Random"), self.module("scala/util/Choice")
@@ -152,7 +152,7 @@ class _Engine:
         return bool(self._simplifier.isSimplificationEnabled(self._simplifier.SIMPLIFICATION_TELEPORT_ACTION()))
 
     def in_reach(self, room: Any, agent: Any, *, hidden: bool) -> dict[int, Any]:
-        """Return the things in a room and those that the agent carries, by number; the engine collects the two apart."""
+        """Return the things in a room and those that the agent carries, by number; the engine collects them separately."""
         things = {}
         for container in (room, agent):
             accessible = self.input_parser.collectAccessibleObjects(container, hidden)
@@ -228,7 +228,7 @@ class ScienceWorldGame:
         self.generator = self._engine.new_generator(0)
         with self._playing():
             self._java = self._engine.interface()
-            getattr(self._java, "taskStr_$eq")(task)  # as Scala names what assigns; the folds are the task's
+            getattr(self._java, "taskStr_$eq")(task)  # Scala's name of a setter; `variations` depends on the task
         self._agent: Any = None
         count(self)
 
@@ -260,7 +260,7 @@ class ScienceWorldGame:
                 observation = str(self._java.step(action))
                 goals = self._agent.task().goalSequence()
                 return self._state(observation, float(goals.score()), bool(goals.isCompleted()))
-            answer = str(self._agent.step(encodable(action)))[1:-1]  # of text, score and end
+            answer = str(self._agent.step(encodable(action)))[1:-1]  # a tuple in brackets: text, score and whether the game is over
             text, score, over = answer.rsplit(",", 2)
             return self._state(text or _UNKNOWN, float(score), over == "true")
 

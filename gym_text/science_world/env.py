@@ -67,12 +67,13 @@ class ScienceWorldEnv(JavaGameEnv):
 
     Ten places with some 200 things, a physics of heat, electricity, plants, animals and chemistry, and 30 tasks in 7,207
     variations, by Wang, Jansen, Côté and Ammanabrolu (https://arxiv.org/abs/2203.07540). The engine runs inside this process.
-    Unlike the official client's, an episode depends on its task, variation and actions alone: see `gym_text.science_world.engine`.
+    Unlike with the official client, an episode depends on its task, variation and actions alone: see
+    `gym_text.science_world.engine`.
 
     ## Action Space
 
-    `Text`: any string is a legal action. The game understands those in ``obs["valid_actions"]`` and many more; one that it does
-    not understand costs a step but no time in the game, and sets ``info["action_was_valid"]`` to False.
+    `Text`: any string is a legal action. The game understands those in ``obs["valid_actions"]`` and many more. An action that
+    the game does not understand costs a step but no time in the game, and sets ``info["action_was_valid"]`` to False.
 
     With ``actions="index"``: `Discrete(300)`, the index in ``obs["valid_actions"]``; an index beyond the list is an invalid action.
     ``info["action_mask"]`` (`np.int8`) and `action_masks` (`bool`) say which indices are valid.
@@ -89,13 +90,13 @@ class ScienceWorldEnv(JavaGameEnv):
     | `inventory` | `Text` | what the agent carries |
     | `valid_actions` | `Sequence(Text)` | a sorted tuple, at most 300 |
 
-    The list has the possible actions on one thing in reach, on a carried thing and another, and on two other things. While the game
-    asks which of several things was meant, the list has the numbers that answer. With ``valid_actions="all"`` it is the engine's
-    whole list, some 1,600 actions.
+    `valid_actions` has the possible actions on one thing in reach, on a carried thing and another, and on two other things. While
+    the game asks which of several things was meant, the list has the numbers that answer. With ``valid_actions="all"`` it is the
+    engine's whole list, some 1,600 actions.
 
     ## Rewards
 
-    The change of the score, which is the game's, from 0 to 1. A lost task sets it to 0.
+    The change of the game's score, which is from 0 to 1. A lost task sets the score to 0.
 
     ## Starting State
 
@@ -121,11 +122,12 @@ class ScienceWorldEnv(JavaGameEnv):
 
     ## Info
 
-    `gold_path` is the engine's own solution in the words of ``obs["valid_actions"]``. It is played first, and left out if it does
-    not win. The list of valid actions does not depend on the solution, so a step may be missing in the list, above all where more
-    than 300 actions are possible. As a text such a step is still possible; with ``actions="index"`` it is not, and the path is left
-    out. With ``expert="replan"`` the plan off the path is the way back and the rest of the path, if that wins on a twin of the
-    game. `gold_steps` is the number of steps left in the path or plan.
+    `gold_path` is the engine's own solution in the words of ``obs["valid_actions"]``. The environment plays this path on
+    a second game first, and leaves it out if it does not win. The list of valid actions does not depend on the solution, so a step
+    may be missing in the list, above all where more than 300 actions are possible. As a text such a step is still possible; with
+    ``actions="index"`` it is not, and the path is left out. With ``expert="replan"`` there is a plan after the agent has left the
+    path: the way back and the rest of the path. The environment keeps this plan only if it wins on a second game. `gold_steps` is
+    the number of steps left in the path or plan.
 
     ## Version History
 
@@ -168,8 +170,8 @@ class ScienceWorldEnv(JavaGameEnv):
         self._variation = 0
         self._goal = ""
         self._score = 0.0
-        self._rest: tuple[str, ...] = ()  # of the expert's path or plan, as long as the agent follows it
-        self._left: tuple[tuple[str, ...], str] | None = None  # where the agent left the path: the rest then, and the place
+        self._rest: tuple[str, ...] = ()  # the rest of the expert's path or plan, while the agent follows it
+        self._left: tuple[tuple[str, ...], str] | None = None  # when the agent left the path: its rest, and the place
         self._played: tuple[str, ...] = ()
 
     @functools.cached_property
@@ -202,7 +204,7 @@ class ScienceWorldEnv(JavaGameEnv):
         )
 
     def _follow(self, command: str, place: str) -> None:
-        """Note an action, and whether the agent has left the expert's path or plan with it."""
+        """Record an action, and whether the agent has left the expert's path or plan by it."""
         self._played += (command,)
         if self._rest and command == self._rest[0]:
             self._rest = self._rest[1:]

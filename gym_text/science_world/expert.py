@@ -2,7 +2,7 @@
 
 The engine finds a solution only from the beginning of a task. When the agent has left that path, the plan is to walk back to the
 place where it left the path, and to play the rest. The plan is kept only if it wins when it is played on a twin of the game. After
-many detours it does; after a mistake that cannot be undone it does not.
+many detours the plan wins; after a mistake that cannot be undone it does not.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _in_considered_words(game: ScienceWorldGame, variation: int, gold: Path, *, 
         valid = game.considered_actions()
         game_asks = valid[0].isdigit()
         if action.isdigit() and not game_asks:
-            continue  # an answer to a question that the game did not ask: our words leave nothing open
+            continue  # it answers a question that the game did not ask, as our names are unambiguous
         name = game.canonical(action)
         if lean and name.startswith("open ") and name not in valid:
             continue

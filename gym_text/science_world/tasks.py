@@ -37,7 +37,7 @@ def is_electrical(name: str) -> bool:
 
 
 def simplifications_of(name: str, chosen: str) -> str:
-    """Return the simplifications of a task for the engine: ``easy`` as the list of simplifications that the engine makes of it."""
+    """Return the simplifications of a task for the engine: ``easy`` becomes the list of those that it means."""
     if chosen != "easy":
         return chosen
     return ",".join(

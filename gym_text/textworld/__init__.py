@@ -1,1 +1,1 @@
-"""Microsoft's TextWorld: games that are made of a seed, and any other of its game files."""
+"""Microsoft's TextWorld: games that are made from a seed, and any other game file of TextWorld."""

@@ -51,12 +51,12 @@ class CookingEnv(MadeGameEnv):
 
     ## Description
 
-    A house of 1 to 12 rooms. The cookbook in the kitchen names the ingredients and how to cut and cook each. They lie in rooms,
-    fridge and garden, among other food. TextWorld's generator makes the levels; it is the game of the First TextWorld Problems
-    competition (https://www.microsoft.com/en-us/research/project/textworld/).
+    A house of 1 to 12 rooms. The cookbook in the kitchen names the ingredients and how to cut and cook each. The ingredients lie
+    in rooms, fridge and garden, among other food. TextWorld's generator makes the levels; this is the game of the First TextWorld
+    Problems competition (https://www.microsoft.com/en-us/research/project/textworld/).
 
     Folds are TextWorld's own splits: dev and test have food that train never has, and recipes that prepare train's food in ways
-    that train never asks for. Their seeds differ as well.
+    that train never asks for. The seeds of the folds differ as well.
 
     Published settings, for ``difficulty``:
 
@@ -74,8 +74,9 @@ class CookingEnv(MadeGameEnv):
 
     ## Rewards
 
-    The change of the score, 0 to 1, which is the share of the game's points. There is a point for each ingredient taken, for each
-    cooked as the recipe says and for each cut so, for the prepared meal and for the eaten meal.
+    The change of the score, 0 to 1, which is the share of the game's points. There is a point for each ingredient that is
+    taken, for each that is cooked as the recipe says, for each that is cut as the recipe says, for the prepared meal and for the
+    eaten meal.
 
     ## Starting State
 
@@ -94,7 +95,8 @@ class CookingEnv(MadeGameEnv):
 
     {info}
 
-    With ``limit_inventory``, as in ``ftwp`` and ``balrog``, TextWorld plans nothing: off the walkthrough there is no `gold_action`.
+    With ``limit_inventory``, as in ``ftwp`` and ``balrog``, TextWorld makes no plans. There is no `gold_action` once the
+    player has left the walkthrough.
 
     ## Version History
 
@@ -107,7 +109,7 @@ class CookingEnv(MadeGameEnv):
     most_actions_ever = 256
     parameters: ClassVar[Parameters] = {
         "num_ingredients": Range("recipe", 1, 5, 3, "ingredients of the recipe"),
-        "num_to_find": Range("take", 0, 5, 3, "ingredients that are to be found, at most num_ingredients; the others are carried"),
+        "num_to_find": Range("take", 0, 5, 3, "ingredients to be found, at most num_ingredients; the player carries the others"),
         "num_locations": Choice("go", (1, 6, 9, 12), 6, "rooms"),
         "closed": Flag("open", True, "doors and containers are closed at first"),
         "cook": Flag("cook", True, "ingredients are to be cooked"),
@@ -134,6 +136,6 @@ class CookingEnv(MadeGameEnv):
         if settings["take"] > settings["recipe"]:  # type: ignore[operator]
             raise UsageError(
                 f"num_to_find: expected at most num_ingredients, which is {settings['recipe']}; got {settings['take']}. "
-                "Set both, or take a difficulty."
+                "Set both, or pass a difficulty."
             )
         return settings | {"recipe_seed": 0, "split": _SPLITS[str(self.fold)]}

@@ -1,7 +1,7 @@
 """TextWorld's games as Gymnasium environments: their base classes, and what their specs and docstrings share.
 
-The engine is Microsoft's TextWorld (Côté et al. 2018, https://arxiv.org/abs/1806.11532), with its own client. Each game has its own
-file.
+The engine is Microsoft's TextWorld (Côté et al. 2018, https://arxiv.org/abs/1806.11532), with its own client. Each game has a
+module of its own.
 """
 
 from __future__ import annotations
@@ -46,31 +46,33 @@ words for them too ("get" for "take"). A command that the game does not understa
     ),
     "starting_state": """\
 Seed s plays level ``s % num_levels`` of the fold. Level i of train is TextWorld's seed 1,000,000 + i, of dev 2,000,000 + i, of
-test 3,000,000 + i: what ``tw-make --seed`` makes with the same settings and ``--only-last-action``. A level is made at its first
-use, offline, in some seconds, and kept (``GYM_TEXT_GAMES`` names the folder; ``gym-text make-games`` makes many ahead).""",
+test 3,000,000 + i: the game that ``tw-make --seed`` makes with the same settings and ``--only-last-action``. A level is made at its
+first use, offline, in some seconds, and kept (``GYM_TEXT_GAMES`` names the folder; ``gym-text make-games`` makes many in
+advance).""",
     "info": """\
 `gold_path` is the walkthrough in the game file, without the steps that have no effect. If it does not win when it is played at
 reset, `gold_path` is TextWorld's own plan; if that does not win either, the key is left out. With ``expert="replan"`` TextWorld
-makes a new plan in every state off that path (its policy commands), as long as the game can be won. Such a plan takes what it needs
-without looking into the cookbook first. `gold_steps` is the number of steps in the plan that begins with `gold_action`.""",
+makes a new plan in every state off that path (TextWorld's policy commands), as long as the game can be won. Such a plan takes the
+things that it needs without reading the cookbook first. `gold_steps` is the number of steps in the plan that begins with
+`gold_action`.""",
 }
 """Texts that all docstrings share; a docstring has their names in braces, such as ``{action_space}``."""
 
 
 class TextWorldEnv(IndexActionsEnv):
-    """Base class of all: it plays game files, and the expert is the walkthrough in the file.
+    """Base class of TextWorld's games: it plays a game file, and the expert's path is the walkthrough in that file.
 
     Args:
         spec: The game's spec.
         most_actions: Size of the index space.
-        actions: ``text``: an action is its name. ``index``: an action is its place in ``obs["valid_actions"]``.
+        actions: ``text``: an action is its name. ``index``: an action is its index in ``obs["valid_actions"]``.
         fold: The set of levels.
         expert: The hints in ``info``.
         render_mode: ``ansi``, ``rgb_array``, ``human`` or None.
     """
 
     levels: Levels | None = None
-    """The levels of the game; None if the game is a given file."""
+    """The levels of the game; None if the user has named a game file."""
 
     def __init__(
         self, spec: TextSpec, most_actions: int, *, actions: Actions, fold: Fold | None, expert: Expert, render_mode: str | None
@@ -214,13 +216,13 @@ class MadeGameEnv(TextWorldEnv):
         self._fold: Fold = fold
         self.levels = Levels(self.challenge, self._settings())
 
-    def _read_parameters(self, given: dict[str, Any]) -> dict[str, int | bool]:
-        """Return all parameters by name: the given value, else the preset's, else the default."""
-        check_options(type(self).__name__, given, inspect.signature(type(self)).parameters)
-        preset = given.pop("difficulty", None)
+    def _read_parameters(self, arguments: dict[str, Any]) -> dict[str, int | bool]:
+        """Return all parameters by name: each value is the argument's, else the preset's, else the default."""
+        check_options(type(self).__name__, arguments, inspect.signature(type(self)).parameters)
+        preset = arguments.pop("difficulty", None)
         if preset is not None:
             check_choice("difficulty", preset, self.presets)
-        values = {name: p.default for name, p in self.parameters.items()} | dict(self.presets.get(preset, {})) | given
+        values = {name: p.default for name, p in self.parameters.items()} | dict(self.presets.get(preset, {})) | arguments
         checked = {name: p.check(name, values[name]) for name, p in self.parameters.items()}
         return {name: bool(checked[name]) if isinstance(p, Flag) else checked[name] for name, p in self.parameters.items()}
 

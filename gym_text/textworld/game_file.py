@@ -1,4 +1,4 @@
-"""Any game file that TextWorld has made, or without one its simple game."""
+"""Any game file that TextWorld has made; without a file, TextWorld's simple game."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _MOST_ACTIONS = 200
 
 
 class GameFileEnv(TextWorldEnv):
-    """Play any game that TextWorld has made, by its file; without one, TextWorld's simple game.
+    """Play any game file that TextWorld has made; without a file, TextWorld's simple game.
 
     ## Description
 
-    With ``file`` every seed plays the game of that file, and there are no folds. Without ``file`` it is TextWorld's simple game
-    (``tw-make tw-simple --rewards dense --goal brief``): in a house of 6 rooms with locked doors the player has to find some food
-    and put it on the stove. The simple game has a level for each seed and three folds, as the other games.
+    With ``file`` every seed plays the game of that file, and there are no folds. Without ``file`` the game is TextWorld's simple
+    game (``tw-make tw-simple --rewards dense --goal brief``): in a house of 6 rooms with locked doors the player has to find some
+    food and put it on the stove. The simple game has a level for each seed and three folds, as the other games.
 
     {spaces}
 
@@ -42,9 +42,9 @@ class GameFileEnv(TextWorldEnv):
 
     ## Starting State
 
-    That of the file. Without a file, seed s plays level ``s % num_levels`` of the fold; level i of train is TextWorld's seed
-    1,000,000 + i, of dev 2,000,000 + i, of test 3,000,000 + i, made at its first use and kept (``GYM_TEXT_GAMES`` names the
-    folder).
+    The game's own start, as it is in the file. Without a file, seed s plays level ``s % num_levels`` of the fold; level i of train
+    is TextWorld's seed 1,000,000 + i, of dev 2,000,000 + i, of test 3,000,000 + i, made at its first use and kept
+    (``GYM_TEXT_GAMES`` names the folder).
 
     ## Episode End
 
@@ -58,7 +58,7 @@ class GameFileEnv(TextWorldEnv):
     | `file` | a path | None | a story file, ``.z8``, with its ``.json`` beside it; None: the simple game |
     | `num_levels` | 1 to 1000000 | 1000 | levels in a fold of the simple game |
     | `actions` | text, index | text | the action space |
-    | `fold` | None, train, dev, test | None | the set of levels; None is train, and what a file needs |
+    | `fold` | None, train, dev, test | None | the set of levels; None means train; with `file` only None |
     | `expert` | off, path, replan | path | the hints in `info` |
     | `render_mode` | ansi, rgb_array, human | None | text, a picture of texts and valid actions, or that picture in a window |
 
@@ -94,12 +94,12 @@ class GameFileEnv(TextWorldEnv):
 
     @property
     def fold_size(self) -> int:
-        """Levels in a fold: one where a file is given, else ``num_levels``."""
+        """Levels in a fold: 1 with ``file``, else ``num_levels``."""
         return 1 if self.file else self.num_levels
 
     def _level_seed(self, seed: int) -> int:
         return 0 if self.file else fold_seed(self.fold or "train", seed % self.num_levels)
 
     def level_file(self, seed: int) -> Path:
-        """Return the given file, which is the only level; without one, the story file of a level of the simple game."""
+        """Return ``file``, which is the only level; without ``file``, the story file of a level of the simple game."""
         return self.file or super().level_file(seed)

@@ -2,8 +2,8 @@
 
 TextWorld (https://github.com/microsoft/TextWorld) makes a game in three steps. Its generator draws a world and a quest; Inform 7
 compiles the source to a story file (``.z8``); and a file beside it (``.json``) has the facts that the tracker needs to follow the
-game's state. All of this runs offline, in 1 to 5 seconds of one core. The same seed gives the same game in every process. (Two
-files of one cooking game may check the ways to lose in another order, which follows Python's hash seed. Players see no difference.)
+game's state. All of this runs offline, in 1 to 5 seconds of one core. The same seed gives the same game in every process. (Python's
+hash seed changes the order in which the file of a cooking game checks the ways to lose. Players see no difference.)
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def import_textworld() -> Any:
     TextWorld ignores them itself when it is imported; but `warnings.catch_warnings`, which tests use, undoes that.
 
     Raises:
-        MissingDependencyError: If it is not installed.
+        MissingDependencyError: If TextWorld is not installed.
     """
     textworld = import_extra("textworld", EXTRA)
     import jericho
@@ -100,7 +100,7 @@ class Levels:
             ) from None
         try:
             self._make(seed, partial / file.name)
-            partial.chmod(0o755)  # mkdtemp's folders are its user's alone
+            partial.chmod(0o755)  # mkdtemp makes folders that only their owner can read
             with contextlib.suppress(OSError):  # another process was first
                 os.rename(partial, folder)
         finally:
@@ -114,13 +114,13 @@ class Levels:
         from textworld.generator import compile_game
         from textworld.generator.inform7.world2inform7 import CouldNotCompileGameError
 
-        _logger.info("textworld: makes level %d of %s; that takes some seconds.", seed, self.folder.name)
+        _logger.info("TextWorld makes level %d of %s; this takes some seconds.", seed, self.folder.name)
         make = CHALLENGES[self.challenge][1]
         for attempt in range(_ATTEMPTS):
             options = textworld.GameOptions()
             options.seeds = (seed + attempt * _ATTEMPT_STEP) % 2**32
             options.path, options.file_ext = str(file), file.suffix
-            options.grammar.only_last_action = True  # a goal that describes each step is a solution
+            options.grammar.only_last_action = True  # else the goal would describe each step, which is the solution
             try:
                 game = make(dict(self.settings), options)
                 compile_game(game, options)

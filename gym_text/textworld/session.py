@@ -48,7 +48,7 @@ class SessionState(NamedTuple):
     moves: int
     """Number of commands so far that the tracker has understood."""
     policy: tuple[str, ...]
-    """TextWorld's plan: commands that win from here. Empty if there is no such plan, or none was asked for."""
+    """TextWorld's plan: commands that win from here. Empty if there is no such plan, or if the session makes no plans."""
 
 
 class Session:
@@ -75,7 +75,7 @@ class Session:
         """Begin the game of a story file whose ``.json`` lies beside it.
 
         Raises:
-            EngineError: If TextWorld cannot read or play it.
+            EngineError: If TextWorld cannot read or play the file.
         """
         try:
             self._load(file)
@@ -115,17 +115,17 @@ class Session:
     def winning(self, commands: Sequence[str]) -> tuple[str, ...]:
         """Play commands from the start of the loaded game; return those that have an effect if they win, else nothing.
 
-        This is fast, as the tracker does not follow. Call `start` afterwards.
+        This is fast, as the tracker does not follow the game. Call `start` before the next step.
         """
         game = self._client.unwrapped
         game.reset()
         game._send("tw-trace-actions")
-        kept, won = [], False
+        effective, won = [], False
         for command in commands:
             answer = game._send(command)
-            kept += [command] * (_DONE in answer)  # without an effect: a walkthrough may open an open door
+            effective += [command] * (_DONE in answer)  # a walkthrough may open an open door, which has no effect
             won = won or _WON in answer
-        return tuple(kept) if won else ()
+        return tuple(effective) if won else ()
 
     def close(self) -> None:
         """Release the interpreter."""
@@ -148,7 +148,7 @@ def check_game_file(file: str) -> Path:
     """Return the path of a game file that TextWorld has made, or raise `UsageError`."""
     path = Path(file).expanduser().resolve()
     if path.suffix != ".z8" or not path.is_file():
-        raise UsageError(f"file: expected a story file that ends in .z8; got {file!r}, which is none. `tw-make` makes one.")
+        raise UsageError(f"file: expected a story file that ends in .z8; got {file!r}. `tw-make` makes one.")
     if not path.with_suffix(".json").is_file():
         raise UsageError(
             f"file: expected {path.with_suffix('.json').name} beside {path.name}, as TextWorld writes both; it is not there."

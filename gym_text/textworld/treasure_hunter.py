@@ -32,7 +32,7 @@ class TreasureHunterEnv(MadeGameEnv):
     10 rooms and 2 to 10 steps; with 21 to 30, 20 rooms and 3 to 20 steps. Published settings, for ``difficulty``:
 
     * ``balrog``: ``level=30``, the game of BALROG (Paglieri et al. 2024, https://arxiv.org/abs/2411.13543, appendix C). As in
-      BALROG, the goal does not describe the way. Unlike BALROG, this includes games that 20 steps can solve.
+      BALROG, the goal does not describe the way. Unlike in BALROG, some of these games can be solved in 20 steps.
 
     {spaces}
 

@@ -31,7 +31,7 @@ class ArithmeticEnv(TextWorldExpressEnv):
     ## Description
 
     One room with a box, a sheet with a problem such as "divide 22 by 11", and bundles of things. One bundle has as many
-    things as the answer; others have what a wrong operation would give.
+    things as the answer; others have as many as the result of a wrong operation.
 
     {spaces}
 

@@ -29,8 +29,8 @@ class CoinCollectorEnv(TextWorldExpressEnv):
 
     ## Description
 
-    A house of up to 11 rooms, with doors between them. A coin lies in plain view in one of the rooms. The engine's
-    version of Coin Collector (https://arxiv.org/abs/1806.11525).
+    A house of up to 11 rooms, with doors between them. A coin lies in plain view in one of the rooms. This is the
+    engine's version of Coin Collector (https://arxiv.org/abs/1806.11525).
 
     {spaces}
 

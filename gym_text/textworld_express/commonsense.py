@@ -32,15 +32,15 @@ class CommonsenseEnv(TextWorldExpressEnv):
 
     ## Description
 
-    A house of up to 3 rooms, in which up to 4 things lie where they do not belong. The game does not say where they belong: that is
-    common sense. The engine's version of TextWorld Commonsense (https://arxiv.org/abs/2010.03790).
+    A house of up to 3 rooms, in which up to 4 things lie where they do not belong. The game does not say where they belong: the
+    player has to know it. This is the engine's version of TextWorld Commonsense (https://arxiv.org/abs/2010.03790).
 
     {spaces}
 
     ## Rewards
 
     The change of the game's score, which is 0 at the start and 1 when everything is in its place. Of n things each counts 1/n:
-    half when it is carried, all when it is in its place. Putting it down elsewhere takes it back.
+    half when it is carried, all when it is in its place. A thing that is put down elsewhere counts nothing again.
 
     ## Starting State
 

@@ -38,9 +38,9 @@ class CookingWorldEnv(TextWorldExpressEnv):
 
     ## Description
 
-    A house of up to 11 rooms. The cookbook in the kitchen names ingredients and how each is to be cut and cooked; they
-    lie in the rooms, in containers and in the garden. The engine is Jansen and Côté's TextWorldExpress
-    (https://arxiv.org/abs/2208.01174), the registered parameters the setting most often used for research.
+    A house of up to 11 rooms. The cookbook in the kitchen names ingredients and how each is to be cut and cooked. The
+    ingredients lie in the rooms, in containers and in the garden. The engine is Jansen and Côté's TextWorldExpress
+    (https://arxiv.org/abs/2208.01174). The registered parameters are the setting that research uses most often.
 
     {spaces}
 

@@ -38,15 +38,15 @@ _SHARED = {
 `Text`: any string is a legal action. The game understands those in ``obs["valid_actions"]``; it answers any other
 with "Unknown action", which costs a step and sets ``info["action_was_valid"]`` to False.
 
-{INDEX_ACTIONS} n is the most valid actions measured:
-{{n}}.""",
+{INDEX_ACTIONS} n is the largest number of valid actions that
+was measured: {{n}}.""",
     "observation_space": observation_table("the game's answer to the last action, unchanged", "the task"),
     "starting_state": """\
 Seed s plays level ``seeds[s % 1000]`` of the fold: train has the engine's seeds 0 to 999, dev 10000 to 10999, test 20000
 to 20999. No level of one fold is a level of another.""",
     "info": """\
-`gold_path` is the solution of the engine's gold agent, without the steps that are not valid when it is replayed at reset. If it
-does not win then, the key is left out. With ``expert="replan"`` the expert makes a new plan on a second game whenever the agent
+`gold_path` is the solution of the engine's gold agent, without the steps that are not valid when it is replayed at reset. If the
+replay does not win, the key is left out. With ``expert="replan"`` the expert makes a new plan on a second game whenever the agent
 has left the path, and keeps the plan only if it wins when replayed. `gold_steps` is the number of steps in the plan that begins
 with `gold_action`.""",
 }
@@ -60,7 +60,7 @@ class TextWorldExpressEnv(JavaGameEnv):
     game as well.
 
     Args:
-        actions: ``text``: an action is its name. ``index``: an action is its place in ``obs["valid_actions"]``.
+        actions: ``text``: an action is its name. ``index``: an action is its index in ``obs["valid_actions"]``.
         fold: The set of levels.
         expert: The hints in ``info``.
         render_mode: ``ansi``, ``rgb_array``, ``human`` or None.
@@ -115,10 +115,10 @@ class TextWorldExpressEnv(JavaGameEnv):
         self._planned: tuple[str, ...] | None = None
         self._situation: Situation | None = None  # with expert="replan" only
 
-    def _read_parameters(self, given: Mapping[str, object]) -> dict[str, int]:
+    def _read_parameters(self, arguments: Mapping[str, object]) -> dict[str, int]:
         """Return the engine's names and values of all parameters; raise `UsageError` for a wrong name or value."""
-        check_options(type(self).__name__, given, inspect.signature(type(self)).parameters)
-        checked = {p.engine_name: p.check(name, given.get(name, p.default)) for name, p in self.parameters.items()}
+        check_options(type(self).__name__, arguments, inspect.signature(type(self)).parameters)
+        checked = {p.engine_name: p.check(name, arguments.get(name, p.default)) for name, p in self.parameters.items()}
         return checked | self.fixed_parameters
 
     def _most_actions_here(self) -> int:
@@ -187,8 +187,8 @@ class TextWorldExpressEnv(JavaGameEnv):
     def plan_steps(self, action: Any) -> float:
         """Return how many steps a win takes after an action, which is not played; infinite if the expert finds no plan.
 
-        Steps that the expert's plan can win without do not count: the expert also looks into containers that it passes, and closes
-        what it has opened.
+        A step does not count if the expert's plan wins without this step: the expert also looks into containers on its way, and
+        closes what it has opened.
 
         Raises:
             UsageError: If the environment was not made with ``expert="replan"``.

@@ -45,7 +45,7 @@ class MapReaderEnv(TextWorldExpressEnv):
 
     ## Rewards
 
-    The change of the game's score: 0.5 for taking the coin, 0.5 for putting it into the box; putting it elsewhere takes it back.
+    The change of the game's score: 0.5 for taking the coin, 0.5 for putting it into the box; -0.5 for putting it elsewhere.
 
     ## Starting State
 
@@ -66,17 +66,17 @@ class MapReaderEnv(TextWorldExpressEnv):
     parameters: ClassVar[Parameters] = {
         "num_locations": Range("numLocations", 2, 48, 15, "rooms"),  # the engine accepts 1, 49 and 50 and then makes no level
         "max_distance_apart": Range(
-            "maxDistanceApart", 1, 8, 4, "most steps from the box to the coin; more need more rooms: an error says how many"
+            "maxDistanceApart", 1, 8, 4, "most steps from the box to the coin; more steps need more rooms: an error says how many"
         ),
         "max_distractor_items_per_location": Range(
             "maxDistractorItemsPerLocation", 0, 3, 3, "things of no use in each room, at most"
         ),
         "include_doors": Flag("includeDoors", False, "doors that must be opened"),
-        "limit_inventory_size": Flag("limitInventorySize", False, "carry at most two things, the map being one"),
+        "limit_inventory_size": Flag("limitInventorySize", False, "carry at most two things, one of which is the map"),
     }
 
-    def _read_parameters(self, given: Mapping[str, object]) -> dict[str, int]:
-        values = super()._read_parameters(given)
+    def _read_parameters(self, arguments: Mapping[str, object]) -> dict[str, int]:
+        values = super()._read_parameters(arguments)
         rooms, distance = values["numLocations"], values["maxDistanceApart"]
         needed = _ROOMS_NEEDED[distance]
         if rooms < needed:

@@ -39,13 +39,13 @@ class PeckingOrderEnv(TextWorldExpressEnv):
 
     ## Description
 
-    One room with a book and 4 things. The book names the thing to take; when that is taken, it names the next.
+    One room with a book and 4 things. The book names the thing to take; when that thing is taken, the book names the next.
 
     {spaces}
 
     ## Rewards
 
-    The change of the game's score, 0.25 for each thing taken in order. Taking another makes the score -1, so that the last
+    The change of the game's score, 0.25 for each thing taken in order. Taking another thing makes the score -1, so that the last
     reward is -1 minus the score before.
 
     ## Starting State

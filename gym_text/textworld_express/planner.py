@@ -135,7 +135,7 @@ class Planner:
     def plan_steps(self, situation: Situation, action: str) -> float:
         """Return how many steps a win takes after an action, which is not played; infinite if the planner finds no plan.
 
-        Steps that the plan can win without do not count.
+        A step does not count if the plan wins without this step.
         """
         self._replay(situation)
         state = self._trial_game().step(action)
@@ -196,7 +196,7 @@ class Planner:
         return (self._winning(situation, shorter) if len(shorter) < len(plan) else None) or plan
 
     def _without_detours(self, situation: Situation, plan: Plan) -> Plan:
-        """Drop every step that the plan can win without, except reading."""
+        """Drop every step without which the plan still wins, except reading."""
         for index in reversed(range(len(plan) - 1)):
             if not _is_reading(plan[index]):
                 plan = self._winning(situation, plan[:index] + plan[index + 1 :]) or plan
@@ -221,7 +221,8 @@ class Planner:
 def _ways_back(situation: Situation) -> Iterator[Plan]:
     """Yield ways back to the gold path, those that enter it latest first.
 
-    Before it enters the path, a way does nothing, undoes all moves, undoes all actions since the start, or puts things down.
+    A way begins with one of these, and then enters the path: no action, actions that undo all moves, actions that undo everything
+    since the start, or actions that put things down.
     """
     path = situation.gold_path
     moves = tuple(action for action in situation.undo if action.startswith("move "))
@@ -245,14 +246,14 @@ def _ways_to_put_down(situation: Situation) -> tuple[Plan, ...]:
 
 def _without_circles(game: ExpressGame, path: Plan, state: ExpressState) -> Plan:
     """Play a path from `state`; return it without walks in a circle."""
-    kept: list[tuple[str, str]] = []  # each action, and the description of the room before it
+    steps: list[tuple[str, str]] = []  # each action, and the description of the room before it
     for action in path:
-        walk = next((n for n, (step, _) in enumerate(reversed(kept)) if not step.startswith("move ")), len(kept))
-        begins = [n for n in range(len(kept) - walk, len(kept)) if kept[n][1] == state.look]
-        del kept[begins[0] if begins else len(kept) :]
-        kept.append((action, state.look))
+        walk = next((n for n, (step, _) in enumerate(reversed(steps)) if not step.startswith("move ")), len(steps))
+        begins = [n for n in range(len(steps) - walk, len(steps)) if steps[n][1] == state.look]
+        del steps[begins[0] if begins else len(steps) :]
+        steps.append((action, state.look))
         state = game.step(action)
-    return tuple(action for action, _ in kept)
+    return tuple(action for action, _ in steps)
 
 
 def _room(look: str) -> str:
@@ -261,7 +262,7 @@ def _room(look: str) -> str:
 
 
 def _needed_thing(action: str) -> str:
-    """Return the thing that the player must find for an action: the thing taken, or that in which something is put or cooked."""
+    """Return the thing that the player must find for an action: the thing to take, or the container or appliance to use."""
     return action.removeprefix("take ") if action.startswith("take ") else action.partition(" in ")[2]
 
 

@@ -37,7 +37,7 @@ class SimonSaysEnv(TextWorldExpressEnv):
 
     ## Description
 
-    Simon says a command; when that is done, he says the next. `valid_actions` has all of his commands, and distractors.
+    Simon says a command; when that command is done, he says the next. `valid_actions` has all of his commands, and distractors.
 
     ## Action Space
 
@@ -51,7 +51,7 @@ class SimonSaysEnv(TextWorldExpressEnv):
 
     ## Rewards
 
-    The change of the game's score: of n commands each counts 1/n. A wrong one makes the score -1, so that the last reward is
+    The change of the game's score: of n commands each counts 1/n. A wrong command makes the score -1, so that the last reward is
     -1 minus the score before. An invalid action is not a command: it costs a step and loses nothing.
 
     ## Starting State

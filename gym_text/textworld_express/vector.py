@@ -39,7 +39,7 @@ class TextWorldExpressVectorEnv(VectorEnv[dict[str, Any], Any, np.ndarray]):
         env_class: The single environment.
         num_envs: Number of games.
         max_episode_steps: Steps after which an episode is truncated; None for no limit.
-        autoreset_mode: When a finished episode's successor begins: ``NextStep`` (the next action is ignored and the game reset),
+        autoreset_mode: When the next episode of a game begins: ``NextStep`` (the next action is ignored and the game reset),
             ``SameStep`` (reset at once; the last observation and info are in ``infos["final_obs"]`` and ``infos["final_info"]``) or
             ``Disabled`` (by ``reset(options={"reset_mask": …})``).
         arguments: Keyword arguments of the single environment.
@@ -94,7 +94,7 @@ class TextWorldExpressVectorEnv(VectorEnv[dict[str, Any], Any, np.ndarray]):
         try:
             for i in map(int, np.flatnonzero(mask)):
                 infos[i] = self._reset_one(i, seeds[i], options)
-        except BaseException:  # Ctrl-C too: some games have begun anew, others have not
+        except BaseException:  # Ctrl-C too: some games have begun a new episode, others have not
             self._observations = []
             raise
         return self._stacked(), self._infos(infos)
@@ -168,7 +168,7 @@ class TextWorldExpressVectorEnv(VectorEnv[dict[str, Any], Any, np.ndarray]):
     def _infos(self, infos: list[dict[str, Any]]) -> dict[str, Any]:
         """Return the infos in the form of `SyncVectorEnv`: for each key an array, and a mask of the games that have the key."""
         stacked: dict[str, Any] = {}
-        # mostly all games have these keys, and to make one array is faster than to call `_add_info` for each game
+        # usually all games have these keys; one array for all is faster than a call of `_add_info` for each game
         for key in ("score", "success", "failure", "action_was_valid"):
             if all(key in info for info in infos):
                 stacked |= {key: np.array([info.pop(key) for info in infos]), f"_{key}": np.ones(self.num_envs, dtype=np.bool_)}

@@ -1,4 +1,4 @@
-"""`EncodeText`: texts as arrays of word or byte ids, for training loops that know no strings."""
+"""`EncodeText`: texts as arrays of word or byte ids, for training loops that cannot use strings."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class EncodeText(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
 
     | field | becomes |
     |---|---|
-    | a text | `length` ids (int32); 0 fills up |
+    | a text | `length` ids (int32), padded with 0 |
     | a list of action names | rows of ids, end to end; row i is the name of action i of ``actions="index"`` |
     | ``obs["history"]`` of ``History(env, n)`` | n rows, end to end, the latest last: ids of the text, then of the action's name |
-    | numbers | themselves |
+    | numbers | unchanged |
 
     A word's id is a checksum of its letters in lower case. It is the same on every machine and needs no vocabulary, but some words
     have the same id. A byte's id is its value. ``info``, with its ``action_mask``, and `action_masks` stay as they are.
@@ -56,9 +56,9 @@ class EncodeText(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
     Args:
         env: An environment with a `Dict` observation space.
         unit: What an id stands for: ``word`` or ``byte``.
-        length: Ids of each text; longer ones are cut at the end, with one warning. By default 256 words or 1,024 bytes.
+        length: Ids of each text; longer texts are cut at the end, with one warning. By default 256 words or 1,024 bytes.
         name_length: Ids of each action's name. By default 10 words or 48 bytes.
-        vocabulary: Number of ids of words, the 0 included.
+        vocabulary: Number of ids of words, including 0.
         names: False drops the lists of action names.
     """
 
@@ -118,8 +118,8 @@ class TextEncoder:
         self._greatest = 255 if unit == "byte" else vocabulary - 1
         self._rows = int(action_space.n) if isinstance(action_space, spaces.Discrete) else MOST_NAMES
         self._cut: set[str] = set()
-        kept = {k: s for k, s in observation_space.spaces.items() if names or not isinstance(s, ActionNames)}
-        self._fields = {key: self._field(key, space) for key, space in kept.items()}
+        fields = {k: s for k, s in observation_space.spaces.items() if names or not isinstance(s, ActionNames)}
+        self._fields = {key: self._field(key, space) for key, space in fields.items()}
         self.space = spaces.Dict({key: space for key, (space, _) in self._fields.items()})
 
     def encode(self, observation: dict[str, Any]) -> dict[str, Any]:

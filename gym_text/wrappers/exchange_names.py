@@ -15,11 +15,11 @@ from gym_text.errors import UsageError
 
 
 class Names:
-    """The names of things that swap them.
+    """The names that things swap.
 
     Args:
-        names: The names. A thing with several names is written with ``=`` between them, such as fry=stove and roast=oven. It swaps
-            all its names with a thing that has as many names.
+        names: The names. A thing with several names is written with ``=`` between them, such as fry=stove and roast=oven. Such a
+            thing swaps all its names with a thing that has as many names.
 
     Raises:
         UsageError: If no other thing has as many names, or a name occurs twice.
@@ -31,10 +31,11 @@ class Names:
             self._groups.setdefault(name.count("="), []).append(name.split("="))
         single_names = [name for group in self._groups.values() for thing in group for name in thing]
         self.single = set(single_names)
-        """All names, each for itself."""
+        """All names; a thing with several names has an entry for each."""
         if min(map(len, self._groups.values()), default=0) < 2 or len(self.single) < len(single_names) or "" in self.single:
             raise UsageError(
-                f"interchangeable: expected two or more different names, each beside others with as many ='s; got {list(names)}."
+                "interchangeable: expected two or more different names, and for each at least one other with as many ='s; "
+                f"got {list(names)}."
             )
         self._words = re.compile(r"\b(" + "|".join(map(re.escape, sorted(single_names, key=len, reverse=True))) + r")\b")
 
@@ -48,7 +49,7 @@ class Names:
         return set(self._words.findall(text))
 
     def rename(self, text: str, new: Mapping[str, str]) -> str:
-        """Return a text with each name replaced by its new one."""
+        """Return a text with each name replaced by the new name in `new`."""
         return self._words.sub(lambda match: new[match[0]], text)
 
 
@@ -65,7 +66,7 @@ class ExchangeNames(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     ('take block of cheese', 'open fridge', 'take carrot')
 
     Args:
-        env: One of our environments.
+        env: An environment with `Dict` observations and a ``text_spec``.
         interchangeable: Names of things; see `Names`.
     """
 

@@ -32,7 +32,7 @@ class History(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     `gym_text.wrappers.vector.History` wraps a vector environment.
 
     Args:
-        env: One of our environments.
+        env: An environment with ``obs["text"]`` and a ``text_spec``.
         n: Most pairs to keep; None keeps all.
     """
 
@@ -54,7 +54,7 @@ class History(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def step(self, action: Any) -> tuple[dict[str, Any], Any, bool, bool, dict[str, Any]]:
         """Play one action and add it to the history."""
         obs, reward, terminated, truncated, info = self.env.step(action)
-        self._pairs.note(self._last, action)
+        self._pairs.add(self._last, action)
         return self._with_history(obs), reward, terminated, truncated, info
 
     def _with_history(self, obs: dict[str, Any]) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class Pairs:
         """Forget all pairs."""
         self._pairs.clear()
 
-    def note(self, obs: dict[str, Any], action: Any) -> None:
+    def add(self, obs: dict[str, Any], action: Any) -> None:
         """Add a pair: the text of an observation, and the name of the action that followed it."""
         try:
             name = self._spec.decode(action, obs)

@@ -1,4 +1,4 @@
-"""`EncodeText` and `History` for vector environments, as `gymnasium.wrappers.vector` has Gymnasium's wrappers for these.
+"""`EncodeText` and `History` for vector environments, in the way of `gymnasium.wrappers.vector`.
 
 Gymnasium refuses ``gym.make_vec("CookingWorldText-v0", wrappers=[EncodeText])``: it applies ``wrappers`` to single environments,
 which it cannot reach in a custom vector environment. Wrap the vector environment that `gymnasium.make_vec` returns::
@@ -61,9 +61,9 @@ class EncodeText(_TextWrapper):
     Args:
         env: A vector environment whose single environments have a `Dict` observation space.
         unit: What an id stands for: ``word`` or ``byte``.
-        length: Ids of each text; longer ones are cut at the end, with one warning. By default 256 words or 1,024 bytes.
+        length: Ids of each text; longer texts are cut at the end, with one warning. By default 256 words or 1,024 bytes.
         name_length: Ids of each action's name. By default 10 words or 48 bytes.
-        vocabulary: Number of ids of words, the 0 included.
+        vocabulary: Number of ids of words, including 0.
         names: False drops the lists of action names.
     """
 
@@ -115,7 +115,7 @@ class History(_TextWrapper):
     >>> envs.close()
 
     Args:
-        env: A vector environment of our environments.
+        env: A vector environment whose single environments have ``obs["text"]`` and a ``text_spec``.
         n: Most pairs to keep of each episode; None keeps all.
     """
 
@@ -130,10 +130,10 @@ class History(_TextWrapper):
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observations, dict[str, Any]]:
         """Begin an episode in every environment, or in those of ``options["reset_mask"]``, with an empty history."""
-        begun = np.array((options or {}).get("reset_mask", np.ones(self.num_envs, dtype=np.bool_)))
-        obs, infos = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]  # it may take the mask out of the options
-        self._begin(begun)
-        self._ended &= ~begun
+        mask = np.array((options or {}).get("reset_mask", np.ones(self.num_envs, dtype=np.bool_)))
+        obs, infos = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]  # `env` may remove the mask
+        self._begin(mask)
+        self._ended &= ~mask
         return self._with_history(obs), infos
 
     def step(self, actions: Any) -> tuple[Observations, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
@@ -141,7 +141,7 @@ class History(_TextWrapper):
         mode = self.metadata["autoreset_mode"]
         obs, rewards, terminations, truncations, infos = self.env.step(actions)
         for i, (pairs, action) in enumerate(zip(self._pairs, iterate(self.action_space, actions), strict=True)):
-            pairs.note({key: values[i] for key, values in self._last.items()}, action)
+            pairs.add({key: values[i] for key, values in self._last.items()}, action)
         infos = _with_final_obs(infos, lambda i, final: final | {"history": self._pairs[i].latest()})
         before, self._ended = self._ended, terminations | truncations
         if mode == AutoresetMode.NEXT_STEP:
@@ -150,9 +150,9 @@ class History(_TextWrapper):
             self._begin(self._ended)
         return self._with_history(obs), rewards, terminations, truncations, infos
 
-    def _begin(self, begun: np.ndarray) -> None:
+    def _begin(self, mask: np.ndarray) -> None:
         """Clear the histories of the environments that have begun an episode."""
-        for i in np.flatnonzero(begun):
+        for i in np.flatnonzero(mask):
             self._pairs[i].clear()
 
     def _with_history(self, obs: Observations) -> Observations:
