@@ -25,7 +25,7 @@ def closed_loop_path(twin: TextEnv, seed: int, controller: Callable[[Observation
 
 
 def has_expert(env: gym.Env[Any, Any]) -> bool:
-    """Return whether an environment has an expert, whether it is on or off."""
+    """Return whether an environment has an expert, even if the expert is off."""
     return bool(experts_of(env)) if isinstance(env.unwrapped, TextEnv) else hasattr(env.unwrapped, "expert")
 
 

@@ -14,7 +14,7 @@ from gym_text.java.jvm import games_that_fit
 
 
 class JavaGameEnv(IndexActionsEnv):
-    """A text game whose engine runs in Java and says which levels a fold has.
+    """A text game whose engine runs in Java and determines the levels of each fold.
 
     A subclass sets `game_size` and implements `_levels`.
 

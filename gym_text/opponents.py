@@ -1,4 +1,4 @@
-"""The opponent in a game for two players: a random player, a function, or a policy that another package makes from its name."""
+"""The opponent in a game for two players: a random player, a function, or a policy that another package makes by its name."""
 
 from __future__ import annotations
 

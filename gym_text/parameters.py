@@ -80,7 +80,7 @@ Parameters = Mapping[str, Range | Flag | Choice]
 
 
 def signature_of(parameters: Parameters, others: Iterable[inspect.Parameter]) -> inspect.Signature:
-    """Return the signature of a game's constructor: its parameters, then the others, all by keyword."""
+    """Return the signature of a game's constructor: its parameters, then `others`; all are keyword-only."""
     game_parameters = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=p.default, annotation=type(p.default).__name__)
         for name, p in parameters.items()

@@ -174,14 +174,14 @@ def _write_sections(page: Any, sections: Sequence[tuple[str, str]], width: int) 
     gaps = 26 * len(sections)  # titles, and the space below each section
     for size in _SIZES:
         wrapped = [_wrap(text, size, width) for _, text in sections]
-        most = (height - gaps) // _leading(size)
-        if sum(map(len, wrapped)) <= most:
+        max_lines = (height - gaps) // _leading(size)
+        if sum(map(len, wrapped)) <= max_lines:
             break
-    while sum(map(len, wrapped)) > most:  # the longest text loses its last lines
+    while sum(map(len, wrapped)) > max_lines:  # the longest text loses its last lines
         longest = max(range(len(wrapped)), key=lambda index: len(wrapped[index]))
         others = sum(map(len, wrapped)) - len(wrapped[longest])
         second = max([len(lines) for index, lines in enumerate(wrapped) if index != longest], default=0)
-        wrapped[longest] = _cut(wrapped[longest], max(most - others, min(second, len(wrapped[longest]) - 1), 1))
+        wrapped[longest] = _cut(wrapped[longest], max(max_lines - others, min(second, len(wrapped[longest]) - 1), 1))
     y = _TOP
     for (title, _), lines in zip(sections, wrapped, strict=True):
         _write(page, title.upper(), (_MARGIN, y), 11, _ACCENT, width)

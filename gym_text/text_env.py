@@ -163,7 +163,7 @@ class TextEnv(HasSchemas, Replayable):
         return FOLD_SIZE
 
     def level_of(self, seed: int) -> int:
-        """Return the number of the level that a seed plays. Two seeds of one level play the same game: they count as one result."""
+        """Return the number of the level that a seed plays. Two seeds of one level play the same game: their results count once."""
         return self._level_seed(seed)
 
     def _level_seed(self, seed: int) -> int:

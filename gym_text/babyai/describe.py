@@ -146,7 +146,7 @@ class Reach(NamedTuple):
     front: Any
     """The object in front of the agent, or None."""
     front_name: str
-    """The name of the object in front, which for a door says its state; empty for None."""
+    """The name of the object in front, including the state of a door; empty for None."""
     carrying: Any
     """The object that the agent carries, or None."""
 

@@ -225,7 +225,7 @@ class BabyAITextEnv(TextEnv):
     def get_keys_to_action(self) -> dict[tuple[int, ...], int]:
         """Return keys and their actions, for ``gymnasium.utils.play.play(env, wait_on_player=True)``.
 
-        They are those of minigrid's own manual control: arrows, Tab to pick up, left Shift to drop, Space to toggle.
+        The keys are those of minigrid's own manual control: arrows, Tab to pick up, left Shift to drop, Space to toggle.
         """
         pygame = import_extra("pygame", "babyai")
         keys = (pygame.K_LEFT, pygame.K_RIGHT, pygame.K_UP, pygame.K_TAB, pygame.K_LSHIFT, pygame.K_SPACE)

@@ -33,7 +33,7 @@ DOOR_COLORS = ("yellow", "green", "blue", "purple")
 
 
 class TaskLevel(RoomGridLevel):
-    """One room of 6 x 6 cells, or for ``open`` two with a locked door between them.
+    """A level of one room of 6 x 6 cells; for ``open`` of two such rooms with a locked door between them.
 
     Args:
         task: What the mission asks for.

@@ -68,7 +68,7 @@ class Things(NamedTuple):
     carried_names: tuple[str, ...]
     """Names of the things that the agent carries."""
     connections: tuple[str, ...]
-    """Actions that connect two terminals; none where the task is not about electricity."""
+    """Actions that connect two terminals; none unless the task is about electricity."""
 
 
 def _named_things(engine: Any, agent: Any, *, hidden: bool) -> tuple[dict[int, Any], dict[int, Any], dict[int, str]]:

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator
 
 _SIZES = {3: 4, 4: 4, 5: 8, 6: 8, 7: 2, 8: 2, 9: 4, 10: 4, 11: 4, 12: 4, 15: 3, 16: 2, 17: 4, 18: 4, 19: 2, 20: 2}
-"""Bytes of a constant after its tag. A text (tag 1) says its own length; a constant of 8 bytes takes two indices."""
+"""Bytes of a constant after its tag. A text (tag 1) states its own length; a constant of 8 bytes takes two indices."""
 _POOL_START = 10
 """Bytes before the constant pool."""
 

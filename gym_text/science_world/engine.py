@@ -8,7 +8,7 @@ In the engine as it ships, an episode depends on more than its task and variatio
 objects in the order of their addresses in memory. And one random generator serves all games: it moves animals, and it also draws by
 which of its names a thing is listed. Therefore a few classes are changed when they are loaded: an object's hash code is its number,
 and a second generator draws names and the expert's random steps. The engine's global state, such as the next object's number, is
-exchanged whenever another game plays.
+replaced by the game's own whenever another game plays.
 """
 
 from __future__ import annotations

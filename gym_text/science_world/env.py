@@ -204,7 +204,7 @@ class ScienceWorldEnv(JavaGameEnv):
         )
 
     def _follow(self, command: str, place: str) -> None:
-        """Record an action, and whether the agent has left the expert's path or plan by it."""
+        """Record an action, and whether the agent leaves the expert's path or plan with this action."""
         self._played += (command,)
         if self._rest and command == self._rest[0]:
             self._rest = self._rest[1:]

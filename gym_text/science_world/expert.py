@@ -1,7 +1,7 @@
 """The expert of ScienceWorld: the engine's own solution in the environment's words, and a way back to it.
 
 The engine finds a solution only from the beginning of a task. When the agent has left that path, the plan is to walk back to the
-place where it left the path, and to play the rest. The plan is kept only if it wins when it is played on a twin of the game. After
+place where it left the path, and to play the rest. The plan is kept only if it wins when it is played on a second game. After
 many detours the plan wins; after a mistake that cannot be undone it does not.
 """
 

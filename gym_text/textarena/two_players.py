@@ -1,4 +1,4 @@
-"""TextArena's games for two players as an environment of one of them."""
+"""TextArena's games for two players as an environment, in which the agent is one of the players."""
 
 from __future__ import annotations
 

@@ -107,11 +107,11 @@ class TextWorldEnv(IndexActionsEnv):
         before, command = self._state, command_of(self._command(action))
         was_listed = command in before.valid_actions
         obs = self._observation(self._game().step(command))
-        after, most = self._state, self._game().most_points
+        after, points = self._state, self._game().most_points
         self._rest = self._rest[1:] if self._rest[:1] == (command,) else ()
         return Outcome(
             obs,
-            after.score / most - before.score / most,
+            after.score / points - before.score / points,
             terminated=after.won or after.lost,
             success=after.won,
             failure=after.lost,
@@ -166,7 +166,7 @@ class MadeGameEnv(TextWorldEnv):
         fold: As `TextWorldEnv`.
         expert: As `TextWorldEnv`.
         render_mode: As `TextWorldEnv`.
-        parameters: The game's parameters; ``difficulty`` is the name of a preset, which the others change.
+        parameters: The game's parameters; ``difficulty`` is the name of a preset; other arguments replace its values.
 
     Raises:
         UsageError: If an argument is unknown, or its value is not one that the table `parameters` allows.
@@ -193,7 +193,7 @@ class MadeGameEnv(TextWorldEnv):
         rows = ["| `num_levels` | 1 to 1000000 | 1000 | levels in a fold |"]
         if cls.presets:
             names = ", ".join(cls.presets)
-            rows.insert(0, f"| `difficulty` | {names} | None | a published setting; other parameters change it |")
+            rows.insert(0, f"| `difficulty` | {names} | None | a published setting; other arguments replace its values |")
         arguments = arguments_table(cls.parameters, *rows)
         cls.__doc__ = textworld_page(cls.__doc__, index_size(cls.most_actions, cls.most_actions_ever), arguments)
 

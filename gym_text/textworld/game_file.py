@@ -42,7 +42,7 @@ class GameFileEnv(TextWorldEnv):
 
     ## Starting State
 
-    The game's own start, as it is in the file. Without a file, seed s plays level ``s % num_levels`` of the fold; level i of train
+    The game begins as its file says. Without a file, seed s plays level ``s % num_levels`` of the fold; level i of train
     is TextWorld's seed 1,000,000 + i, of dev 2,000,000 + i, of test 3,000,000 + i, made at its first use and kept
     (``GYM_TEXT_GAMES`` names the folder).
 

@@ -1,6 +1,6 @@
 """TextWorldExpress's games as Gymnasium environments: their base class, and what their specs share.
 
-The engine is Jansen and Côté's TextWorldExpress (https://arxiv.org/abs/2208.01174). Each game has a file of its own.
+The engine is Jansen and Côté's TextWorldExpress (https://arxiv.org/abs/2208.01174). Each game has a module of its own.
 """
 
 from __future__ import annotations

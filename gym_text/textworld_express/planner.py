@@ -28,7 +28,7 @@ class PlannerConfig:
     agent: str = ""
     """Class name of the engine's gold agent, if it can plan from the middle of an episode."""
     agent_plans: int = 0
-    """Number of plans to ask the agent for, each with another seed."""
+    """Number of plans to ask the agent for, each with a different seed."""
     agent_searches: bool = False
     """Whether the agent searches the house at random; its path is then reproducible only with a seed."""
     instructions_change: bool = False
