@@ -16,17 +16,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command.
 
     Returns:
-        The exit status: 0, 1 for a run that could not go on or had nothing but errors, 2 for a mistake of the user, 130 after
-        Ctrl-C.
+        The exit status: 0 for success, 1 for a run that could not continue or whose episodes all ended in an error, 2 for a mistake
+        of the user, 130 after Ctrl-C.
     """
     prepare_streams()
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(ShownFormatter("%(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
-    for package in ("gym_text", "gym_text_policies"):  # others, such as httpx, tell at INFO of each request
+    for package in ("gym_text", "gym_text_policies"):  # other packages, such as httpx, log each request at INFO
         logging.getLogger(package).setLevel(logging.INFO)
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    if not {"", os.getcwd()} & set(sys.path):  # modules of the user; last, so that they hide nothing that is installed
+    if not {"", os.getcwd()} & set(sys.path):  # the user's modules; last, so that they hide no installed package
         sys.path.append(os.getcwd())
     chosen = next((word for word in arguments if not word.startswith("-")), "")
     if chosen not in COMMANDS and all(map(str.isprintable, arguments)):
@@ -48,13 +48,13 @@ def _run(chosen: str, arguments: Sequence[str]) -> int:
         settle_threads()  # before anything imports torch
         for word in arguments:
             check_characters("word", word)
-        given = vars(make_parser([chosen]).parse_args(arguments))  # what was given, and no defaults
-        kind, function = COMMANDS[given.pop("command")].load()
-        if threads := given.pop(THREADS, 0):
+        options = vars(make_parser([chosen]).parse_args(arguments))  # only the options that were given
+        kind, function = COMMANDS[options.pop("command")].load()
+        if threads := options.pop(THREADS, 0):
             settle_threads(threads)
-        file = given.pop(FILE, None)
-        given = by_fields(kind, given)
-        config = read_settings(kind, file, given) if file is not None else kind(**with_sections(kind, given))
+        file = options.pop(FILE, None)
+        options = by_fields(kind, options)
+        config = read_settings(kind, file, options) if file is not None else kind(**with_sections(kind, options))
         result = function(config)
         from gym_text_policies.training.model.processes import is_first
 
@@ -73,13 +73,13 @@ def _run(chosen: str, arguments: Sequence[str]) -> int:
 
 
 def _kept(config: Any) -> str:
-    """Return what a command that does not say it itself keeps when it is stopped."""
+    """Return a sentence about what a stopped command keeps. It is for commands that do not say it themselves."""
     folder = getattr(config, "folder", None)
     if not isinstance(folder, str | os.PathLike):
         return ""
     if not os.path.isdir(folder) or set(os.listdir(folder)) <= {"config.json", ".lock"}:
-        return f"Nothing is kept in {folder}: nothing had ended yet."
-    return f"What had ended is kept in {folder}, what was under way is not; the same command goes on from there."
+        return f"{folder} keeps nothing, because nothing had ended yet."
+    return f"{folder} keeps what had ended, but not what was still running. The same command continues from there."
 
 
 def console() -> None:

@@ -1,4 +1,4 @@
-"""`file_digest`: by what a file or a folder is told from others, which is its content."""
+"""`file_digest`: identify a file or a folder by its content."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from gym_text_policies.user_cache import recall, remember
 
 _logger = logging.getLogger(__name__)
 _SETTLED = 2.0
-"""Seconds after its last change from which a file's digest is kept: clocks of file systems do not tell two quick changes apart."""
+"""Least age in seconds of a file's last change for its digest to be kept: two quick changes may have the same time stamp."""
 _LARGE = 2_000_000_000
-"""Bytes of a file from which it is said that hashing takes a while."""
+"""Bytes of a file from which a message says that hashing takes a while."""
 
 
 def file_digest(path: str | Path) -> str:
     """Return a digest of a file's content: the first 16 hexadecimal digits of its SHA-256.
 
-    A file's name, place and times do not count. Each file is read once: its digest is kept in the user's cache folder, and found
-    there while path, inode, size and the times of change are the same.
+    The digest does not depend on a file's name, folder and times. It is kept in the user's cache folder, and the file is read again
+    only if its path, device, inode, size or times of change differ.
 
     Args:
-        path: A file; or a folder, whose files count with their content and their names in it, hidden ones left out.
+        path: A file, or a folder. The digest of a folder depends on the names and contents of its files, hidden files left out.
 
     Raises:
         UsageError: If there is no such file, or it cannot be read.
@@ -34,8 +34,8 @@ def file_digest(path: str | Path) -> str:
     path = Path(path)
     if not path.is_dir():
         return _digest(path)
-    names = {str(one.relative_to(path).as_posix()): one for one in path.rglob("*") if one.is_file()}
-    return digest_of({name: one for name, one in names.items() if not any(part.startswith(".") for part in name.split("/"))})
+    files = {str(file.relative_to(path).as_posix()): file for file in path.rglob("*") if file.is_file()}
+    return digest_of({name: file for name, file in files.items() if not any(part.startswith(".") for part in name.split("/"))})
 
 
 def digest_of(files: Mapping[str, Path]) -> str:
@@ -57,7 +57,7 @@ def _digest(path: Path) -> str:
         if isinstance(known, str) and len(known) == 16:
             return known
         if path.stat().st_size > _LARGE:
-            _logger.info("%s: its content is hashed, which takes a while; once, as long as it does not change.", path)
+            _logger.info("%s: hashing its content takes a while. The digest is kept until the file changes.", path)
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()[:16]
         if facts == _facts(path) and time.time() - max(path.stat().st_mtime, path.stat().st_ctime) > _SETTLED:
@@ -68,7 +68,7 @@ def _digest(path: Path) -> str:
 
 
 def _facts(path: Path) -> dict[str, str | int]:
-    """Return what changes where a file's content does. The time of its last change of state cannot be set back."""
+    """Return facts of which one changes when the file's content changes: no program can set back ``st_ctime``."""
     entry = os.stat(path)
     return {
         "path": os.fsdecode(path.resolve()),

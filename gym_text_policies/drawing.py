@@ -1,4 +1,4 @@
-"""Draws of models that take them from the global generators of their libraries: each turn seeds those anew."""
+"""Reproducible draws of models that use the global random generators of their libraries: each turn seeds these generators."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ _one_at_a_time = threading.RLock()
 
 @contextmanager
 def drawing_from(rng: np.random.Generator, space: Any = None) -> Iterator[None]:
-    """Let what is drawn while the block runs depend on a generator alone, and on nothing that was drawn before.
+    """Seed the global random generators from `rng` while the block runs, so that its draws depend on `rng` alone.
 
-    The global generators of Python, NumPy and torch are seeded from it, and afterwards are as they were. One thread at a time.
+    These are the generators of Python, NumPy and torch. Afterwards they have their former states. One thread at a time runs a
+    block.
 
     Args:
         rng: The generator.

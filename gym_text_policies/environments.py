@@ -23,7 +23,7 @@ from gym_text.wrappers import DescribeObservation
 from gym_text_policies.files import check_characters
 
 _ID = re.compile(r"[\w-][\w.-]*(/[\w.-]+)*")
-"""What an id looks like, unlike the rest of an address or of a path."""
+"""Pattern of an environment's id. What follows the colon of a URL or a path does not match it."""
 MOST_STEPS = 1_000_000_000
 """Greatest limit of an episode."""
 _OF_MAKE = ("max_episode_steps", "disable_env_checker", "render_mode")
@@ -60,7 +60,7 @@ def parse_environment(name: str) -> tuple[str, dict[str, Any]]:
 
 
 def module_and_id(name: str) -> tuple[str, str]:
-    """Return the module that an environment's name says is to be imported, or an empty text, and the id that it registers."""
+    """Split ``module:id?arguments``: return the module to import, or an empty text, and the id."""
     whole = name.partition("?")[0]
     module, _, env_id = whole.rpartition(":")
     return (module, env_id) if _ID.fullmatch(env_id) else ("", whole)
@@ -76,7 +76,7 @@ def import_module(module: str, what: str) -> ModuleType:
 
     Args:
         module: Its name.
-        what: What needs it, and what was expected; the beginning of the error.
+        what: Beginning of the error: what needs the module, and what was expected.
 
     Raises:
         UsageError: If it cannot be imported.
@@ -90,7 +90,7 @@ def import_module(module: str, what: str) -> ModuleType:
 
 
 def check_no_fold(option: str, environments: Iterable[str], fold: str) -> None:
-    """Raise `UsageError` if a name gives a fold, where the command itself chooses it."""
+    """Raise `UsageError` if an environment's name has a fold, because the command itself chooses the fold."""
     for name in environments:
         if "fold" in parse_environment(name)[1]:
             raise UsageError(f"{option}: expected the {fold} fold alone; got {name!r}. Leave the fold out.")
@@ -128,10 +128,10 @@ def make_environment(env_id: str, **arguments: Any) -> gym.Env[Any, Any]:
     Raises:
         UsageError: If it has no description, or does not take the arguments.
     """
-    if (most := arguments.get("max_episode_steps")) is not None and most != -1:  # which is Gymnasium's word for no limit
+    if (most := arguments.get("max_episode_steps")) is not None and most != -1:  # -1 is no limit in Gymnasium
         check_int("max_episode_steps", most, 1, MOST_STEPS)
     fold = None if takes(env_id, "fold") else arguments.pop("fold", None)
-    _creator(env_id)  # what it needs is there, or one sentence says what is missing
+    _creator(env_id)  # raises `MissingDependencyError` if a package is missing
     entry = str(gym.registry[env_id].entry_point)
     shown = arguments.get("render_mode") == "human" and not _has_window(env_id)
     try:
@@ -141,7 +141,7 @@ def make_environment(env_id: str, **arguments: Any) -> gym.Env[Any, Any]:
     except gym.error.DependencyNotInstalled as error:
         raise MissingDependencyError(f"environment {env_id}: {error}") from error
     except Exception as error:
-        foreign = not entry.startswith(("gymnasium.", "gym_text."))  # a mistake in code of the user's own is shown whole
+        foreign = not entry.startswith(("gymnasium.", "gym_text."))  # a mistake in a user's own code keeps its traceback
         if foreign and not isinstance(error, TypeError | gym.error.UnregisteredEnv):
             raise
         raise UsageError(
@@ -154,7 +154,7 @@ def make_environment(env_id: str, **arguments: Any) -> gym.Env[Any, Any]:
             env = TimeLimit(env, limit)
         return DescribeObservation(env, fold=fold)
     if fold is not None:
-        raise UsageError(f"environment {env_id}: expected no fold, which it does not take; got {fold!r}.")
+        raise UsageError(f"environment {env_id}: expected no fold, because it takes none; got {fold!r}.")
     return env
 
 
@@ -164,7 +164,10 @@ def unknown_environment(env_id: str) -> UsageError:
 
 
 def takes(environment: str, argument: str) -> bool:
-    """Return whether an environment takes ``fold`` or ``expert``. Gymnasium's take neither, although some accept any keyword."""
+    """Return whether an environment takes ``fold`` or ``expert``.
+
+    Gymnasium's own environments take neither, although some accept any keyword.
+    """
     env_id, _ = parse_environment(environment)
     if str(gym.registry[env_id].entry_point).startswith("gymnasium."):
         return False
@@ -172,12 +175,12 @@ def takes(environment: str, argument: str) -> bool:
 
 
 def fold_arguments(environment: str, fold: str | None, *, expert: Expert = "off") -> dict[str, Any]:
-    """Return the arguments with which `environment_maker` makes an environment of a fold, its expert as given if it has one.
+    """Return the keyword arguments for a fold and, if the environment takes one, for an expert.
 
     Args:
         environment: See `parse_environment`.
         fold: ``train``, ``dev`` or ``test``; None: the environment's own default.
-        expert: What the environment tells of its expert.
+        expert: Value of the argument ``expert``.
     """
     arguments: dict[str, Any] = {} if fold is None else {"fold": fold}
     return arguments | ({"expert": expert} if takes(environment, "expert") else {})
@@ -212,7 +215,7 @@ def _has_window(env_id: str) -> bool:
 
 
 def _creator(env_id: str) -> Any:
-    """Return what makes an environment.
+    """Return the class or function that makes an environment.
 
     Raises:
         MissingDependencyError: If a package that it needs is not installed.

@@ -1,4 +1,4 @@
-"""Files of a folder that may come from elsewhere: read if they are regular files that lie in it, written through no link."""
+"""Files in a folder that somebody else may have made: only its regular files are read, and nothing is written through a link."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Any, BinaryIO
 from gym_text.errors import UsageError
 
 _UNUSABLE = re.compile("[\x00\ud800-\udfff]")
-"""NUL, and halves of characters: what is left of a word that is no UTF-8."""
+"""NUL, and surrogates, into which Python decodes a word that is no UTF-8."""
 
 
 def check_characters(what: str, value: Any) -> None:
-    """Raise `UsageError` if a text, or one in plain data, has characters that no name of a file can have, or no file can hold.
+    """Raise `UsageError` if a text, alone or within plain data, has characters that a file or its name cannot have.
 
     Args:
-        what: What it is, for the error.
+        what: Name of the data, for the error.
         value: Plain data.
     """
     if isinstance(value, Mapping):
@@ -39,11 +39,11 @@ def check_regular(path: Path, root: Path | None = None) -> Path:
     A pipe or a device would be read for ever, and a link can lead to any file of the reader.
 
     Args:
-        path: The file. One that does not exist passes: who opens it says so.
+        path: The file. A file that does not exist passes; opening it will raise the error.
         root: The folder in which it has to lie, all links followed. None: anywhere.
 
     Raises:
-        UsageError: If it is no regular file, or lies elsewhere.
+        UsageError: If it is no regular file, or lies outside `root`.
     """
     try:
         mode = path.stat().st_mode
@@ -65,21 +65,21 @@ def is_regular(path: Path, root: Path | None = None) -> bool:
 
 
 def check_folder(folder: Path) -> None:
-    """Raise `UsageError` if a folder that another library is to read contains what is neither a regular file nor a folder.
+    """Raise `UsageError` if a folder contains anything but regular files and folders, before another library reads it.
 
-    What is hidden does not count.
+    Hidden files and folders are not checked.
     """
-    for place, folders, names in os.walk(folder):
+    for parent, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in (name for name in names if not name.startswith(".")):
-            check_regular(Path(place) / name)
+            check_regular(Path(parent) / name)
 
 
 def subfolder(folder: Path, name: str) -> Path:
-    """Return a folder in another one, which is made if it is not there, to write into.
+    """Return a subfolder to write into. It is made if it does not exist.
 
     Raises:
-        UsageError: If it is a link to a place elsewhere.
+        UsageError: If it is a link out of the folder.
     """
     path = folder / name
     path.mkdir(parents=True, exist_ok=True)
@@ -92,7 +92,7 @@ def subfolder(folder: Path, name: str) -> Path:
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """Open a file that takes the place of `path` when the block ends; if it fails, the old one stays.
 
-    Until then it lies beside it. No link is followed: one that stands in the way is removed.
+    Until then the new file lies beside the old one, as ``NAME.partial``. No link is followed: a link of that name is removed.
     """
     partial = path.with_name(path.name + ".partial")
     partial.unlink(missing_ok=True)

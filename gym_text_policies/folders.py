@@ -1,7 +1,7 @@
-"""Folders that are replaced whole.
+"""Replace a folder as a whole.
 
-If the process is killed, the old folder or the new one is there, or the old one under another name. `restore_folders` gives it its
-name back.
+If the process is killed, the old folder or the new folder exists, or the old folder has another name. `restore_folders` gives the
+old folder its name back.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pathlib import Path
 from gym_text_policies.run_folders import writing
 
 _NEW, _OLD = ".partial", ".replaced"
-"""What the names of a folder that is being written, and of one that is being replaced, end with."""
+"""Endings of the name of a folder that is being written, and of a folder that is being replaced."""
 
 _TORCH_CANNOT_WRITE = ("inline_container", "PytorchStreamWriter", "iostream error")
-"""Of these words one is in torch's message where it could not write a file."""
+"""torch's message has one of these words if torch could not write a file."""
 
 
 def replace_folder(folder: Path, save: Callable[[Path], None]) -> None:
@@ -44,7 +44,7 @@ def replace_folder(folder: Path, save: Callable[[Path], None]) -> None:
     try:
         save(new)
     except Exception:
-        shutil.rmtree(new, ignore_errors=True)  # a full disk gets its room back
+        shutil.rmtree(new, ignore_errors=True)  # frees room on a full disk
         raise
     with writing(folder):
         if folder.exists():
@@ -54,7 +54,7 @@ def replace_folder(folder: Path, save: Callable[[Path], None]) -> None:
 
 
 def restore_folders(parent: Path) -> None:
-    """Bring back the folders within another that a killed process has left aside, where the new one is not there yet."""
+    """Give the old folders in `parent` their names back if a killed process left no new folder in their place."""
     for old in sorted(parent.glob(f"*{_OLD}")):
         _restore(old)
 
@@ -76,7 +76,7 @@ def writing_tensors(path: Path) -> Iterator[None]:
             number = re.search(r"os error (\d+)", str(error))
             if number is None and not any(mark in str(error) for mark in _TORCH_CANNOT_WRITE):
                 raise
-            code = int(number[1]) if number else errno.ENOSPC  # torch does not say which; a short write is a full disk
+            code = int(number[1]) if number else errno.ENOSPC  # torch does not say which: take it for a full disk
             raise OSError(code, os.strerror(code)) from error
 
 

@@ -34,21 +34,22 @@ from gym_text_policies.redaction import hide_keys
 MakeEnv = Callable[[], gym.Env[Any, Any]]
 _logger = logging.getLogger(__name__)
 _OF_RUN = (BudgetError, StoreError, ClusterError, RunError, MissingDependencyError, Warning)
-"""A warning is raised only where somebody asked for that, as tests do."""
+"""Errors that end the whole run. A warning is raised as an exception only if the caller asked for that, as tests do."""
 _MOST_FRAMES = 20
 _MOST_CHARACTERS = 4000
-"""Of an error's text."""
+"""Most characters of an error's text."""
 
 
 def is_of_episode(error: Exception, *, deciding: bool = False) -> bool:
-    """Return whether an error is of one episode, and not of the whole run.
+    """Return whether an error ends one episode only, and not the whole run.
 
-    Of the run is what no other episode escapes: a spent budget, a folder that cannot be written, a missing package; and, while a
-    policy decides, a wrong setting of it. Whatever else an environment or a policy raises is of the episode.
+    An error ends the run if every other episode would end in it too: a spent budget, a folder that cannot be written, a missing
+    package, or a wrong setting that a policy finds while it decides. Any other error of an environment or a policy ends its episode
+    only.
 
     Args:
-        error: What was raised.
-        deciding: Whether the policy raised it, or the environment.
+        error: The error.
+        deciding: Whether the policy raised it while it decided; else the environment did.
     """
     if isinstance(error, EpisodeError | InvalidActionError):
         return True
@@ -58,12 +59,12 @@ def is_of_episode(error: Exception, *, deciding: bool = False) -> bool:
 class Game:
     """An environment, and the episode that is played in it.
 
-    `begin` and `step` return the error that ends the episode, if there is one; what is of the whole run they raise.
+    `begin` and `step` return an error that ends the episode. They raise an error that ends the whole run.
 
     Args:
         make_env: Makes the environment, without the policy's wrappers.
         policy: Who plays.
-        seed: Of the first episode.
+        seed: Seed of the first episode.
     """
 
     def __init__(self, make_env: MakeEnv, policy: Policy, seed: int) -> None:
@@ -79,7 +80,7 @@ class Game:
 
     @property
     def most_at_once(self) -> int | None:
-        """How many such games this process has room for; None if any number."""
+        """Most games of this environment that this process has room for; None if there is no limit."""
         most: int | None = getattr(self._env.unwrapped, "most_at_once", None)
         return most
 
@@ -92,7 +93,7 @@ class Game:
 
     def close(self) -> None:
         """Release the environment."""
-        with contextlib.suppress(Exception):  # what was played is played
+        with contextlib.suppress(Exception):  # the episodes are already recorded
             self._env.close()
 
     @property
@@ -101,10 +102,10 @@ class Game:
         return bool(self._steps) and (self._steps[-1].terminated or self._steps[-1].truncated)
 
     def begin(self, name: str) -> Exception | None:
-        """Begin the episode of the present seed; an environment that broke in the last one is made anew.
+        """Begin the episode of `self.seed`. If the environment raised in the last episode, it is made anew.
 
         Args:
-            name: Of the episode; unique in this process.
+            name: Name of the episode; unique in this process.
         """
         self._steps, self.turn, self._level = [], None, None
         self._seen: dict[str, Any] = {}
@@ -121,7 +122,7 @@ class Game:
         return None
 
     def asked(self) -> Turn:
-        """Return the turn that waits for a decision, its generator as if nobody had drawn from it."""
+        """Return the turn that waits for a decision. Its random generator is new: nothing was drawn from it."""
         assert self.turn is not None
         self.turn = replace(self.turn, rng=self._rngs(self.turn.step))
         return self.turn
@@ -138,15 +139,15 @@ class Game:
             return self._failed(error)
         self._steps.append(step)
         self._seen, self._info = seen, info
-        said, number = (*self.turn.completions, decision.completion), self.turn.step + 1
-        self.turn = replace(self.turn, obs=obs, step=number, completions=said, last=decision)
+        completions, number = (*self.turn.completions, decision.completion), self.turn.step + 1
+        self.turn = replace(self.turn, obs=obs, step=number, completions=completions, last=decision)
         return None
 
     def end(self, error: Exception | None) -> Episode:
         """Return the record of the episode, which has ended."""
         config = self._policy.config
         where = f"step {len(self._steps) + 1}" if self.turn else "at reset"
-        place = f"{self._environment['id']}, seed {self.seed}, {where}"
+        location = f"{self._environment['id']}, seed {self.seed}, {where}"
         self.turn = None
         return Episode(
             key=episode_key(self._environment, config, self.seed),
@@ -156,12 +157,12 @@ class Game:
             steps=tuple(self._steps),
             last_observation=self._seen,
             level=self._level,
-            error=_sentence(error, place) if error else None,
+            error=_sentence(error, location) if error else None,
             traceback=None if error is None or isinstance(error, GymTextError) else _traceback(error),
         )
 
     def _recorded(self, decision: Decision, reward: float, terminated: bool, truncated: bool, info: dict[str, Any]) -> Step:
-        """Return a step; raise `EngineError` if it cannot be stored, as with a reward that is no number."""
+        """Return a step. Raise `EngineError` if the step cannot be stored, such as one with a reward of NaN."""
         earlier = self._steps[-1].score if self._steps else 0.0
         step = Step(
             observation=self._seen,
@@ -184,7 +185,7 @@ class Game:
         """Return the environment's own keys of an observation, as plain JSON.
 
         Raises:
-            EngineError: If they are none, or no action is possible though the episode goes on.
+            EngineError: If they are not plain JSON, or no action is valid although the episode goes on.
         """
         seen = {key: plain(obs[key]) for key in self._keys} if self._keys else {"observation": plain(obs)}
         try:
@@ -196,24 +197,24 @@ class Game:
         return seen
 
     def _failed(self, error: Exception) -> Exception:
-        """Return an error of this episode, after which the environment may be broken; raise one of the run."""
+        """Return an error that ends this episode, and let the environment be made anew. Raise an error that ends the run."""
         if not is_of_episode(error):
             raise error
         self._broken = True
         return error
 
 
-def _sentence(error: Exception, place: str) -> str:
-    """Return an error's kind and text, and in its first line where it happened."""
+def _sentence(error: Exception, location: str) -> str:
+    """Return an error's type and text. The first line also says where it happened."""
     try:
         text = str(error)
-    except Exception:  # also its text may be a user's
+    except Exception:  # `__str__` may be a user's code, too
         text = ""
     first, newline, rest = hide_keys(text)[:_MOST_CHARACTERS].partition("\n")
-    return f"{type(error).__name__}{': ' if first else ''}{first} ({place}){newline}{rest}"
+    return f"{type(error).__name__}{': ' if first else ''}{first} ({location}){newline}{rest}"
 
 
 def _traceback(error: Exception) -> str:
-    """Return where an error was raised: neither code nor values nor folders, which may be private."""
+    """Return the files, lines and functions of a traceback, without code, values and folders, which may be private."""
     frames = traceback.extract_tb(error.__traceback__)[-_MOST_FRAMES:]
     return "\n".join(f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}" for frame in frames)

@@ -1,4 +1,4 @@
-"""What a record holds is plain JSON: how values become it, and how each field of a record is checked."""
+"""Convert values to plain JSON, and check the fields of records before they are stored and after they are read."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def check_json(what: str, data: Any) -> None:
 
 
 def checked(record: _Record) -> _Record:
-    """Return a record, a dataclass of this package; raise TypeError or ValueError if one of its fields cannot be stored."""
+    """Return a record, a dataclass of this package. Raise TypeError or ValueError if one of its fields cannot be stored."""
     kind: Any = type(record)
     for name, default, safe, types in _fields(kind):
         value = getattr(record, name)
@@ -89,30 +89,30 @@ def is_finite(value: Any) -> bool:
 @functools.cache
 def _fields(record: Any) -> tuple[tuple[str, Any, frozenset[type], tuple[str, ...]], ...]:
     """Return the fields of a record class, their defaults, types whose values all fit, and the declared types."""
-    found = []
-    for one in dataclasses.fields(record):
-        types = tuple(part.partition("[")[0] for part in str(one.type).split(" | "))
+    rows = []
+    for field in dataclasses.fields(record):
+        types = tuple(part.partition("[")[0] for part in str(field.type).split(" | "))
         if all(part in _EXPECTED for part in types):
-            found.append((one.name, one.default, frozenset(_SAFE[part] for part in types if part in _SAFE), types))
-    return tuple(found)
+            rows.append((field.name, field.default, frozenset(_SAFE[part] for part in types if part in _SAFE), types))
+    return tuple(rows)
 
 
 def checked_list(name: str, value: Any) -> list[Any]:
-    """Return a list; raise TypeError if a value is none."""
+    """Return a value as a list; raise TypeError if it is no list."""
     if not isinstance(value, list | tuple):
         raise TypeError(f"{name}: expected a list; got {str(value)[:60]!r}")
     return list(value)
 
 
 def difference(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is stored of an observation: what differs from the one before, and, if there are any, the keys that went."""
+    """Return what is stored of an observation: its differences from the observation before, and the keys that are gone."""
     gone = [key for key in before if key not in after]
     changed = {key: value for key, value in after.items() if key not in before or before[key] != value}
     return {name: changed, **({f"{name}_without": gone} if gone else {})}
 
 
 def restored(name: str, before: Mapping[str, Any], data: dict[str, Any]) -> dict[str, Any]:
-    """Return an observation of what `_difference` stored; the keys that went are taken out of the data."""
+    """Return the observation from what `difference` stored. The entry ``NAME_without`` is removed from `data`."""
     gone = checked_list(name, data.pop(f"{name}_without", []))
     if not isinstance(data[name], dict):
         raise TypeError(f"{name}: expected a dict; got {str(data[name])[:60]!r}")
@@ -125,7 +125,7 @@ def common(first: tuple[Any, ...], second: tuple[Any, ...]) -> int:
 
 
 def begun(before: tuple[Any, ...], count: Any) -> tuple[Any, ...]:
-    """Return the first messages, or tokens, of the prompt before."""
+    """Return the first `count` messages, or tokens, of the prompt before."""
     if type(count) is not int or not 0 <= count <= len(before):
         raise ValueError(f"expected a number from 0 to {len(before)} of what the prompt before has; got {str(count)[:60]!r}")
     return before[:count]

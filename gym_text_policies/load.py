@@ -36,8 +36,8 @@ def load_policy(model: str | PolicyConfig | Backend, env: gym.Env[Any, Any], **s
             `load_backend`. Or the ``policy.json`` of a search. Or a `PolicyConfig`.
         env: The environment to play.
         settings: Fields of `PolicyConfig`, such as `mode`, `history` and `seed`; they replace those of `model`, if that is one.
-            What is not given is as an adapter was trained, else as `DEFAULTS` says. All other settings are options of the
-            backend: `load_in_4bit`, `base_url`, `timeout`, `cache` …
+            A setting that is not given has the value with which the adapter was trained, else the value of `DEFAULTS`. All other
+            settings are options of the backend: `load_in_4bit`, `base_url`, `timeout`, `cache` …
 
     Returns:
         The policy; play it in ``policy.wrap(env)``.
@@ -61,32 +61,32 @@ def load_policy(model: str | PolicyConfig | Backend, env: gym.Env[Any, Any], **s
 
 
 def load_when_asked(config: PolicyConfig, env: gym.Env[Any, Any]) -> Policy:
-    """Return a policy as `load_policy` does, but read a model in this process when it is first asked: for runs of many models."""
+    """Return a policy as `load_policy` does, but load its model when it is first asked, as runs of many models need it."""
     return _made(_complete(config, env), env, None, when_asked=True)
 
 
 def _complete(config: PolicyConfig, env: gym.Env[Any, Any]) -> PolicyConfig:
-    """Return a checked description in which all is given that matters in an environment."""
+    """Check a policy's settings, and return them with a value for every setting that matters in an environment."""
     config.check_used()
     return resolved(config, {} if text_spec(env).lists_actions else {"strategy": "words"})
 
 
 def _made(config: PolicyConfig, env: gym.Env[Any, Any], backend: Backend | None, *, when_asked: bool = False) -> Policy:
     policy = _language_model(config, env, backend, when_asked) if config.asks_model else _without_model(config, env)
-    given = config.settings
-    if given["expert_share"]:
+    settings = config.settings
+    if settings["expert_share"]:
         check_expert(env, "expert_share")
-    if given["noise"] or given["expert_share"]:
-        policy = MixedPolicy(policy, noise=given["noise"], expert_share=given["expert_share"])
-    return policy if given["action_rate"] == 1 else ActionRate(policy, given["action_rate"], given["between"])
+    if settings["noise"] or settings["expert_share"]:
+        policy = MixedPolicy(policy, noise=settings["noise"], expert_share=settings["expert_share"])
+    return policy if settings["action_rate"] == 1 else ActionRate(policy, settings["action_rate"], settings["between"])
 
 
 def resolved(config: PolicyConfig, usual: Mapping[str, Any] | None = None) -> PolicyConfig:
-    """Return a description in which every setting that matters is given: by the user, by the model's own record, or by `DEFAULTS`.
+    """Return a policy's settings with a value for every setting that matters.
 
     Args:
-        config: What the user gives.
-        usual: What replaces `DEFAULTS` in the environment.
+        config: The user's settings. A missing setting has the value in the adapter's record, else in `usual`, else in `DEFAULTS`.
+        usual: Defaults of the environment.
 
     Raises:
         UsageError: If the model is an adapter that does not exist, or whose record is damaged.

@@ -1,6 +1,6 @@
 """Old names of settings, which work for one release: `old_names` and `gone`, for config dataclasses and for functions.
 
-Python, the command line, YAML files and stored settings ask the same table, `table_of`. Each says in a sentence what holds now.
+Python, the command line, YAML files and stored settings use the same table, `table_of`. Each tells the user the new name.
 """
 
 from __future__ import annotations
@@ -22,35 +22,38 @@ _TABLE = "__old_names__"
 
 @dataclass(frozen=True)
 class Fixed:
-    """What became of a setting that is no more."""
+    """The value of a setting that no longer exists."""
 
     value: Any
     """The value that always holds now."""
     instead: str = ""
-    """A sentence that says what does now what another value did; empty if nothing does."""
+    """A sentence that tells the user what to use in place of other values; empty if there is nothing."""
 
 
 class Before(str):
-    """The new name where two settings became one, and both may be given. The old one counts then, unless it is empty."""
+    """The new name of a setting that was merged into another one.
+
+    Both names may be given. Then the value of the old name counts, unless it is empty.
+    """
 
 
 def old_names(**names: str) -> Callable[[T], T]:
     """Return a decorator that accepts keywords by their old names as well; Python callers get a `FutureWarning`.
 
-    Decorate a subclass as well, with ``@old_names()`` where it has no further old names: it has a constructor of its own.
+    Decorate each subclass as well, because it has its own constructor: with ``@old_names()`` if it adds no old names.
 
     Args:
         names: The new name of each old one: ``@old_names(seeds="episodes", epochs="sft.epochs")``; a `Before` where both names may
-            be given together. What stands before a dot is a field that is a config dataclass itself.
+            be given together. The name before a dot is a field that is itself a config dataclass.
     """
     return lambda target: _with_table(target, names)
 
 
 def gone(**values: Any) -> Callable[[T], T]:
-    """Return a decorator that accepts keywords of settings that are no more, if their value is the one that always holds now.
+    """Return a decorator that accepts keywords of settings that no longer exist, if they have the value that always holds now.
 
     Args:
-        values: That value, or a `Fixed`, by the old name: ``@gone(max_norm=1.0)``.
+        values: The value that always holds now, or a `Fixed`, by the old name: ``@gone(max_norm=1.0)``.
     """
     entries = {name: value if isinstance(value, Fixed) else Fixed(value) for name, value in values.items()}
     return lambda target: _with_table(target, entries)
@@ -65,13 +68,13 @@ def table_of(target: Any) -> Mapping[str, str | Fixed]:
 def new_name(
     target: Any, old: str, value: Any, given: Collection[str], spell: Callable[[str], str] = str
 ) -> tuple[str | None, str]:
-    """Return the new name of a setting, None for a setting that is no more, and the sentence for the user.
+    """Return the new name of a setting, or None if it no longer exists, and the sentence for the user.
 
     Args:
         target: The class or the function.
         old: A name of its table.
-        value: What it is given.
-        given: All names that are given.
+        value: The value that the user gives.
+        given: All names that the user gives.
         spell: Returns a name as the user writes it: ``--llm-seeds`` on the command line.
 
     Raises:
@@ -100,21 +103,21 @@ def with_new_names(
     plain: Callable[[V], Any] = lambda value: value,
     strict: bool = True,
 ) -> dict[str, V]:
-    """Return settings by their new names, which may have dots, without those that are no more.
+    """Return settings by their new names, which may have dots. Settings that no longer exist are left out.
 
     Args:
-        target: The class or the function that they are for.
+        target: The class or the function that takes the settings.
         given: The settings.
         say: Takes the sentence for each old name, and the value.
         spell: See `new_name`.
-        plain: Returns what a value stands for.
-        strict: Raise the errors of `new_name`; without, a setting that `new_name` refuses keeps its old name.
+        plain: Converts a value to plain data, if it is a node of a YAML file.
+        strict: Whether to raise the errors of `new_name`. If not, a setting that `new_name` refuses keeps its old name.
 
     Raises:
         UsageError: See `new_name`.
     """
     settings, table = {}, table_of(target)
-    for name, value in sorted(given.items(), key=lambda item: isinstance(table.get(item[0]), Before)):  # the last one counts
+    for name, value in sorted(given.items(), key=lambda item: isinstance(table.get(item[0]), Before)):  # these last: they count
         new: str | None = name
         if name in table:
             try:
@@ -160,6 +163,6 @@ def _with_table(target: T, entries: Mapping[str, str | Fixed]) -> T:
     setattr(accepting, _TABLE, {**vars(target).get(_TABLE, {}), **entries})
     table = table_of(accepting)
     if accepting is target:
-        accepting.__init__ = accept  # type: ignore[method-assign]  # that is what a class decorator may do
+        accepting.__init__ = accept  # type: ignore[method-assign]  # a class decorator may replace the constructor
     result: T = accepting
     return result

@@ -21,12 +21,12 @@ from gym_text_policies.records import Turn
 _WITH_MODE = re.compile(rf"(.+?)\s*,\s*({'|'.join(MODES)})")
 """A model and its mode, as in ``smollm2,choose``."""
 _MOST_LOADED = 2
-"""Policies that are kept: many environments of one game share one model."""
+"""Most policies that are kept in memory. The environments of a game share one policy."""
 _CONTENT = {"content", "commit", "adapter", "source"}
-"""Keys of a policy's configuration that are there where its name does not say all: weights can change, and a module."""
+"""Keys of a policy's configuration that identify weights or code, which can change while the policy's name stays."""
 _loaded: dict[tuple[str, str], Policy] = {}
 _one_at_a_time = threading.RLock()
-"""A model in this process decides for one game at a time, whatever thread asks."""
+"""A model in this process decides for one game at a time. This lock makes the other threads wait."""
 
 
 def opponents(name: str, env: gym.Env[Any, Any]) -> Callable[[int], Player]:
@@ -46,25 +46,25 @@ def opponents(name: str, env: gym.Env[Any, Any]) -> Callable[[int], Player]:
             "loaded for an environment's name. Pass a function that asks it."
         )
     side = _Side(env)
-    if name.startswith("scripted:"):  # it counts its answers, so each episode has its own
+    if name.startswith("scripted:"):  # a scripted policy counts its answers, so each episode has its own policy
         _load(name, side)
         return lambda seed: _Opponent(_load(name, side), side, seed)
     key = name, side.text_spec.to_json()
     with _one_at_a_time:
         policy = _loaded.pop(key, None) or _load(name, side)
-        _loaded[key] = policy  # the last one used is the last to go
+        _loaded[key] = policy  # the policy used least recently goes first
         while len(_loaded) > _MOST_LOADED:
             del _loaded[next(iter(_loaded))]
     return _Opponents(policy, side)
 
 
 def _load(name: str, side: _Side) -> Policy:
-    found = _WITH_MODE.fullmatch(name)
-    return load_policy(found[1], side, mode=found[2]) if found else load_policy(name, side)
+    match = _WITH_MODE.fullmatch(name)
+    return load_policy(match[1], side, mode=match[2]) if match else load_policy(name, side)
 
 
 class _Side(gym.Env[Observation, Any]):
-    """The game from the opponent's side, for the policy's wrappers: a step gives the observation that was put into `seen`."""
+    """The game as the opponent sees it, for the policy's wrappers. `reset` and `step` return the observation in `seen`."""
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         self.observation_space = env.observation_space
@@ -80,7 +80,7 @@ class _Side(gym.Env[Observation, Any]):
 
 
 class _Opponents:
-    """Gives a policy's opponent of each episode. Its ``identity`` is the policy's configuration where content is a part of that."""
+    """Makes a policy the opponent of an episode. ``identity`` is the policy's configuration if that identifies weights or code."""
 
     def __init__(self, policy: Policy, side: _Side) -> None:
         self._policy, self._side = policy, side
@@ -97,7 +97,7 @@ class _Opponent:
     Args:
         policy: Who decides.
         side: The game from its side.
-        seed: Seed of the level; with the policy's own it seeds what the policy draws.
+        seed: Seed of the level. Together with the policy's seed it seeds what the policy draws.
     """
 
     def __init__(self, policy: Policy, side: _Side, seed: int) -> None:

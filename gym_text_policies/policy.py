@@ -18,12 +18,12 @@ from gym_text_policies.drawing import drawing_from
 from gym_text_policies.records import Decision, Turn
 
 _NAMES, _CONTENT = ("model", "base"), ("content", "commit")
-"""Keys of a language model's configuration: what it is called, and what it is."""
+"""Keys of a language model's configuration: its names, and what identifies its weights."""
 STEP = "step_number"
-"""Key of an observation that says how many steps its episode had before, where a wrapper puts it there."""
+"""Key of an observation with the number of steps before it, if a wrapper adds this key."""
 
 _WITHOUT_EFFECT = ("HumanRendering", "StepNumber")
-"""Wrappers that change nothing of an episode, so that its key has been the same without them."""
+"""Wrappers that change nothing in an episode. The episode's key does not depend on them."""
 
 
 class Policy(ABC):
@@ -39,11 +39,11 @@ class Policy(ABC):
     def __init__(self, spec: TextSpec, *, seed: int = 0) -> None:
         self.spec = spec
         self.seed = operator.index(seed)
-        self._own_turns = itertools.count()  # outside `rollout`, where nothing else tells one turn's draws from another's
+        self._own_turns = itertools.count()  # outside `rollout`: seeds the draws of each turn
 
     @property
     def remote(self) -> bool:
-        """Whether it waits for a provider. If so, `rollout` is fastest with many workers and a batch of 1."""
+        """Whether the policy waits for a provider. If so, `rollout` is fastest with many workers and num_envs=1."""
         return False
 
     @abstractmethod
@@ -55,16 +55,16 @@ class Policy(ABC):
         """
 
     def check(self) -> None:  # noqa: B027  most ask nobody
-        """See before a run whether it can decide: a language model's server is asked one short question.
+        """Check before a run whether the policy can decide. A language model's server is asked one short question.
 
         Raises:
-            UsageError: If it cannot, with what to do.
+            UsageError: If it cannot decide; the message says how to repair it.
         """
 
     @property
     @abstractmethod
     def config(self) -> dict[str, Any]:
-        """All settings that its decisions depend on, as plain JSON, without secrets."""
+        """All settings that the policy's decisions depend on, as plain JSON, without secrets."""
 
     def wrap(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
         """Put on the wrappers that this policy needs. By default there are none."""
@@ -132,7 +132,7 @@ class _FunctionPolicy(Policy):
 
 
 class _DrawingPolicy(_FunctionPolicy):
-    """A function that draws, from its turn alone."""
+    """A function that draws at random. The draws depend only on the generator of the turn."""
 
     def _act(self, turn: Turn) -> Any:
         with drawing_from(turn.rng):
@@ -150,11 +150,11 @@ def as_policy(
 
     Args:
         player: A callable ``obs -> action``, or an object with stable-baselines3's ``predict``. A policy is returned unchanged.
-            If it has an attribute ``config``, a mapping, that identifies it in records as well.
+            If the object has an attribute ``config`` that is a mapping, records identify it by this mapping as well.
         env: The environment to play, for its `text_spec`.
         name: Its name in records, by default the function's or the class's. Two different players need two names.
         seed: Seed of the policy.
-        deterministic: Of an object with ``predict``, whether it plays its most probable action, as it does by default, or draws.
+        deterministic: For an object with ``predict``: False draws its actions, True (the default) plays the most probable action.
 
     Raises:
         UsageError: If `player` is neither, or is given `deterministic` and has no ``predict`` that takes it.
@@ -206,11 +206,11 @@ def check_lists_actions(spec: TextSpec, what: str) -> None:
 def environment_config(env: gym.Env[Any, Any]) -> dict[str, Any]:
     """Return what identifies an environment in records: id, keyword arguments, limit, wrappers, and a hash of its `TextSpec`.
 
-    One that neither this package nor Gymnasium registers has its ``module`` as well, by which it is found again; one in which
-    a model plays, too, has what identifies the model.
+    An environment that neither this package nor Gymnasium registers has ``module``, the module to import. An environment in which a
+    model plays as well has ``player``, which identifies the model.
 
     Raises:
-        UsageError: If it was not made by ``gym.make``, or records cannot name an argument.
+        UsageError: If the environment was not made by ``gym.make``, or has an argument that records cannot name.
     """
     spec = env.spec
     if spec is None:
@@ -244,26 +244,26 @@ def _named(value: Any) -> str:
 def episode_key(environment: Mapping[str, Any], policy: Mapping[str, Any], seed: int) -> str:
     """Return the key under which an episode is stored: 32 hexadecimal digits.
 
-    Where a language model's configuration has its ``content`` or its ``commit``, the names of model and base do not count.
+    If a language model's configuration has ``content`` or ``commit``, the key does not depend on the names of model and base.
     """
     text = json.dumps([environment, by_content(policy), seed], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def by_names(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a policy's configuration as it was before language models had their content in it."""
+    """Return a policy's configuration without what identifies a language model's weights, as earlier releases had it."""
     names = _CONTENT if "backend" in config else ()
     return {key: by_names(value) if isinstance(value, Mapping) else value for key, value in config.items() if key not in names}
 
 
 def by_content(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a policy's configuration without the names of language models that are known by their content."""
+    """Return a policy's configuration without the names of language models whose weights it identifies."""
     names = _NAMES if "backend" in config and config.keys() & set(_CONTENT) else ()
     return {key: by_content(value) if isinstance(value, Mapping) else value for key, value in config.items() if key not in names}
 
 
 def turn_rngs(environment: Mapping[str, Any], policy_seed: int, seed: int) -> Callable[[int], np.random.Generator]:
-    """Return a function from a step to the random generator of its turn: each time the same, whatever was drawn elsewhere.
+    """Return a function from a step to the random generator of its turn. Equal arguments give equal generators.
 
     Args:
         environment: What identifies the environment.

@@ -90,7 +90,7 @@ class Decision:
     cost: float = 0.0
     """Price in US dollars."""
     reference: str | None = None
-    """The provider's own name of the episode, if it has one."""
+    """The provider's id of the episode, if the provider gives one."""
     tokens: Tokens | None = None
     """The tokens of the prompt and of the answer, if the policy keeps them."""
 

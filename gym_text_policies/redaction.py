@@ -15,7 +15,7 @@ _SECRET_VARIABLE = re.compile(
 )
 """Names of environment variables, in capitals, whose values are secrets: such as OPENAI_API_KEY, PGPASSWORD and KEY_2."""
 _SHORTEST = 8
-"""Least characters of a secret: a shorter value is too likely to stand in a text by itself."""
+"""Least characters of a secret. A shorter value is too likely to occur in a text by chance."""
 _PASSWORD = re.compile(r"(?<=://)[^/?#\s]*@")
 """User and password before the host of an address, anywhere in a text."""
 _HIDDEN = "(not kept)"
@@ -25,7 +25,7 @@ def hide_keys(text: str, *in_use: str | None) -> str:
     """Return a text without the values of the environment variables that are named like a secret.
 
     Args:
-        text: Any text. It has to be whole: of a key that was cut the rest would not be found.
+        text: Any text. Cut it only afterwards: the rest of a key that was cut is not recognised.
         in_use: More secrets, whatever their variables are called.
     """
     for secret in _secrets(in_use):
@@ -34,7 +34,7 @@ def hide_keys(text: str, *in_use: str | None) -> str:
 
 
 def without_keys(record: dict[str, Any]) -> dict[str, Any]:
-    """Return a record with all its texts as `hide_keys` gives them; its ``key``, by which it is found, stays."""
+    """Return a record with `hide_keys` applied to all its texts, except its ``key``, which identifies it in a store."""
     text = json.dumps(record, ensure_ascii=False)
     if not any(json.dumps(secret, ensure_ascii=False)[1:-1] in text for secret in _secrets()):
         return record  # as nearly always

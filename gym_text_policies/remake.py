@@ -1,4 +1,4 @@
-"""The environment of a stored episode, made again: a record names what is played, and never what is imported, asked or read."""
+"""Make the environment of a stored episode again. A record chooses the game; it imports no module and reads no file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def import_modules(names: Iterable[str]) -> None:
 
 
 def remake_environment(record: Mapping[str, Any], *, imports: Iterable[str] = (), **arguments: Any) -> gym.Env[Any, Any]:
-    """Make the environment of a stored episode, without the wrappers of its policy. Nothing is imported that is not named here.
+    """Make the environment of a stored episode, without the wrappers of its policy. Only `imports` are imported.
 
     Args:
         record: ``episode.environment``.
@@ -37,7 +37,7 @@ def remake_environment(record: Mapping[str, Any], *, imports: Iterable[str] = ()
         arguments: More keyword arguments, such as `render_mode`.
 
     Raises:
-        UsageError: If it is of another module, or its arguments reach further than the game.
+        UsageError: If another module registers it, or its arguments do more than choose a game.
     """
     imports = tuple(imports)
     import_modules(imports)
@@ -64,7 +64,7 @@ def owner_of(env_id: str) -> str:
 
 
 def check_plain(env_id: str, arguments: Mapping[str, Any]) -> None:
-    """Raise `UsageError` unless the arguments of an environment that ships only choose a game: no policy, no file, no size."""
+    """Raise `UsageError` unless the arguments of a shipped environment only choose a game: no policy, no file, no size."""
     for name, value in arguments.items():
         words = name in WORDS and (name != "opponent" or value == "random")
         if name in HEAVY or not _is_plain(value, words=words):
@@ -74,7 +74,7 @@ def check_plain(env_id: str, arguments: Mapping[str, Any]) -> None:
 
 
 def _is_plain(value: Any, *, words: bool) -> bool:
-    """Whether a value is a number, nothing, perhaps a word, or a list of these."""
+    """Whether a value is a number, None, a text if `words` allows it, or a list of these."""
     if isinstance(value, list | tuple):
         return all(_is_plain(part, words=words) for part in value)
     return value is None or isinstance(value, bool | int | float) or (words and isinstance(value, str))

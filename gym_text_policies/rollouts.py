@@ -67,7 +67,7 @@ def rollout(
         raise UsageError(f"rollout: expected workers and num_envs of at least 1; got workers={workers}, num_envs={num_envs}.")
     at_once = workers * num_envs * (1 if workers == 1 else 2)
     numbers: Iterable[int] = map(_seed, seeds)
-    numbers = list(numbers) if isinstance(seeds, Collection) else numbers  # a wrong one is refused before the first episode
+    numbers = list(numbers) if isinstance(seeds, Collection) else numbers  # a wrong seed is refused before the first episode
     table = _Table(make_env, policy, iter(numbers), at_once, watch or (lambda turns: None))
     try:
         yield from _play(table, num_envs) if workers == 1 else _play_in_threads(table, workers, num_envs)
@@ -76,7 +76,7 @@ def rollout(
 
 
 def _seed(seed: int) -> int:
-    """Return a seed as Python's integer, which JSON and Gymnasium know."""
+    """Return a seed as an integer of Python, because JSON and Gymnasium take no NumPy integers."""
     return check_int("seed", seed, 0, MAX_SEED)
 
 
@@ -104,7 +104,7 @@ class _Table:
         """Return up to `most` waiting games. New ones are made while there is room. An empty list means that all is played."""
         with self._changed:
             while not self.stopped:
-                enough = max(most, len(self._waiting) + 1)  # one more than needed, until all games are made
+                enough = max(most, len(self._waiting) + 1)  # one more than needed, so that no worker waits for a game to be made
                 while len(self._games) < self._size and len(self._waiting) < enough:
                     seed = next(self._seeds, None)
                     if seed is None:

@@ -27,7 +27,7 @@ if sys.platform != "win32":
 _logger = logging.getLogger(__name__)
 _CONFIG, _LOCK = "config.json", ".lock"
 NO_LINK: int = getattr(os, "O_NOFOLLOW", 0)
-"""A folder from elsewhere may have a link where this process writes."""
+"""Flag with which `os.open` refuses a link: somebody else's folder may have a link where this process writes."""
 
 
 class RunFolder:
@@ -41,7 +41,7 @@ class RunFolder:
     Args:
         folder: Made if it does not exist.
         config: The settings that all runs into the folder share, as plain JSON. With None no settings are compared.
-        kind: The dataclass that names these settings; a folder that an earlier release wrote may have their old names.
+        kind: The dataclass whose fields the settings are. Its old names are accepted in a folder that an earlier release wrote.
 
     Raises:
         UsageError: If the folder belongs to another configuration; the error names the keys that differ.
@@ -131,10 +131,10 @@ class RunFolder:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a text file so that a reader sees the old one or the new one, never a part.
+    """Write a text file so that a reader sees the old file or the new one, never a part of it.
 
     Raises:
-        StoreError: If it cannot be written; the old one stays.
+        StoreError: If the file cannot be written; the old file stays.
     """
     data = text.encode("utf-8")
     with writing(path), replacing(path) as file:
@@ -159,7 +159,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def _flock(file: int, folder: Path) -> None:
-    """Lock an open file for this process alone; raise `StoreError` if another one has."""
+    """Lock an open file for this process alone; raise `StoreError` if another process has locked it."""
     if sys.platform == "win32":
         return
     try:
@@ -170,4 +170,6 @@ def _flock(file: int, folder: Path) -> None:
             f"{folder}: expected a folder that no other run writes into; {holder} does. Let it end, or name another folder."
         ) from None
     except OSError as error:  # a file system without locks
-        _logger.warning("%s cannot be locked (%s); see to it that no two runs write into it.", folder, error.strerror)
+        _logger.warning(
+            "%s cannot be locked (%s). Make sure that no two runs write into it at the same time.", folder, error.strerror
+        )

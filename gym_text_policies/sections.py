@@ -17,7 +17,8 @@ def default_of(field: dataclasses.Field[Any]) -> Any:
 def with_sections(kind: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return keywords for a config dataclass from settings whose names may have dots.
 
-    A field that is a dataclass, a section, is its default with the settings that its name leads to:
+    A field that is itself a dataclass is a section. Its value is its default, changed by the settings whose names begin with its
+    name:
     ``{"sft.epochs": 2}`` gives ``{"sft": SFTConfig(epochs=2)}``.
 
     Raises:

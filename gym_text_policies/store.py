@@ -184,12 +184,12 @@ class EpisodeStore(RecordStore[Episode]):
 
     Args:
         folder: Made if it does not exist.
-        config: What all episodes of the folder share; see `RunFolder`.
-        kind: The dataclass that names it; see `RunFolder`.
+        config: Settings that all episodes of the folder share; see `RunFolder`.
+        kind: The dataclass whose fields the settings are; see `RunFolder`.
 
     Raises:
-        UsageError: If the folder belongs to another configuration, or a line within the file is no record.
-        StoreError: If another process writes into the folder, or it cannot be written.
+        UsageError: If the folder belongs to another configuration, or a line in the middle of the file is no record.
+        StoreError: If another process writes into the folder, or the folder cannot be written.
     """
 
     file_name: ClassVar[str] = "episodes.jsonl"

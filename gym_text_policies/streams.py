@@ -1,4 +1,4 @@
-"""Standard streams of a command: one that is closed, or that cannot show a letter, ends nothing."""
+"""Standard streams of a command: the command goes on if a stream is closed or cannot show a character."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def shown(text: str) -> str:
-    """Return a text for a terminal: what a model, a game or a record said moves no cursor, and changes no title."""
+    """Return a text that is safe in a terminal: characters that move its cursor or set its title are replaced."""
     return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
@@ -28,7 +28,7 @@ class ShownFormatter(logging.Formatter):
 
 
 def prepare_streams() -> None:
-    """Let a closed stream be an empty one, and show a question mark in place of a letter that a stream's encoding lacks."""
+    """Replace a closed stream by an empty one, and show a question mark for a character that a stream's encoding lacks."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         _keep_open(number)
         if getattr(sys, name) is None:
@@ -46,9 +46,9 @@ def _empty(mode: str) -> TextIO:
 
 
 def _keep_open(number: int) -> None:
-    """Open a standard stream that is closed: else the next file to be opened would be what libraries write their messages into."""
+    """Open a closed standard stream. Otherwise the next file gets its number, and libraries write messages into that file."""
     try:
         os.fstat(number)
     except OSError:
-        opened = os.open(os.devnull, os.O_RDWR)  # the lowest number that is free, which is this one
+        opened = os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is `number`
         os.set_inheritable(opened, True)

@@ -15,28 +15,29 @@ from pathlib import Path
 from gym_text.errors import check_int
 
 _SPIN = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "1"}
-"""Rounds of GNU's OpenMP, which torch has on Linux; milliseconds of LLVM's and Intel's, which it has elsewhere."""
-_SAID = ("OMP_WAIT_POLICY", *_SPIN)
-"""Variables by which users say how threads wait."""
+"""How long a thread spins: rounds in GNU's OpenMP (torch on Linux), milliseconds in LLVM's and Intel's (torch elsewhere)."""
+_WAITING = ("OMP_WAIT_POLICY", *_SPIN)
+"""Environment variables with which a user sets how threads wait."""
 _THREADS = "OMP_NUM_THREADS"
 MOST = 4096
 
 
 def settle_threads(count: int = 0) -> None:
-    """Set how this process's threads wait and, unless the user has, how many there are. What the environment says wins.
+    """Set how the threads of this process wait, and how many there are. A user's environment variables take precedence.
 
-    OpenMP reads its variables when torch is imported: before that all is set, after that only the number of threads.
+    OpenMP reads its variables when torch is imported. After that only the number of threads can be set.
 
     Args:
-        count: Threads, whatever the environment says; 0: what it says, else as many as this process may use cores.
+        count: Number of threads; it overrides OMP_NUM_THREADS. With 0: OMP_NUM_THREADS, else the number of cores that this process
+            may use.
 
     Raises:
-        UsageError: If the count is none.
+        UsageError: If `count` is no number from 0 to `MOST`.
     """
     check_int("threads", count, 0, MOST)
     torch = sys.modules.get("torch")
     if torch is None:
-        if not any(name in os.environ for name in _SAID):
+        if not any(name in os.environ for name in _WAITING):
             os.environ.update(_SPIN)
         if count or (_THREADS not in os.environ and usable_cores() < (os.cpu_count() or 1)):
             os.environ[_THREADS] = str(count or usable_cores())
@@ -59,21 +60,21 @@ def usable_cores(root: Path = Path("/")) -> int:
 
 
 def _quotas(root: Path) -> list[float]:
-    """Return the quotas of all control groups that this process is in, in cores: version 2's, and version 1's."""
+    """Return the CPU quotas, in cores, of all control groups of this process, of version 1 and of version 2."""
     try:
         lines = (root / "proc/self/cgroup").read_text("utf-8").splitlines()
     except (OSError, ValueError):
         return []
-    found = []
+    quotas = []
     for controllers, _, group in (line.partition(":")[2].partition(":") for line in lines):
         kinds = controllers.split(",")
         for mount in ("",) if kinds == [""] else ("cpu", "cpu,cpuacct") if "cpu" in kinds else ():
             top = root / "sys/fs/cgroup" / mount
-            place = top / group.lstrip("/")
-            for folder in {top, place, *(parent for parent in place.parents if parent.is_relative_to(top))}:
+            group_folder = top / group.lstrip("/")
+            for folder in {top, group_folder, *(parent for parent in group_folder.parents if parent.is_relative_to(top))}:
                 quota = _quota(folder)
-                found += [quota] if quota else []
-    return found
+                quotas += [quota] if quota else []
+    return quotas
 
 
 def _quota(folder: Path) -> float | None:

@@ -1,7 +1,7 @@
-"""What is computed once for each user: small JSON records in the user's cache folder, and in this process before that.
+"""Results that are computed once for each user, as small JSON records in the user's cache folder, and in this process.
 
-The folder is the user's own. A record that is damaged, belongs to other facts or to another user counts as none, and a folder that
-cannot be written, or is missing, costs only time.
+A record is ignored if it is damaged, has other facts or belongs to another user. If the folder is missing or cannot be written,
+results are computed again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _recalled: dict[tuple[str, str], Any] = {}
 
 
 def recall(kind: str, facts: Mapping[str, Any]) -> Any:
-    """Return what `remember` was told under the same facts; None if there is nothing."""
+    """Return the value that `remember` stored under the same facts, or None."""
     text = json.dumps(facts, sort_keys=True)
     if (kind, text) not in _recalled:
         try:
@@ -40,7 +40,7 @@ def recall(kind: str, facts: Mapping[str, Any]) -> Any:
 
 
 def remember(kind: str, facts: Mapping[str, Any], value: Any) -> None:
-    """Keep a value under the facts that it follows from. The record is written whole, or not at all.
+    """Store a value under the facts from which it was computed. The record is written whole, or not at all.
 
     Args:
         kind: Name of the subfolder.
@@ -49,7 +49,7 @@ def remember(kind: str, facts: Mapping[str, Any], value: Any) -> None:
     """
     text = json.dumps(facts, sort_keys=True)
     _recalled[kind, text] = value
-    with contextlib.suppress(OSError, RuntimeError, ImportError):  # no home, a full disk, or no platformdirs: computed again then
+    with contextlib.suppress(OSError, RuntimeError, ImportError):  # no home, a full disk, no platformdirs
         path = _path(kind, text)
         path.parent.mkdir(parents=True, exist_ok=True)
         file, partial = tempfile.mkstemp(prefix=".", dir=path.parent)

@@ -81,11 +81,11 @@ def test_ctrl_c_says_what_is_kept(monkeypatch, tmp_path, capsys):
         assert cli.main(["collect", "--folder", str(tmp_path / "run")]) == 130
         return capsys.readouterr().err.strip()
 
-    assert stopped() == f"Stopped. Nothing is kept in {tmp_path}/run: nothing had ended yet."
-    assert stopped(".lock") == f"Stopped. Nothing is kept in {tmp_path}/run: nothing had ended yet."
+    assert stopped() == f"Stopped. {tmp_path}/run keeps nothing, because nothing had ended yet."
+    assert stopped(".lock") == f"Stopped. {tmp_path}/run keeps nothing, because nothing had ended yet."
     shutil.rmtree(tmp_path / "run")
     assert stopped("episodes.jsonl") == (
-        f"Stopped. What had ended is kept in {tmp_path}/run, what was under way is not; the same command goes on from there."
+        f"Stopped. {tmp_path}/run keeps what had ended, but not what was still running. The same command continues from there."
     )
 
 

@@ -1,4 +1,4 @@
-"""``gym-text completion``: what makes a shell complete commands and options."""
+"""``gym-text completion``: a script with which a shell completes commands and options."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from gym_text_policies.commands.parser import COMMANDS, make_parser
 
 @dataclass(frozen=True)
 class CompletionConfig:
-    """Print a script with which your shell completes gym-text; `gym-text completion bash --help` says where to put it.
+    """Print a script with which your shell completes the commands and options of gym-text.
 
-    bash: `eval "$(gym-text completion bash)"` in ~/.bashrc. zsh: `gym-text completion zsh > DIRECTORY_OF_FPATH/_gym-text`.
+    bash: add `eval "$(gym-text completion bash)"` to ~/.bashrc. zsh: `gym-text completion zsh > DIRECTORY_OF_FPATH/_gym-text`.
     """
 
     shell: Literal["bash", "zsh", "tcsh"]

@@ -20,9 +20,10 @@ from gym_text_policies.remake import owner_of
 
 _HEADER = ("id", "observation", "actions", "limit", "expert")
 _MORE = ("expert", "levels a fold", "valid actions", "steps/s")
-"""Columns of ``--all`` in place of the last."""
+"""Columns of ``--all``, in place of the column ``expert``."""
 _SECONDS = 0.3
-"""For how long random actions are played for ``steps/s``, after as long a warm-up: Java compiles what runs often."""
+"""Seconds of random actions that ``steps/s`` is measured in. A warm-up takes as long, because Java compiles code that runs
+often."""
 
 
 @dataclass(frozen=True)
@@ -30,13 +31,12 @@ class EnvsConfig:
     """List the environments that a language model can play: id, observation, actions, step limit, and whether it has an expert."""
 
     part: str = field(default="", metadata={"positional": True})
-    """Only ids that contain this text; upper and lower case are the same. With a module before a colon, as in my_games: or
-    my_games:Maze, the environments of that module."""
+    """List only ids that contain this text, in upper or lower case. A module may stand before it: my_games: lists all environments
+    of the module my_games, and my_games:Maze those whose ids contain Maze."""
     all: bool = False
-    """Also Gymnasium's own environments, which DescribeObservation describes in words; and of each environment what its expert
-    does, the levels of each fold, how many actions are valid at the start of level 0, and random actions' steps a second, here and
-    now.
-    """
+    """List also Gymnasium's own environments, which DescribeObservation describes in words. Show for each environment what its
+    expert does, the number of levels of a fold, the number of valid actions at the start of level 0, and how many steps a second
+    random actions take on this machine."""
 
 
 def run(config: EnvsConfig) -> str:
@@ -76,7 +76,7 @@ def describe_space(space: gym.Space[Any]) -> str:
 
 
 def _row(name: str, *, more: bool) -> tuple[str, ...]:
-    """Return the cells of an environment; of one that cannot be made only its id, and why."""
+    """Return the cells of an environment. If it cannot be made, these are its id and the reason."""
     try:
         with make_environment(name.rpartition(":")[2]) as env:
             limit = env.spec.max_episode_steps if env.spec else None

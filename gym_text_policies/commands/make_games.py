@@ -1,4 +1,4 @@
-"""`gym-text make-games`: make the levels of an environment that keeps them in files ahead, so that no episode waits for one."""
+"""`gym-text make-games`: make the levels of an environment that keeps levels in files, so that no episode waits for a level."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class MakeGamesConfig:
     environment: str
     """Id of the environment, with keyword arguments as in TextWorldCooking-v0?difficulty=gata-10."""
     episodes: int = 100
-    """Episodes of each fold whose levels are made."""
+    """Episodes of each fold for which levels are made."""
     first_seed: int = 0
-    """Seed of the first episode; the others follow it."""
+    """Seed of the first episode. The next episodes have the next seeds."""
     folds: tuple[str, ...] = ("train",)
     """Folds, of train, dev and test."""
     workers: int = 1
@@ -39,7 +39,7 @@ class MakeGamesConfig:
 
 
 def run(config: MakeGamesConfig) -> str:
-    """Make what is not there, with a bar on the screen; return what was made.
+    """Make the levels that have no file yet, with a progress bar; return the folders of the files.
 
     Raises:
         UsageError: If the environment has no levels to make, or an option is out of its range.
@@ -57,7 +57,7 @@ def run(config: MakeGamesConfig) -> str:
 
 
 def _wanted(config: MakeGamesConfig, fold: str) -> list[tuple[LevelFiles, int]]:
-    """Return the levels of a fold and TextWorld's seeds, each once."""
+    """Return the levels of a fold with each of TextWorld's seeds once."""
     check_choice("folds", fold, FOLDS)
     if "fold" in parse_environment(config.environment)[1]:
         raise UsageError(f"environment: expected no fold, which --folds says; got {config.environment!r}.")

@@ -19,13 +19,14 @@ _logger = logging.getLogger(__name__)
 def add_fields(parser: argparse.ArgumentParser, config: type[Any]) -> None:
     """Make an option of each field of a config dataclass; the string under the field is its help.
 
-    A field that is a dataclass itself is a section: ``sft`` gives ``--sft.epochs`` and so on. It has a default, and
-    ``metadata={"without": (…)}`` names fields of it that are no options.
+    A field that is itself a dataclass is a section: ``sft`` gives ``--sft.epochs`` and so on. A section has a default value. Its
+    ``metadata={"without": (…)}`` names the fields of the section that are no options.
 
-    An option has the field's name, or that of ``metadata={"option": …}``: ``import`` is no name for a field.
+    An option has the field's name, or the name in ``metadata={"option": …}``, such as ``import``, which Python does not allow as a
+    field's name.
 
-    What is parsed has the options that were given, and no others: so an option can override a file, whatever its default.
-    `by_fields` translates it.
+    The parsed namespace has only the options that were given. So an option overrides a YAML file even if it has its default value.
+    `by_fields` translates the namespace.
 
     A field without a default, or with ``metadata={"positional": True}``, is a positional argument. A bool is ``--x`` and
     ``--no-x``, ``none`` stands for None, a tuple takes several words, and a mapping ``key=value`` words, whose values are JSON
@@ -59,7 +60,7 @@ def add_fields(parser: argparse.ArgumentParser, config: type[Any]) -> None:
 
 
 def by_fields(config: type[Any], parsed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what was parsed by the names of the settings, and log a sentence for each option with an old name.
+    """Return the parsed options by the names of their settings, and log a sentence for each option with an old name.
 
     Raises:
         UsageError: If an option was given by its old name and by its new one, or an option that is no more got another value than
@@ -70,7 +71,7 @@ def by_fields(config: type[Any], parsed: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _speller(settings: Mapping[str, Setting]) -> Callable[[str], str]:
-    """Return a function from the name of a setting, old or new, to what a user writes for it."""
+    """Return a function from the old or new name of a setting to the word of the command line."""
 
     def spell(name: str) -> str:
         if name in settings and settings[name].is_positional:
@@ -82,7 +83,7 @@ def _speller(settings: Mapping[str, Setting]) -> Callable[[str], str]:
 
 
 def _hint_of(fixed: Any) -> Any:
-    """Return the type of a setting that is no more. Any text is of it, so that `new_name` says which value always holds now."""
+    """Return a type for an option that is no more. It accepts any text, so that `new_name` can say which value always holds now."""
     return bool if isinstance(fixed, bool) else type(fixed) | str
 
 
@@ -93,7 +94,7 @@ def _shown(default: Any) -> str:
 
 
 def _arguments(name: str, hint: Any) -> dict[str, Any]:
-    """Return what `add_argument` is told of a setting."""
+    """Return the keyword arguments of `add_argument` for a setting."""
     name = name.rpartition(".")[2]
     if hint in (bool, bool | None):
         return {"action": argparse.BooleanOptionalAction}
@@ -107,17 +108,17 @@ def _arguments(name: str, hint: Any) -> dict[str, Any]:
 
 
 def _shape(name: str, member: Any) -> str:
-    """Return what help shows for a value of a type."""
+    """Return the placeholder that help shows for a value of a type."""
     if get_origin(member) is Literal:
         return "|".join(map(str, get_args(member)))
     return {int: "N", float: "X", bool: "true|false"}.get(member, name.upper())
 
 
 def _reader(hint: Any) -> Callable[[str], Any]:
-    """Return a function that reads a word as a type wants it."""
+    """Return a function that converts a word to a type."""
 
     def read(word: str) -> Any:
-        if word == argparse.SUPPRESS:  # which argparse reads for a positional argument that was not given
+        if word == argparse.SUPPRESS:  # argparse passes it for a positional argument that was not given
             return word
         try:
             return read_value(Word(word), hint)

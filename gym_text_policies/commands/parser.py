@@ -1,4 +1,4 @@
-"""The table of commands, and its parser. Nothing else is imported until a command is chosen, so that help is there at once."""
+"""The table of commands and its parser. A command's module is imported when the command is chosen, so that help is fast."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 FILE = "file of settings"
-"""Name of the parsed argument that is no field."""
+"""Name of the parsed argument with the YAML file, which is no field of a config."""
 THREADS = "threads of torch"
-"""The same of an option of all commands that may run a model."""
+"""Name of the parsed option ``--threads``, which is no field of a config either. Commands that may run a model have it."""
 _WITHOUT_MODEL = ("envs", "make-games", "report", "average", "export", "completion")
 
 
@@ -22,7 +22,7 @@ class Command(NamedTuple):
     help: str
     """What it does, in half a line."""
     module: str
-    """Module of both."""
+    """Module of the dataclass and of the function."""
     config: str
     """Name of the dataclass; its docstring and the strings under its fields are the command's help."""
     function: str = "run"
@@ -31,7 +31,7 @@ class Command(NamedTuple):
     """Help for the YAML file that the command may take before its options; empty if it takes none."""
 
     def load(self) -> tuple[type[Any], Callable[[Any], str | None]]:
-        """Import and return both."""
+        """Import and return the dataclass and the function."""
         module = importlib.import_module(self.module)
         return getattr(module, self.config), getattr(module, self.function)
 
@@ -88,16 +88,22 @@ EXAMPLES = {
 COMMANDS = {
     "envs": Command("list the environments", "gym_text_policies.commands.envs", "EnvsConfig"),
     "play": Command("play yourself, in the terminal", "gym_text_policies.commands.play", "PlayConfig"),
-    "make-games": Command("make levels of TextWorld's games ahead", "gym_text_policies.commands.make_games", "MakeGamesConfig"),
+    "make-games": Command(
+        "make levels of TextWorld's games before they are played", "gym_text_policies.commands.make_games", "MakeGamesConfig"
+    ),
     "bench": Command(
         "play policies in environments and print one table", "gym_text_policies.experiments.bench", "BenchConfig", "command"
     ),
     "report": Command("make one HTML page of run folders", "gym_text_policies.report", "ReportConfig"),
     "run": Command("run the experiment of a YAML file into one folder", "gym_text_policies.experiments.run", "RunConfig"),
-    "collect": Command("play the train fold, and make training data of it", "gym_text_policies.data.collect", "CollectConfig"),
+    "collect": Command(
+        "play the train fold and make training data of the episodes", "gym_text_policies.data.collect", "CollectConfig"
+    ),
     "sft": Command("teach a language model what an expert or a good player did", "gym_text_policies.training.sft", "SFTConfig"),
     "dagger": Command(
-        "let a tuned model play, and teach it what its expert says", "gym_text_policies.training.dagger", "DAggerConfig"
+        "let a fine-tuned model play, and teach it what its expert would do (DAgger)",
+        "gym_text_policies.training.dagger",
+        "DAggerConfig",
     ),
     "search": Command(
         "search for a policy's parameters",
@@ -107,18 +113,18 @@ COMMANDS = {
         file="A YAML file with these settings as keys; options beside it replace the file's.",
     ),
     "aggrevate": Command(
-        "teach a language model what each action costs, by its expert's plans",
+        "teach a language model the cost of each action, which an expert plans (AggreVaTe)",
         "gym_text_policies.training.aggrevate",
         "AggreVaTeConfig",
     ),
     "average": Command("take the mean of adapters", "gym_text_policies.training.model.average", "AverageConfig"),
-    "merge": Command("make one model of an adapter and its base", "gym_text_policies.training.model.merge", "MergeConfig"),
+    "merge": Command("merge an adapter into its base", "gym_text_policies.training.model.merge", "MergeConfig"),
     "grpo": Command(
-        "let a language model learn from its own episodes beside others of the same level, by GRPO",
+        "let a language model learn by GRPO: it compares its episodes of the same level",
         "gym_text_policies.training.grpo",
         "GRPOConfig",
     ),
-    "ppo": Command("let a language model learn from its own episodes, by PPO", "gym_text_policies.training.ppo", "PPOConfig"),
+    "ppo": Command("let a language model learn from its own episodes by PPO", "gym_text_policies.training.ppo", "PPOConfig"),
     "export": Command(
         "write training data for OpenAI (and submit it), TRL, verl, SkyRL", "gym_text_policies.data.export", "ExportConfig"
     ),
@@ -126,7 +132,7 @@ COMMANDS = {
         "serve an environment to other programs, by OpenEnv's protocol", "gym_text_policies.commands.serve", "ServeConfig"
     ),
     "completion": Command(
-        "print what makes a shell complete commands", "gym_text_policies.commands.completion", "CompletionConfig"
+        "print a script with which your shell completes commands", "gym_text_policies.commands.completion", "CompletionConfig"
     ),
 }
 
@@ -165,14 +171,14 @@ class Parser(argparse.ArgumentParser):
 
             message = str(unknown_choice("command", message.split("'")[1], COMMANDS))
         if message.startswith("unrecognized arguments: -"):
-            given = message.split()[2].partition("=")[0]
-            near = difflib.get_close_matches(given, self.options, n=1)
-            message = f"expected options that the command has; got {given}." + (f" Did you mean {near[0]}?" if near else "")
+            option = message.split()[2].partition("=")[0]
+            near = difflib.get_close_matches(option, self.options, n=1)
+            message = f"expected options that the command has; got {option}." + (f" Did you mean {near[0]}?" if near else "")
         super().error(message)
 
 
 class _Version(argparse.Action):
-    """Prints the version, which takes longer to look up than all other help."""
+    """Prints the version. It is looked up only then, because that takes longer than all other help."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
         from importlib.metadata import version
@@ -208,7 +214,7 @@ def make_parser(loaded: Sequence[str] | dict[str, Command] = ()) -> argparse.Arg
             subparser.add_argument(FILE, nargs="?", default=argparse.SUPPRESS, metavar="CONFIG", help=command.file)
         add_fields(subparser, config)
         if name not in _WITHOUT_MODEL:
-            text = "Threads of a model in this process. Default: as many as OMP_NUM_THREADS says, else as there are cores."
+            text = "Threads of a model in this process. Default: the value of OMP_NUM_THREADS, else the number of cores."
             subparser.add_argument("--threads", type=int, default=argparse.SUPPRESS, metavar="N", dest=THREADS, help=text)
         parser.options += tuple(
             name for name, action in subparser._option_string_actions.items() if action.help != argparse.SUPPRESS

@@ -1,4 +1,4 @@
-"""`gym-text play`: a person plays in the terminal, by the loop that plays every policy."""
+"""`gym-text play`: a person plays in the terminal. The person is a policy, so `rollout` plays the episode."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class PlayConfig:
     first_seed: int = 0
     """Seed of the episode. The same seed gives the same game."""
     folder: str | None = None
-    """Run folder that keeps the episode; by default none does."""
+    """Run folder that stores the episode. By default the episode is not stored."""
 
     def __post_init__(self) -> None:
         check_int("first_seed", self.first_seed, 0, 2**31 - 1)
@@ -96,7 +96,7 @@ class Person(Policy):
             self._write(problem)
 
     def _meant(self, line: str, obs: dict[str, Any]) -> tuple[str | None, str]:
-        """Return the action that a line means, or None and why it means none."""
+        """Return the action that a line stands for; if there is none, return None and the reason."""
         names = self.spec.names(obs)
         raw, is_text = line.removeprefix("=").strip(), self.spec.encoding == "text"
         if not self.spec.lists_actions:
@@ -115,7 +115,7 @@ class Person(Policy):
         action = parse_action(line, self.spec, obs)
         if action in names:
             return action, ""
-        if action is not None:  # a number, where actions are real numbers
+        if action is not None:  # the line is a number, and the actions are real numbers
             return None, f"action: expected a number from 1 to {len(names)}, of the list; got {line!r}. = {line} plays it as it is."
         return (line, "") if is_text else (None, str(unknown_choice("action", line, names)))  # a text game accepts any words
 

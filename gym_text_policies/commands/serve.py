@@ -21,18 +21,18 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 class ServeConfig:
     """Serve an environment by OpenEnv's protocol, until Ctrl-C.
 
-    Each client has a game of its own; `gym_text_policies.bridges.openenv` has the client, GymTextEnv. There are no passwords:
-    whoever reaches the port can play, and nothing else.
+    Each client plays its own game. The client is the class GymTextEnv in gym_text_policies.bridges.openenv. There are no passwords:
+    whoever reaches the port can play, but can do nothing else.
     """
 
     environment: str
     """Id of the environment, with keyword arguments as in BabyAIText-v0?task=goto. gym-text envs lists the ids."""
     host: str = "127.0.0.1"
-    """Address to listen at. By default only this machine reaches it; 0.0.0.0 is every address, as a container needs."""
+    """Address to listen at. By default only this machine reaches it. 0.0.0.0 listens at every address, as a container needs."""
     port: int = 8000
     """Port to listen at; 0 takes a free one."""
     max_sessions: int = Limits.max_sessions
-    """Most clients at once; one more is refused."""
+    """Most clients at the same time. Further clients are refused."""
     max_bytes: int = Limits.max_bytes
     """Most bytes of a message."""
     idle_seconds: float = Limits.idle_seconds

@@ -42,13 +42,13 @@ class Job(ABC, Generic[R]):
     """Work that any process can do: a result for each seed."""
 
     environment: str
-    """Its name, with keyword arguments as in ``BabyAIText-v0?task=goto``; see `environment_maker`."""
+    """Name of the environment, with keyword arguments as in ``BabyAIText-v0?task=goto``; see `environment_maker`."""
     num_envs: int = dataclasses.field(default=8, kw_only=True)
-    """Episodes that run at once in a process; a model in this process decides for them together."""
+    """Episodes that run at once in a process. A model in that process decides for all of them in one batch."""
 
     @abstractmethod
     def play(self, seeds: Sequence[int], held: dict[str, Any], watch: Watch | None = None) -> Iterator[R]:
-        """Yield the result of each seed as it is ready.
+        """Yield the result of each seed as soon as it is ready.
 
         Args:
             seeds: The seeds to play.
@@ -75,7 +75,7 @@ class EpisodeJob(Job[Episode]):
     policy: PolicyConfig
     """Who plays."""
     max_concurrency: int = dataclasses.field(default=50, kw_only=True)
-    """Requests to a provider that wait at once, over all processes."""
+    """Most requests that wait for a provider's answer at the same time, over all processes."""
 
     def make_policy(self, env: gym.Env[Any, Any]) -> Policy:
         """Make the policy."""
@@ -137,7 +137,7 @@ class Identity:
         return episode_key(self.environment, self.policy, seed)
 
     def older_key(self, seed: int) -> str:
-        """Return the key by which an earlier version stored the episode: it named the model, whatever the model's weights."""
+        """Return the key that an earlier release gave the episode. It depends on the model's name, not on the model's weights."""
         return episode_key(self.environment, by_names(self.policy), seed)
 
 

@@ -19,16 +19,17 @@ class EngineOptions:
     """Where episodes are played."""
 
     engine: Literal["local", "ray"] = "local"
-    """Play in this process (local), or on a Ray cluster: the one at RAY_ADDRESS, or a new one on this machine."""
+    """Where episodes are played: local (in this process), or ray (on the Ray cluster at RAY_ADDRESS, else on a new one on this
+    machine)."""
     workers: int = 0
-    """Processes that play on a Ray cluster, each with the model in its memory; 0: as many as the cluster has room for."""
+    """Processes that play on a Ray cluster. Each loads the model into its memory. 0: as many as the cluster has room for."""
 
     def __post_init__(self) -> None:
         check_choice("engine", self.engine, ("local", "ray"))
         check_int("workers", self.workers, 0, 1_000_000)
 
     def make_engine(self) -> Engine:
-        """Return the engine; close it in the end.
+        """Return the engine. The caller closes it.
 
         Raises:
             MissingDependencyError: If Ray is asked for and not installed.
@@ -39,22 +40,22 @@ class EngineOptions:
 @old_names(batch="num_envs")
 @dataclass(frozen=True, kw_only=True)
 class PlayOptions(EngineOptions):
-    """How episodes are played: where, from which seed on, how many at once, and which of the stored ones again."""
+    """How episodes are played: where, from which seed on, how many at once, and which stored episodes are played again."""
 
     ray_cpus: int = 1
     """CPU cores that each worker of a Ray cluster gets."""
     ray_gpus: float = 0.0
-    """GPUs that each worker of a Ray cluster gets, or the share of one."""
+    """GPUs that each worker of a Ray cluster gets. A fraction is a share of one GPU."""
     first_seed: int = 0
-    """Seed of the first episode in each environment; the others follow it."""
+    """Seed of the first episode in each environment. The next episodes have the next seeds."""
     num_envs: int = 8
-    """Episodes that run at once in a process; a model in this process decides for them together."""
+    """Episodes that run at once in a process. A model in that process decides for all of them in one batch."""
     max_concurrency: int = 50
-    """Requests to a provider that wait at once."""
+    """Most requests that wait for a provider's answer at the same time."""
     retry_errors: bool = False
-    """Play episodes again that ended in an error."""
+    """Play again the episodes that ended in an error."""
     fresh: bool = False
-    """Play all episodes again, also those that are stored; the last record of an episode counts."""
+    """Play all episodes again, including stored ones. The last record of an episode counts."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -71,6 +72,6 @@ class PlayOptions(EngineOptions):
 
 
 ENGINE_OPTIONS = tuple(field.name for field in dataclasses.fields(EngineOptions))
-"""Names of the options of the engine."""
+"""Names of the options of `EngineOptions`."""
 PLAY_OPTIONS = tuple(field.name for field in dataclasses.fields(PlayOptions))
-"""Names of all of them."""
+"""Names of the options of `PlayOptions`."""

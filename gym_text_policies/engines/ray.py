@@ -91,7 +91,7 @@ class RayEngine(Engine):
     Args:
         workers: Number of processes that play; 0: as many as the cluster has room for.
         cpus: CPU cores of each.
-        gpus: GPUs of each, or the share of one.
+        gpus: GPUs of each; a fraction is a share of one GPU.
 
     Raises:
         MissingDependencyError: If Ray is not installed.
@@ -111,10 +111,10 @@ class RayEngine(Engine):
         self._size = workers or max(1, int(min(fits)))
         self._resources = f"{cpus} CPU and {gpus:g} GPU"
         self._make_worker: Callable[[], Any] = ray.remote(num_cpus=cpus, num_gpus=gpus, max_restarts=0)(_Worker).remote
-        self._starting: dict[Any, Any] = {}  # sign of readiness -> worker
+        self._starting: dict[Any, Any] = {}  # reference that is ready when the worker is -> worker
         self._idle: deque[Any] = deque()
-        self._since = self._checked = time.monotonic()  # when a worker could last play; when the cluster last answered
-        self._told, self._lost = False, False  # that no worker can play; that the cluster is gone
+        self._since = self._checked = time.monotonic()  # times: a worker could play, the cluster answered
+        self._told, self._lost = False, False  # the user was told of the wait; the cluster is gone
         self._node = ray.get_runtime_context().get_node_id()
 
     def identify(self, job: EpisodeJob) -> Identity:
@@ -148,7 +148,7 @@ class RayEngine(Engine):
         """Play all jobs at the same time. `watch` is not called: the driver learns of an episode when it ends.
 
         Raises:
-            ClusterError: If an episode has cost several workers their lives, or no worker can be started.
+            ClusterError: If several workers died while they played one episode, or no worker can be started.
         """
         state = _Work([job.for_one_of(self._size) for job, _ in work], [deque(seeds) for _, seeds in work])
         try:
