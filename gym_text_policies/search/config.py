@@ -69,7 +69,7 @@ class SearchConfig(Trust, Asking, EngineOptions):
     trajectories: bool = True
     """Whether to keep the trajectories of each evaluation, compressed."""
     pictures: bool = True
-    """Whether to draw pictures of the returns, of the search path, and of the best policy: its states, its actions, a GIF."""
+    """Draw pictures of the returns, of the search path, and of the best policy: its states, its actions, a GIF."""
 
     def __post_init__(self) -> None:
         parse_environment(self.environment)
