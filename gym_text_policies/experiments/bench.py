@@ -46,8 +46,8 @@ class BenchConfig(PlayOptions, PromptOptions, Trust):
     folder: str = "runs/policies"
     """Run folder, which keeps episodes, tables and configuration. Episodes that it has are not played again."""
     environments: tuple[str, ...] = BENCHMARK
-    """Environments: ids, with keyword arguments as in BabyAIText-v0?task=goto&num_dists=2. Gymnasium's own environments may be among
-    them."""
+    """Environments: ids, with keyword arguments as in BabyAIText-v0?task=goto&num_dists=2. Gymnasium's own environments may be
+    among them."""
     models: tuple[str, ...] = field(default=("smollm2",), metadata={"more": names_for_help})
     """Who plays: language models, module:Name (a policy of your own), sb3:FILE (a model of stable-baselines3), the policy.json of a
     search, random, gold, controller."""
