@@ -37,9 +37,9 @@ class ReportConfig:
     runs: tuple[str, ...] = field(metadata={"positional": True})
     """Run folders, or folders that contain run folders."""
     file: str | None = None
-    """File to write. None is report.html in the first folder."""
+    """File to write. By default it is report.html in the first run folder."""
     episodes: int = 200
-    """Episodes to step through, at most 200."""
+    """Number of episodes to step through, at most 200."""
     pictures: bool = True
     """Draw pictures of these episodes, by playing them again. The run folder keeps the pictures."""
     title: str = "Report"
@@ -110,5 +110,5 @@ def write_report(
     page = render(runs, shown, title)
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, page.encode("utf-8", "replace").decode("utf-8"))  # a model's text may end within a character
+    write_atomically(path, page.encode("utf-8", "replace").decode("utf-8"))  # a model's text may end in half a character
     return path

@@ -14,7 +14,7 @@ from gym_text_policies.report.runs import Variant
 from gym_text_policies.report.table import number
 
 MOST = 12
-"""Number of policies of an environment that are compared: the best."""
+"""Most policies of an environment that are compared. The best ones are chosen."""
 FEW = 10
 """A pair with fewer common levels is marked as uncertain."""
 DRAWS = 4000
@@ -110,7 +110,7 @@ def compare(variants: Sequence[Variant]) -> Comparison | None:
 
 
 def _differences(first: Mapping[Any, float], second: Mapping[Any, float]) -> tuple[np.ndarray, int]:
-    """Return the differences in the levels that both have, divided by a power of two, and the exponent of this power."""
+    """Return the differences in the common levels, divided by a power of two, and the exponent of this power."""
     common = [level for level in first if level in second]
     both, exponent = scaled([*(first[level] for level in common), *(second[level] for level in common)])
     return both[: len(common)] - both[len(common) :], exponent

@@ -23,9 +23,10 @@ _LISTS = {_RECORD: "curve", "trainer_state.json": "log_history"}
 """JSON file -> its key that has the records. The second file is written by Hugging Face's trainers."""
 _SEARCH = "evaluations.jsonl"
 CURVE_FILES = ("curve.jsonl", "metrics.jsonl", *_LISTS, _SEARCH)
-"""Files with records, which are numbers by name; in a jsonl file each line is a record. Of several files the first one is read."""
+"""Files with records, which map names to numbers. In a jsonl file each line is a record. If a run has several files, the first in
+this order is read."""
 _POSITIONS = ("step", "episodes", "iteration", "update", "round", "evaluation", "episode", "epoch")
-"""Names of figures that can be the x axis: the first of these that a run has."""
+"""Names of figures that can be the x axis. A run takes the first one that its records have."""
 _MINUTES = "minutes"
 """Name of the x axis of a second chart of each figure in `_BY_MINUTES`."""
 _BY_MINUTES = ("return", "success", "dev_success")
@@ -52,7 +53,7 @@ class Curve:
 
     @property
     def group(self) -> str:
-        """Equal for the runs of one line."""
+        """A text that is equal for all runs of one line."""
         return self.settings or f"run {self.run}"
 
 
@@ -66,7 +67,7 @@ def read_curves(root: Path) -> Iterator[Curve]:
     for name in reversed(CURVE_FILES):
         files = [path for path in root.rglob(name) if is_regular(path, root)]
         for path in sorted(files, key=lambda path: (len(path.parent.name), path)):  # checkpoint-100 after checkpoint-50
-            if not (name == _RECORD and _is_checkpoint(path.parent)):  # whose record has no curve
+            if not (name == _RECORD and _is_checkpoint(path.parent)):  # a checkpoint's record has no curve
                 best[_run(path)] = path
     for run, path in sorted(best.items()):
         records = _records(path)
@@ -74,7 +75,7 @@ def read_curves(root: Path) -> Iterator[Curve]:
 
 
 def _with_best(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the value of each evaluation of a search, and the best value so far."""
+    """Return for each evaluation of a search its value and the best value so far."""
     curve: list[Mapping[str, Any]] = []
     top = -math.inf
     usable = [record for record in records if _is_number(record.get("index")) and _is_number(record.get("value"))]
@@ -85,7 +86,7 @@ def _with_best(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def _run(path: Path) -> Path:
-    """Return the run folder of a file, which may lie in the run's folder of a checkpoint or an adapter."""
+    """Return the run folder of a file. The file may lie in a subfolder, that of a checkpoint or of the adapter."""
     folder = path.parent
     return folder.parent if folder.name == "adapter" or _is_checkpoint(folder) else folder
 
@@ -131,8 +132,8 @@ def _curves(run: Path, records: Sequence[Mapping[str, Any]]) -> Iterator[Curve]:
                     points.setdefault(name, []).append((float(position), float(value)))
         for name, series in points.items():
             if len(series) > 1:
-                kept = tuple(sorted(series)[:: math.ceil(len(series) / _MOST_POINTS)])
-                yield Curve(run.resolve().name, name, over, kept, settings)
+                thinned = tuple(sorted(series)[:: math.ceil(len(series) / _MOST_POINTS)])
+                yield Curve(run.resolve().name, name, over, thinned, settings)
 
 
 def _is_number(value: Any) -> bool:
@@ -179,7 +180,7 @@ def _label(runs: Sequence[str]) -> str:
 
 
 def _line(label: str, curves: Sequence[Curve]) -> Line:
-    """Return runs as one line, over the part of the x axis that all of them have. Values between two points are interpolated."""
+    """Return runs as one line over the part of the x axis that all runs have. Values between two points are interpolated."""
     if len(curves) == 1:
         return Line(label, curves[0].points)
     low, high = max(curve.points[0][0] for curve in curves), min(curve.points[-1][0] for curve in curves)
@@ -221,19 +222,19 @@ def _chart(name: str, over: str, curves: Sequence[Curve], names: Mapping[str, st
     xs = ticks(*_range([x for curve in curves for x, _ in curve.points]), 4)
     ys = ticks(*_range([y for curve in curves for _, y in curve.points]), 5)
 
-    def place(x: float, y: float) -> tuple[float, float]:
+    def position_of(x: float, y: float) -> tuple[float, float]:
         right = LEFT + (x - xs[0]) / (xs[-1] - xs[0]) * (RIGHT - LEFT)
         return round(right, 1), round(BOTTOM - (y - ys[0]) / (ys[-1] - ys[0]) * (BOTTOM - TOP), 1)
 
     def outline(points: Iterable[tuple[float, float]]) -> str:
-        return " ".join(f"{right},{down}" for right, down in (place(*point) for point in points))
+        return " ".join(f"{right},{down}" for right, down in (position_of(*point) for point in points))
 
     drawn = []
     for line in lines(curves, names):
         around = [*((x, low) for x, low, _ in line.band), *((x, high) for x, _, high in reversed(line.band))]
         drawn.append((line.label, outline(line.points), outline(around)))
-    x_ticks = tuple((place(x, ys[0])[0], f"{x:g}") for x in xs)
-    return Chart(name, over, tuple(drawn), x_ticks, tuple((place(xs[0], y)[1], f"{y:.4g}") for y in ys))
+    x_ticks = tuple((position_of(x, ys[0])[0], f"{x:g}") for x in xs)
+    return Chart(name, over, tuple(drawn), x_ticks, tuple((position_of(xs[0], y)[1], f"{y:.4g}") for y in ys))
 
 
 def _range(values: Sequence[float]) -> tuple[float, float]:

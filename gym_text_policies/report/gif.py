@@ -24,7 +24,7 @@ MOST_PICTURES = 400
 _BITS = 7
 """Bits of a pixel: 128 colours a frame."""
 _BARS, _BARS_ALONE = 6, 12
-"""Actions whose probabilities are shown below reasoning, and without reasoning: the most probable, and the action that is taken."""
+"""Most probabilities that are shown, below reasoning and without reasoning: those of the best actions and of the taken one."""
 _LAST = 2000
 """Milliseconds that the last frame stays."""
 _INK, _FAINT, _ACCENT, _BAR, _PAPER = (32, 33, 36), (110, 113, 118), (26, 82, 118), (174, 205, 225), (250, 249, 246)
@@ -61,7 +61,7 @@ def write_frames(path: str | Path, frames: Iterable[np.ndarray], durations: Sequ
         path: The file.
         frames: Pictures of one size, uint8 of shape (height, width, 3).
         durations: Milliseconds that each frame stays.
-        extra: Name of the extra that the error names where imageio is missing.
+        extra: Extra of this package that the error names if imageio is missing.
 
     Raises:
         MissingDependencyError: If imageio is not installed.
@@ -76,7 +76,7 @@ def write_frames(path: str | Path, frames: Iterable[np.ndarray], durations: Sequ
 
 
 def _with_fewer_colours(frame: np.ndarray) -> np.ndarray:
-    """Return a picture with the colours of an octree. Its file is two thirds as large as with imageio's choice of colours."""
+    """Return a picture whose colours an octree chooses. Its file is two thirds as large as with imageio's choice of colours."""
     from PIL import Image
 
     return np.asarray(Image.fromarray(frame).quantize(2**_BITS, method=Image.Quantize.FASTOCTREE).convert("RGB"))
@@ -147,7 +147,7 @@ class _Panel:
             self.line(line, size, colour)
 
     def bar(self, name: str, probability: float, *, taken: bool, expert: bool) -> None:
-        """Draw a probability as a bar, its name on it, a frame around the one that is taken, and a word at the expert's."""
+        """Draw an action's probability as a bar with its name. The taken action has a frame, the expert's the word "expert"."""
         right = self._left + round(self._width * probability)
         self._draw.rectangle((self._left, self.y, max(self._left + 1, right), self.y + 24), fill=_BAR)
         if taken:

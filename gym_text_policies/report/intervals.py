@@ -31,7 +31,7 @@ P = TypeVar("P", bound=Played)
 
 
 def levels_of(episodes: Iterable[Played]) -> dict[int, int]:
-    """Return the level of each seed that is known. Records of earlier versions do not have it."""
+    """Return the level of each seed, if its record has one. Records of earlier versions have none."""
     return {episode.seed: episode.level for episode in episodes if episode.level is not None}
 
 
@@ -43,7 +43,7 @@ def by_level(
     Args:
         episodes: The episodes of one policy in one environment.
         figure: Returns the figure of an episode.
-        levels: The level of each seed; by default as these episodes tell it. A seed that is missing counts as a level.
+        levels: The level of each seed; by default from these episodes. A seed that is missing counts as a level of its own.
     """
     episodes = list(episodes)
     levels = levels_of(episodes) if levels is None else levels
@@ -76,7 +76,7 @@ def mean(values: Sequence[float]) -> float | None:
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float | None, float | None]:
-    """Return the mean and its standard error: None without values, and the error None with fewer than two."""
+    """Return the mean and its standard error. Without values the mean is None; with fewer than two the error is None."""
     if len(values) < 2:
         return mean(values), None
     array, exponent = scaled(values)

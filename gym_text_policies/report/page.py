@@ -29,7 +29,7 @@ _GIF_BUDGET = 9_000_000
 
 
 @dataclass(frozen=True)
-class Row:
+class TableLine:
     """One line of a table."""
 
     cells: tuple[str, ...]
@@ -43,7 +43,7 @@ class Environment:
 
     name: str
     header: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TableLine, ...]
     plots: list[Plot]
     empty: list[str]
     """Names of the measures without a plot."""
@@ -56,7 +56,7 @@ class Environment:
 
 
 def render(runs: Runs, shown: Sequence[Shown], title: str) -> str:
-    """Return the page. The template escapes a run's texts in HTML, `script_json` those in JSON."""
+    """Return the page. The template escapes the texts of a run in HTML, and `script_json` escapes them in JSON."""
     script = (_HERE / "viewer.js").read_text("utf-8")  # a file of this package is safe as Markup
     names = list(dict.fromkeys(curves.labels(runs.curves).values()))
     colours = {name: i % _COLOURS for i, name in enumerate(names)}
@@ -119,7 +119,7 @@ def _count(number: int, noun: str) -> str:
 def _environment(name: str, variants: Sequence[Variant], gifs: Mapping[int, str]) -> Environment:
     header, *lines = (line[1:] for line in table([variant.row for variant in variants]))
     shown = [gifs.get(id(variant)) for variant in variants]
-    rows = tuple(Row(line, gif) for line, gif in zip_longest(lines, shown))  # the last line may be the sum
+    rows = tuple(TableLine(line, gif) for line, gif in zip_longest(lines, shown))  # the last line may be the sum
     return Environment(name, header, rows, *plots(variants), compare(variants))
 
 

@@ -1,4 +1,4 @@
-"""Pictures of a recorded episode for the page, and the expert's actions that the record lacks: both by playing it again."""
+"""Pictures of a recorded episode, and the expert's actions that its record lacks. Both come from playing the episode again."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _MOST_WIDTH = 720
 _COLOURS = 32
 """Colours of a picture. The games use few, so 1 to 8 kB a picture show no loss."""
 _KEY = re.compile("[0-9a-f]{32}")
-"""A key becomes the name of a file. Any other text could lead out of the folder."""
+"""Pattern of an episode's key, which becomes the name of a file. Any other text could lead out of the folder."""
 _MOST_REASON = 300
 """Most characters of a reason."""
-_KEPT = {"pictures": str, "shown": int, "gold_actions": str}
-"""The fields of `Pictures` that a file keeps, and the type of their entries."""
+_STORED = {"pictures": str, "shown": int, "gold_actions": str}
+"""Fields of `Pictures` that are stored in a file -> type of their entries."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +72,9 @@ def draw_pictures(episode: Episode, run: Path | None = None, *, imports: Sequenc
     try:
         if not _KEY.fullmatch(episode.key):
             raise UsageError(f"key: expected 32 hexadecimal digits; got {episode.key[:50]!r}.")
-        kept = _read(run, episode) if run else None
-        if kept is not None:
-            return kept
+        stored = _read(run, episode) if run else None
+        if stored is not None:
+            return stored
         drawn = _draw(episode, imports)
     except Exception as error:  # an environment that a record describes may raise anything
         reason = " ".join(str(error).split())[:_MOST_REASON]
@@ -89,12 +89,12 @@ def _path(run: Path, episode: Episode) -> Path:
 
 
 def _read(run: Path, episode: Episode) -> Pictures | None:
-    """Return the kept pictures of an episode, if their file is whole and lies in the run folder."""
+    """Return the stored pictures of an episode, if their file is whole and lies in the run folder."""
     path = _path(run, episode)
     with suppress(OSError, ValueError, TypeError, KeyError):
         if is_regular(path, run):
             stored: dict[str, Any] = json.loads(path.read_text("utf-8"))
-            if all(isinstance(part, kind | None) for name, kind in _KEPT.items() for part in stored[name]):
+            if all(isinstance(part, kind | None) for name, kind in _STORED.items() for part in stored[name]):
                 return Pictures(tuple(stored["pictures"]), tuple(stored["shown"]), tuple(stored["gold_actions"]))
     return None
 
@@ -103,7 +103,7 @@ def _keep(drawn: Pictures, run: Path, episode: Episode) -> None:
     path = _path(run, episode)
     with suppress(OSError, UsageError):
         subfolder(run, path.parent.name)
-        write_atomically(path, json.dumps({name: getattr(drawn, name) for name in _KEPT}))
+        write_atomically(path, json.dumps({name: getattr(drawn, name) for name in _STORED}))
 
 
 def _draw(episode: Episode, imports: Sequence[str]) -> Pictures:
@@ -125,7 +125,7 @@ def _draw(episode: Episode, imports: Sequence[str]) -> Pictures:
 
 
 def _make(episode: Episode, imports: Sequence[str]) -> gym.Env[Any, Any]:
-    """Return the episode's environment with pictures; with an expert for every state if the record lacks an expert's action."""
+    """Make the episode's environment with pictures. If the record lacks an expert's action, the expert is on in every state."""
     record = dict(episode.environment)
     if owner_of(record["id"]).startswith("gym_text."):
         known = all(step.gold_action for step in episode.steps)
@@ -136,7 +136,7 @@ def _make(episode: Episode, imports: Sequence[str]) -> gym.Env[Any, Any]:
 def _check(obs: Any, recorded: Mapping[str, Any]) -> None:
     """Raise ValueError unless an observation equals the recorded one in the keys that both have."""
     if plain({key: obs[key] for key in recorded if key in obs}) != {key: recorded[key] for key in recorded if key in obs}:
-        raise ValueError("expected the recorded observations; the game, played again, shows others")
+        raise ValueError("expected the recorded observations; the game shows others when it is played again")
 
 
 def _encode(frame: Any) -> str:

@@ -89,13 +89,13 @@ def _plot(measure: Measure, points: Sequence[tuple[str, float, float | None]]) -
     low, high = (0.0, 0.25) if measure.name == "success rate" else (min(ends), max(ends))  # divided by 4, so that no sum overflows
     span = (high - low) or 1.0
 
-    def place(value: float) -> float:
+    def position_of(value: float) -> float:
         return round(min(max((math.ldexp(value, -2) - low) / span * 100, 0), 100), 2)
 
     bars = []
     for policy, mean, error in points:
         text = measure.write(mean) + (f" ± {measure.write(error)}" if error is not None else "")
-        whisker = (place(mean - error), place(mean + error)) if error is not None else None
-        left, right = sorted((place(0), place(mean)))
+        whisker = (position_of(mean - error), position_of(mean + error)) if error is not None else None
+        left, right = sorted((position_of(0), position_of(mean)))
         bars.append(Bar(policy, text, left, round(right - left, 2), whisker))
-    return Plot(measure.name, tuple(bars), place(0), measure.write(unscaled(low, 2)), measure.write(unscaled(high, 2)))
+    return Plot(measure.name, tuple(bars), position_of(0), measure.write(unscaled(low, 2)), measure.write(unscaled(high, 2)))

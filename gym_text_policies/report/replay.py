@@ -19,7 +19,7 @@ from gym_text_policies.remake import owner_of
 _logger = logging.getLogger(__name__)
 
 
-class State(NamedTuple):
+class ReplayedState(NamedTuple):
     """A state of an episode that is played again."""
 
     number: int
@@ -41,8 +41,8 @@ class State(NamedTuple):
         return draw_page([("goal", str(self.obs["goal"])), ("text", str(self.obs["text"]))], facts=f"step {self.number}")
 
 
-def replay(episode: Episode, make_env: Callable[[], gym.Env[Any, Any]]) -> Iterator[State]:
-    """Play an episode again and yield the state before each step and the last one. A state is valid until the next one.
+def replay(episode: Episode, make_env: Callable[[], gym.Env[Any, Any]]) -> Iterator[ReplayedState]:
+    """Play an episode again, and yield the state before each step and the last state. A state is valid until the next is yielded.
 
     If the return differs from the record's, a warning says so.
 
@@ -52,14 +52,14 @@ def replay(episode: Episode, make_env: Callable[[], gym.Env[Any, Any]]) -> Itera
     """
     if not owner_of(episode.environment["id"]).startswith("gym_text."):
         with contextlib.suppress(MissingDependencyError):
-            prepare_pygame("box2d")  # most of Gymnasium's own environments draw with pygame, which may complain without a screen
+            prepare_pygame("box2d")  # most of Gymnasium's own environments draw with pygame, which may fail without a screen
     env = make_env()
     try:
         spec = env.get_wrapper_attr("text_spec")
         obs, info = env.reset(seed=episode.seed)
         reward_so_far = 0.0
         for number, step in enumerate(episode.steps):
-            yield State(number, env, obs, info, reward_so_far)
+            yield ReplayedState(number, env, obs, info, reward_so_far)
             obs, reward, _, _, info = env.step(spec.encode(step.decision.action, dict(obs)))
             reward_so_far += float(reward)
         if not math.isclose(reward_so_far, episode.total_reward, rel_tol=1e-6, abs_tol=1e-6):
@@ -69,6 +69,6 @@ def replay(episode: Episode, make_env: Callable[[], gym.Env[Any, Any]]) -> Itera
                 episode.total_reward,
                 reward_so_far,
             )
-        yield State(episode.length, env, obs, info, reward_so_far)
+        yield ReplayedState(episode.length, env, obs, info, reward_so_far)
     finally:
         env.close()

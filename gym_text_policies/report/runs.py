@@ -145,7 +145,7 @@ def _gifs(folder: Path) -> tuple[Path, ...]:
 
 
 def _game(episode: Episode) -> dict[str, Any]:
-    """Return what identifies the game: id, keyword arguments, limit and wrappers; not those that serve policies or records."""
+    """Return what identifies the game: id, keyword arguments, limit and wrappers, without those that serve policies or records."""
     environment = episode.environment
     return {
         "id": environment["id"],
@@ -162,7 +162,7 @@ def game_name(game: Mapping[str, Any]) -> str:
 
 
 def policy_name(config: Mapping[str, Any]) -> str:
-    """Return a short name of a policy, with the share of actions that chance or the expert plays. Names may repeat."""
+    """Return a short name of a policy, with the share of its actions that are random or the expert's. Names may repeat."""
     if config.get("kind") == "mixed" and isinstance(config.get("player"), Mapping):
         return f"{policy_name(config['player'])}{mixture(config)}"
     kind = str(config.get("kind", "policy"))
@@ -183,7 +183,7 @@ def distinct(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> lis
 
     Args:
         names: The names.
-        settings: The settings of each. Settings of the environment are added only if no others differ.
+        settings: The settings of each. Settings of the environment are added only if no other settings differ.
     """
     flat = [dict(_flat(values)) for values in settings]
     longer = list(names)

@@ -16,7 +16,7 @@ from gym_text_policies.report.intervals import by_level, mean, t_interval, wilso
 
 _MEASURES = ("total_reward", "length", "invalid", "tokens_in", "tokens_out", "seconds", "cost")
 LONG = 1e12
-"""Numbers from this size on are shown by their power of ten."""
+"""Numbers of this size or more are shown as powers of ten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def row(environment: str, policy: str, episodes: Iterable[Episode | Summary], *,
 
 
 def how_asked(policy: Mapping[str, Any], name: str = "") -> str:
-    """Return in words how a language model is asked; an empty text for any other policy.
+    """Return in words how a language model is asked; for any other policy the text is empty.
 
     Args:
         policy: The policy's configuration, such as ``episode.policy``.
@@ -137,20 +137,21 @@ _COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
 }
 """Heading -> the text of a row's cell."""
 NOTES = """
-Return: mean and Student's 95 % interval. Success: rate and Wilson's 95 % interval; a dash where no criterion is known. A level that
-was played more than once counts once in both. Episodes that ended in an error count in that column alone. Invalid: share of steps
-whose answer could not be used or whose action the game did not understand. Tokens: mean per episode; in `choose` the candidates are
-read (in), not generated. Seconds: a decision's share of its batch's time. Cost: of all episodes of the row.
+Return: mean and Student's 95 % interval. Success: rate and Wilson's 95 % interval; a dash if the environment does not say what a
+success is. A level that was played more than once counts once in both. An episode that ended in an error counts only in the column
+error. Invalid: share of steps whose answer could not be used or whose action the game did not understand. Tokens: mean per episode;
+in `choose` the model reads the candidate actions, which counts as tokens in, and generates nothing. Seconds: the time of a batch
+divided by its decisions. Cost: the sum over all episodes of the row.
 """
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     """Return the lines of a table as cells: the headings, the rows, and the sum of the costs if anything was paid.
 
-    The column ``asked`` is shown if rows of language models differ in it, or if an expert helped; the column of costs, if there
-    were any.
+    The column ``asked`` is shown if rows of language models differ in it, or if an expert played some actions. The column of costs
+    is shown if anything was paid.
     """
-    earlier = {"asked": "", "total_cost": 0.0}  # figures that tables of earlier releases lack
+    earlier = {"asked": "", "total_cost": 0.0}  # keys that tables of earlier releases lack
     rows = [{**earlier, "levels": row["episodes"] - row["error"], **row} for row in rows]
     asked = {row["asked"] for row in rows if row["asked"]}
     paid = sum(row["total_cost"] for row in rows)
@@ -177,7 +178,7 @@ def of_earlier_version(rows: Sequence[Mapping[str, Any]]) -> str:
         return ""
     return (
         f"{earlier} of {sum(row['episodes'] for row in rows)} episodes were stored by an earlier version, which drew random "
-        "numbers in another way: a policy that draws would play them otherwise today."
+        "numbers in another way. A policy that draws at random would play them differently today."
     )
 
 
@@ -188,7 +189,7 @@ def _count(row: Mapping[str, Any]) -> str:
 
 
 def number(value: float | None, form: str) -> str:
-    """Return a number in a format, or a dash for None. A number of more than twelve digits is shown by its power of ten."""
+    """Return a number in a format, or a dash for None. A number of more than twelve digits is shown as a power of ten."""
     if value is None:
         return "-"
     return format(value, form if abs(value) < LONG else "+.3g" if form.startswith("+") else ".3g")

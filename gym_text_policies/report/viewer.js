@@ -39,14 +39,14 @@
     const entries = of({ environment, policy: picks.policy.value });
     const seeds = entries.map((entry) => [entry.seed, `${entry.seed}: ${entry.outcome}, ${number(entry.return)}`]);
     fill(picks.seed, seeds, before.seed);
-    const entry = entries.find((one) => one.seed === picks.seed.value);
+    const entry = entries.find((candidate) => candidate.seed === picks.seed.value);
     open(index.indexOf(entry));
   }
 
   // A step is stored as the difference to the one before. Its observation has the fields that changed. Its prompt begins with the
   // number of messages that are the same; the new messages follow.
-  function open(place) {
-    const data = JSON.parse(byId(`episode-${place}`).textContent);
+  function open(entryIndex) {
+    const data = JSON.parse(byId(`episode-${entryIndex}`).textContent);
     let observation = {};
     let prompt = [];
     const steps = data.steps.map((step) => {
@@ -94,10 +94,10 @@
   function showObservation(observation) {
     const ranks = { goal: 0, text: 1, valid_actions: 3 };
     const rank = (name) => ranks[name] ?? 2;
-    const names = Object.keys(observation).sort((one, other) => rank(one) - rank(other));
+    const names = Object.keys(observation).sort((first, second) => rank(first) - rank(second));
     const parts = names.flatMap((name) => {
       const value = observation[name];
-      const isList = Array.isArray(value) && value.every((one) => typeof one !== "object");
+      const isList = Array.isArray(value) && value.every((part) => typeof part !== "object");
       const text = typeof value === "string" ? value : isList ? value.join(", ") : JSON.stringify(value);
       return [element("dt", name), element("dd", text)];
     });
@@ -137,7 +137,7 @@
     byId("probabilities-part").hidden = !known;
     if (!known) return;
     const expert = step.gold_action || episode.gold[position];
-    const ranked = Object.entries(known).sort((one, other) => other[1] - one[1]);
+    const ranked = Object.entries(known).sort((first, second) => second[1] - first[1]);
     const bars = ranked.map(([action, probability]) => {
       const line = element("div", undefined, "chance");
       const marks = (action === step.decision.action ? " ← taken" : "") + (action === expert ? " ← expert" : "");

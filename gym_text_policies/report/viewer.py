@@ -66,7 +66,9 @@ def _alternate(iterators: Sequence[Iterator[_T]]) -> Iterator[_T]:
 def show(
     chosen: Sequence[tuple[Variant, Summary]], *, pictures: bool = True, progress: bool = False, imports: Sequence[str] = ()
 ) -> list[Shown]:
-    """Return the data of the chosen episodes, by policy and seed, without those whose text exceeds the rest of `TEXT_BUDGET`.
+    """Return the data of the chosen episodes, sorted by policy and seed.
+
+    An episode whose text exceeds the rest of `TEXT_BUDGET` is left out.
 
     Args:
         chosen: The result of `choose`.
