@@ -37,7 +37,8 @@ def add_fields(parser: argparse.ArgumentParser, config: type[Any]) -> None:
     groups: dict[str, argparse._ActionsContainer] = {"": parser}
     for setting in settings.values():
         text, default = setting.doc, setting.default
-        if default is not dataclasses.MISSING and default is not None:
+        explained = "default" in text.lower() and _shown(default) == "none"  # the text says what an empty default means
+        if default is not dataclasses.MISSING and default is not None and not explained:
             text += f" Default: {_shown(default)}."
         arguments = _arguments(setting.name, setting.hint) | {"help": text.replace("%", "%%"), "default": argparse.SUPPRESS}
         if setting.is_positional:

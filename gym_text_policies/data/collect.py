@@ -57,18 +57,19 @@ class CollectConfig(PlayOptions, PolicyOptions):
     """Play the train fold, and make training data of the answers that are good enough."""
 
     folder: str = "runs/data"
-    """Run folder: the episodes (a run that was stopped goes on), and the dataset in ``rows``."""
+    """Run folder, which keeps the episodes, and the dataset in ``rows``. A run that was stopped goes on from its stored
+    episodes."""
     environments: tuple[str, ...] = (TRAINING,)
     """Environments: ids, with keyword arguments as in BabyAIText-v0?task=goto. Only their train fold is played."""
     episodes: tuple[str, ...] = ("200",)
     """Episodes of each environment: one number for all, or one for each."""
     model: str = "gold"
-    """Who plays: gold (the expert), random, controller, or a language model as in load_policy."""
+    """Who plays: gold (the expert), random, controller, or a language model, such as smollm2 or adapters/NAME."""
     labels: Literal["", "own", "expert"] = ""
-    """Whose answers are learnt: expert (in every state), or own (those that the player gave). If this is not given: expert where
-    noise or expert_share is, else own."""
+    """Answers in the training data: expert (the expert's answer in every state), or own (the player's answers). By default expert
+    if noise or expert_share is given, else own."""
     threshold: float = 0.7
-    """Least progression or return of a policy's own episodes that count; the expert's own count if they are won."""
+    """Least progression or return of an episode whose own answers become data. Episodes that the expert plays have to be won."""
     threshold_on: Literal["progression", "return"] = "progression"
     """What the threshold applies to: progression (1 if won, else the last score) or return."""
 

@@ -28,24 +28,24 @@ _OVER = ("succeeded", "failed", "cancelled")
 @gone(poll=30.0)
 @dataclass(frozen=True)
 class ExportConfig:
-    """Write training data for OpenAI, and submit it if a model is named; or episodes' tokens for TRL, verl or SkyRL."""
+    """Write training data for OpenAI, and submit it if submit_to names a model; or write episodes' tokens for TRL, verl, SkyRL."""
 
     format: Format = "openai"
     """Form of the file: openai (chats); or trl, verl, skyrl (tokens)."""
     runs: tuple[str, ...] = ()
-    """Run folders of gym-text collect --tokens, for trl, verl and skyrl. Episodes of one level, in whatever folder, are a group."""
+    """Run folders of gym-text collect --tokens, for trl, verl and skyrl. All episodes of one level in these folders are a group."""
     data: str = "runs/data/rows"
     """Dataset of gym-text collect: a folder, or hf:OWNER/NAME of the hub."""
     file: str = "runs/data/openai.jsonl"
     """File to write."""
     submit_to: str = ""
-    """OpenAI model to fine-tune on it; empty: none. The key is read from OPENAI_API_KEY."""
+    """OpenAI model to fine-tune on the file. By default the file is only written. The key is read from OPENAI_API_KEY."""
     base_url: str = ""
-    """Another server of the same protocol."""
+    """Address of another server with OpenAI's protocol."""
     suffix: str = "gym-text"
-    """Part of the tuned model's name."""
+    """Part of the fine-tuned model's name."""
     timeout: float = 86_400.0
-    """Most seconds to wait for the tuned model; OpenAI's job goes on after that."""
+    """Most seconds to wait for the fine-tuned model. OpenAI's job goes on after that."""
 
     def __post_init__(self) -> None:
         check_choice("format", self.format, get_args(Format))

@@ -20,12 +20,12 @@ from gym_text_policies.training.model.saving import write_adapter
 
 @dataclass(frozen=True)
 class AverageConfig:
-    """Take the mean of adapters, each of which was trained on from the one before."""
+    """Take the mean of several adapters of one training: each adapter is the previous one, trained further."""
 
     adapters: tuple[str, ...] = ()
     """Two or more adapters: folders, or adapters/NAME."""
     folder: str = "runs/average/adapter"
-    """New folder for the mean."""
+    """New folder for the mean, which is an adapter."""
 
     def __post_init__(self) -> None:
         if len(self.adapters) < 2:

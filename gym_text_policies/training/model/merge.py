@@ -13,10 +13,10 @@ from gym_text_policies.training.model.lora import add_lora, load_base
 
 @dataclass(frozen=True)
 class MergeConfig:
-    """Add an adapter's updates to the weights of its base, and save that model: programs that take no adapter can load it."""
+    """Merge an adapter into its base and save the model, for programs that cannot load adapters."""
 
     model: str
-    """The adapter: its folder, the folder of the run that has made it, or adapters/NAME."""
+    """The adapter: its folder, the folder of the run that made it, or adapters/NAME."""
     folder: str
     """New folder for the model."""
 
