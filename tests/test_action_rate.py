@@ -37,7 +37,7 @@ def test_doing_nothing_has_a_name_where_there_is_one(make):
     pytest.importorskip("Box2D")
     lander = ActionRate(load_policy("scripted:fire main engine", make("LunarLanderLLM-v2")), 2, "no-op")
     assert lander._filler == "do nothing"
-    with pytest.raises(UsageError, match="as none here does nothing"):
+    with pytest.raises(UsageError, match="no action here does nothing"):
         ActionRate(load_policy("scripted:x", make("BabyAIText-v0")), 2, "no-op")
 
 

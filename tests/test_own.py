@@ -85,7 +85,7 @@ def test_a_class_and_a_function_play_by_their_names(name, said, module):
     ("name", "message"),
     [
         ("own_policies:Fuor", "Did you mean 'Four'"),
-        ("own_policies:Unfinished", "expected a class with config, decide; it has none"),
+        ("own_policies:Unfinished", "expected a class that implements config, decide; it does not"),
         ("own_policies:Demanding", r"expected a class that Demanding\(spec, seed=0\) makes; missing a required argument: 'size'"),
         ("own_policies:NoPolicy", "expected a subclass of Policy, a function or an object; got the class NoPolicy"),
         ("own_policies:MODULE", "got 'MODULE'"),

@@ -134,8 +134,8 @@ def test_a_search_is_told_that_it_needs_a_model(module, name):
     [
         ("broken", {}, "text", "expected a list with an Answer for each of 1 requests; got ['turn left']"),
         ("Loud", {"times": 2}, "text", "for each of 1 requests; got 2 answers"),
-        ("unlikely", {}, "choose", "expected answers of the documented form; probabilities that sum to 1"),
-        ("saying", {"word": 5}, "text", "expected answers of the documented form; a text as text"),
+        ("unlikely", {}, "choose", "expected answers of the documented form; probabilities have to sum to 1"),
+        ("saying", {"word": 5}, "text", "expected answers of the documented form; text has to be a text"),
     ],
 )
 def test_answers_of_another_form_end_the_episode_with_a_sentence(module, name, options, mode, message):

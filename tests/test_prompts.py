@@ -123,7 +123,7 @@ OBS = {"text": "A ball.", "goal": "go", "numbers": np.arange(3.0)}
         ("{% set n = namespace(a=['x']) %}{% for i in range(99) %}{% set n.a = [n.a, n.a] %}{% endfor %}{{ n.a }}", "1,000,000"),
         ("{% set a = [1] * 90000 %}{% for i in range(90000) %}{{ 'x' if 2 in a }}{% endfor %}", "200,000 turns of loops"),
         ("{% set a = 'x' * 90000 %}{% for i in range(90000) %}{{ a[1:] == a }}{% endfor %}", "200,000 turns of loops"),
-        ("{{ ([[1] * 9] * 90000) | sum(start=[]) }}", "a number that sum begins with"),
+        ("{{ ([[1] * 9] * 90000) | sum(start=[]) }}", "a number as the start of sum"),
         ("{{ range(10 ** 9) | list | length }}", "too large|Range too big"),
         ("{{ lipsum(n=1000) }}", "undefined"),
         ("{{ obs.text + 1 }}", "can only concatenate"),

@@ -120,7 +120,7 @@ def load_own_backend(name: str, options: Mapping[str, Any], others: Collection[s
     try:
         value = object_of(name)
     except AttributeError:
-        raise UsageError(f"model {name!r}: expected the name of a Backend in that module; the module has no such name.") from None
+        raise UsageError(f"model {name!r}: expected a Backend in that module; the module has no such name.") from None
     if isinstance(value, Backend):
         check_options(name, options, list(others))
         return OwnBackend(value, name)

@@ -97,7 +97,7 @@ class StepNumber(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 class ActionRate(Policy):
     """Asks a policy at steps 0, k, 2k …, and plays other actions in between.
 
-    Outside `rollout` and `Agent`, it learns the step from the wrapper `StepNumber`, so that each episode begins with a question.
+    Outside `rollout` and `Agent` the wrapper `StepNumber` tells the step, so that each episode begins with a question.
 
     Args:
         policy: The policy that is asked.
@@ -138,7 +138,7 @@ class ActionRate(Policy):
         return StepNumber(LastAction(env) if self._filler is None else env)
 
     def decide(self, turns: Sequence[Turn]) -> list[Decision]:
-        """Ask the policy about all turns at its steps, in one batch, and fill in the others."""
+        """Ask the policy about the turns at steps 0, k, 2k … in one batch, and fill in the actions of the other turns."""
         played = [self._unasked(turn) for turn in turns]
         due = [turn for turn, name in zip(turns, played, strict=True) if name is None]
         decisions = iter(self._policy.decide(due) if due else ())
@@ -171,5 +171,6 @@ def _filler(spec: TextSpec, between: str) -> str:
     if spec.encoding == "box" and spec.low <= 0 <= spec.high:
         return "0"
     raise UsageError(
-        f"between: expected 'repeat' or an action's name, as none here does nothing; got 'no-op'. Actions: {', '.join(names)}."
+        "between: expected 'repeat' or an action's name; got 'no-op', but no action here does nothing. "
+        f"Actions: {', '.join(names)}."
     )

@@ -79,7 +79,7 @@ def controller_of(env: gym.Env[Any, Any]) -> Controller | None:
 
 
 class ControllerPolicy(Policy):
-    """Plays by the environment's controller: a function from the observation to the name of an action, which needs no model."""
+    """Plays by the environment's controller: a function from the observation to the name of an action. It needs no model."""
 
     def __init__(self, controller: Controller, env: gym.Env[Any, Any]) -> None:
         super().__init__(text_spec(env))

@@ -1,7 +1,7 @@
-"""`PolicyConfig`: the one description of a policy, from a command line, a YAML file or Python, to `load_policy`.
+"""`PolicyConfig` describes a policy. Commands, YAML files and Python code give one to `load_policy`.
 
-None means that a setting was not given. A model with settings of its own fills in what was not given (an adapter's record says
-how it was trained), and `DEFAULTS` the rest. What the user gives always wins.
+None means that the user has not given a setting. Then the model's own setting holds, if it has one: an adapter's record says how
+the adapter was trained. Else that of `DEFAULTS` holds. What the user gives always wins.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class PolicyOptions(PromptOptions):
     """Temperature of a language model's answers: 0 takes the most probable answer; above 0 answers are drawn, from probabilities to
     the power of 1 / temperature."""
     tokens: bool | None = None
-    """Whether each decision keeps the tokens of its prompt and its answer with their log-probabilities. own_words is on then, and a
-    prompt that continues the one before it begins with that one's very tokens."""
+    """Whether each decision keeps the tokens of its prompt and its answer with their log-probabilities. Then own_words is on,
+    and a prompt that continues the previous prompt begins with exactly that prompt's tokens."""
     noise: float | None = None
     """Probability that an action drawn at random is played instead of the policy's."""
     expert_share: float | None = None
@@ -78,12 +78,12 @@ class PolicyConfig(PolicyOptions):
     """A language model, or random, gold, controller, module:Name (a policy of your own), sb3:FILE, or the policy.json of a
     search."""
     with_reward: bool | None = field(default=None, kw_only=True)
-    """Whether the prompt says for what there are rewards."""
+    """Whether the prompt says what is rewarded."""
     own_words: bool | None = None
     """Whether the history shows the model's own answers, not only its actions."""
     deterministic: bool | None = None
-    """For sb3:FILE and objects of your own with predict: whether the most probable action is played, which is the default, or one
-    is drawn. For a language model, temperature says this."""
+    """Whether sb3:FILE, or an object of your own with predict, plays its most probable action (the default) or draws an action. For
+    a language model set temperature instead."""
     max_tokens: int | None = None
     """Most tokens of an answer in words. The default is 16, 60 in json, 200 for a strategy that thinks, and more if a valid action
     is longer. An answer that was cut counts only if it is the whole name of an action."""
@@ -134,13 +134,15 @@ class PolicyConfig(PolicyOptions):
         for name in self.options.keys() & set(FIELDS):
             value = self.options[name]
             if name not in SETTINGS or getattr(self, name) not in (None, value):
-                raise UsageError(f"options: expected options of the model's backend; got {name}={value!r}, which is given apart.")
+                raise UsageError(
+                    f"options: expected options of the model's backend; got {name}={value!r}, to be set outside options."
+                )
             object.__setattr__(self, name, value)
         object.__setattr__(self, "options", {name: value for name, value in self.options.items() if name not in FIELDS})
 
     @classmethod
     def of(cls, model: str, /, **settings: Any) -> Self:
-        """Return a description from flat settings; those that are no field here are options of the backend."""
+        """Return a description from flat settings. Settings that are no field of this class become options of the backend."""
         fields = {name: value for name, value in settings.items() if name in SETTINGS}
         options = settings.pop("options", None) or {}
         others = {name: value for name, value in settings.items() if name not in SETTINGS}
@@ -167,19 +169,19 @@ class PolicyConfig(PolicyOptions):
 
     @property
     def asks_model(self) -> bool:
-        """Whether it is a language model. To know that of ``module:Name``, the module is imported."""
+        """Whether the policy is a language model. To find this out for ``module:Name``, the module is imported."""
         if self.model in WITHOUT_MODEL or self.model.endswith(".json") or self.model.startswith("sb3:"):
             return False
         return not is_own(self.model) or is_own_backend(self.model)
 
     def with_defaults(self, others: PolicyConfig | Mapping[str, Any]) -> Self:
-        """Return this, with the settings of `others` where none was given."""
+        """Return this description. Settings that were not given come from `others`."""
         known = others.given if isinstance(others, PolicyConfig) else others
         check_options(f"settings of {self.model}", known, FIELDS)
         return dataclasses.replace(self, **{name: value for name, value in known.items() if getattr(self, name) is None})
 
     def for_any(self) -> Self:
-        """Return this with the settings alone that it takes: so one batch can name language models and other policies."""
+        """Return this without the settings that the policy does not take, so that a batch can mix language models and others."""
         nothing: dict[str, Any] = dict.fromkeys(set(SETTINGS) - self._taken)
         return dataclasses.replace(self, options=self.options if self.asks_model else {}, **nothing)
 
@@ -191,28 +193,28 @@ class PolicyConfig(PolicyOptions):
 
     @property
     def _taken(self) -> set[str]:
-        """Names of the settings that it takes."""
+        """Names of the settings that the policy takes."""
         if self.asks_model:
             return set(SETTINGS) - {"deterministic"}
         predicts = self.model not in WITHOUT_MODEL and not self.model.endswith(".json")
         return {*_OF_ANY, *(("deterministic",) if predicts else ())}
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain JSON data, without the settings that were not given."""
+        """Return the description as plain JSON data, without the settings that were not given."""
         return {"model": self.model, **self.given, **({"options": dict(self.options)} if self.options else {})}
 
 
 def mixture(settings: Mapping[str, Any]) -> str:
-    """Return what a policy's name says where not all of its actions are its own; empty where they are."""
+    """Return the part of a policy's name that says how many actions are the expert's or random; empty if none are."""
     shown = (("expert_share", "expert's share"), ("noise", "noise"))
     shares = [(text, settings.get(name)) for name, text in shown]
     return "".join(f", {text} {share:g}" for text, share in shares if isinstance(share, int | float) and share)
 
 
-FIELDS = tuple(one.name for one in dataclasses.fields(PolicyConfig))
+FIELDS = tuple(field.name for field in dataclasses.fields(PolicyConfig))
 """Names of all fields."""
 SETTINGS = tuple(name for name in FIELDS if name not in ("model", "options"))
-"""Names of those that say how the model is asked and what is drawn."""
+"""Names of the fields that say how the model is asked and what is drawn."""
 
 DEFAULTS = PolicyConfig(
     strategy="zero_shot",
@@ -237,7 +239,8 @@ TRAINED = PolicyConfig(strategy="chat", mode="choose", history="all", with_rewar
 """How a new adapter is trained by default: one growing conversation an episode, so that no token is read twice."""
 
 LEARNT = ("strategy", "mode", "history", "with_reward", "own_words")
-"""Settings that a model's own record may have: how it is asked. What helps a model, costs or loads is the user's alone."""
+"""Settings that a model's own record may have: how the model is asked. Only the user may give settings that help the model, cost
+money or load files."""
 
 
 def settings_of(model: str) -> dict[str, Any]:
@@ -249,16 +252,16 @@ def settings_of(model: str) -> dict[str, Any]:
     record, asked = f"adapter {model!r}: {RECORD}", record_of(model).get("asked", {})
     if not isinstance(asked, dict):
         raise UsageError(f"{record}: expected under 'asked' names and values; got {type(asked).__name__}.")
-    others = sorted(asked.keys() - set(LEARNT))
-    if others:
+    unknown = sorted(asked.keys() - set(LEARNT))
+    if unknown:
         raise UsageError(
-            f"{record}: expected under 'asked' only how the model is asked ({', '.join(LEARNT)}); got {', '.join(others)}. "
+            f"{record}: expected under 'asked' only how the model is asked ({', '.join(LEARNT)}); got {', '.join(unknown)}. "
             "Remove that from the file; you can give it yourself."
         )
     try:
-        given = PolicyConfig(model, **asked).given
+        settings = PolicyConfig(model, **asked).given
     except UsageError as error:
         raise UsageError(f"{record}: {error}") from error
-    if "strategy" in given and Prompt(given["strategy"]).uses_examples:
-        raise UsageError(f"{record}: expected a strategy without the expert's examples; got {given['strategy']!r}.")
-    return given
+    if "strategy" in settings and Prompt(settings["strategy"]).uses_examples:
+        raise UsageError(f"{record}: expected a strategy without the expert's examples; got {settings['strategy']!r}.")
+    return settings

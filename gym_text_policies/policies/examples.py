@@ -60,7 +60,7 @@ class Examples(ABC):
 
 
 class FewShot(Examples):
-    """Shows always the first demonstrations, so that the beginning of the prompt never changes."""
+    """Always shows the first demonstrations, so that the beginning of the prompt never changes."""
 
     def of(self, obs: Mapping[str, Any]) -> Sequence[Example]:
         """Return the first demonstrations."""

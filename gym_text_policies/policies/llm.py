@@ -43,8 +43,8 @@ class LLMPolicy(Policy):
               With a strategy that thinks, it first thinks in words, in a call of its own.
             * `history`: `wrap` puts on the wrapper that keeps it. `own_words` needs `rollout` or `Agent`, which know the answers.
             * `tokens`: each decision keeps its tokens, see `Tokens`. If a prompt begins with the prompt before it (strategy
-              ``chat`` with the whole history), it continues that prompt's tokens and those that the model said. This needs
-              `rollout`.
+              ``chat`` with the whole history), it continues that prompt's tokens and those that the model generated. This
+              needs `rollout`.
             * `on_invalid`: what is played if an answer cannot be used; such an answer is counted in any case. ``random``: any valid
               action. ``retry``: tell the model what was wrong and ask again, at most three times, then ``random``. ``play``: the
               answer itself, so that the game responds to it (text games only). ``raise``: end the episode as an error. Or the name
@@ -161,7 +161,7 @@ class LLMPolicy(Policy):
         for question, answer in zip(questions, self._backend.answer(requests) if requests else [], strict=True):
             if self._tokens and answer.tokens is None:
                 raise UsageError(
-                    "tokens=True: expected a model that says its tokens (in this process, or behind llama.cpp or vLLM); "
+                    "tokens=True: expected a model that gives its tokens (in this process, or behind llama.cpp or vLLM); "
                     f"{self._backend.config} gives none in mode {self._mode!r}."
                 )
             question.answers.append(answer)
@@ -183,7 +183,7 @@ class LLMPolicy(Policy):
         )
 
     def _enough_tokens(self, names: Sequence[str], *, choose: bool) -> int:
-        """Return the default of `max_tokens`: an answer has room for any valid name."""
+        """Return the default of `max_tokens`, with which an answer has room for any valid name."""
         longest = 0 if choose else max(map(self._backend.count, names), default=0)
         return self._least_tokens + max(0, longest + 1 - _SHORT)
 
@@ -246,7 +246,7 @@ def _least_tokens(thinks: bool, mode: Mode, spec: TextSpec) -> int:
 
 def tempered(probabilities: Sequence[float], temperature: float) -> np.ndarray:
     """Return the probabilities to the power of 1 / temperature, rescaled to sum to 1. The temperature is above 0."""
-    # of the most probable the weight is 1, so that not all round to 0
+    # scaled so that the most probable choice has weight 1: else all weights could round to 0
     weights: np.ndarray = (np.array(probabilities) / max(probabilities)) ** (1 / temperature)
     shares: np.ndarray = weights / weights.sum()
     return shares

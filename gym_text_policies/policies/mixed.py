@@ -18,7 +18,7 @@ class MixedPolicy(Policy):
     Args:
         player: The other policy.
         noise: Probability of a random action. This is drawn first.
-        expert_share: Probability of the expert's action, if the step has no random action and the expert has an action.
+        expert_share: Probability of the expert's action at a step without a random action, if the expert has an action.
     """
 
     def __init__(self, player: Policy, *, noise: float = 0.0, expert_share: float = 0.0) -> None:

@@ -22,8 +22,8 @@ def load_own(name: str, env: gym.Env[Any, Any], seed: int = 0, deterministic: bo
     Args:
         name: ``module:Name``. The module is installed, or lies in the folder from which a command is called. Name is a subclass of
             `Policy`, a policy, a function of the observation, or an object with stable-baselines3's ``predict``. Records identify
-            the policy by this name, the content of the module's file, and its ``config``. Files that the module reads or imports
-            are part of that only if their digests are in the config, see `file_digest`.
+            the policy by this name, the content of the module's file, and the policy's ``config``. Files that the module reads or
+            imports count only if their digests are in the config, see `file_digest`.
         env: The environment to play.
         seed: Seed of the policy; a class is called as ``Name(spec, seed=seed)``.
         deterministic: Of an object with ``predict``; see `as_policy`.
@@ -107,6 +107,8 @@ def _made(kind: type, name: str, env: gym.Env[Any, Any], seed: int) -> Policy:
         raise UsageError(f"policy {name!r}: expected a class that {kind.__name__}(spec, seed=0) makes; {error}.") from None
     if inspect.isabstract(kind):
         missing = ", ".join(sorted(kind.__abstractmethods__))
-        raise UsageError(f"policy {name!r}: expected a class with {missing}; it has none. Implement what `Policy` leaves open.")
+        raise UsageError(
+            f"policy {name!r}: expected a class that implements {missing}; it does not. Implement what `Policy` leaves abstract."
+        )
     policy: Policy = kind(spec, seed=seed)
     return policy

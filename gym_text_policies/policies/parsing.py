@@ -43,7 +43,7 @@ def parse_action(answer: str, spec: TextSpec, obs: Mapping[str, Any], *, finish:
 
     Case, spaces, markup and articles do not count, except signs and articles in the names of valid actions: ``[B-]`` is not
     ``[B+]``, and with the names ``[A B]`` and ``[B C]`` the A is not an article. If the answer is one name alone, the brackets
-    around the name may be missing. A name inside a longer one that is also there ("take apple" in "take apple from shelf") does not
+    around the name may be missing. A name inside a longer name in the answer ("take apple" in "take apple from shelf") does not
     count. If actions are real numbers, a single number in the answer is a name. If the game takes any words, the answer is the
     action.
 
@@ -68,14 +68,14 @@ def parse_action(answer: str, spec: TextSpec, obs: Mapping[str, Any], *, finish:
         return None
     valid = spec.names(dict(obs))
     if finish != "length" and answer in valid and answer.strip():
-        return answer  # nearly always: the names need not be made ready
+        return answer  # the usual case, in which no index of the names is needed
     names = _names(valid)
     if finish == "length":
         return names.whole(answer)
-    said = names.said(answer)
-    if not said and spec.encoding == "box":
+    matches = names.matches(answer)
+    if not matches and spec.encoding == "box":
         return _number(answer, spec, obs)
-    return said.pop() if len(said) == 1 else None
+    return matches.pop() if len(matches) == 1 else None
 
 
 def read_answer(
@@ -155,29 +155,29 @@ class _Names:
             if len(key) > 2 and key[0] == "[" and key[-1] == "]":
                 self._bare.setdefault(key[1:-1], []).append(name)
 
-    def said(self, answer: str) -> set[str]:
+    def matches(self, answer: str) -> set[str]:
         """Return the names in an answer: one if the answer is clear, several if it is not."""
         if answer.strip() and (answer in self._names or answer.strip() in self._names):
             return {answer if answer in self._names else answer.strip()}
         text = answer.translate(_SAME)
         tokens = self._compared(_tokens(text))
-        said: set[str] = set()
+        matches: set[str] = set()
         covered = 0
         for first in range(len(tokens)):
             last, names = self._longest(text, tokens, first)
             if last > covered:
                 covered = last
-                said |= _verbatim(answer, tokens[first].start, tokens[last - 1].end, names)
-                if len(said) > 1:
-                    return said
-        return said or self._without_brackets(text, tokens)
+                matches |= _verbatim(answer, tokens[first].start, tokens[last - 1].end, names)
+                if len(matches) > 1:
+                    return matches
+        return matches or self._without_brackets(text, tokens)
 
     def whole(self, answer: str) -> str | None:
-        """Return the name that is the whole answer, if no other name begins with it; else None."""
-        said = self.said(answer)
+        """Return the name that equals the answer, if no other name begins with the answer; else None."""
+        matches = self.matches(answer)
         words = _words(answer)
         names = [name for name in self._names if _words(name).startswith(words)] if words else []
-        return names[0] if len(names) == 1 and said == {names[0]} and _words(names[0]) == words else None
+        return names[0] if len(names) == 1 and matches == {names[0]} and _words(names[0]) == words else None
 
     def _compared(self, tokens: list[_Token]) -> list[_Token]:
         """Return the tokens without markup and articles, except those beside a sign that names have: ``[1,]`` is not ``[1]``."""
@@ -220,7 +220,7 @@ def _words(text: str) -> str:
 
 
 def _verbatim(answer: str, start: int, end: int, names: list[str]) -> set[str]:
-    """Return that of several names with equal words which the answer contains letter by letter; if none, all of them."""
+    """Of names with equal words, return the one that the answer contains character by character; all of them if there is none."""
     exact = answer[start:end]
     return {exact} if exact in names else set(names)
 

@@ -11,7 +11,7 @@ from gym_text_policies.records import Decision, Message, Tokens, Turn
 
 @dataclass
 class Question:
-    """A turn for which a language model is asked: it may answer several times before there is a decision."""
+    """A turn for which a language model is asked. The model may answer several times before there is a decision."""
 
     turn: Turn
     names: tuple[str, ...]
@@ -71,5 +71,5 @@ class Question:
 
     def _tokens(self, chosen: bool) -> Tokens | None:
         """Return the tokens of the last answer; None if they were not asked for."""
-        kept = self.answers[-1].tokens if self.answers else None
-        return kept.get(str(self.action) if chosen else self.text) if kept else None
+        tokens = self.answers[-1].tokens if self.answers else None
+        return tokens.get(str(self.action) if chosen else self.text) if tokens else None

@@ -53,7 +53,7 @@ def policy_record(form: Form, values: Sequence[float], **about: Any) -> dict[str
     Args:
         form: The form of the policy.
         values: The values of its parameters.
-        about: More keys, which say how the search got it.
+        about: More keys, which say how the search found the values.
     """
     parameters = {parameter.name: value for parameter, value in zip(form.parameters, values, strict=True)}
     return {"policy": form.kind, "parameters": parameters, **about}

@@ -22,7 +22,7 @@ from gym_text_policies.records import Decision, Turn
 
 
 class StableBaselinesPolicy(Policy):
-    """Plays a saved PPO, A2C, DQN, SAC, TD3 or MaskablePPO: its most probable action, or a drawn one, as in its training.
+    """Plays a saved PPO, A2C, DQN, SAC, TD3 or MaskablePPO: the model's most probable action, or one drawn as in training.
 
     The model was trained on an environment in `EncodeText`, with `History` or without; their arguments are read from its spaces.
     (A vocabulary of 256 words has the same spaces as bytes, and is read as bytes.) Or it was trained on the environment that
@@ -33,9 +33,9 @@ class StableBaselinesPolicy(Policy):
     Args:
         path: The file that ``model.save`` wrote.
         env: The environment to play.
-        deterministic: Whether it plays its most probable action (by default, as stable-baselines3's own ``evaluate_policy`` does)
-            or draws. A model that has learnt to try things can be far better at drawing, or far worse.
-        seed: Of what is drawn.
+        deterministic: Whether the model plays its most probable action, as in stable-baselines3's ``evaluate_policy``, or draws an
+            action. A model that has learnt to explore can be far better, or far worse, if its actions are drawn.
+        seed: Seed of the draws.
 
     Raises:
         UsageError: If the file cannot be read, or the model was trained on other observations or actions.
@@ -82,7 +82,7 @@ class StableBaselinesPolicy(Policy):
         try:
             return self.spec.decode(action, dict(obs))
         except InvalidActionError as error:
-            raise PolicyError(f"The model chose what is no action here: {error} MaskablePPO learns with a mask of them.") from error
+            raise PolicyError(f"The model chose no valid action: {error} MaskablePPO learns with a mask.") from error
 
     def _mask(self, obs: Mapping[str, Any]) -> np.ndarray:
         """Return which actions are valid, bool of shape (n,)."""
@@ -159,6 +159,6 @@ def _arguments(trained: spaces.Dict, env: gym.Env[Any, Any]) -> Iterator[tuple[i
         return
     (size,) = trained["history"].shape or (0,)
     lengths = {n: size // n - length for n in range(size // (length + 1), 0, -1) if size % n == 0}
-    usual = NAME_LENGTHS[encoding["unit"]]  # of a history that says only how long it is in all, the usual one first
+    usual = NAME_LENGTHS[encoding["unit"]]  # the space has only the history's total length: the usual length is tried first
     for n, name_length in sorted(lengths.items(), key=lambda item: item[1] != usual):
         yield n, arguments | {"name_length": name_length}

@@ -85,7 +85,7 @@ class Prompt:
         return fields
 
     def schema(self, spec: TextSpec, names: Sequence[str]) -> dict[str, Any]:
-        """Return the JSON schema of an answer: its action is one of `names`, or a number or any words where they are actions."""
+        """Return the JSON schema of an answer. Its action is one of `names`, or a number or any text if these are the actions."""
         fields: dict[str, Any] = {name: {"type": "string", "description": meaning} for name, meaning in self.answer.items()}
         if spec.lists_actions:
             fields["action"]["enum"] = list(names)
@@ -102,7 +102,7 @@ class Prompt:
             spec: What the environment tells its players.
             obs: The observation. Its key ``history``, if there is one, holds the steps that `History` keeps.
             examples: Demonstrations, for templates that show them.
-            said: The model's own words at each step so far; where they are not None they stand in place of the action.
+            said: The model's own answer at each step so far. An answer that is not None replaces the action's name.
 
         Raises:
             UsageError: If a field of `spec` is missing in `obs`, or the template uses an unknown variable or something that the
@@ -134,21 +134,21 @@ class Prompt:
         except UsageError:
             raise
         except ERRORS as error:
-            said = str(error) or type(error).__name__
+            message = str(error) or type(error).__name__
             raise UsageError(
-                f"strategy {self.config['strategy']!r}: {said}. A template sees spec, obs, names, examples and with_reward."
+                f"strategy {self.config['strategy']!r}: {message}. A template sees spec, obs, names, examples and with_reward."
             ) from error
 
 
 def _sources(environment: TemplateEnvironment, source: str, within: tuple[str, ...] = ()) -> list[str]:
     """Return the sources of a template and of the templates that it includes."""
-    found = [source]
+    sources = [source]
     included = list(meta.find_referenced_templates(environment.parse(source)))
     if None in included:
-        raise TemplateError("expected to include files by their names, so that they belong to what identifies the template")
+        raise TemplateError("expected includes of files by their names, since included files are a part of the template's identity")
     for name in sorted(filter(None, included)):
-        if name in within or len(found) > _MOST_INCLUDED:
+        if name in within or len(sources) > _MOST_INCLUDED:
             raise TemplateError(f"expected at most {_MOST_INCLUDED} includes, none of them of itself; got {name!r} again")
         assert environment.loader is not None
-        found += _sources(environment, environment.loader.get_source(environment, name)[0], (*within, name))
-    return found
+        sources += _sources(environment, environment.loader.get_source(environment, name)[0], (*within, name))
+    return sources

@@ -1,8 +1,8 @@
-"""Templates of somebody else's: they read what they are given, change nothing, and end.
+"""A sandbox for templates by other people: they read their variables, change nothing, and come to an end.
 
-Jinja's immutable sandbox refuses what changes lists and dictionaries, or leaves a template's variables. It does not bound how long
-a template runs or how much it makes. Here each turn of a loop, each call and each filter is work that is counted, before it is done
-where its size can be told from its arguments.
+Jinja's immutable sandbox refuses code that changes lists and dictionaries, or that reaches beyond a template's variables. It bounds
+neither how long a template runs nor how much text it makes. Here each turn of a loop, each call and each filter is counted as work.
+If the size of the work follows from its arguments, it is counted before it is done.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from gym_text_policies.files import check_regular
 _MOST_WORK = 200_000
 """Most turns of loops, calls and filters of one text."""
 _LONGEST = 1_000_000
-"""Most characters of a text, and items of a list with all that they hold, that a template makes."""
+"""Most characters of a text that a template makes, and most characters and items of a list, those of inner lists included."""
 _MOST_AT_ONCE = 100_000_000
 """Most characters that one call could make, by the sizes of its two largest arguments."""
 _UNIT = 10_000
@@ -57,7 +57,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
             undefined=StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,
-            optimized=False,  # nothing runs before it is rendered
+            optimized=False,  # no expression is computed before the template is rendered
             loader=_TemplateFiles(list(folders)),
         )
         self._done = threading.local()
@@ -106,7 +106,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         return super().is_safe_attribute(obj, attr, value)
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
-        """Parse a template; what it repeats and what it puts together is counted."""
+        """Parse a template, and add filters that count its loops, its assignments, and what it compares and slices."""
         tree = super()._parse(source, name, filename)
         for loop in tree.find_all(nodes.For):
             loop.iter = _filtered(loop.iter, "_turns")
@@ -169,10 +169,10 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
 
         @functools.wraps(function)
         def counted(*args: Any, **kwargs: Any) -> Any:
-            given = (*(arg for arg in args if not isinstance(arg, Environment | Context)), *kwargs.values())
-            self._check(name, given)
-            if name == "sum" and any(isinstance(value, list | tuple) for value in given[1:]):
-                raise TemplateRuntimeError("expected a number that sum begins with; got a list, which it would copy for each item")
+            arguments = (*(arg for arg in args if not isinstance(arg, Environment | Context)), *kwargs.values())
+            self._check(name, arguments)
+            if name == "sum" and any(isinstance(value, list | tuple) for value in arguments[1:]):
+                raise TemplateRuntimeError("expected a number as the start of sum; got a list, which sum would copy for each item")
             return self._sized(function(*args, **kwargs))
 
         return counted
@@ -201,11 +201,11 @@ def _filtered(value: Any, name: str) -> nodes.Filter:
 
 
 def _held(value: Any, held: dict[int, int]) -> int:
-    """Return the number of characters and items that a value holds, however often it holds the same.
+    """Return the number of characters and items that a value holds. A list that it holds twice counts twice.
 
     Args:
         value: A text, a list, a tuple or a dictionary; anything else holds nothing.
-        held: Identity of a list, tuple or dictionary -> its size; those that are found are added.
+        held: Identity of a list, tuple or dictionary -> its size. Sizes that are computed here are added.
     """
     if isinstance(value, str):
         return len(value)

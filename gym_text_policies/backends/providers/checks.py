@@ -63,7 +63,7 @@ def check_answer(answer: Answer, choices: Sequence[str] | None = None) -> Answer
     for name in ("text", "finish", "probability_kind", "reference"):
         value = getattr(answer, name)
         if not isinstance(value, str | None):
-            raise TypeError(f"a text is expected as {name}; got {str(value)[:60]!r} ({type(value).__name__})")
+            raise TypeError(f"{name} has to be a text; got {str(value)[:60]!r} ({type(value).__name__})")
         (value or "").encode()  # fails on half of a surrogate pair, which could be neither sent nor stored
     if answer.finish not in _FINISHES:
         raise ValueError(f"an unknown value of finish: {answer.finish!r}")
