@@ -1,4 +1,4 @@
-"""Build the documentation: the pages here, and three that are made of the code. ``make docs`` runs it; no network is needed."""
+"""Build the documentation: the pages in this folder, and three pages from the code. ``make docs`` runs it; it needs no network."""
 
 import argparse
 import inspect
@@ -17,7 +17,7 @@ from gym_text_policies.environments import make_environment, playable_ids
 
 HERE = Path(__file__).parent
 PICTURES = HERE / "pictures"
-"""Committed; ``python benchmarks/pictures.py`` makes them."""
+"""The folder of the pictures, which are committed; ``python benchmarks/pictures.py`` makes them."""
 PAGES = {
     "index.md": "Start",
     "environments.md": "Environments",
@@ -46,7 +46,7 @@ PAGES = {
     "reference.md": "Reference",
     "troubleshooting.md": "Troubleshooting",
 }
-"""In the order of the menu; those that are not there are left out."""
+"""The pages in the order of the menu, with their titles. A page without a file is left out."""
 SETTINGS = """\
 [project]
 site_name = "gym-text"
@@ -86,7 +86,7 @@ STYLE = """\
 
 
 def environments_page() -> str:
-    """Return the page of all environments, from the registry and the docstrings."""
+    """Return the page of all environments, made from the registry and the docstrings."""
     rows = ["| id | observation | actions | limit | expert |", "|---|---|---|---|---|"]
     sections = []
     for name in playable_ids(gymnasium=False):
@@ -98,18 +98,24 @@ def environments_page() -> str:
             picture = f"![{name}, drawn](pictures/environments/{name}.png)"
             sections.append(f"## {name}\n\n{picture}\n\n{as_markdown(inspect.getdoc(type(env.unwrapped)) or '')}\n")
     parts = [
-        "# Environments\n\nMade of the code: each section is the docstring of its class.\n",
+        "# Environments\n\nThis page is made from the code: each section is the docstring of the environment's class.\n",
         *rows,
-        "\nThe limit is in steps. `gym-text play ID` lets you play; arguments go into the name: `BabyAIText-v0?task=goto`.\n",
+        "\nThe limit is in steps. `gym-text play ID` lets you play; pass arguments in the name: `BabyAIText-v0?task=goto`.\n",
         *sections,
     ]
-    parts.append("## Gymnasium's own\n\nPut into words by `DescribeObservation`; `gym-text` commands do so by themselves.\n")
+    parts.append(
+        "## Gymnasium's own\n\n`DescribeObservation` gives these environments texts; `gym-text` commands apply it automatically.\n"
+    )
     parts.append("| id | task | actions |\n|---|---|---|")
     for name in playable_ids(gymnasium=True)[len(playable_ids(gymnasium=False)) :]:
         try:
             with make_environment(name) as env:
                 spec = env.get_wrapper_attr("text_spec")
-        except (ImportError, ValueError, gym.error.Error):  # MuJoCo is not installed, or an old version needs what is gone
+        except (
+            ImportError,
+            ValueError,
+            gym.error.Error,
+        ):  # MuJoCo is not installed, or an old version of the environment needs a package that is no more
             continue
         actions = ", ".join(action.name for action in spec.actions)
         parts.append(f"| `{name}` | {' '.join(spec.goal.split())} | {actions or 'a number for each'} |")
@@ -117,10 +123,10 @@ def environments_page() -> str:
 
 
 def command_line_page() -> str:
-    """Return the page of all commands, from their parsers."""
+    """Return the page of all commands, made from their parsers."""
     parts = [
-        "# Command line\n\nMade of the code: each section is a command's `--help`.\n",
-        "Exit status: 0; 1 where a run could not go on or had only errors; 2 for a mistake of the user; 130 after Ctrl-C.\n",
+        "# Command line\n\nThis page is made from the code: each section is the `--help` of a command.\n",
+        "Exit status: 0; 1 if a run could not go on or had only errors; 2 for a usage error; 130 after Ctrl-C.\n",
         'Completion: `eval "$(gym-text completion bash)"`.\n',
     ]
     for name in COMMANDS:
@@ -130,7 +136,7 @@ def command_line_page() -> str:
 
 
 def command_section(name: str, parser: argparse.ArgumentParser) -> str:
-    """Return a command's section: what it does, its arguments and options, and what else its help says."""
+    """Return a command's section: its description, its arguments and options, and the epilog of its help."""
     formatter = parser._get_formatter()
     actions = [action for action in parser._actions if action.dest != "help" and action.help != argparse.SUPPRESS]
     names = [(formatter._format_action_invocation(action), action.nargs) for action in actions if not action.option_strings]
@@ -144,17 +150,17 @@ def command_section(name: str, parser: argparse.ArgumentParser) -> str:
 
 
 def plain(text: str) -> str:
-    """Return a text of the terminal as Markdown that shows it as it is, but for code in backticks."""
-    return re.sub(r"(`[^`]*`)|([*_<\[\]])", lambda found: found[1] or "\\" + found[2], text.replace("%%", "%"))
+    """Escape a text of the terminal for Markdown, except for code in backticks."""
+    return re.sub(r"(`[^`]*`)|([*_<\[\]])", lambda match: match[1] or "\\" + match[2], text.replace("%%", "%"))
 
 
 def without_outer_links(text: str) -> str:
-    """Return a page whose links to files of the repository outside of the site are their names alone."""
+    """Return a page in which each link to a file outside of the site is replaced by the file's name."""
     return re.sub(r"\[[^\]]*\]\(\.\./([^)]*)\)", r"`\1`", text)
 
 
 def with_whole_options(html: str) -> str:
-    """Return a page of the site in which no line of code breaks within an option, as after the hyphens of ``--folder``."""
+    """Return a page of the site in which no line breaks within an option, such as after the hyphens of ``--folder``."""
     whole = r'<span class="whole">\1</span>'
     return re.sub(r"<code.*?</code>", lambda code: re.sub(r"(?<![\w-])(--[\w-]+)", whole, code[0]), html, flags=re.DOTALL)
 

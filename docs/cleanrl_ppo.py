@@ -1,8 +1,9 @@
 """PPO in one file, in the manner of CleanRL (https://docs.cleanrl.dev): a small network learns a text game from nothing.
 
 ``python docs/cleanrl_ppo.py`` learns BabyAI's goto in half a minute on one core: success on unseen levels rises from 0.3 to 1.
-Texts come as word ids from `gym_text.wrappers.vector.EncodeText`; the network reads a learnt vector for each word, in their order.
-``infos["action_mask"]`` is obeyed where there is one, as with ``--env-id CoinCollectorText-v0 --arguments '{"actions": "index"}'``.
+The wrapper `gym_text.wrappers.vector.EncodeText` gives texts as word ids; the network has a learnt embedding for each word.
+Actions that ``infos["action_mask"]`` excludes are never sampled. ``--env-id CoinCollectorText-v0`` has such a mask, with
+``--arguments '{"actions": "index"}'``.
 """
 
 import argparse
@@ -29,7 +30,7 @@ class Args:
     arguments: str = '{"task": "goto"}'
     """its keyword arguments, as JSON"""
     seed: int = 0
-    """seed of everything"""
+    """seed of the network, of the environments, and of the sampling"""
     total_timesteps: int = 100_000
     """steps of all environments together"""
     learning_rate: float = 1e-3
@@ -45,7 +46,7 @@ class Args:
     num_minibatches: int = 8
     """parts of an iteration's steps"""
     update_epochs: int = 4
-    """times that an iteration's steps are learnt from"""
+    """passes over an iteration's steps"""
     clip_coef: float = 0.2
     """clipping of the probability ratio"""
     ent_coef: float = 0.01
@@ -53,7 +54,7 @@ class Args:
     vf_coef: float = 0.5
     """weight of the value's error"""
     max_grad_norm: float = 0.5
-    """most norm of the gradient"""
+    """maximum norm of the gradient"""
     length: int = 64
     """words of a text; the rest is cut off"""
     width: int = 128
@@ -65,7 +66,7 @@ class Args:
 
 
 class Agent(nn.Module):
-    """Reads a learnt vector for each word, all of them in order."""
+    """Actor and critic. Their input is the concatenated embeddings of all words, in order."""
 
     def __init__(self, envs: EncodeText, width: int, size: int = 16) -> None:
         super().__init__()
@@ -87,7 +88,7 @@ class Agent(nn.Module):
 
 
 def make_envs(args: Args, fold: str, num_envs: int) -> EncodeText:
-    """Return the vector environment: the fast one where there is one."""
+    """Return the vector environment, with the environment's own fast implementation if it has one."""
     made = gym.make_vec(args.env_id, num_envs=num_envs, fold=fold, expert="off", **json.loads(args.arguments))
     return EncodeText(made, length=args.length)
 
@@ -101,7 +102,7 @@ def tensors(envs: EncodeText, obs: dict[str, np.ndarray], infos: dict[str, Any])
 
 @torch.no_grad()
 def evaluate(agent: Agent, args: Args) -> tuple[float, float]:
-    """Return the share of episodes won and their mean number of steps, with actions drawn from the agent's distribution."""
+    """Return the share of episodes won and their mean number of steps, with actions sampled from the agent's distribution."""
     envs = make_envs(args, "test", args.eval_episodes)
     won, over = np.zeros((2, args.eval_episodes), dtype=bool)
     lengths = np.zeros(args.eval_episodes)
@@ -119,7 +120,7 @@ def evaluate(agent: Agent, args: Args) -> tuple[float, float]:
 def main(args: Args) -> list[float]:
     """Train; print and return the success at each evaluation."""
     torch.manual_seed(args.seed)
-    torch.set_num_threads(1)  # networks this small run slower on more
+    torch.set_num_threads(1)  # more threads make networks this small slower
     envs = make_envs(args, "train", args.num_envs)
     agent = Agent(envs, args.width)
     optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5)
@@ -157,7 +158,7 @@ def main(args: Args) -> list[float]:
             rewards[step], terminated[step] = torch.as_tensor(reward), torch.as_tensor(terminations)
             next_done = dones[step] = torch.as_tensor(terminations | truncations).float()
 
-        # generalised advantage estimation; autoreset mode NextStep: the observation after an episode's last step is its own last
+        # generalised advantage estimation; with autoreset mode NextStep the final observation of an episode is not replaced
         with torch.no_grad():
             next_value = agent(next_ids, next_mask)[1]
         advantages = torch.zeros_like(rewards)
@@ -168,7 +169,7 @@ def main(args: Args) -> list[float]:
             next_value = values[t]
         returns = advantages + values
 
-        played = (resting == 0).flatten().nonzero().squeeze(1)  # the others only began an episode: their action was ignored
+        played = (resting == 0).flatten().nonzero().squeeze(1)  # the other steps are resets, which ignore the action
         b_ids, b_masks, b_actions = ids.flatten(0, 1), masks.flatten(0, 1), actions.flatten()
         b_logprobs, b_advantages, b_returns = logprobs.flatten(), advantages.flatten(), returns.flatten()
         for _ in range(args.update_epochs):

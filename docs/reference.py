@@ -1,4 +1,4 @@
-"""The page of the public interface, made of the docstrings. griffe reads signatures, sections, and the strings under fields."""
+"""The page of the public interface, made from the docstrings. griffe reads signatures, sections, and the strings under fields."""
 
 import contextlib
 import functools
@@ -15,7 +15,7 @@ import griffe
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("gym_text", "gym_text.wrappers", "gym_text.wrappers.vector", "gym_text_policies")
-"""All of their ``__all__`` is public, and what the pages of the documentation import."""
+"""Packages whose ``__all__`` is public. Names that the pages of the documentation import are public as well."""
 MORE = {
     "gym_text.spaces": ("ActionNames", "FreeText", "TextHistory"),
     "gym_text.errors": ("BudgetError", "ClusterError", "StoreError"),
@@ -24,7 +24,7 @@ MORE = {
     "gym_text_policies.experiments.config": ("AgentConfig", "EnvironmentConfig", "ExperimentConfig", "RunsConfig"),
     "gym_text_policies.search": ("Evaluation", "Found", "Proposal"),
 }
-"""What the public names take and return."""
+"""More public names: those that the public functions take and return."""
 IMPLEMENTED = ("_start", "_play", "_plan", "_hint", "_frame")
 """Methods of `TextEnv` that a subclass implements."""
 ERRORS = "gym_text.errors"
@@ -36,7 +36,7 @@ Code = griffe.Class | griffe.Function
 
 def reference_page() -> str:
     """Return the page as Markdown."""
-    parts = ["# Reference\n\nMade of the code: each entry is a docstring. So is each of the [environments](environments.md)."]
+    parts = ["# Reference\n\nThis page is made from the docstrings, like the page of [environments](environments.md)."]
     for module, names in public_names().items():
         doc = str(importlib.import_module(module).__doc__)
         doc = doc if module == ERRORS else doc.partition("\n\n")[0]
@@ -47,14 +47,15 @@ def reference_page() -> str:
 
 @functools.cache
 def public_names() -> dict[str, list[str]]:
-    """Return the modules to import from, and what is public in each: a name, or ``vector.History`` for the second of this name.
+    """Return the modules to import from, and the public names of each.
 
-    A thing stands once, and an error in the errors' own module.
+    If two objects have one name, the second is labelled with its module, as in ``vector.History``. Each object is listed once.
+    Errors are listed under `ERRORS`.
     """
-    found = [(module, importlib.import_module(module).__all__) for module in PACKAGES]
+    exported = [(module, importlib.import_module(module).__all__) for module in PACKAGES]
     labels: dict[Any, str] = {}
     modules: dict[str, list[str]] = {}
-    for module, names in [*found, *MORE.items(), *imported_by_the_pages()]:
+    for module, names in [*exported, *MORE.items(), *imported_by_the_pages()]:
         for name in names:
             thing = getattr(importlib.import_module(module), name)
             if thing in labels or inspect.ismodule(thing):
@@ -66,7 +67,10 @@ def public_names() -> dict[str, list[str]]:
 
 
 def imported_by_the_pages() -> Iterator[tuple[str, list[str]]]:
-    """Yield the modules of ours that the documentation's examples import from, and the names; bridges only with their library."""
+    """Yield each module of this project that the pages' examples import from, with the imported names.
+
+    A module that cannot be imported, as a bridge without its library, is left out.
+    """
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
         for module, names in re.findall(r"^(?:>>> )?from (gym_text[\w.]*) import ([\w, ]+)$", page.read_text("utf-8"), re.M):
             with contextlib.suppress(ImportError):
@@ -76,8 +80,8 @@ def imported_by_the_pages() -> Iterator[tuple[str, list[str]]]:
 
 @functools.cache
 def code() -> Any:
-    """Return what griffe has read of both packages, by dotted path."""
-    logging.getLogger("griffe").setLevel(logging.ERROR)  # it asks for types in docstrings; ours are in the signatures
+    """Return griffe's data of both packages, by dotted path."""
+    logging.getLogger("griffe").setLevel(logging.ERROR)  # griffe warns of docstrings without types; the types are in the signatures
     options = {"returns_multiple_items": False, "returns_named_value": False}
     loader = griffe.GriffeLoader(search_paths=[ROOT], docstring_parser="google", docstring_options=options)
     for package in ("gym_text", "gym_text_policies"):
@@ -87,34 +91,34 @@ def code() -> Any:
 
 
 def read(module: str, name: str) -> Code:
-    """Return what griffe has read of a public name, in the module that defines it."""
+    """Return griffe's data of a public name, from the module that defines it."""
     thing = getattr(importlib.import_module(module), name.rpartition(".")[2])
     return code()[f"{thing.__module__}.{thing.__qualname__}"]
 
 
 @functools.cache
 def members(module: str, name: str) -> dict[str, Any]:
-    """Return the documented members of a public class, with those of its bases that have no entry of their own."""
+    """Return the documented members of a public class. Members of bases that have no entry of their own are included."""
     thing = read(module, name)
     if not isinstance(thing, griffe.Class):
         return {}
     entries = {read(module, name).path for module, names in public_names().items() for name in names}
-    found: dict[str, Any] = {}
+    documented: dict[str, Any] = {}
     for owner in [*reversed([base for base in thing.mro() if base.path not in entries]), thing]:
-        found |= {key: member for key, member in owner.members.items() if not member.is_alias and member.docstring}
+        documented |= {key: member for key, member in owner.members.items() if not member.is_alias and member.docstring}
     shown = IMPLEMENTED if name == "TextEnv" else ()
-    return {key: member for key, member in found.items() if not key.startswith("_") or key in shown}
+    return {key: member for key, member in documented.items() if not key.startswith("_") or key in shown}
 
 
 @functools.cache
 def anchors() -> frozenset[str]:
-    """Return the names that a link can lead to: ``rollout``, ``EpisodeStore.append``."""
+    """Return the names that can be the target of a link: ``rollout``, ``EpisodeStore.append``."""
     tops = [(module, name) for module, names in public_names().items() for name in names]
     return frozenset({name for _, name in tops} | {f"{name}.{key}" for module, name in tops for key in members(module, name)})
 
 
 def linked(text: str, owner: str = "") -> str:
-    """Return a text whose single backticks around a public name, or a member of the class `owner`, are links."""
+    """Return a text in which each public name in single backticks, or member of the class `owner`, is a link."""
 
     def link(match: re.Match[str]) -> str:
         name = match[1]
@@ -127,7 +131,7 @@ def linked(text: str, owner: str = "") -> str:
 def entry(name: str, thing: Code) -> str:
     """Return the section of a public class or function."""
     module = next(module for module, names in public_names().items() if name in names)
-    own = members(module, name)
+    own_members = members(module, name)
     parts = [f"### {name} {{ #{name} }}"]
     bases = [f"`{base}`" for base in getattr(thing, "bases", ()) if not str(base).startswith("_")]
     if bases:
@@ -135,16 +139,16 @@ def entry(name: str, thing: Code) -> str:
     if thing.is_function or ("__init__" in thing.members and "dataclass" not in thing.labels):
         parts.append(signature(thing))
     parts.append(description(thing, name))
-    attributes = [attribute(name, member) for member in own.values() if member.is_attribute]
+    attributes = [attribute(name, member) for member in own_members.values() if member.is_attribute]
     parts += ["**Attributes**", *attributes] if attributes else []
-    for key, member in own.items():
+    for key, member in own_members.items():
         if member.is_function:
             parts += [f"#### {name}.{key} {{ #{name}.{key} }}", signature(member), description(member, name)]
     return "\n\n".join(parts)
 
 
 def signature(thing: Any) -> str:
-    """Return a signature as a block of code; each parameter has a line if they do not fit into one."""
+    """Return a signature as a block of code. If it does not fit into one line, each parameter has a line of its own."""
     text = thing.signature()
     if len(text) > WIDTH:
         arguments, close, returned = text.partition("(")[2].rpartition(")")
@@ -170,28 +174,28 @@ def attribute(owner: str, member: Any) -> str:
 
 
 def description(thing: Any, owner: str) -> str:
-    """Return a docstring: its text, then what goes in, what comes out, and what is raised."""
+    """Return a docstring: its text, the arguments, what is returned, and the errors that are raised."""
     parts = []
     for section in thing.docstring.parsed if thing.docstring else ():
         kind = section.kind.value
         if kind == "text":
             parts.append(as_markdown(linked(section.value, owner)))
             continue
-        told = [(part, as_markdown(linked(part.description, owner)).strip()) for part in section.value]
+        items = [(part, as_markdown(linked(part.description, owner)).strip()) for part in section.value]
         if kind == "parameters":
-            parts += ["**Arguments**", *(f"`{part.name}`\n{item(text)}" for part, text in told)]
+            parts += ["**Arguments**", *(f"`{part.name}`\n{item(text)}" for part, text in items)]
         elif kind == "raises":
-            names = [", ".join(linked(f"`{name}`") for name in re.findall(r"[\w.]+", str(part.annotation))) for part, _ in told]
-            parts += ["**Raises**", *(f"{name}\n{item(text)}" for name, (_, text) in zip(names, told, strict=True))]
+            names = [", ".join(linked(f"`{name}`") for name in re.findall(r"[\w.]+", str(part.annotation))) for part, _ in items]
+            parts += ["**Raises**", *(f"{name}\n{item(text)}" for name, (_, text) in zip(names, items, strict=True))]
         elif kind in ("returns", "yields"):
-            parts += [f"**{kind.capitalize()}**", *(text for _, text in told)]
+            parts += [f"**{kind.capitalize()}**", *(text for _, text in items)]
         else:
             raise ValueError(f"{thing.path}: expected Args, Returns, Yields or Raises; got the section {kind!r}.")
     return "\n\n".join(parts)
 
 
 def item(text: str) -> str:
-    """Return a text as the second half of an item of a definition list."""
+    """Return a text as a definition in a definition list."""
     return ":   " + textwrap.indent(text, "    ").strip()
 
 

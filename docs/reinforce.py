@@ -1,4 +1,4 @@
-"""REINFORCE in plain torch: a language model plays BabyAI's goto by drawing, and learns from its own returns.
+"""REINFORCE in plain torch: a language model samples actions in BabyAI's goto, and learns from its returns.
 
 python docs/reinforce.py --start MODEL_FOLDER --bf16
 """
@@ -21,7 +21,7 @@ from gym_text_policies.data.arrays import decisions_of
 
 
 def scores(model, prompts, candidates, end):
-    """Return log P(candidate | prompt), of shape (decisions, candidates), with gradients; each prompt is read once."""
+    """Return log P(candidate | prompt), of shape (decisions, candidates), with gradients; each prompt is computed once."""
     pad = functools.partial(pad_sequence, batch_first=True, padding_value=end)
     tokens = pad([torch.from_numpy(prompt) for prompt in prompts], padding_side="left")
     lengths = torch.tensor([[len(prompt)] for prompt in prompts])
@@ -40,7 +40,7 @@ def scores(model, prompts, candidates, end):
 
 
 def play(model, tokenizer, make_env, levels, *, draws=1, temperature=1.0, dtype=torch.float32, seed=0):
-    """Return the episodes of a model that plays each level some times by drawing."""
+    """Return the episodes of a model that samples actions; it plays each level `draws` times."""
     backend = TransformersBackend(copy.deepcopy(model).to(dtype), tokenizer, "learner", optimise=True)
     spec, ask = make_env().get_wrapper_attr("text_spec"), {"strategy": "chat", "history": 0, "mode": "choose"}
     policies = [LLMPolicy(backend, spec, temperature=temperature, seed=seed * draws + draw, **ask) for draw in range(draws)]
@@ -53,19 +53,19 @@ def won(episodes):
 
 
 def train(model, tokenizer, make_env, *, iterations, levels=8, draws=4, learning_rate=5e-6, decisions=64, **drawing):
-    """Learn, and yield the share of episodes that each iteration won before it learnt; `drawing`: what `play` takes besides."""
+    """Train. Yield the share of won episodes of each iteration, before its update. `drawing` are further arguments of `play`."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.0)
     for iteration in range(iterations):
         seeds = range(iteration * levels, (iteration + 1) * levels)
         played = play(model, tokenizer, make_env, seeds, draws=draws, seed=iteration, **drawing)
         yield won(played)
         d = decisions_of(played, tokenizer)
-        advantages = d.returns - [d.returns[d.groups == level].mean() for level in d.groups]  # beside the same level's others
+        advantages = d.returns - [d.returns[d.groups == level].mean() for level in d.groups]  # baseline: the level's mean
         chosen = np.random.permutation(np.flatnonzero(advantages))[:decisions]
         for mb in (chosen[start : start + 8] for start in range(0, len(chosen), 8)):
             with torch.autocast("cpu", torch.bfloat16, enabled=drawing.get("dtype") == torch.bfloat16):
-                found = scores(model, [d.prompts[i] for i in mb], [d.candidates[i] for i in mb], tokenizer.eos_token_id)
-            taken = (found / drawing.get("temperature", 1.0)).log_softmax(-1)[range(len(mb)), d.actions[mb]]
+                summed = scores(model, [d.prompts[i] for i in mb], [d.candidates[i] for i in mb], tokenizer.eos_token_id)
+            taken = (summed / drawing.get("temperature", 1.0)).log_softmax(-1)[range(len(mb)), d.actions[mb]]
             weights = torch.tensor(advantages[mb] / advantages.std() / len(chosen), dtype=torch.float32)
             (-weights * taken).sum().backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -76,28 +76,28 @@ def train(model, tokenizer, make_env, *, iterations, levels=8, draws=4, learning
 def main():
     """Train with options of the command line, and print the share of episodes won."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--start", default="", help="folder of the model to begin with; by default the embedded one")
+    parser.add_argument("--start", default="", help="folder of the starting model; by default the embedded model")
     whole = {"iterations": 24, "levels": 8, "draws": 4, "max_episode_steps": 16, "seed": 0, "test_levels": 100}
     for name, default in whole.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=default)
     parser.add_argument("--learning-rate", type=float, default=5e-6)
     parser.add_argument("--bf16", action="store_true", help="a third of the time on a CPU with AVX512-BF16; weights stay float32")
-    given = parser.parse_args()
-    torch.manual_seed(given.seed)
-    np.random.seed(given.seed)
-    folder, dtype = given.start or smollm2_folder(), torch.bfloat16 if given.bf16 else torch.float32
+    args = parser.parse_args()
+    torch.manual_seed(args.seed)
+    np.random.seed(args.seed)
+    folder, dtype = args.start or smollm2_folder(), torch.bfloat16 if args.bf16 else torch.float32
     model, tokenizer = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32), AutoTokenizer.from_pretrained(folder)
-    goto = functools.partial(gym.make, "BabyAIText-v0", task="goto", expert="off", max_episode_steps=given.max_episode_steps)
+    goto = functools.partial(gym.make, "BabyAIText-v0", task="goto", expert="off", max_episode_steps=args.max_episode_steps)
 
     def tested():
-        return won(play(model, tokenizer, functools.partial(goto, fold="test"), range(given.test_levels), dtype=dtype))
+        return won(play(model, tokenizer, functools.partial(goto, fold="test"), range(args.test_levels), dtype=dtype))
 
     before = tested()
-    options = {name: getattr(given, name) for name in ("iterations", "levels", "draws", "learning_rate")}
+    options = {name: getattr(args, name) for name in ("iterations", "levels", "draws", "learning_rate")}
     shares = train(model.eval(), tokenizer, functools.partial(goto, fold="train"), dtype=dtype, **options)
     for iteration, share in enumerate(shares):
         print(f"iteration {iteration}: {share:.2f} won", flush=True)
-    print(f"{given.test_levels} levels of the test fold: {before:.2f} won before, {tested():.2f} after")
+    print(f"{args.test_levels} levels of the test fold: {before:.2f} won before, {tested():.2f} after")
 
 
 if __name__ == "__main__":

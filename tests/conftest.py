@@ -17,13 +17,13 @@ from experts import ENV_IDS
 from gym_text import MissingDependencyError
 
 if "PYTEST_XDIST_WORKER" in os.environ:
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # each worker has a core; more threads would only wait for each other
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # each worker has one core, so further threads would only wait
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-"""On a busy machine threads that spin while they wait make a model's passes many times slower. Read when torch is imported."""
+"""Waiting threads must not spin: on a busy machine that makes forward passes many times slower. Torch reads it at its import."""
 
 for name in ENV_IDS:
     if "gym_text.textworld." in str(gym.registry[name].entry_point):
-        # a level takes seconds to make, once on a machine, and a reset without a seed draws any of them
+        # making a level takes seconds and happens once on a machine; a reset without a seed may play any of the levels
         gym.registry[name].kwargs["num_levels"] = 8
 
 LONGEST_FIRST = (
@@ -32,28 +32,28 @@ LONGEST_FIRST = (
     *("cli", "bench", "llama", "aggrevate", "report", "lora", "llm", "training_loops", "served_models", "dagger"),
     *("run", "gif", "pictures", "optimisers", "remote", "rollouts"),
 )
-"""The test files that take longest, by what follows ``test_``: two workers that begin with them end at nearly the same time."""
+"""The slowest test files, without ``test_``. If two workers begin with them, both end at nearly the same time."""
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
-"""A shell starts background jobs with SIGINT ignored, which the processes of the tests of Ctrl-C would inherit."""
+"""A shell starts background jobs with SIGINT ignored. The child processes in the tests of Ctrl-C would inherit that."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the files of `LONGEST_FIRST` first, in that order, and the others as they were collected."""
+    """Run the files of `LONGEST_FIRST` first, in that order, then the others in the order in which pytest collected them."""
     ranks = {f"test_{name}": rank for rank, name in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: ranks.get(item.path.stem, len(ranks)))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup() -> Iterator[None]:
-    """Skip a test whose fixtures need Box2D where it is not installed: not every system has a wheel of it."""
+    """Skip a test whose fixtures need Box2D if Box2D is not installed. Not every system has a wheel of Box2D."""
     with _skipping_without_box2d():
         return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Iterator[None]:
-    """Skip a test that needs Box2D where it is not installed."""
+    """Skip a test that needs Box2D if Box2D is not installed."""
     with _skipping_without_box2d():
         return (yield)
 
@@ -77,20 +77,20 @@ def env_id(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def make() -> Iterator[Callable[..., gym.Env[Any, Any]]]:
     """Return `gym.make`, whose environments are closed after the test."""
-    made: list[gym.Env[Any, Any]] = []
+    envs: list[gym.Env[Any, Any]] = []
 
     def make_and_note(env_id: str, **arguments: Any) -> gym.Env[Any, Any]:
-        made.append(gym.make(env_id, **arguments))
-        return made[-1]
+        envs.append(gym.make(env_id, **arguments))
+        return envs[-1]
 
     yield make_and_note
-    for env in made:
+    for env in envs:
         env.close()
 
 
 @pytest.fixture
 def follow_gold_action() -> Callable[..., tuple[list[float], dict[str, Any]]]:
-    """Return a function that plays ``gold_action`` to the episode's end, or to where there is none."""
+    """Return a function that plays ``gold_action`` until the episode ends or ``info`` has no ``gold_action``."""
 
     def follow(env: gym.Env[Any, Any], obs: Any, info: dict[str, Any]) -> tuple[list[float], dict[str, Any]]:
         spec, rewards, over = env.get_wrapper_attr("text_spec"), [], False
@@ -105,7 +105,7 @@ def follow_gold_action() -> Callable[..., tuple[list[float], dict[str, Any]]]:
 
 @pytest.fixture
 def full_disk() -> Callable[[int], AbstractContextManager[None]]:
-    """Return a context manager in which no file can grow beyond a number of bytes, as on a disk without room."""
+    """Return a context manager in which no file can grow beyond a number of bytes, as on a full disk."""
 
     @contextmanager
     def room(size: int) -> Iterator[None]:
@@ -121,7 +121,7 @@ def full_disk() -> Callable[[int], AbstractContextManager[None]]:
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
-    """Let torch compute with one thread: for small models, two take longer."""
+    """Let torch compute with one thread, because small models are slower with two."""
     import torch
 
     threads = torch.get_num_threads()
@@ -136,14 +136,14 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> str:
     from small_models import save_tokenizer, small_llama
 
     folder = tmp_path_factory.mktemp("tiny")
-    # a smaller range of the weights bounds the probabilities
+    # with the default range of the weights, 0.02, all tokens have nearly the same probability
     small_llama(save_tokenizer(folder), initializer_range=0.08, max_position_embeddings=2048).save_pretrained(folder)
     return str(folder)
 
 
 @pytest.fixture(scope="session")
 def small_model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
-    """Return a random language model that is small enough to be made here, and its tokenizer."""
+    """Return a small language model with random weights, and its tokenizer."""
     from small_models import save_tokenizer, small_llama
     from transformers import AutoTokenizer
 
@@ -154,7 +154,7 @@ def small_model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
 
 @pytest.fixture(scope="session")
 def noisy_rows(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
-    """Return rows of six episodes whose labels are not always what was played."""
+    """Return rows of six episodes in which the label is not always the action that was played."""
     from gym_text_policies.data.collect import CollectConfig, collect
 
     folder = tmp_path_factory.mktemp("noisy") / "data"
@@ -163,7 +163,7 @@ def noisy_rows(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
 
 @pytest.fixture(scope="session")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Return a run folder for the report, with an attack in its name, a policy's name, an observation and an answer."""
+    """Return a run folder for the report. Its name, a policy's name, an observation and an answer attack the page with HTML."""
     from report_runs import write_run
 
     return write_run(tmp_path_factory.mktemp("runs"))
