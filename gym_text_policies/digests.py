@@ -53,9 +53,9 @@ def _digest(path: Path) -> str:
         raise UsageError(f"{path}: expected a regular file; it is none.")
     try:
         facts = _facts(path)
-        known = recall("digests", facts)
-        if isinstance(known, str) and len(known) == 16:
-            return known
+        cached = recall("digests", facts)
+        if isinstance(cached, str) and len(cached) == 16:
+            return cached
         if path.stat().st_size > _LARGE:
             _logger.info("%s: hashing its content takes a while. The digest is kept until the file changes.", path)
         with path.open("rb") as file:

@@ -113,9 +113,9 @@ def _without_model(config: PolicyConfig, env: gym.Env[Any, Any]) -> Policy:
 
 def _language_model(config: PolicyConfig, env: gym.Env[Any, Any], backend: Backend | None, when_asked: bool) -> Policy:
     backend = load_backend(backend or config.model, others=FIELDS, when_asked=when_asked, **config.options)
-    given = config.settings
-    if not Prompt(given["strategy"]).uses_examples:
+    settings = config.settings
+    if not Prompt(settings["strategy"]).uses_examples:
         return LLMPolicy(backend, text_spec(env), config)
-    nearest, shots = given["strategy"] == "retrieval", given["shots"]
-    demonstrations = gold_examples(env, given.get("demonstrations", 50 if nearest else shots))
+    nearest, shots = settings["strategy"] == "retrieval", settings["shots"]
+    demonstrations = gold_examples(env, settings.get("demonstrations", 50 if nearest else shots))
     return LLMPolicy(backend, text_spec(env), config, examples=(Retrieval if nearest else FewShot)(shots, demonstrations))

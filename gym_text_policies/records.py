@@ -201,20 +201,20 @@ class Episode:
         data |= {name: getattr(self, name) for name in ("environment", "policy", "seed")}
         before: Mapping[str, Any] = {}
         prompt: tuple[Message, ...] = ()
-        read: tuple[int, ...] = ()
+        earlier_tokens: tuple[int, ...] = ()
         rows = []
         for step in self.steps:
             row = _without_defaults(step)
             decision = _without_defaults(step.decision)
             row |= difference("observation", before, step.observation)
             messages = decision.pop("messages", ())
-            kept = common(prompt, messages)
+            shared = common(prompt, messages)
             if messages:
-                decision["messages"] = [kept, *messages[kept:]]
+                decision["messages"] = [shared, *messages[shared:]]
             if (tokens := decision.pop("tokens", None)) is not None:
-                same = common(read, tokens.prompt)
-                decision["tokens"] = [same, tokens.prompt[same:], tokens.said, tokens.log_probs]
-                read = tokens.prompt + tokens.said
+                shared_tokens = common(earlier_tokens, tokens.prompt)
+                decision["tokens"] = [shared_tokens, tokens.prompt[shared_tokens:], tokens.said, tokens.log_probs]
+                earlier_tokens = tokens.prompt + tokens.said
             row["decision"] = decision
             rows.append(row)
             before, prompt = step.observation, tuple(messages)
@@ -239,13 +239,13 @@ class Episode:
             observation = restored("observation", observation, row)
             decision = dict(row["decision"])
             if "messages" in decision:
-                kept, *new = checked_list("messages", decision["messages"])
-                prompt = decision["messages"] = (*begun(prompt, kept), *map(_checked_message, new))
+                shared, *new = checked_list("messages", decision["messages"])
+                prompt = decision["messages"] = (*begun(prompt, shared), *map(_checked_message, new))
             else:
                 prompt = ()
             if "tokens" in decision:
-                same, rest, said, log_probs = checked_list("tokens", decision["tokens"])
-                decision["tokens"] = checked_tokens(Tokens((*begun(read, same), *rest), tuple(said), tuple(log_probs)))
+                shared, rest, generated, log_probs = checked_list("tokens", decision["tokens"])
+                decision["tokens"] = checked_tokens(Tokens((*begun(read, shared), *rest), tuple(generated), tuple(log_probs)))
                 read = decision["tokens"].prompt + decision["tokens"].said
             steps.append(checked(Step(**{**row, "observation": observation, "decision": checked_decision(Decision(**decision))})))
         last = restored("last_observation", observation, data)

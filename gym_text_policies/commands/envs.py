@@ -46,13 +46,13 @@ def run(config: EnvsConfig) -> str:
         UsageError: If no id contains the text.
     """
     module, _, part = config.part.rpartition(":")
-    known = _ids_of(module) if module else playable_ids(gymnasium=config.all or bool(part))
-    wanted = [name for name in known if part.lower() in name.rpartition(":")[2].lower()]
-    if not wanted:
+    ids = _ids_of(module) if module else playable_ids(gymnasium=config.all or bool(part))
+    matches = [name for name in ids if part.lower() in name.rpartition(":")[2].lower()]
+    if not matches:
         where = f"no environment of {module}" if module else "no id"
         raise UsageError(f"envs: expected a part of an id; {where} contains {part!r}. gym-text envs --all lists all that ship.")
     header = (*_HEADER[:-1], *_MORE) if config.all else _HEADER
-    rows = [header, *((*row, *[""] * (len(header) - len(row))) for row in (_row(name, more=config.all) for name in wanted))]
+    rows = [header, *((*row, *[""] * (len(header) - len(row))) for row in (_row(name, more=config.all) for name in matches))]
     widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return "\n".join(lines) + f"\n\ngym-text play ID lets you play; arguments go into the name: {SERVED}"

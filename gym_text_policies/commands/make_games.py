@@ -51,7 +51,7 @@ def run(config: MakeGamesConfig) -> str:
     tqdm = import_extra("tqdm", "bench").tqdm
     with ProcessPoolExecutor(min(config.workers, len(jobs)), mp_context=get_context("spawn")) as pool:
         done = as_completed([pool.submit(levels.file, seed) for levels, seed in jobs])
-        files = [made.result() for made in tqdm(done, total=len(jobs), unit="level", disable=None)]
+        files = [future.result() for future in tqdm(done, total=len(jobs), unit="level", disable=None)]
     folders = sorted({str(file.parents[1]) for file in files})
     return f"{len(files)} levels are in\n" + "\n".join(folders)
 

@@ -212,8 +212,8 @@ def _rows(config: BenchConfig, environment: str, engine: Engine) -> list[Row]:
     last = {label: added.pop(label) for label in (_label("gold"),) if label in added}
     rows = []
     for label, variant in {**added, **wanted, **last}.items():
-        usual = config.llm_episodes if variant.policy.asks_model else config.episodes
-        count = usual if variant.episodes is None else variant.episodes
+        default = config.llm_episodes if variant.policy.asks_model else config.episodes
+        count = default if variant.episodes is None else variant.episodes
         if variant.policy.asks_model and not count:
             continue  # its model need not be loaded
         job = EpisodeJob(environment, arguments, variant.policy, num_envs=config.num_envs, max_concurrency=config.max_concurrency)

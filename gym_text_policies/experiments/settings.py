@@ -183,10 +183,10 @@ def read_settings(kind: type[T], path: str | Path, changes: Mapping[str, Any] | 
     Raises:
         UsageError: If the file has mistakes; the message names file and line of each.
     """
-    given, root = dict(changes or {}), by_new_names(kind, read_yaml(path))
-    allowed = {name: given.pop(name) for name in TRUST_OPTIONS if name in given}
+    replaced, root = dict(changes or {}), by_new_names(kind, read_yaml(path))
+    allowed = {name: replaced.pop(name) for name in TRUST_OPTIONS if name in replaced}
     if root.value is None or isinstance(root.value, dict):
-        for setting, value in given.items():
+        for setting, value in replaced.items():
             names = setting.split(".")
             root = changed(root, at(names, from_plain(value)), len(names))
     config: Any = build(kind, Trust(**allowed).checked(root))

@@ -73,7 +73,7 @@ def _variant(name: str, node: Node, trust: Trust) -> Variant:
         raise UsageError(f"{node.location}{name}: expected options of a policy; got 'env'. The option environments names them.")
     options = {key: parts.pop(key) for key in list(parts) if key not in (*FIELDS, "episodes")}
     if options:
-        given = parts.get("options", Node({}))
-        parts["options"] = Node({**given.value, **options}) if isinstance(given.value, dict) else given
+        section = parts.get("options", Node({}))
+        parts["options"] = Node({**section.value, **options}) if isinstance(section.value, dict) else section
     row = build(VariantSettings, Node(parts, node.location), f"{name}.")
     return Variant(PolicyConfig(**{field: getattr(row, field) for field in FIELDS}), row.episodes)

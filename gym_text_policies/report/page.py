@@ -129,7 +129,7 @@ def _gifs(variants: Sequence[Variant]) -> tuple[dict[int, str], int]:
     A variant shows its first GIF, or its smallest one if the first is larger than its share of the budget.
     """
     with_gifs = [variant for variant in variants if variant.gifs]
-    left, kept = _GIF_BUDGET, {}
+    left, gifs = _GIF_BUDGET, {}
     for number, variant in enumerate(with_gifs):
         share = left / (len(with_gifs) - number)
         path = variant.gifs[0]
@@ -137,5 +137,5 @@ def _gifs(variants: Sequence[Variant]) -> tuple[dict[int, str], int]:
             path = min(variant.gifs, key=lambda path: path.stat().st_size)
         if (size := path.stat().st_size) <= left:
             left -= size
-            kept[id(variant)] = "data:image/gif;base64," + base64.b64encode(path.read_bytes()).decode("ascii")
-    return kept, len(with_gifs) - len(kept)
+            gifs[id(variant)] = "data:image/gif;base64," + base64.b64encode(path.read_bytes()).decode("ascii")
+    return gifs, len(with_gifs) - len(gifs)

@@ -70,18 +70,18 @@ def plots(variants: Sequence[Variant]) -> tuple[list[Plot], list[str]]:
     drawn, empty = [], []
     for measure in MEASURES:
         points = [(variant.policy, *mean_and_error(_values(variant, measure))) for variant in variants]
-        known = [(policy, mean, error) for policy, mean, error in points if mean is not None]
-        if known and (measure.always or any(mean for _, mean, _ in known)):
-            drawn.append(_plot(measure, known))
-        elif known:
+        means = [(policy, mean, error) for policy, mean, error in points if mean is not None]
+        if means and (measure.always or any(mean for _, mean, _ in means)):
+            drawn.append(_plot(measure, means))
+        elif means:
             empty.append(measure.name)
     return drawn, empty
 
 
 def _values(variant: Variant, measure: Measure) -> list[float]:
     """Return a measure's mean in each level that a policy played without an error."""
-    known = [episode for episode in variant.episodes if episode.error is None and measure.of(episode) is not None]
-    return [*by_level(known, lambda episode: measure.of(episode) or 0.0).values()]
+    episodes = [episode for episode in variant.episodes if episode.error is None and measure.of(episode) is not None]
+    return [*by_level(episodes, lambda episode: measure.of(episode) or 0.0).values()]
 
 
 def _plot(measure: Measure, points: Sequence[tuple[str, float, float | None]]) -> Plot:
