@@ -78,7 +78,7 @@ def new_name(
         spell: Returns a name as the user writes it: ``--llm-seeds`` on the command line.
 
     Raises:
-        UsageError: If the new name is given as well, or a setting that is no more has another value than the fixed one.
+        UsageError: If the new name is given as well, or a setting that no longer exists has a value other than the fixed one.
     """
     table = table_of(target)
     new = table[old]
@@ -86,12 +86,12 @@ def new_name(
         if value != new.value:
             repair = new.instead or f"Leave {spell(old)} out."
             raise UsageError(f"{spell(old)}: expected {new.value!r}, which always holds now; got {value!r}. {repair}")
-        return None, f"{spell(old)} can be left out: it is always {new.value!r} now. The name goes with the next release."
+        return None, f"{spell(old)} can be left out: it is always {new.value!r} now. The next release removes the name."
     if isinstance(new, Before):
-        return new if value else None, f"{spell(old)} is now {spell(new)}; the old name goes with the next release."
+        return new if value else None, f"{spell(old)} is now {spell(new)}; the next release removes the old name."
     if rivals := sorted(name for name in given if name != old and f"{new}.".startswith(f"{table.get(name, name)}.")):
         raise UsageError(f"{spell(old)}: expected {spell(new)} alone, which is its name now; got {spell(rivals[0])} as well.")
-    return new, f"{spell(old)} is now {spell(new)}; the old name goes with the next release."
+    return new, f"{spell(old)} is now {spell(new)}; the next release removes the old name."
 
 
 def with_new_names(
@@ -134,7 +134,7 @@ def with_new_names(
 def stored_by_new_names(kind: type[Any], stored: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings that an earlier release may have stored, by their new names.
 
-    A setting that is no more is left out if it had the value that always holds now, and kept if it had another.
+    A setting that no longer exists is left out if its value is the one that always holds now. Otherwise it is kept.
     """
     settings: dict[str, Any] = {}
     for name, value in with_new_names(kind, stored, lambda *_: None, strict=False).items():

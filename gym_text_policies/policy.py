@@ -76,7 +76,7 @@ class Policy(ABC):
         return self.spec.encode(self.decide([turn])[0].action, dict(obs))
 
     def _own_turn(self, obs: Mapping[str, Any], step: int | None = None) -> Turn:
-        """Return a turn outside `rollout`. Its step is what the observation says, else `step`, else the number of turns so far."""
+        """Return a turn outside `rollout`. Its step number is the observation's, else `step`, else the number of turns so far."""
         number = next(self._own_turns)
         step = int(obs.get(STEP, number if step is None else step))
         return Turn(obs, np.random.default_rng([self.seed, number]), step=step)

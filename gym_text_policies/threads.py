@@ -87,4 +87,4 @@ def _quota(folder: Path) -> float | None:
         share = float(most) / float(period)
     except (OSError, ValueError, ZeroDivisionError):  # ValueError: "max"
         return None
-    return share if 0 < share < math.inf else None  # version 1 says -1 where there is none
+    return share if 0 < share < math.inf else None  # -1 in version 1 means no quota

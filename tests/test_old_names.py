@@ -71,7 +71,7 @@ def words_of(value):
 
 
 def test_python_callers_are_warned_where_they_call():
-    with pytest.warns(FutureWarning, match="^Config: llm_seeds is now llm_episodes; the old name goes with the next rel") as said:
+    with pytest.warns(FutureWarning, match="^Config: llm_seeds is now llm_episodes; the next release removes the old") as said:
         config = Config(llm_seeds=7, runs=("a",))
     assert config == Config(7, runs=("a",)) and said[0].filename == __file__
     with pytest.warns(FutureWarning, match="max_norm can be left out: it is always 1.0 now"):
@@ -98,7 +98,7 @@ def test_keywords_of_functions_have_old_names_as_well():
 def test_old_options_work_and_are_said_as_the_command_line_spells_them(caplog, capsys):
     assert parsed(Config, "--llm-seeds 7 --four-bit --run a b --max-norm 1") == Config(7, True, ("a", "b"))
     said = [record.message for record in caplog.records]
-    assert "--llm-seeds is now --llm-episodes; the old name goes with the next release." in said
+    assert "--llm-seeds is now --llm-episodes; the next release removes the old name." in said
     assert [line.split()[0] for line in said] == ["--llm-seeds", "--four-bit", "--run", "--max-norm"]
     with pytest.raises(UsageError, match="--llm-seeds: expected --llm-episodes alone"):
         parsed(Config, "--llm-seeds 7 --llm-episodes 7")
@@ -115,7 +115,7 @@ def test_old_keys_of_a_file_are_said_with_their_line(tmp_path, caplog):
     path = tmp_path / "settings.yaml"
     path.write_text("runs: [a]\nllm_seeds: 7\nmax_norm: 1.0\n")
     assert read_settings(Config, path) == Config(7, runs=("a",))
-    assert f"{path}, line 2: llm_seeds is now llm_episodes; the old name goes with the next release." in caplog.text
+    assert f"{path}, line 2: llm_seeds is now llm_episodes; the next release removes the old name." in caplog.text
     path.write_text("llm_episodes: 7\nllm_seeds: 7\nmax_norm: 2.0\nrons: 3")
     with pytest.raises(UsageError) as error:
         read_settings(Config, path)

@@ -64,8 +64,8 @@ def by_fields(config: type[Any], parsed: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parsed options by the names of their settings, and log a sentence for each option with an old name.
 
     Raises:
-        UsageError: If an option was given by its old name and by its new one, or an option that is no more got another value than
-            the fixed one.
+        UsageError: If an option was given by its old name and by its new one, or an option that no longer exists got a value other
+            than the fixed one.
     """
     spell = _speller({setting.name: setting for setting in settings_of(config)})
     return with_new_names(config, parsed, lambda sentence, _: _logger.warning(sentence), spell=spell)
@@ -84,7 +84,7 @@ def _speller(settings: Mapping[str, Setting]) -> Callable[[str], str]:
 
 
 def _hint_of(fixed: Any) -> Any:
-    """Return a type for an option that is no more. It accepts any text, so that `new_name` can say which value always holds now."""
+    """Return a type for an option that no longer exists. It accepts any text, so that `new_name` can say which value holds."""
     return bool if isinstance(fixed, bool) else type(fixed) | str
 
 

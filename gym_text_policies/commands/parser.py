@@ -191,7 +191,7 @@ def make_parser(loaded: Sequence[str] | dict[str, Command] = ()) -> argparse.Arg
     """Return the parser. Only the commands in `loaded` are imported and get their options."""
     parser = Parser(
         prog="gym-text",
-        description="Language models, and anything else that acts, in text games and control tasks.",
+        description="Play text games and control tasks with language models and other policies, and train the models.",
         epilog="gym-text COMMAND --help explains a command's options.",
     )
     parser.add_argument(

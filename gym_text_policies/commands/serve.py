@@ -56,7 +56,7 @@ def run(config: ServeConfig) -> None:
         UsageError: If there is no such environment.
         OSError: If the port is taken.
     """
-    with listen(config.host, config.port) as listener:  # first: OpenEnv takes seconds to import, and a taken port is told at once
+    with listen(config.host, config.port) as listener:  # before OpenEnv, whose import takes seconds: a taken port raises at once
         app = app_of(config.environment, config.limits)
         url = f"http://{config.host}:{listener.getsockname()[1]}"
         logger.info("Serving %s to %d clients at most, at %s", config.environment, config.max_sessions, url)

@@ -273,7 +273,7 @@ class RayEngine(Engine):
 
 
 def _in_time(call: Callable[[], R]) -> R | None:
-    """Return the result of a call, or None if it takes too long: most calls of Ray wait for ever once the cluster is lost."""
+    """Return the result of a call, or None after `_ANSWER` seconds. Once the cluster is lost, most calls of Ray never return."""
     results: list[R] = []
     thread = threading.Thread(target=lambda: results.append(call()), daemon=True)
     thread.start()

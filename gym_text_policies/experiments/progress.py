@@ -1,4 +1,4 @@
-"""`Progress` is told what a run has played; `ProgressBar` shows it on stderr."""
+"""`Progress` receives what a run has played, and `ProgressBar` shows this on stderr."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ class ProgressBar(Progress):
 
     @contextlib.contextmanager
     def _while_it_can_be_written(self) -> Iterator[None]:
-        """Show nothing more once stderr is closed; the episodes are played all the same."""
+        """Stop showing progress once stderr is closed. The run goes on."""
         try:
             yield
         except (OSError, ValueError):

@@ -62,7 +62,7 @@ def draw_pictures(episode: Episode, run: Path | None = None, *, imports: Sequenc
     """Play an episode again and draw it.
 
     Args:
-        episode: The recorded episode. Its environment is made from the record; see `remake_environment` for what is made.
+        episode: The recorded episode. `remake_environment` makes its environment from the record.
         run: The run folder; its folder ``pictures`` keeps the pictures, if it can be written.
         imports: Modules whose environments may be made.
 
