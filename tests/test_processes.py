@@ -56,7 +56,7 @@ def test_a_run_that_is_stopped_says_which_checkpoint_is_kept(tmp_path):
     assert stopped() == f"Nothing is kept: {tmp_path} has no checkpoint yet."
     for name in ("checkpoint-9", "checkpoint-10", "checkpoint-11.partial"):
         (tmp_path / name).mkdir()
-    assert stopped() == f"Kept is {tmp_path}/checkpoint-10; the same command goes on from there."
+    assert stopped() == f"The checkpoint {tmp_path}/checkpoint-10 is kept; the same command goes on from there."
 
 
 def test_a_run_brings_back_what_a_killed_one_has_left_aside(tmp_path):

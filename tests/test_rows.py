@@ -55,7 +55,7 @@ def test_names_are_exchanged_in_prompts_and_labels_alike(noisy_rows):
     for wrong in ((), ("key",), ("key", "key"), ("key=ball", "box"), ("key=ball", "box=")):
         with pytest.raises(UsageError, match=r"^interchangeable: expected two or more different names, and for each at least one"):
             exchange_names(noisy_rows, wrong, 0)
-    with pytest.raises(UsageError, match=r"^interchangeable: expected names that stand in the data; these do not: \['banana'\]"):
+    with pytest.raises(UsageError, match=r"^interchangeable: expected names that the data contain; missing are \['banana'\]"):
         exchange_names(noisy_rows, ("key", "banana"), 0)
 
 

@@ -242,7 +242,7 @@ def test_ctrl_c_keeps_what_was_learnt_until_then_and_the_run_goes_on_from_there(
     assert process.returncode == 130 and "Traceback" not in error, error
     kept = Path(last_checkpoint(folder))
     steps = int(kept.name.partition("-")[2])
-    assert steps >= 4 and error.endswith(f"Stopped. Kept is {kept}; the same command goes on from there.\n")
+    assert steps >= 4 and error.endswith(f"Stopped. The checkpoint {kept} is kept; the same command goes on from there.\n")
     resumed = ["--max-steps", str(steps + 2)]
     assert cli.main([*command, *resumed]) == 0
     command[command.index("--folder") + 1] = str(tmp_path / "straight")

@@ -26,19 +26,19 @@ class Decisions:
     prompts: list[np.ndarray]
     """Token ids of each prompt, up to where the model's answer begins."""
     candidates: list[list[np.ndarray]]
-    """Token ids of each action that was valid, with the end of turn: what the model scored after the prompt."""
+    """Token ids of each valid action, with the end of turn. The model scored these tokens after the prompt."""
     actions: np.ndarray
-    """Number of the action that was taken among the candidates; int64 of shape (N,)."""
+    """Index, among the candidates, of the action that was taken; int64 of shape (N,)."""
     log_probs: np.ndarray
-    """Log-probability of that action when it was played, at the temperature of play, in nats; float64 of shape (N,)."""
+    """Log-probability, in play, of the action that was taken, at the temperature of play, in nats; float64 of shape (N,)."""
     rewards: np.ndarray
     """Reward of each step; float64 of shape (N,)."""
     returns: np.ndarray
     """Sum of the rewards of each decision's episode; float64 of shape (N,)."""
     episodes: np.ndarray
-    """Number of each decision's episode among those given; int64 of shape (N,)."""
+    """Index of each decision's episode among the given episodes; int64 of shape (N,)."""
     groups: np.ndarray
-    """Seed of each decision's episode, which is the same for episodes of the same level; int64 of shape (N,)."""
+    """Seed of each decision's episode. Episodes of the same level have the same seed. int64 of shape (N,)."""
 
     def __len__(self) -> int:
         return len(self.prompts)
@@ -58,7 +58,7 @@ def decisions_of(episodes: Iterable[Episode], tokenizer: Any) -> Decisions:
     """
     prompts, candidates, rows = [], [], []
     for number, episode in enumerate(episodes):
-        temperature = float(episode.policy.get("temperature") or 1.0)  # greedy play draws nothing: take its probabilities at 1
+        temperature = float(episode.policy.get("temperature") or 1.0)  # greedy play has temperature 0: take the probabilities at 1
         for step in episode.steps:
             names, shares = _candidates(step.decision, temperature)
             action = names.index(step.decision.action)

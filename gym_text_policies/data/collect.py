@@ -2,15 +2,15 @@
 
 Three kinds of data:
 
-* Gold: the environment's expert plays. An episode counts only if it is won and each of its actions was valid.
-* A policy's own: any policy plays, and its own answers are learnt. Episodes at or above a threshold count.
-* DAgger's: any policy plays, and the expert (``expert="replan"``) labels every state. The label is the action that the expert would
-  take there. All episodes count.
+* Gold data: the environment's expert plays. Training uses episodes that are won and in which each action was valid.
+* A policy's own data: any policy plays, and its answers are the labels. Training uses episodes at or above a threshold.
+* DAgger's data: any policy plays, and the expert (``expert="replan"``) labels every state with the action that the expert would
+  take there. Training uses all episodes.
 
-With `noise` or `expert_share` the data are DAgger's: now and then a random action, or the expert's, is played instead of the
-policy's. A model that has seen nothing but the expert's path does not know what to do once it has left that path (Ross et al. 2011,
-https://arxiv.org/abs/1011.0686). An episode may end in an error, for instance where the expert has no plan any more. The steps
-before the error are learnt.
+With `noise` or `expert_share` the data are DAgger's data: with that probability a random action, or the expert's action, is played
+instead of the policy's. A model that has seen nothing but the expert's path does not know what to do in other states (Ross et al.
+2011, https://arxiv.org/abs/1011.0686). An episode may end in an error, for instance if the expert has no plan any more. Training
+uses the steps before the error.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _logger = logging.getLogger(__name__)
 _BELOW = "below the threshold"
 THRESHOLDS = ("progression", "return")
 _DEFAULTS = {"temperature": 0.0, "noise": 0.0, "expert_share": 0.0, "seed": 0}
-"""Settings of the player that every stored episode names, also where the user gives none."""
+"""Defaults for settings of the player that every stored episode records, also if the user gives none."""
 
 
 @old_names(policy="model")
@@ -54,7 +54,7 @@ _DEFAULTS = {"temperature": 0.0, "noise": 0.0, "expert_share": 0.0, "seed": 0}
 )
 @dataclass(frozen=True)
 class CollectConfig(PlayOptions, PolicyOptions):
-    """Play the train fold, and make training data of the answers that are good enough."""
+    """Play episodes of the train fold, and turn the good ones into training data."""
 
     folder: str = "runs/data"
     """Run folder, which keeps the episodes, and the dataset in ``rows``. A run that was stopped goes on from its stored
@@ -80,17 +80,17 @@ class CollectConfig(PlayOptions, PolicyOptions):
         check_choice("threshold_on", self.threshold_on, THRESHOLDS)
         check_choice("labels", self.labels, ("", *LABELS))
         if (self.asked.noise or self.asked.expert_share) and self.labels == "own":
-            raise UsageError("labels='own': expected noise=0 and expert_share=0; what is played at random is not to be learnt.")
+            raise UsageError("labels='own': expected noise=0 and expert_share=0; a random action must not become a label.")
 
     @property
     def asked(self) -> PolicyConfig:
-        """The player's settings as the user gives them, with those that every stored episode names."""
+        """The player's settings that the user gives, and defaults for settings that every stored episode records."""
         given = {field.name: getattr(self, field.name) for field in dataclasses.fields(PolicyOptions)}
         return PolicyConfig(self.model, **given).with_defaults(_DEFAULTS)
 
     @property
     def prompting(self) -> PolicyConfig:
-        """How the model that plays, and the one that will learn, is asked: as the user says, else as an adapter was trained."""
+        """Prompt settings of the player and of the model that will learn: the user's, else those of the adapter's training."""
         return trained_as(self.asked, self.model)
 
     @property
@@ -113,7 +113,7 @@ class CollectConfig(PlayOptions, PolicyOptions):
         return counts * len(self.environments) if len(counts) == 1 else counts
 
     def identity(self) -> dict[str, Any]:
-        """Return what all runs into one folder must share, by the keys of its ``config.json``: who plays, and how."""
+        """Return the settings that all runs into one folder must share, by their keys in ``config.json``: who plays, and how."""
         names = ("mode", "strategy", "with_reward", "temperature", "noise", "expert_share", "seed")
         prompting = self.prompting
         return {
@@ -130,8 +130,8 @@ def collect(config: CollectConfig) -> list[Row]:
     """Play what is missing, write the dataset and return its rows.
 
     Raises:
-        UsageError: If no row is left to learn from.
-        RunError: If that is so because all episodes ended in an error.
+        UsageError: If the episodes give no row to learn from.
+        RunError: If all episodes ended in an error.
     """
     distinct: dict[tuple[Any, ...], Row] = {}  # rows by their texts and labels: of duplicates the first one stays
     fates: Counter[str] = Counter()
@@ -141,15 +141,15 @@ def collect(config: CollectConfig) -> list[Row]:
         play_missing(store, series, engine, ProgressBar(), retry_errors=config.retry_errors, fresh=config.fresh)
         for episodes in series:
             fates += _add_rows(distinct, config, episodes, store)
-    told = ", ".join(f"{number} {fate}" for fate, number in fates.items())
-    _logger.info("Episodes: %s. Rows: %d.", told, len(distinct))
+    summary = ", ".join(f"{number} {fate}" for fate, number in fates.items())
+    _logger.info("Episodes: %s. Rows: %d.", summary, len(distinct))
     if not distinct:
         check_some_played(config.folder, [{"error": fates["ended in an error"], "episodes": fates.total()}])
         advice = " Lower the threshold." if fates[_BELOW] else ""
-        raise UsageError(f"{config.folder}: expected episodes to learn from; none is left ({told}).{advice}")
+        raise UsageError(f"{config.folder}: expected episodes to learn from; none is left ({summary}).{advice}")
     rows = list(distinct.values())
     folder = Path(config.folder) / "rows"
-    write_rows(rows, folder, replace=True)  # it is made from the stored episodes each time
+    write_rows(rows, folder, replace=True)  # each call makes the dataset anew from the stored episodes
     return rows
 
 
@@ -184,7 +184,7 @@ def _add_rows(distinct: dict[tuple[Any, ...], Row], config: CollectConfig, serie
 
 def _why_dropped(episode: Episode, config: CollectConfig) -> str:
     """Return why nothing is learnt from an episode, or an empty string."""
-    if config.learnt == "expert":  # also with an error at its end: noise may have destroyed the box that the mission needs
+    if config.learnt == "expert":  # also episodes with an error: noise may have destroyed a box that the mission needs
         return ""
     if episode.error is not None:
         return "ended in an error"

@@ -1,6 +1,6 @@
 """Rows as a Hugging Face dataset, in a folder or on the hub: written whole, and checked when they are read.
 
-A dataset may come from anywhere. So each field of each record is checked, and whatever is wrong is one sentence of `UsageError`.
+A dataset may come from anywhere. So each field of each record is checked, and `UsageError` names the first mistake in one sentence.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ def write_rows(rows: Sequence[Row], folder: str | Path, *, replace: bool = False
     Args:
         rows: The rows.
         folder: The new folder.
-        replace: Whether the folder may exist already; what is in it stays until the new one is whole.
+        replace: Whether the folder may exist already. Its files stay until the new folder is complete.
 
     Raises:
         UsageError: If there are no rows, or the folder exists, and `replace` does not allow that.
-        StoreError: If it cannot be written.
+        StoreError: If the folder cannot be written.
     """
     datasets = import_extra("datasets", "train")
     folder = Path(folder)
@@ -57,10 +57,10 @@ def read_rows(source: str | Path, policy: PolicyConfig | None = None) -> list[Ro
 
     Args:
         source: The folder or repository.
-        policy: How the model that learns from them is prompted; None: any prompt will do.
+        policy: How the model that learns from the rows is prompted; None: the rows may have any prompt.
 
     Raises:
-        UsageError: If there are no rows, or they were made with another prompt.
+        UsageError: If there are no rows, or they have another prompt than `policy`.
     """
     datasets = import_extra("datasets", "train")
     try:
@@ -81,7 +81,7 @@ def read_rows(source: str | Path, policy: PolicyConfig | None = None) -> list[Ro
 
 
 def _row(number: int, record: Mapping[str, Any]) -> Row:
-    """Return a record of a dataset as a row; raise ValueError, with the number of the record, if it is none."""
+    """Return a record of a dataset as a row; raise ValueError, with the record's number, if the record is no row."""
     fields = {field.name: record[field.name] for field in dataclasses.fields(Row)}
     try:
         _check_conversation(fields["messages"], fields["labels"])
@@ -93,7 +93,7 @@ def _row(number: int, record: Mapping[str, Any]) -> Row:
 
 
 def _check_conversation(messages: Any, labels: Any) -> None:
-    """Raise ValueError or TypeError unless messages are texts of known roles, with a label for each and something to learn."""
+    """Raise ValueError or TypeError unless messages are texts of known roles, and each has a label, not all of them empty."""
     if not messages or not all(_is_message(message) for message in messages):
         raise ValueError(f"messages: expected texts of {', '.join(ROLES)}; got {str(messages)[:_SHOWN]}")
     if not all(isinstance(label, str) for label in labels) or len(labels) != len(messages) or labels[0] or not any(labels):
@@ -101,7 +101,7 @@ def _check_conversation(messages: Any, labels: Any) -> None:
 
 
 def _check_origin(environment: Any, history: Any) -> None:
-    """Raise ValueError or TypeError unless a text names an environment as JSON, and another says how long a history is."""
+    """Raise ValueError or TypeError unless `environment` is JSON with an id, and `history` is a number of steps or all."""
     data = json.loads(environment)
     if not isinstance(data, dict) or not isinstance(data.get("id"), str) or not isinstance(data.get("kwargs"), dict):
         raise ValueError(f"environment: expected a JSON object with id and kwargs; got {environment[:_SHOWN]!r}")

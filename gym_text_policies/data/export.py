@@ -1,4 +1,4 @@
-"""`export`: training data in OpenAI's format, which may be submitted for fine-tuning, and tokens of episodes for other trainers."""
+"""`export`: training data in OpenAI's format, with an upload for fine-tuning, and tokens of episodes for other trainers."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class ExportConfig:
 def openai_lines(rows: Sequence[Row]) -> list[str]:
     """Return rows as lines of JSON, each a chat in which only messages of weight 1 are learnt.
 
-    Where a label differs from the message that was played, the label becomes the end of a chat of its own.
+    If a label differs from the message that was played, the label becomes the last message of a separate chat.
     """
     lines = []
     for row in rows:
@@ -99,11 +99,11 @@ def _token_lines(config: ExportConfig) -> tuple[list[str], int]:
 def submit(
     file: str | Path, model: str, *, base_url: str = "", suffix: str = "gym-text", poll: float = 30, timeout: float = 86_400
 ) -> str:
-    """Upload a file, fine-tune a model of OpenAI on it, wait until that is done, and return the tuned model's name.
+    """Upload a file, fine-tune a model of OpenAI on it, wait for the end of the job, and return the tuned model's name.
 
     Raises:
         UsageError: If `base_url` is no address.
-        PolicyError: If the job fails, or is not done in time.
+        PolicyError: If the job fails, or does not end in time.
     """
     openai = import_extra("openai", "openai")
     try:
@@ -114,7 +114,9 @@ def submit(
         end = time.monotonic() + timeout
         while job.status not in _OVER:
             if time.monotonic() > end:
-                raise PolicyError(f"fine-tuning {job.id}: expected an end within {timeout:g} s; it is {job.status}, and goes on.")
+                raise PolicyError(
+                    f"fine-tuning {job.id}: expected an end within {timeout:g} s; the job is {job.status}, and goes on."
+                )
             time.sleep(poll)
             job = client.fine_tuning.jobs.retrieve(job.id)
     except openai.OpenAIError as error:

@@ -1,9 +1,9 @@
 """Training data: episodes as chats in the standard ``messages`` form.
 
-A row is one growing conversation. An append-only strategy (``chat`` with the whole history) gives one row for each episode, any
-other strategy one row for each step. Each message has a label: the answer to learn instead of the message, or an empty text. A
-label differs from its message where the player erred on purpose, or was the model that learns. The label is the expert's answer
-then, and the conversation goes on with the message, as it was played.
+A row is one conversation. An append-only strategy (``chat`` with the whole history) gives one row for each episode, any other
+strategy one row for each step. Each message has a label: the answer that the model learns in place of the message, or an empty
+text. With the expert's labels a label may differ from its message: the message is the action that the player took, the label the
+expert's action. The conversation goes on after the player's action.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Labels = Literal["expert", "own"]
 
 
 def trained_as(given: PolicyConfig, adapter: str = "") -> PolicyConfig:
-    """Return how a model is prompted in training: what the user gives, else what the adapter was trained with, else `TRAINED`.
+    """Return the prompt settings of training: those that the user gives, else those of the adapter's training, else `TRAINED`.
 
     Args:
         given: The user's settings.
@@ -62,7 +62,7 @@ class Row:
 
     messages: tuple[Message, ...]
     labels: tuple[str, ...]
-    """For each message the answer to learn instead of it, or an empty text."""
+    """For each message the answer to learn in its place, or an empty text."""
     environment: str
     """The environment, as JSON."""
     episode: str
@@ -77,7 +77,7 @@ class Row:
     template: str
     """Hash of the template's text."""
     with_reward: bool = False
-    """Whether the prompt says what is rewarded."""
+    """Whether the prompt says which events give a reward."""
 
     @property
     def decisions(self) -> int:
@@ -105,7 +105,7 @@ def rows_of(episode: Episode, spec: TextSpec, policy: PolicyConfig, labels: Labe
         spec: The specification of the episode's environment.
         policy: How the model that will learn from the rows is prompted.
         labels: Whose answers are learnt: ``expert``, in each state where the expert's answer is known, or ``own``, the player's.
-        prompt: A renderer of that policy's prompts, if there is one already.
+        prompt: A renderer of that policy's prompts; None: a new renderer.
     """
     check_choice("labels", labels, LABELS)
     prompt = prompt or training_prompt(policy)
@@ -123,7 +123,7 @@ def rows_of(episode: Episode, spec: TextSpec, policy: PolicyConfig, labels: Labe
     rows: list[Row] = []
     messages: list[Message] = []
     answers: list[str] = []
-    # No step follows the prompt after the last one.
+    # `prompts_of` also yields a prompt after the last step, which `zip` leaves out.
     for step, prompted in zip(episode.steps, prompts_of(episode, spec, policy, prompt), strict=False):
         if list(prompted[: len(messages)]) != messages:
             rows.append(Row(tuple(messages), tuple(answers), **origin))
@@ -138,8 +138,8 @@ def rows_of(episode: Episode, spec: TextSpec, policy: PolicyConfig, labels: Labe
 def exchange_names(rows: Sequence[Row], names: Sequence[str], seed: int) -> list[Row]:
     """Return rows in which some names are exchanged with each other at random, anew for each row.
 
-    In the data a name may always mean the same (a chicken leg is grilled). A model could learn that by heart and ignore what the
-    text says. After the exchange it cannot.
+    In the data a name may always mean the same: a chicken leg is always grilled. A model could learn that by heart and ignore the
+    text. After the exchange the text alone tells what a name means.
 
     Args:
         rows: The rows.
@@ -147,12 +147,12 @@ def exchange_names(rows: Sequence[Row], names: Sequence[str], seed: int) -> list
         seed: Seed of the draws.
 
     Raises:
-        UsageError: If no other thing has as many names, a name is given twice, or a name is nowhere in the rows.
+        UsageError: If a thing has no other thing with as many names, a name is given twice, or no row contains a name.
     """
     things = Names(names)
     missing = things.single - {name for row in rows for message in row.messages for name in things.names_in(message["content"])}
     if missing:
-        raise UsageError(f"interchangeable: expected names that stand in the data; these do not: {sorted(missing)}.")
+        raise UsageError(f"interchangeable: expected names that the data contain; missing are {sorted(missing)}.")
     rng = random.Random(seed)
     exchanged = []
     for row in rows:
@@ -163,7 +163,7 @@ def exchange_names(rows: Sequence[Row], names: Sequence[str], seed: int) -> list
 
 
 def _ends_with_its_label(row: Row) -> Row:
-    """Return a row whose last message is its label: no later prompt needs the action that was played."""
+    """Return a row whose last message is replaced by its label. No later prompt contains the action that was played."""
     last = {"role": "assistant", "content": row.labels[-1] or row.messages[-1]["content"]}
     return dataclasses.replace(row, messages=(*row.messages[:-1], last))
 
@@ -186,7 +186,7 @@ def prompts_of(episode: Episode, spec: TextSpec, policy: PolicyConfig, prompt: P
 
 
 def check_prompts(rows: Iterable[Row], policy: PolicyConfig | None, source: str) -> None:
-    """Raise `UsageError` unless all rows have the same prompt, and the policy, if there is one, has that prompt, too."""
+    """Raise `UsageError` unless all rows have the same prompt settings, and the policy, if given, has these settings, too."""
     prompts = {(row.strategy, row.history, row.with_reward, row.template) for row in rows}
     if len(prompts) > 1:
         raise UsageError(
@@ -199,7 +199,7 @@ def check_prompts(rows: Iterable[Row], policy: PolicyConfig | None, source: str)
             (got,) = prompts
             raise UsageError(
                 f"{source}: expected rows with the prompt (strategy, history, reward, version) {expected}; got {got}. "
-                "The template has changed, or another one is asked for. Collect again: the stored episodes are used."
+                "The template has changed, or the settings name another. Collect again: that uses the stored episodes."
             )
 
 
@@ -207,7 +207,7 @@ def policy_of(rows: Sequence[Row]) -> PolicyConfig:
     """Return how the model that learns from rows is prompted.
 
     Raises:
-        UsageError: If there are no rows, their prompts differ, or the template has changed since.
+        UsageError: If there are no rows, their prompts differ, or the template's file has changed since the rows were made.
     """
     if not rows:
         raise UsageError("data: expected rows to learn from; got none.")

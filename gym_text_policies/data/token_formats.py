@@ -1,6 +1,6 @@
-"""Sequences of tokens as lines of a file, in the forms that other trainers read.
+"""Sequences of tokens as lines of a file, in formats that other trainers read.
 
-Each form has the group of a level (see `TokenRow.group`) and the mask of what the model generated:
+Each format has the group of a level (see `TokenRow.group`) and the mask of the tokens that the model generated:
 
 * ``trl`` (TRL 1.16): lines of JSON by the names of its three readers. ``prompt_ids``, ``completion_ids``, ``logprobs``,
   ``env_mask``: what a `rollout_func` of `GRPOTrainer` returns. ``input_ids``, ``completion_mask``, ``old_log_probs``, ``advantage``
@@ -11,7 +11,7 @@ Each form has the group of a level (see `TokenRow.group`) and the mask of what t
 * ``skyrl``: one JSON object, a `GeneratorOutput` of ``skyrl_train/generators/base.py``, with a reward for each token;
   ``trajectory_ids`` has the group as ``instance_id``.
 
-The forms of verl and SkyRL follow the source code of both; neither library has read these files in our tests.
+The formats of verl and SkyRL were written from the source code of the two libraries. No test reads these files with them.
 """
 
 from __future__ import annotations
@@ -92,4 +92,4 @@ def skyrl_lines(rows: Sequence[TokenRow]) -> list[str]:
 
 
 TOKEN_FORMATS: dict[str, Callable[[Sequence[TokenRow]], list[str]]] = {"trl": trl_lines, "verl": verl_lines, "skyrl": skyrl_lines}
-"""The name of each form, and what makes its lines."""
+"""For each format its name, and the function that makes the lines."""

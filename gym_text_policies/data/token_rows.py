@@ -1,9 +1,9 @@
-"""Episodes as sequences of the very tokens that the model read and generated at play; nothing is tokenised again.
+"""Episodes as sequences of exactly the tokens that the model read and generated at play. No text is tokenised again.
 
-An episode that was played with ``tokens=True`` and an append-only strategy (``chat`` with the whole history) is one sequence. It
-begins with the first prompt. After that, what the model generated and what it read next take turns; a mask marks what it generated.
-With any other strategy a prompt may not begin with the prompt and the answer before it. A new sequence begins there, and also where
-a chat became longer than the model's window.
+An episode that was played with ``tokens=True`` and an append-only strategy (``chat`` with the whole history) is one sequence. The
+sequence begins with the first prompt. After that, tokens that the model generated alternate with tokens that it read. A mask marks
+the generated tokens. With any other strategy a prompt may not begin with the prompt and the answer before it. Then a new sequence
+begins, and also when a chat became longer than the model's window.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ class TokenRow:
     completion: tuple[int, ...]
     """Tokens that the model generated, and those that it read in between."""
     mask: tuple[int, ...]
-    """For each token of the completion, 1 if the model generated it, 0 if it read it."""
+    """For each token of the completion, 1 if the model generated the token, 0 if the model read it."""
     log_probs: tuple[float, ...]
     """Log-probability at play of each token of the completion, in nats; 0 for tokens that were read."""
     rewards: tuple[float, ...]
-    """For each token of the completion the reward of a step, if the token is the last one of that step's answer, else 0. The sum is
-    the reward of the row's steps."""
+    """For each token of the completion: the step's reward if the token is the last token of a step's answer, else 0. The sum is the
+    sum of the rewards of the row's steps."""
     decisions: int
     """Number of decisions in the sequence."""
     last: bool
-    """Whether it is the last sequence of its episode."""
+    """Whether this is the last sequence of its episode."""
     group: str
     """Name of the level, equal for all episodes of the same environment and seed."""
     member: int
@@ -62,9 +62,9 @@ def token_rows(episodes: Iterable[Episode]) -> list[TokenRow]:
 
 
 def _sequences(episode: Episode) -> list[dict[str, Any]]:
-    """Return the sequences of an episode, each as those fields of its row that depend on the tokens."""
+    """Return the sequences of an episode. Each has those fields of a `TokenRow` that depend on the tokens."""
     rows: list[dict[str, Any]] = []
-    earlier = 0.0  # rewards of steps before the first in which the model was asked
+    earlier = 0.0  # rewards of the steps before the model's first decision
     for step in episode.steps:
         tokens = step.decision.tokens
         if tokens is None and len(step.decision.probabilities or ()) != 1:
@@ -85,11 +85,11 @@ def _sequences(episode: Episode) -> list[dict[str, Any]]:
             rows.append(row)
             read = tokens.prompt
         between = tokens.prompt[len(read) :]
-        said = len(tokens.said)
+        num_generated = len(tokens.said)
         row["completion"] += [*between, *tokens.said]
-        row["mask"] += [0] * len(between) + [1] * said
+        row["mask"] += [0] * len(between) + [1] * num_generated
         row["log_probs"] += [0.0] * len(between) + list(tokens.log_probs)
-        row["rewards"] += [0.0] * (len(between) + said - 1) + [step.reward + earlier]
+        row["rewards"] += [0.0] * (len(between) + num_generated - 1) + [step.reward + earlier]
         row["decisions"] += 1
         earlier = 0.0
     return [{name: tuple(value) if isinstance(value, list) else value for name, value in row.items()} for row in rows]

@@ -1,1 +1,1 @@
-"""Language models trained to play: episodes into data, supervised fine-tuning, DAgger, PPO, GRPO."""
+"""Training of language models that play: supervised fine-tuning, DAgger, PPO, GRPO and AggreVaTe."""

@@ -1,9 +1,9 @@
 """DAgger: the learner plays, the expert labels every state that the learner reaches, and the learner learns these labels as well.
 
-An expert shows only the states that an expert reaches. A learner that errs once leaves them, and errs again (Ross et al. 2011,
-https://arxiv.org/abs/1011.0686). Each iteration plays new levels of the train fold with the last adapter, adds the labelled states
-to the data, and trains that adapter further, all in a folder ``round-N``. A run that was stopped goes on in the iteration where it
-was.
+The episodes of an expert contain only states that the expert reaches. A learner that errs once gets into other states, in which it
+errs again (Ross et al. 2011, https://arxiv.org/abs/1011.0686). In each iteration the last adapter plays new levels of the train
+fold. DAgger adds the labelled states to the data, and trains this adapter further on all data. The data and the new adapter are in
+the folder ``round-N``. A run that was stopped goes on in the iteration that was not done.
 """
 
 from __future__ import annotations
@@ -41,14 +41,15 @@ _MOVED = (
 )
 @dataclass(frozen=True)
 class DAggerConfig:
-    """Let a tuned model play, and teach it what its expert says in every state that it reaches, in iterations (DAgger)."""
+    """Let a tuned model play, and teach it the expert's action in every state that the model reaches, in iterations (DAgger)."""
 
     folder: str = "runs/dagger"
     """Run folder: the data and the adapter of each iteration."""
     model: str = "runs/sft/adapter"
     """Adapter to begin with, made by gym-text sft: its folder, or adapters/NAME."""
     data: tuple[str, ...] = ("runs/data/rows",)
-    """Datasets of gym-text collect that the adapter was trained on; each iteration learns them again and forgets nothing."""
+    """Datasets of gym-text collect that the adapter was trained on. Each iteration learns from them again, so that the model does
+    not forget them."""
     environments: tuple[str, ...] = (TRAINING,)
     """Environments: ids, with keyword arguments as in BabyAIText-v0?task=goto. Each has an expert."""
     iterations: int = 2
@@ -56,9 +57,10 @@ class DAggerConfig:
     episodes_per_iteration: int = 100
     """Episodes of each environment in one iteration."""
     first_seed: int = 500
-    """Seed of the first iteration's first episode; each iteration takes new ones."""
+    """Seed of the first episode of the first iteration. Later iterations use later seeds."""
     expert_share: float = 0.0
-    """Probability that the expert's action is played instead of the learner's, in the first iteration; it halves with each."""
+    """Probability, in the first iteration, that the expert's action is played instead of the learner's. Each later iteration halves
+    this probability."""
     num_envs: int = 8
     """Episodes that run at once, asking the model together."""
     seed: int = 0
@@ -80,7 +82,7 @@ def dagger(config: DAggerConfig) -> Path:
     """Play and learn in iterations, and return the folder of the last adapter.
 
     Raises:
-        UsageError: If there is no adapter or no data to begin with, or an environment's expert labels nothing.
+        UsageError: If the adapter or the data do not exist, or an environment has no expert that labels states.
     """
     rows: list[Row] = [row for source in config.data for row in read_rows(source)]
     prompting = policy_of(rows)

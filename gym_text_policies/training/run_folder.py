@@ -1,4 +1,4 @@
-"""What a run of on-policy training keeps in its folder: metrics, checkpoints, the best weights, and at the end the adapter."""
+"""The folder of an on-policy training run: metrics, checkpoints, the best weights, and at the end the adapter."""
 
 from __future__ import annotations
 
@@ -32,11 +32,14 @@ def resume(config: TrajectoryOptions, actor: Actor, optimizer: Optimizer) -> Pro
     """Load the last checkpoint, if there is one, and return how far the run is. A new run plays the dev fold first.
 
     Raises:
-        UsageError: If the checkpoint is not whole, or processes see different checkpoints.
+        UsageError: If the checkpoint is not complete, or the processes see different checkpoints.
     """
     progress = checkpoints.load_checkpoint(Path(config.folder), actor, optimizer) or Progress()
     if len(set(gather([progress.iteration]))) > 1:
-        raise UsageError(f"folder: expected one that all processes see; {config.folder} has other checkpoints for some.")
+        raise UsageError(
+            f"folder: expected a folder that all processes share; some processes see other checkpoints in {config.folder}. "
+            "Name a folder on a shared disk."
+        )
     if config.dev_every and not progress.iteration:
         _save_metrics(config, {"iteration": 0, "episodes": 0, "minutes": 0.0, "dev_success": _dev_success(config, actor)})
     return progress
@@ -79,7 +82,10 @@ def end_iteration(
 
 
 def save_result(config: TrajectoryOptions, actor: Actor) -> Path:
-    """Save the adapter that won most of the dev fold, or else the last, with how it was made; return its folder."""
+    """Save an adapter with a record of its training, and return its folder.
+
+    The adapter has the weights that won most of the dev fold, or the last weights if the dev fold was not played.
+    """
     result, best = Path(config.folder) / "adapter", Path(config.folder) / "best"
     if is_first():
         if best.exists():
@@ -87,8 +93,8 @@ def save_result(config: TrajectoryOptions, actor: Actor) -> Path:
         made_by = {config.algorithm: dataclasses.asdict(config), "ran_on": environment_record()}
         curve = checkpoints.read_metrics(Path(config.folder))
         record = {**prompt_record(config.prompting), "made_by": made_by, "curve": curve}
-        save_adapter(actor.model, result, record, replace=True)  # there may be this run's own, after fewer iterations
-    gather([None])  # no process returns before the adapter is there
+        save_adapter(actor.model, result, record, replace=True)  # this run may have saved an adapter after fewer iterations
+    gather([None])  # no process returns before the adapter is saved
     return result
 
 

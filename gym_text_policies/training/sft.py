@@ -1,8 +1,8 @@
 """Supervised fine-tuning: a language model learns the labels of a dataset, by transformers' `Trainer` and an adapter of peft.
 
-Several conversations share one row of the model without padding. The model reads their common beginning once, and computes logits
-only where an answer is learnt; see `gym_text_policies.training.model.sequences`. The loss is the mean of -log P over the tokens of
-the answers and their end of turn. ``choose`` plays by the same probabilities.
+Several conversations are packed into one row of the model without padding. The model reads their common prefix once, and computes
+logits only for the tokens of answers; see `gym_text_policies.training.model.layouts`. The loss is the mean of -log P over the
+tokens of the answers, the end of turn included. The mode ``choose`` plays by the same probabilities.
 
 On several GPUs, or in several processes of a CPU::
 
@@ -116,7 +116,7 @@ def sft(config: SFTConfig, rows: Sequence[Row] | None = None) -> Path:
         )
     rows = list(rows) if rows is not None else [row for source in config.data for row in read_rows(source)]
     policy = policy_of(rows)
-    record = prompt_record(policy)  # read now: the template may change while the run goes on
+    record = prompt_record(policy)  # before training: somebody may edit the template during the run
     if config.interchangeable:
         rows = exchange_names(rows, config.interchangeable, config.seed)
     with claim("sft", config, _MAY_CHANGE):
@@ -208,6 +208,6 @@ def _curve(log: Sequence[dict[str, float]]) -> list[dict[str, float]]:
     """Return the learning curve in the log of a `Trainer`: at most 200 lines of losses, then all lines of the dev fold."""
     losses = [line for line in log if "loss" in line]
     every = -(-len(losses) // 200) or 1
-    kept = [{key: line[key] for key in ("step", "loss", "learning_rate")} for line in losses[::every]]
+    curve = [{key: line[key] for key in ("step", "loss", "learning_rate")} for line in losses[::every]]
     keys = ("step", "eval_success", "eval_episodes")
-    return kept + [{key: line[key] for key in keys if key in line} for line in log if "eval_success" in line]
+    return curve + [{key: line[key] for key in keys if key in line} for line in log if "eval_success" in line]

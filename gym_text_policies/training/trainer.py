@@ -1,7 +1,8 @@
-"""transformers' `Trainer` for conversations: its checkpoints, how it stops, and what it refuses.
+"""transformers' `Trainer` for conversations: its checkpoints, and how it stops after Ctrl-C.
 
-A checkpoint is an adapter that can be played, with the record of how it is asked, and with what the run needs to go on. The states
-of the optimiser, the schedule and the random generators are files of torch, read as plain tensors only (``weights_only``).
+A checkpoint is an adapter that can play: its record says how it is prompted. It also holds what the run needs to go on. The states
+of the optimiser, the schedule and the random generators are files of torch. They are loaded as plain tensors only
+(``weights_only``).
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ def last_checkpoint(folder: str | Path) -> str | None:
     """Return the newest whole checkpoint of a run, or None.
 
     Raises:
-        UsageError: If one is damaged.
+        UsageError: If the newest checkpoint is damaged.
     """
     for path in sorted(Path(folder).glob("checkpoint-*"), key=lambda path: -int(path.name.partition("-")[2])):
-        if not (path / _STATE).exists():  # it is written last
-            _logger.warning("%s: passed over, as it was not written whole.", path)
+        if not (path / _STATE).exists():  # the file that is written last
+            _logger.warning("%s: ignored, because this checkpoint is not complete.", path)
             continue
         try:
             json.loads((path / _STATE).read_text("utf-8"))
@@ -60,9 +61,9 @@ def _read_pickles(checkpoint: Path) -> None:
         try:
             with tools.safe_globals():  # NumPy's random state
                 torch.load(path, map_location="cpu", weights_only=True)
-        except Exception as error:  # torch's own kinds are many
-            told = str(error).strip().splitlines() or [type(error).__name__]
-            raise UsageError(f"{path.name} is no file of plain tensors: {told[0][:200]}") from None
+        except Exception as error:  # torch raises errors of many classes
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            raise UsageError(f"{path.name} is no file of plain tensors: {lines[0][:200]}") from None
 
 
 def steps_done(folder: str | Path) -> int:
@@ -74,27 +75,27 @@ def steps_done(folder: str | Path) -> int:
 def make_trainer(
     arguments: Any, model: Any, tokenizer: Any, rows: Sequence[Row], record: Mapping[str, Any], play: Callable[[], list[bool]]
 ) -> Any:
-    """Return a `Trainer` of transformers that reads conversations, and plays in place of an evaluation loss.
+    """Return a `Trainer` of transformers that learns from conversations. Its `evaluate` plays episodes, and computes no loss.
 
     Args:
         arguments: `TrainingArguments`.
         model: The model, with its adapter.
         tokenizer: Its tokenizer.
         rows: The rows to learn from.
-        record: How the model is asked, for the record of each checkpoint.
-        play: Plays the dev fold with the model as it is now, and returns for each episode whether it was won.
+        record: How the model is prompted; each checkpoint's record says it.
+        play: Plays the dev fold with the present weights, and returns for each episode whether it was won.
     """
     transformers = import_extra("transformers", "train")
     from gym_text_policies.training.model.layouts import answer_losses
 
     class ConversationTrainer(transformers.Trainer):  # type: ignore[misc, name-defined]
         @property
-        def place(self) -> str:
+        def current_step(self) -> str:
             return f"step {self.state.global_step + 1}"
 
         def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
             losses = answer_losses(model, inputs["conversations"])  # (tokens,)
-            check_finite(self.place, loss=losses)
+            check_finite(self.current_step, loss=losses)
             if num_items_in_batch is None:
                 return losses.mean()
             return losses.sum() / num_items_in_batch * self.accelerator.num_processes  # gradients are averaged over processes
@@ -119,13 +120,13 @@ def make_trainer(
                 with writing_tensors(folder):
                     super()._save_checkpoint(model, trial)
             except StoreError:
-                shutil.rmtree(folder, ignore_errors=True)  # the one before it counts
+                shutil.rmtree(folder, ignore_errors=True)  # the run can go on from the checkpoint before
                 raise
 
     class Watch(transformers.TrainerCallback):  # type: ignore[misc, name-defined]
         def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **others: Any) -> None:
             gradients = [value.grad for value in model.parameters() if value.grad is not None]
-            check_finite(trainer.place, gradient=sum(gradient.detach().float().sum() for gradient in gradients))
+            check_finite(trainer.current_step, gradient=sum(gradient.detach().float().sum() for gradient in gradients))
 
         def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
             if trainer.asked_to_stop:
@@ -146,26 +147,26 @@ def make_trainer(
 
 @contextlib.contextmanager
 def stopping_at_a_step(trainer: Any) -> Iterator[None]:
-    """While the block runs, let Ctrl-C end training after the present step, with a checkpoint; a second Ctrl-C ends it at once.
+    """While the block runs, Ctrl-C ends training after the present step, with a checkpoint. A second Ctrl-C ends training at once.
 
-    This holds in the main thread, and where one process trains alone. Several processes would stop at different steps and wait for
-    each other; there Ctrl-C does what it did before.
+    This holds in the main thread of a single process. Several processes would stop at different steps and wait for each other. So
+    with several processes Ctrl-C does what it did before.
 
     Raises:
         KeyboardInterrupt: When training has ended after Ctrl-C.
     """
     before = signal.getsignal(signal.SIGINT)
-    alone = threading.current_thread() is threading.main_thread() and process_count() == 1
-    if not alone or before is not signal.default_int_handler:
+    can_handle = threading.current_thread() is threading.main_thread() and process_count() == 1
+    if not can_handle or before is not signal.default_int_handler:
         yield
         return
 
-    def ask(number: int, frame: Any) -> None:
+    def request_stop(number: int, frame: Any) -> None:
         signal.signal(signal.SIGINT, before)
         trainer.asked_to_stop = True
-        _logger.info("Stopping after this step, with a checkpoint; Ctrl-C again stops at once, without.")
+        _logger.info("Stopping after this step, with a checkpoint. Another Ctrl-C stops at once, without a checkpoint.")
 
-    signal.signal(signal.SIGINT, ask)
+    signal.signal(signal.SIGINT, request_stop)
     try:
         yield
     finally:
@@ -175,7 +176,7 @@ def stopping_at_a_step(trainer: Any) -> Iterator[None]:
 
 
 def _collator(model: Any, tokenizer: Any) -> Any:
-    """Return a function that makes conversations of rows."""
+    """Return a data collator: a function that turns rows into conversations."""
     torch = import_extra("torch", "train")
     from gym_text_policies.backends.local.exactness import window_of
     from gym_text_policies.training.model.sequences import Conversation

@@ -1,4 +1,4 @@
-"""Play during training: episodes to learn from, drawn from the model's policy, and the dev fold, which measures it."""
+"""Play during training: the episodes to learn from, whose actions the model draws, and the dev fold, which measures the model."""
 
 from __future__ import annotations
 
@@ -39,13 +39,14 @@ _logger = logging.getLogger(__name__)
 _DEV_ENVS = 8
 """Episodes of the dev fold that run at once."""
 _ALWAYS_KEPT = 4
-"""Candidates of a decision that are learnt however improbable they are: the most probable ones."""
+"""This many of the most probable candidates of a decision are learnt, even if they are less probable than `least_probability`."""
 
 
 @old_names(episodes="episodes_per_iteration", batch="num_envs")
 @gone(
     with_reward=Fixed(
-        None, "An adapter is asked as it was trained: gym-text collect and sft can make one with rewards in its prompts."
+        None,
+        "An adapter keeps the prompts of its training: gym-text collect and sft can make an adapter with rewards in its prompts.",
     )
 )
 @dataclass(frozen=True, kw_only=True)
@@ -56,22 +57,22 @@ class TrajectoryOptions(TrainingOptions, PromptOptions):
     """Name of the algorithm in run folders and records."""
 
     environments: tuple[str, ...] = (TRAINING,)
-    """Environments: ids, with keyword arguments as in BabyAIText-v0?task=goto. Their train fold is played."""
+    """Environments: ids, with keyword arguments as in BabyAIText-v0?task=goto. The model plays their train fold."""
     episodes_per_iteration: int = 16
     """Episodes of each iteration; the environments take turns."""
     num_envs: int = 8
     """Episodes that run at once, in each process."""
     first_seed: int = 0
-    """Seed of the first episode; each iteration takes new ones."""
+    """Seed of the first episode. Later iterations use later seeds."""
     temperature: float = 1.0
-    """Temperature of the draws, from 0.01 to 100: scores of the actions are divided by it, in play and in learning. The model
-    explores more if it is above 1."""
+    """Temperature at which the model draws actions, from 0.01 to 100. Play and learning divide the scores of the actions by it.
+    Above 1 the model explores more."""
     tokens_per_pass: int = 4096
-    """Tokens that go through the model at once, with gradients: several episodes, or a part of a longer one, whose first prompt
-    does not count. The result does not depend on it; 1,000 tokens of SmolLM2-135M take 2.5 GB."""
+    """Number of tokens in one forward and backward pass: those of several episodes, or of a part of a longer episode. (The first
+    prompt of a part does not count.) The result does not depend on this number; 1,000 tokens of SmolLM2-135M take 2.5 GB."""
     dev_every: int = 10
-    """Iterations between plays of the dev fold, which is played before the first, too. The iteration that wins most of it is kept.
-    0: never, and the last one is."""
+    """The model plays the dev fold before the first iteration, and after every dev_every-th. The run keeps the weights of the
+    iteration that won most of the dev fold. 0: the dev fold is never played, and the last weights are kept."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -84,11 +85,11 @@ class TrajectoryOptions(TrainingOptions, PromptOptions):
 
     @functools.cached_property
     def prompting(self) -> PolicyConfig:
-        """How the model is prompted: as the user says, else as the adapter was trained, else as new adapters are."""
+        """Settings of the prompts: those that the user gives, else those of the adapter's training, else those of a new adapter."""
         return trained_as(self.asking(self.model, mode="choose"), self.model)
 
     def env_maker(self, name: str, expert: Expert = "off") -> MakeEnv:
-        """Return a function that makes an environment of the train fold, with names exchanged if there are any."""
+        """Return a function that makes an environment of the train fold, in which the names of `interchangeable` are exchanged."""
         make_env = environment_maker(name, **{"fold": "train", "expert": expert})
         return (lambda: ExchangeNames(make_env(), self.interchangeable)) if self.interchangeable else make_env
 
@@ -101,19 +102,19 @@ class Trajectory:
     """The environment's name, as the settings have it."""
     episode: Episode
     candidates: tuple[dict[str, float], ...]
-    """For each decision the actions that are learnt, the chosen one among them, with their probabilities in play."""
+    """For each decision the candidates that are learnt, with their probabilities in play, the action that was taken among them."""
     prompts: tuple[tuple[Message, ...], ...]
-    """The prompt of each decision, and the prompt that would have followed the last observation."""
+    """The prompt of each decision, and as the last one the prompt that shows the last observation."""
 
     def conversations(self, config: TrajectoryOptions, actor: Actor, is_learnt: Sequence[bool] = ()) -> list[Conversation]:
-        """Return the decisions with their candidates as trees of tokens, several where a long episode is read in parts.
+        """Return the decisions with their candidates as trees of tokens: one tree, or several for the parts of a long episode.
 
-        After a truncated episode the last observation is one more prompt, without candidates.
+        For a truncated episode the last observation is one more prompt, without candidates.
 
         Args:
-            config: Of the run.
+            config: Settings of the run.
             actor: The model.
-            is_learnt: Whether each decision is read; empty: all are, and the last observation.
+            is_learnt: For each decision, whether to include it. If empty, all decisions and the last observation are included.
 
         Raises:
             UsageError: If the episode is longer than the model's window.
@@ -136,12 +137,12 @@ class Trajectory:
 
     @property
     def level(self) -> tuple[str, int]:
-        """What was played: the environment and its seed."""
+        """The level that was played: the environment and the seed."""
         return self.environment, self.episode.seed
 
     @property
     def actions(self) -> list[int]:
-        """Number of the action that was taken among the candidates, for each decision."""
+        """For each decision the index, among the candidates, of the action that was taken."""
         taken = zip(self.episode.steps, self.candidates, strict=True)
         return [list(candidates).index(step.decision.action) for step, candidates in taken]
 
@@ -158,23 +159,24 @@ class Trajectory:
 
     @property
     def truncated(self) -> bool:
-        """Whether the episode was cut off; the value of its last observation then stands for the rewards that are missing."""
+        """Whether the episode ended without termination. Then the value of the last observation stands for all later rewards."""
         return not self.episode.steps[-1].terminated
 
 
 def play(
     config: TrajectoryOptions, actor: Actor, progress: Progress, group_size: int = 1, least_probability: float = 0.0
 ) -> list[Trajectory]:
-    """Play an iteration's episodes by drawing; every process returns the episodes of all. Those of a level follow each other.
+    """Play an iteration's episodes; the model draws its actions. Each process returns the episodes of all processes.
 
-    Episodes that end in an error are logged and left out.
+    Episodes of one level stand side by side. Episodes that end in an error are logged and left out.
 
     Args:
-        config: Of the run.
+        config: Settings of the run.
         actor: The model.
-        progress: Of the run; each iteration has seeds of its own.
-        group_size: Episodes of each level, drawn independently.
-        least_probability: Less probable candidates are left out, except the action that was taken and the four most probable.
+        progress: How far the run is. It determines the seeds: each iteration has other seeds.
+        group_size: Number of episodes of each level. Their actions are drawn independently.
+        least_probability: Candidates with a smaller probability are left out, except the action that was taken and the four most
+            probable candidates.
 
     Raises:
         RunError: If every episode ended in an error, or a return is not finite.
@@ -198,10 +200,11 @@ def play(
                 shared.append(episode)
         episodes = sorted(gather(shared), key=lambda episode: episode.seed)
         played += episodes
-        whole = [episode for episode in episodes if episode.error is None]
-        check_finite(progress.title, **{f"the return of {name}, seed {one.seed},": one.total_reward for one in whole})
+        complete = [episode for episode in episodes if episode.error is None]
+        returns = {f"the return of {name}, seed {episode.seed},": episode.total_reward for episode in complete}
+        check_finite(progress.title, **returns)
         spec = text_spec(env)
-        trajectories += [_trajectory(config, name, episode, spec, prompt, least_probability) for episode in whole]
+        trajectories += [_trajectory(config, name, episode, spec, prompt, least_probability) for episode in complete]
         env.close()
     bar.close()
     log_failures(progress.title, played)
@@ -216,19 +219,20 @@ def _trajectory(
 
 
 def candidates_of(decision: Decision, temperature: float, least_probability: float) -> dict[str, float]:
-    """Return the actions of a decision that are learnt, with the probabilities by which play drew them, summing to 1."""
+    """Return the candidates of a decision that are learnt, with their probabilities in play, scaled so that they sum to 1."""
     played = decision.probabilities or {decision.action: 1.0}  # no probabilities: there was no other action
     probabilities = dict(zip(played, tempered(list(played.values()), temperature).tolist(), strict=True))
     least = min(least_probability, *sorted(probabilities.values())[-_ALWAYS_KEPT:])
-    kept = {name: value for name, value in probabilities.items() if value >= least or name == decision.action}
-    total = sum(kept.values())
-    return {name: value / total for name, value in kept.items()}
+    candidates = {name: value for name, value in probabilities.items() if value >= least or name == decision.action}
+    total = sum(candidates.values())
+    return {name: value / total for name, value in candidates.items()}
 
 
 def play_dev_fold(player: Backend, environments: Sequence[str], episodes: int, policy: PolicyConfig) -> list[bool]:
-    """Return which episodes of each environment's dev fold a model wins; it plays its most probable action.
+    """Play each environment's dev fold with a model's most probable actions; return for each episode whether the model won it.
 
-    Several processes share the episodes, and each returns all. An episode that ends in an error is logged, and not won.
+    Several processes share the episodes, and each process returns all results. An episode that ends in an error is logged, and
+    counts as not won.
 
     Args:
         player: The model.
@@ -237,7 +241,7 @@ def play_dev_fold(player: Backend, environments: Sequence[str], episodes: int, p
         policy: How the model is prompted.
 
     Raises:
-        RunError: If all ended in an error.
+        RunError: If all episodes ended in an error.
     """
     played: list[Episode] = []
     for environment in environments:
@@ -252,14 +256,14 @@ def play_dev_fold(player: Backend, environments: Sequence[str], episodes: int, p
 
 
 def log_failures(where: str, played: Sequence[Episode]) -> None:
-    """Log how many episodes ended in an error, and why the first of them did.
+    """Log how many episodes ended in an error, and the first of these errors.
 
     Args:
-        where: What was played, for the message.
+        where: The iteration or fold that was played, for the message.
         played: The episodes of all processes.
 
     Raises:
-        RunError: If all ended in an error.
+        RunError: If all episodes ended in an error.
     """
     failed = [episode for episode in played if episode.error is not None]
     if not failed:
@@ -274,7 +278,7 @@ def log_failures(where: str, played: Sequence[Episode]) -> None:
 
 
 def part_of_iteration(what: str, total: int) -> Any:
-    """Return a bar on the terminal for a part of an iteration, which counts to `total` and says how long it will take."""
+    """Return a progress bar for a part of an iteration. It counts to `total` and estimates the time that is left."""
     tqdm = import_extra("tqdm", "bench").tqdm
     layout = "{desc}: {percentage:.0f} %|{bar}| [{elapsed} so far, {remaining} left]"
     return tqdm(total=total, desc=what, leave=False, bar_format=layout, disable=None if is_first() else True)

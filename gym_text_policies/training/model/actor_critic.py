@@ -1,9 +1,9 @@
 """A language model as actor and critic: the probability of each valid action, and the value of the observation.
 
-The actor is ``choose``: log P(action + end of turn | prompt), softmax over the valid actions, as `LLMPolicy` plays. The critic is
-a linear head on the last hidden state of the prompt's last token; its gradients do not reach the actor. The decisions of an
-episode, with their candidates, are a tree of tokens (`gym_text_policies.training.model.sequences`), and one pass of the model reads
-one or several trees.
+The actor computes the probabilities with which `LLMPolicy` plays in ``choose``: a softmax, over the valid actions, of
+log P(action + end of turn | prompt). The critic is a linear head on the last hidden state of the prompt's last token. The critic's
+gradients do not reach the actor. The decisions of an episode with their candidates are a tree of tokens
+(`gym_text_policies.training.model.sequences`). One pass of the model reads one or several trees.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ _REFERENCE = "reference"
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a model says of the decisions of some conversations, in their order."""
+    """What a model computes for the decisions of some conversations, in their order."""
 
     log_probs: torch.Tensor
     """Log-probability of each candidate, float32 of shape (decisions, most candidates); -inf where a decision has fewer."""
     hidden: torch.Tensor
-    """Hidden state from which the critic reads each decision's value, detached; float32 of shape (decisions, width)."""
+    """Hidden state from which the critic computes each decision's value, detached; float32 of shape (decisions, width)."""
     last_hidden: torch.Tensor
-    """The same for the last observation of each truncated episode; shape (truncated episodes, width)."""
+    """Such a hidden state for the last observation of each truncated episode; shape (truncated episodes, width)."""
 
     def cpu(self) -> Evaluation:
-        """Return the same on the CPU."""
+        """Return the evaluation with its tensors on the CPU."""
         return Evaluation(self.log_probs.cpu(), self.hidden.cpu(), self.last_hidden.cpu())
 
 
 class Actor:
-    """A model with the adapter that learns, and the reference: the model as training began with it.
+    """A model with an adapter that is trained, and a reference: the same model as it was before training.
 
     Args:
         model: A base, which gets a new adapter, or an adapter, which is trained further.
@@ -60,7 +60,7 @@ class Actor:
         temperature: The actions' scores are divided by it.
         dtype: Number format of products and of the base's weights: ``float32`` or ``bfloat16``.
         compiled: Whether to compile the model's layers.
-        gradient_checkpointing: Whether they compute again, for the gradients, what they do not keep.
+        gradient_checkpointing: Whether the layers keep only their inputs, and compute the rest again for the gradients.
         device: See `load_base`.
     """
 
@@ -103,7 +103,7 @@ class Actor:
         return window_of(self.model.config)
 
     def player(self) -> TransformersBackend:
-        """Return a backend that plays as the model does now."""
+        """Return a backend that plays with the model's present weights."""
         return player_of(self.model, self.tokenizer, self._dtype)
 
     @contextlib.contextmanager
@@ -120,12 +120,12 @@ class Actor:
             self.model.set_adapter("default")
 
     def evaluate(self, conversations: Sequence[Conversation]) -> Evaluation:
-        """Read all decisions in one pass, with gradients for the log-probabilities where they are on."""
+        """Read all decisions in one pass. The log-probabilities have gradients, unless ``torch.no_grad`` is on."""
         rows = lay_out(self.model, conversations)
         tokens: list[tuple[int, int, int]] = []  # (offset that predicts it, token, candidate)
         candidates: list[tuple[int, int]] = []  # (decision, number among its candidates)
-        prompt_ends: list[int] = []  # offset of each prompt's last token
-        episode_ends: list[int] = []  # the same for prompts without candidates: the last observations
+        prompt_ends: list[int] = []  # offset of the last token of each prompt with candidates
+        episode_ends: list[int] = []  # offset of the last token of each prompt without candidates: the last observations
         for conversation, offsets in zip(conversations, rows.offsets, strict=True):
             for decision in conversation.decisions:
                 for number, answer in enumerate(decision.answers):
@@ -151,7 +151,7 @@ class Actor:
 
 
 class ActorCritic(Actor):
-    """An actor with a linear head for values, which begin at 0. Arguments as of `Actor`."""
+    """An actor with a linear head for values. Before training all values are 0. The arguments are those of `Actor`."""
 
     def __init__(self, model: str, **options: Any) -> None:
         super().__init__(model, **options)

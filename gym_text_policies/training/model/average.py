@@ -1,7 +1,7 @@
-"""`average`: the mean of adapters, each of which was trained on from the one before. Each of its weights is the mean of theirs.
+"""`average`: an adapter whose weights are the means of the weights of several adapters, which are stages of one training.
 
-The stages of training end at different points around a good one, and lose different episodes. Their mean often lies nearer to the
-good point (Izmailov et al. 2018, https://arxiv.org/abs/1803.05407). It costs no training, and plays as fast as one of them.
+The stages end at different points around an optimum, and lose different episodes. The mean of their weights is often nearer to the
+optimum (Izmailov et al. 2018, https://arxiv.org/abs/1803.05407). It costs no training, and plays as fast as each of the adapters.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def average(config: AverageConfig) -> Path:
     """Write the mean of adapters, and return its folder.
 
     Raises:
-        UsageError: If an adapter is not whole or does not fit the first one, or the folder is not empty.
+        UsageError: If an adapter is not complete or does not fit the first adapter, or the folder is not empty.
     """
     torch = import_extra("torch", "train")
     from safetensors.torch import load_file
@@ -46,12 +46,14 @@ def average(config: AverageConfig) -> Path:
     weights = [load_file(folder / WEIGHTS) for folder in folders]
     settings = [json.loads((folder / CONFIG).read_text("utf-8")) for folder in folders]
     records = [record_of(name) for name in config.adapters]
-    known = next(({"template": record["template"]} for record in records if "template" in record), {})
-    asked = [{"asked": {}, **known, **{key: record[key] for key in ("asked", "template") if key in record}} for record in records]
-    for name, *made in zip(config.adapters, map(_shapes, weights), map(_scale, settings), asked, strict=True):
-        if made != [_shapes(weights[0]), _scale(settings[0]), asked[0]]:
+    template = next(({"template": record["template"]} for record in records if "template" in record), {})
+    prompts = [
+        {"asked": {}, **template, **{key: record[key] for key in ("asked", "template") if key in record}} for record in records
+    ]
+    for name, *properties in zip(config.adapters, map(_shapes, weights), map(_scale, settings), prompts, strict=True):
+        if properties != [_shapes(weights[0]), _scale(settings[0]), prompts[0]]:
             raise UsageError(
-                f"adapter {name!r}: expected the base, rank, alpha and prompt of {config.adapters[0]!r}; one of them is another. "
+                f"adapter {name!r}: expected the base, rank, alpha and prompt of {config.adapters[0]!r}; one of these differs. "
                 "Only stages of one training have a mean."
             )
     games = [_games(record) for record in records]
@@ -68,7 +70,7 @@ def average(config: AverageConfig) -> Path:
         "environments": sorted(set().union(*games)),
         "ran_on": environment_record(),
     }
-    write_adapter(config.folder, mean, settings[0], {**asked[0], "made_by": made_by})
+    write_adapter(config.folder, mean, settings[0], {**prompts[0], "made_by": made_by})
     return Path(config.folder)
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _VALUE_HEAD = "value_head.safetensors"
 _NOW_DERIVED = ("seed", "kl_weight")
-"""Counters of checkpoints of earlier releases that follow from the settings and the iteration."""
+"""Counters in checkpoints of earlier releases. Now they follow from the settings and the iteration, and are not read."""
 
 
 @dataclass
@@ -38,18 +38,18 @@ class Progress:
     best_success: float = -1.0
     """Highest success in the dev fold so far."""
     episodes: int = 0
-    """Episodes that were played to learn from."""
+    """Number of training episodes so far, without those that ended in an error."""
     minutes: float = 0.0
     """Time of play and learning, without the dev fold."""
 
     @property
     def title(self) -> str:
-        """The iteration that goes on, for messages."""
+        """Name of the present iteration, for messages."""
         return f"iteration {self.iteration + 1}"
 
 
 def save_metrics(folder: Path, metrics: Mapping[str, float]) -> None:
-    """Append an iteration's line of metrics. Lines of this and later iterations, which a killed run has left, are removed."""
+    """Append an iteration's line of metrics. Lines of this and later iterations, left by a killed run, are removed before."""
     log = folder / "metrics.jsonl"
     lines = log.read_text("utf-8").splitlines() if log.exists() else []
     kept = [line for line in lines if json.loads(line)["iteration"] < metrics["iteration"]]
@@ -64,18 +64,18 @@ def read_metrics(folder: Path) -> list[dict[str, float]]:
 def save_checkpoint(
     folder: Path, actor: Actor, optimizer: torch.optim.Optimizer, progress: Progress, record: Mapping[str, Any]
 ) -> None:
-    """Save everything that the run needs to go on; the checkpoint before it is removed.
+    """Save everything that the run needs to go on, and remove the checkpoint before.
 
     Args:
-        folder: Of the run.
+        folder: Folder of the run.
         actor: The model.
-        optimizer: Of its parameters.
+        optimizer: The optimiser of the model's parameters.
         progress: How far the run is.
-        record: How the model is asked; a checkpoint is an adapter that can be played.
+        record: How the model is prompted. So the checkpoint is an adapter that can play.
 
     Raises:
-        RunError: If a weight is not finite; the checkpoint before it stays.
-        StoreError: If it cannot be written; likewise.
+        RunError: If a weight is not finite; the checkpoint before is kept.
+        StoreError: If the checkpoint cannot be written; the checkpoint before is kept.
     """
 
     def save(target: Path) -> None:
@@ -95,10 +95,10 @@ def save_checkpoint(
 
 
 def load_checkpoint(folder: Path, actor: Actor, optimizer: torch.optim.Optimizer) -> Progress | None:
-    """Load the newest checkpoint and return how far the run was, or None where there is no checkpoint.
+    """Load the newest checkpoint and return how far the run was, or None if there is no checkpoint.
 
     Raises:
-        UsageError: If it is not whole.
+        UsageError: If the checkpoint is not complete.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -125,7 +125,7 @@ def load_checkpoint(folder: Path, actor: Actor, optimizer: torch.optim.Optimizer
 
 
 def save_weights(actor: Actor, folder: Path, record: Mapping[str, Any]) -> None:
-    """Save the adapter in full precision, with its record, and the value head if there is one."""
+    """Save the adapter in full precision and its record, and the value head if the actor has one."""
     write_files(folder, *adapter_of(actor.model), record)
     if hasattr(actor, "value_head"):
         write_tensors(actor.value_head.state_dict(), folder / _VALUE_HEAD)

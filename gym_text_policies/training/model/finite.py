@@ -1,4 +1,4 @@
-"""Training with finite numbers alone: what is NaN or infinite ends a run before it changes a weight or is written."""
+"""Checks for finite numbers: NaN or infinity ends a run before it reaches a weight or a file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def check_finite(where: str, **values: Any) -> None:
 
     Args:
         where: The iteration or step, as in ``iteration 3``.
-        values: By their names numbers, arrays or tensors.
+        values: Numbers, arrays or tensors, by their names.
     """
     if bad := _first(values):
         raise RunError(
@@ -37,7 +37,7 @@ def check_weights(path: Path, tensors: Mapping[str, Any]) -> None:
 
 
 def _first(values: Mapping[str, Any]) -> str:
-    """Return what is not finite first, as in ``policy_loss is nan``; empty if nothing is."""
+    """Return the first number that is not finite, as in ``policy_loss is nan``; an empty text if all numbers are finite."""
     for name, value in values.items():
         numbers = np.asarray(value.detach().float().cpu() if hasattr(value, "detach") else value, dtype=float)
         if not np.isfinite(numbers).all():

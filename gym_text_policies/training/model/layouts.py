@@ -1,10 +1,12 @@
-"""Conversations as rows of a model, for training: packed into one row where that is exact, else padded on the right.
+"""Conversations as input rows of a model, for training: packed into one row if that is exact, else padded on the right.
 
-Packed, the model reads each token once: prompts share their common beginning, and the answers to a prompt share the prompt. A mask
-keeps each token's attention to its own path in the tree. That is exact for models in which tokens meet in attention alone.
+In a packed row the model reads each token once: prompts share their common prefix, and the answers to a prompt share the prompt. A
+mask lets each token attend only to its ancestors in the tree of tokens. Packing is exact for models in which tokens act on each
+other in attention alone.
 
-Other models, such as those with recurrent layers, read padded rows: one row for each path from the first token of a conversation to
-a last token, and padding after it, which no token of a causal model sees. `load_base` tests which layout a model takes.
+Other models, such as those with recurrent layers, read padded rows: one row for each path through the tree, from the first token of
+a conversation to a last token, with padding after it. No token of a causal model attends to the padding. `load_base` tests which
+layout a model needs.
 """
 
 from __future__ import annotations
@@ -24,19 +26,19 @@ from gym_text_policies.backends.local.tree import Tree, depths, padded, paths, s
 from gym_text_policies.training.model.sequences import Conversation
 
 _BLOCK = 192
-"""Tokens of a conversation whose attention is computed at once."""
+"""On a CPU, number of tokens of a packed row whose attention is computed at once."""
 _GPU_BLOCK = 1024
-"""The same where starting a product takes longer than what larger ones waste on masked tokens."""
+"""Such a number on a GPU. There the start of a matrix product takes longer than the masked tokens of a larger block."""
 _PADDED_TOKENS = 2048
-"""Tokens of padded rows that go through the model at once, about."""
+"""Approximate number of tokens of padded rows in one pass of the model."""
 
 
 def lay_out(model: Any, conversations: Sequence[Conversation]) -> PackedRow | PaddedRows:
-    """Return conversations as rows that the model reads as its plain forward pass would.
+    """Return conversations as rows. The model computes for them what its plain forward pass computes for each prompt and answer.
 
     Args:
-        model: What `load_base` returns, with or without an adapter, possibly in `DistributedDataParallel`.
-        conversations: What to read.
+        model: A model of `load_base`, with or without an adapter, possibly in `DistributedDataParallel`.
+        conversations: The conversations to read.
     """
     base = _unwrapped(model)
     return pack(base, conversations) if base.packs else pad(conversations)
@@ -75,7 +77,7 @@ class PackedRow:
     """For each conversation the offset in the row of each node of its tree."""
 
     def read(self, model: Any, predicting: Sequence[int], hidden: Sequence[int] = ()) -> tuple[torch.Tensor, torch.Tensor]:
-        """Run the model over the row, with gradients where they are on.
+        """Run the model over the row. The results have gradients, unless ``torch.no_grad`` is on.
 
         Args:
             model: See `lay_out`.
@@ -101,7 +103,7 @@ class PackedRow:
 
 
 def pack(model: Any, conversations: Sequence[Conversation]) -> PackedRow:
-    """Lay conversations into one row, in which their common beginning stands once."""
+    """Pack conversations into one row, which contains their common prefix once."""
     tree = Tree()
     offsets = [tree.graft(conversation.tree) for conversation in conversations]
     return PackedRow(tree.tokens, depths(tree.parents, 0), _blocks(model, tree.parents), offsets)
@@ -115,7 +117,10 @@ def _blocks(model: Any, parents: Sequence[int]) -> list[_Block]:
     size = _BLOCK if model.device.type == "cpu" else _GPU_BLOCK
     for start in range(0, len(parents), size):
         stop = min(start + size, len(parents))
-        needed = [*sorted(_ancestors(parents, range(start, stop))), *range(start, stop)]  # no answers of earlier decisions
+        needed = [
+            *sorted(_ancestors(parents, range(start, stop))),
+            *range(start, stop),
+        ]  # answers of earlier decisions are left out
         columns = torch.tensor(needed, device=model.device)
         mask = Mask(0, tree.index_select(1, columns), stop - start, 1 + max(positions[start:stop]), model.dtype)
         blocks.append(_Block(stop - start, mask, columns))
@@ -143,7 +148,7 @@ class _Block(NamedTuple):
 
 
 class _Blocks(Segments):
-    """The blocks of a packed row, for `packed_attention`; each reads its columns from the keys and values of the whole row."""
+    """The blocks of a packed row, for `packed_attention`. Each block takes its columns of the row's keys and values."""
 
     def visible(
         self, layer: int, num_layers: int, keys: torch.Tensor, values: torch.Tensor
@@ -158,7 +163,7 @@ class _Blocks(Segments):
 
 @dataclass(frozen=True)
 class PaddedRows:
-    """Conversations as rows of equal length, one for each path from a first token to a last one."""
+    """Conversations as rows of equal length: one row for each path from the first token to a last token."""
 
     tokens: list[list[int]]
     offsets: list[list[int]]
@@ -167,11 +172,11 @@ class PaddedRows:
     def read(self, model: Any, predicting: Sequence[int], hidden: Sequence[int] = ()) -> tuple[torch.Tensor, torch.Tensor]:
         """Run the model over the rows. Arguments and result are those of `PackedRow.read`.
 
-        Many rows are read in parts, and each part once more for its gradients: memory then holds only one part.
+        Many rows are read in parts, and for the gradients the model reads each part again. So the memory holds only one part.
         """
         size = len(self.tokens[0])
         rows_per_part = max(1, _PADDED_TOKENS // size)
-        is_parallel = isinstance(model, DistributedDataParallel)  # it takes one forward pass for each backward pass
+        is_parallel = isinstance(model, DistributedDataParallel)  # DDP allows one forward pass for each backward pass
         in_parts = len(self.tokens) > rows_per_part and not is_parallel
         log_probs, states = [], []
         order: list[int] = []
@@ -195,7 +200,7 @@ class PaddedRows:
 
 
 def pad(conversations: Sequence[Conversation]) -> PaddedRows:
-    """Lay conversations into rows of equal length."""
+    """Turn conversations into rows of equal length."""
     rows: list[list[int]] = []
     cells: list[dict[int, tuple[int, int]]] = []  # of each conversation: node -> row, column
     for conversation in conversations:
@@ -205,7 +210,7 @@ def pad(conversations: Sequence[Conversation]) -> PaddedRows:
                 cells[-1].setdefault(node, (len(rows), column))
             rows.append([conversation.tree.tokens[node] for node in path])
     size = max(map(len, rows))
-    offsets = [[row * size + column for _, (row, column) in sorted(of_nodes.items())] for of_nodes in cells]
+    offsets = [[row * size + column for _, (row, column) in sorted(cells_of_nodes.items())] for cells_of_nodes in cells]
     return PaddedRows(padded(rows), offsets)
 
 
@@ -216,12 +221,12 @@ def _run(
     base = _unwrapped(model)
     device = base.device
     columns = sorted({column for _, column in predicting})
-    kept: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     if "logits_to_keep" in inspect.signature(getattr(base, "get_base_model", lambda: base)().forward).parameters:
-        kept["logits_to_keep"] = torch.tensor(columns, device=device)
-    output = model(input_ids=torch.tensor(rows, device=device), use_cache=False, output_hidden_states=bool(hidden), **kept)
-    at = [columns.index(column) if kept else column for _, column in predicting]
-    log_probs = output.logits[[row for row, _ in predicting], at].float().log_softmax(-1)
+        options["logits_to_keep"] = torch.tensor(columns, device=device)
+    output = model(input_ids=torch.tensor(rows, device=device), use_cache=False, output_hidden_states=bool(hidden), **options)
+    logit_columns = [columns.index(column) if options else column for _, column in predicting]
+    log_probs = output.logits[[row for row, _ in predicting], logit_columns].float().log_softmax(-1)
     if not hidden:
         return log_probs, torch.empty(0, device=device)
     states = output.hidden_states[-1][[row for row, _ in hidden], [column for _, column in hidden]].float()

@@ -35,8 +35,8 @@ _MAMBA = ("out_proj", "conv1d")
 _WITHOUT_ADAPTER = dict.fromkeys(("falcon_h1", "falcon_mamba", "mamba", "mamba2", "nemotron_h"), _MAMBA) | {
     "llama4_text": ("router",)
 }
-"""By the type of a model, the linear layers to which peft cannot add an adapter: fused kernels read their weights directly, or they
-return more than a linear layer does."""
+"""For each type of model, the linear layers to which peft cannot add an adapter: fused kernels read the weights of these layers
+directly, or the layers return more than one tensor."""
 
 
 def load_base(
@@ -62,8 +62,8 @@ def load_base(
     model, tokenizer = load_model(source)
     model.requires_grad_(False)
     model.base_name = name  # an adapter's configuration names it
-    model.base_content = source.content or source.commit  # and its record says which weights it was trained on
-    model.packs = packs(model)  # how its rows are laid out
+    model.base_content = source.content or source.commit  # an adapter's record says which weights it was trained on
+    model.packs = packs(model)  # whether `layouts.lay_out` packs or pads
     return model, tokenizer
 
 
@@ -179,9 +179,9 @@ def checkpoint_layers(model: Any) -> None:
 
 
 def player_of(model: Any, tokenizer: Any, dtype: str = "float32") -> TransformersBackend:
-    """Return a backend that plays as a model with an adapter does now: a copy with the adapter merged, laid out for play.
+    """Return a backend that plays with the present weights of a model with an adapter.
 
-    A model in 4 bits is not copied.
+    The backend has a copy of the model, with the adapter merged, that is optimised for play. A model in 4 bits is not copied.
 
     Args:
         model: The model.
@@ -194,7 +194,7 @@ def player_of(model: Any, tokenizer: Any, dtype: str = "float32") -> Transformer
     if _is_quantised(model):
         return TransformersBackend(model, tokenizer, "learner")
     player = copy.deepcopy(model).float().merge_and_unload()
-    for parameter in player.parameters():  # and not the buffers, such as those of positions
+    for parameter in player.parameters():  # the buffers, such as those of positions, keep their dtype
         parameter.data = parameter.data.to(getattr(torch, dtype))
     return TransformersBackend(player, tokenizer, "learner", optimise=True)
 
@@ -203,7 +203,7 @@ def load_weights(model: Any, folder: str | Path, name: str = "default") -> None:
     """Load the weights of a folder into a model's adapter.
 
     Raises:
-        UsageError: If they belong to another model, or are not finite.
+        UsageError: If the weights belong to another model, or are not finite.
     """
     peft = import_extra("peft", "train")
     from safetensors.torch import load_file

@@ -1,4 +1,4 @@
-"""How the processes of a training run share work and results. ``torchrun`` starts several; a single process does all of it."""
+"""How the processes of a training run share work and results. ``torchrun`` starts several processes; else there is one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NOTHING = object()
 
 
 class Stopped(KeyboardInterrupt):
-    """Ctrl-C in a run that knows what of it is kept; the message says it."""
+    """Ctrl-C in a training run. The message says which checkpoint is kept."""
 
 
 def process_count() -> int:
@@ -38,15 +38,15 @@ def is_first() -> bool:
 
 @contextlib.contextmanager
 def claim(run: str, config: Any, free: Sequence[str]) -> Iterator[None]:
-    """Lock a run folder while the block runs, and check that it belongs to this run; only the first process does so.
+    """Lock a run folder while the block runs, and check that the folder belongs to this run. Only the first process does this.
 
     Args:
         run: Kind of the run.
-        config: Its settings, a dataclass with a ``folder``.
+        config: Settings of the run, a dataclass with a ``folder``.
         free: Names of the settings that may change when the run is continued.
 
     Raises:
-        UsageError: If the folder belongs to another run, or to this one with other settings.
+        UsageError: If the folder belongs to another run, or to a run with other settings.
         StoreError: If another process uses the folder.
         Stopped: After Ctrl-C.
     """
@@ -68,7 +68,7 @@ def _kept(folder: Path) -> str:
     if not checkpoints:
         return f"Nothing is kept: {folder} has no checkpoint yet."
     newest = max(checkpoints, key=lambda path: int(path.name.partition("-")[2]))
-    return f"Kept is {newest}; the same command goes on from there."
+    return f"The checkpoint {newest} is kept; the same command goes on from there."
 
 
 def join(device: str = "auto") -> None:
@@ -81,21 +81,21 @@ def join(device: str = "auto") -> None:
 
 
 def own_share(items: Sequence[T]) -> Sequence[T]:
-    """Return the items that this process works on: of n processes each takes every n-th."""
+    """Return the items that this process works on. With n processes, each process takes every n-th item."""
     return items[int(os.environ.get("RANK", "0")) :: process_count()]
 
 
 def gather(results: Sequence[T]) -> list[T]:
-    """Return the results of all processes in the order in which `own_share` dealt the items; tensors have to be on the CPU."""
+    """Return the results of all processes, in the order of the items before `own_share` split them. Tensors must be on the CPU."""
     shares = import_extra("accelerate", "train").utils.gather_object([list(results)])
     return [item for row in zip_longest(*shares, fillvalue=_NOTHING) for item in row if item is not _NOTHING]
 
 
 def add_gradients(parameters: Iterable[torch.nn.Parameter]) -> None:
-    """Give each parameter the sum of all processes' gradients, also where this process has none."""
+    """Give each parameter the sum of the gradients of all processes. A process without a gradient counts as 0."""
     if process_count() == 1:
         return
     torch, accelerate = import_extra("torch", "train"), import_extra("accelerate", "train")
     for parameter in parameters:
-        own = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-        parameter.grad = accelerate.utils.reduce(own, "sum")
+        gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        parameter.grad = accelerate.utils.reduce(gradient, "sum")

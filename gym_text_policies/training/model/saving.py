@@ -1,4 +1,4 @@
-"""Writing adapters and tensors: only finite numbers, and a folder is whole or not there."""
+"""Writing adapters and tensors. Only finite numbers are written. A folder appears under its name only when it is complete."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def save_adapter(
 
 
 def adapter_of(model: Any, name: str = "default") -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the weights of a model's adapter in full precision, and its configuration, which names the base as the user does."""
+    """Return the weights of a model's adapter in full precision, and its configuration. This names the base as the user does."""
     peft = import_extra("peft", "train")
     weights = peft.get_peft_model_state_dict(model, adapter_name=name)
     config = model.peft_config[name].to_dict() | {"inference_mode": True, "base_model_name_or_path": model.base_name}
@@ -50,9 +50,9 @@ def write_adapter(
     Args:
         folder: The new folder.
         weights: Tensors by peft's names.
-        config: Peft's configuration; ``base_model_name_or_path`` is the base's name as `load_base` takes it.
+        config: Configuration of peft, in which ``base_model_name_or_path`` is a name that `load_base` takes.
         record: How the model is prompted, and how the adapter was made.
-        replace: Whether the folder may be there already; what is in it stays until the new one is whole.
+        replace: Whether the folder may exist already. Its files stay until the new folder is complete.
 
     Raises:
         UsageError: If the folder is not empty, and `replace` does not allow that.
@@ -76,8 +76,8 @@ def write_tensors(tensors: Mapping[str, Any], path: Path) -> None:
     """Write tensors as safetensors.
 
     Raises:
-        RunError: If one is not finite.
-        StoreError: If they cannot be written.
+        RunError: If a tensor is not finite.
+        StoreError: If the file cannot be written.
     """
     import_extra("torch", "train")
     from safetensors.torch import save_file

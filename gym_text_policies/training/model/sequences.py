@@ -1,11 +1,11 @@
 """Conversations as trees of tokens, for training.
 
-A prompt's tokens are those that the policy sees at play (`prompt_tokens`). An answer is tokenised apart, with the end of turn, and
-follows the last token of its prompt, as candidates do in ``choose``. The common beginning of prompts is in the tree once. So the
-prompts of an append-only conversation are one path of the tree.
+A prompt has the tokens that the policy sees at play (`prompt_tokens`). An answer is tokenised separately, with the end of turn, and
+follows the last token of its prompt, as candidate actions do in ``choose``. The tree contains the common prefix of prompts once. So
+the prompts of an append-only conversation are one path of the tree.
 
-A `Conversation` is a tree of tokens with decisions. A `Segment` is a conversation with the rows of its decisions in the tensors of
-a batch. `passes` groups the segments that go through the model at once. `gym_text_policies.training.model.layouts` lays the
+A `Conversation` is a tree of tokens with decisions. A `Segment` is a conversation with the indices of its decisions in a batch.
+`passes` groups the segments that go through the model in one pass. `gym_text_policies.training.model.layouts` turns the
 conversations of a pass into rows, and runs the model over them.
 """
 
@@ -30,7 +30,7 @@ class DecisionNodes(NamedTuple):
     prompt_end: int
     """Node of the prompt's last token."""
     answers: tuple[tuple[tuple[int, int], ...], ...]
-    """For each answer its tokens, the end of turn included, as pairs: the node that predicts the token, and the token."""
+    """For each answer its tokens, with the end of turn, as pairs of the node that predicts the token, and the token."""
 
 
 @dataclass
@@ -78,15 +78,15 @@ class Conversation:
 
 
 class Segment(NamedTuple):
-    """Decisions of one episode that are read together."""
+    """Decisions of one episode that the model reads in one pass."""
 
     conversation: Conversation
     rows: range
-    """The rows of these decisions in the tensors of a batch."""
+    """Indices of these decisions in the tensors of a batch."""
 
 
 def segments_of(episodes: Iterable[Sequence[Conversation]]) -> list[list[Segment]]:
-    """Return the segments of each episode; decisions with answers are numbered through all episodes."""
+    """Return the segments of each episode. The indices of decisions with answers count on from episode to episode."""
     segments: list[list[Segment]] = []
     start = 0
     for conversations in episodes:
@@ -99,9 +99,10 @@ def segments_of(episodes: Iterable[Sequence[Conversation]]) -> list[list[Segment
 
 
 def passes(segments: Iterable[Segment], tokens: int) -> list[list[Segment]]:
-    """Group segments for the model, in their order: as many as fit into this number of tokens together, but at least one.
+    """Group segments, in their order, into passes of the model.
 
-    The common beginning of several segments counts once, as `layouts.pack` reads it once.
+    A pass has as many segments as fit into this number of tokens, but at least one. A common prefix of several segments counts
+    once, because a packed row contains it once.
     """
     groups: list[list[Segment]] = []
     tree = Tree()

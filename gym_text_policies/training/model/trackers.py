@@ -1,4 +1,4 @@
-"""Where metrics of training go besides ``metrics.jsonl``: the trackers that transformers and accelerate both know."""
+"""Trackers of training metrics, besides the file ``metrics.jsonl``: those that transformers and accelerate both support."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def start_tracker(name: str, folder: str, settings: Mapping[str, Any]) -> Callab
     """Start a tracker; return the function that takes metrics and the number of the iteration.
 
     Args:
-        name: The tracker; none takes metrics and does nothing.
-        folder: Run folder, into which tensorboard writes.
-        settings: What the tracker shows as the run's settings.
+        name: The tracker. With ``none`` the function that is returned does nothing.
+        folder: Run folder; tensorboard writes into it.
+        settings: Settings of the run, which the tracker shows.
     """
     if name == "none":
         return lambda metrics, step: None
