@@ -1,4 +1,4 @@
-"""What the shipped adapters reach on the test fold, greedily and drawn, beside their base, chance and the expert.
+"""Success and return of the shipped adapters on the test fold, greedy and drawn, beside their base, random play and the expert.
 
 python benchmarks/adapters.py babyai --episodes 10
 """
@@ -49,7 +49,7 @@ FAMILIES = {
 
 @dataclass(frozen=True)
 class Config:
-    """Which adapters play how much."""
+    """Which adapters to evaluate, and on how many episodes."""
 
     family: str = field(default="babyai", metadata={"positional": True})
     """With what the adapters' names begin: babyai, cookingworld, lunarlander or scienceworld."""
@@ -69,7 +69,7 @@ class Config:
 
 
 def rows(config: Config) -> dict[str, dict[str, Any]]:
-    """Return the language models of the table, as a file of variants has them; the base is asked as the adapters are."""
+    """Return the language models of the table, as a file of variants has them; the base gets the prompts of the adapters."""
     names = [path.parent.name for path in sorted(ADAPTERS.glob(f"{config.family}-*/{RECORD}"), reverse=True)]  # SFT before PPO
     found: dict[str, dict[str, Any]] = {}
     for name in names:
@@ -117,13 +117,13 @@ def paired(variants: Sequence[Variant], table: Sequence[Mapping[str, Any]], name
 
 
 def mcnemar(wins: Sequence[tuple[bool, bool]]) -> tuple[int, int, float]:
-    """Return how many levels a policy alone wins, how many another one alone, and McNemar's exact p-value."""
+    """Return the number of levels that only the first policy wins, the number that only the second wins, and McNemar's exact p."""
     gained, lost = wins.count((True, False)), wins.count((False, True))
     return gained, lost, binomtest(gained, gained + lost).pvalue if gained + lost else 1.0
 
 
 def _difference(differences: Sequence[float]) -> str:
-    """Return the mean of differences, and how probable such ones are by chance."""
+    """Return the mean of differences, and the p-value of Wilcoxon's signed-rank test."""
     if not any(differences):
         return "0"
     return f"{sum(differences) / len(differences):+.2g} (p = {wilcoxon(differences).pvalue:.2g})"

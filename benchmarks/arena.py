@@ -1,4 +1,4 @@
-"""TextArena's games beside TextArena itself: the same actions, in seconds of one core; and how chance fares.
+"""TextArena's games beside TextArena itself: the same actions, in seconds of one core; and the scores of random play.
 
 ``python benchmarks/arena.py`` writes ``benchmarks/results/textarena.md``, in about a minute.
 """
@@ -32,7 +32,7 @@ WORDS = {
 
 
 def ours(env_id: str, name: str, seeds: range) -> tuple[list[list[str]], float, list[float], float]:
-    """Play by chance.
+    """Play random actions.
 
     Returns:
         The actions of each episode, both players' in turn; seconds of the steps; scores; seconds of a start.

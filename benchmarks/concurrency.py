@@ -1,6 +1,6 @@
 """Throughput of many episodes with slow answers: how near `rollout` comes to the limit that the latencies alone set.
 
-The provider is `tests/provider_server.py` in a process of its own, which holds each answer back for 0.05 to 0.5 s, evenly spread.
+The provider is `tests/provider_server.py` in a separate process. It delays each answer by 0.05 to 0.5 s, evenly distributed.
 """
 
 from __future__ import annotations

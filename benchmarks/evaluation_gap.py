@@ -1,7 +1,7 @@
 """Why is evaluation worse than collection? Causes in CookingWorld at the registered parameters, one switched at a time.
 
-The recipe that is taken apart: collect an expert's episodes, learn them, and play with a limit of 16 steps, prompts cut at a
-length, answers of at most 15 tokens, drawn or greedy. Without ``--adapters`` no model runs::
+The recipe whose causes are separated: collect an expert's episodes, fine-tune a model on them, and let it play with a limit of 16
+steps, prompts cut at a length, and answers of at most 15 tokens, drawn or greedy. Without ``--adapters`` no model runs::
 
     python benchmarks/evaluation_gap.py
     python benchmarks/evaluation_gap.py --adapters adapters/babyai-sft runs/gold/adapter --environments "BabyAIText-v0?task=goto"
@@ -42,7 +42,7 @@ BY = (5, 10, 20)
 
 @dataclass(frozen=True)
 class Config:
-    """What to measure on how much."""
+    """Which causes to measure, and on how many episodes."""
 
     levels: int = 1000
     """Levels of each fold whose gold path is read."""
@@ -118,7 +118,7 @@ def path_figures(paths: Sequence[GoldPath], tokenizer: Any) -> dict[str, Any]:
 
 
 def share(truths: Iterable[bool]) -> float:
-    """Return the share of what is true."""
+    """Return the share of the values that are true."""
     found = list(truths)
     return sum(found) / len(found)
 
@@ -136,7 +136,7 @@ def preparations(path: GoldPath) -> list[tuple[str, frozenset[str]]]:
 
 
 def recipe_figures(paths: dict[str, list[GoldPath]]) -> dict[str, dict[str, Any]]:
-    """Return of each fold's recipes how many the train fold shows, and what one gets right who remembers that fold alone."""
+    """Return for each fold how many recipes the train fold shows, and how many a player gets right who only remembers that fold."""
     prepared = {fold: [pair for path in found for pair in preparations(path)] for fold, found in paths.items()}
     counts: dict[str, Counter[frozenset[str]]] = {}
     for ingredient, how in prepared["train"]:
@@ -183,12 +183,12 @@ def prompt_figures(player: str, fold: str, levels: int, tokenizer: Any) -> dict[
 
 
 def seen(observation: Any) -> tuple[Any, ...]:
-    """Return the state as a player sees it: the room, what is carried, what can be done."""
+    """Return the state that a player sees: the room, the inventory and the valid actions."""
     return observation["look"], observation["inventory"], tuple(observation["valid_actions"])
 
 
 def drift_figures(errors: Sequence[float], levels: int, all_levels: int) -> list[dict[str, Any]]:
-    """Let an expert that errs now and then, and knows the way back, play levels whose gold path is known."""
+    """Let an expert play levels with a known gold path. Some of its actions are random; after them the expert plans anew."""
     make_gold = partial(gym.make, ENV_ID, fold="train", expert="path", max_episode_steps=LIMITS[1])
     gold = {e.seed: e for e in rollout(make_gold, load_policy("gold", make_gold()), range(all_levels))}
     shown = {seen(step.observation) for episode in gold.values() for step in episode.steps}
@@ -203,7 +203,7 @@ def drift_figures(errors: Sequence[float], levels: int, all_levels: int) -> list
 
 
 def _drift(pairs: Sequence[tuple[Episode, Episode]], shown: set[tuple[Any, ...]]) -> dict[str, Any]:
-    """Return how far episodes leave the gold episodes of their levels, and what all gold data shows."""
+    """Return how often episodes leave the states of their level's gold path, and how often `shown`: those of all gold episodes."""
     left: list[int | None] = []  # the first decision in a state that is not on the gold path
     off, never_shown, other_history = [], [], []
     for episode, gold in pairs:
@@ -251,7 +251,7 @@ def percent(value: float) -> str:
 
 
 def tables(record: dict[str, Any]) -> Iterator[str]:
-    """Yield the tables in Markdown, and what is said below them."""
+    """Yield the tables in Markdown, and the sentences below them."""
     paths = record["paths"]
     won = {name: [percent(paths[fold]["won"][name][str(limit)]) for fold in paths for limit in LIMITS] for name in EVALUATORS}
     columns = ("gold path won within", *(f"{fold}, {limit} steps" for fold in paths for limit in LIMITS), "no limit")

@@ -135,7 +135,7 @@ def gold_rows(config: ExpertsConfig) -> Iterator[PathRow]:
 
 
 def play_at_random(env: gym.Env[Any, Any], seed: int, steps: int) -> int:
-    """Return the most valid actions seen in random play, which mostly gathers things: what is carried can be put anywhere."""
+    """Return the greatest number of valid actions in random play that prefers to take things: each thing carried adds actions."""
     rng, (obs, _) = random.Random(seed), env.reset(seed=seed)
     most = len(obs["valid_actions"])
     for _ in range(steps):

@@ -80,7 +80,7 @@ def episodes_of(folder: Path) -> dict[str, str]:
 
 
 def evaluations_of(folder: Path) -> list[Any]:
-    """Return what a search has tried and what came of it, in its order."""
+    """Return the candidates of a search with their results, in the search's order."""
     records = [json.loads(line) for line in (folder / "evaluations.jsonl").read_bytes().splitlines()]
     assert len({record["index"] for record in records}) == len(records), "an evaluation is stored twice"
     return [[record["index"], record["proposal"]["parameters"], record["returns"]] for record in records]
@@ -189,8 +189,8 @@ def write(part: str, record: dict[str, Any]) -> None:
 def kill_and_resume(run: Run, config: Config) -> dict[str, Any]:
     """Kill a run again and again at random moments of its life, let it end, and compare with an undisturbed one.
 
-    Each life lasts a random part of what a resumed run needs to start and to do its share of the work. A run that gets to its end
-    before it has been killed often enough is followed by another in a new folder; one that has never been killed does not count.
+    Each life lasts a random part of the time in which a resumed run starts and does its share of the work. If a run ends before it
+    has been killed often enough, another run follows in a new folder. A run that was never killed does not count.
     """
     rng, kills, lives, kills_of_runs = random.Random(config.seed), 0, [], []
     with tempfile.TemporaryDirectory() as scratch:

@@ -46,7 +46,7 @@ class Config:
 
 @dataclass(frozen=True)
 class Tried:
-    """What came out of one property."""
+    """Result of trying one property."""
 
     property: str
     by: str
@@ -132,7 +132,7 @@ def fuzz_one(name: str, seconds: str, folder: str) -> None:
 
 
 def write(config: Config, tried: list[Tried]) -> None:
-    """Write the table and the record; what another tool has found before stays."""
+    """Write the table and the record. Earlier results of the other tool are kept."""
     from helpers import harness
 
     before = harness.earlier("fuzz").get("tried", [])

@@ -1,8 +1,8 @@
 """Speed and memory on one GPU: play in ``choose`` and in words, SFT and PPO, each beside a plainer way.
 
 The models are made from their configurations, with random weights and the embedded model's tokenizer, so that nothing is
-downloaded. Random weights take the time of trained ones, except in words: there it depends on what the model says how often
-guessed tokens are right. Prompts are those of `benchmarks/inference.py`.
+downloaded. Random weights take as much time as trained weights, except for answers in words: there the time depends on how often
+drafted tokens are accepted, and so on the model's answers. The prompts are those of `benchmarks/inference.py`.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Row:
     """Why there are no figures."""
 
     def beside(self, plain: Row | None) -> Row:
-        """Return it with its ratio over the task's first way, where both have figures."""
+        """Return the row with its ratio over the task's first row, if both have figures."""
         known = plain is not None and plain.per_second and self.per_second
         return dataclasses.replace(self, ratio=self.per_second / plain.per_second) if known else self
 
@@ -125,7 +125,7 @@ def make_model(size: str, folder: str, device: str) -> int:
 
 @dataclass(frozen=True)
 class Player:
-    """A model that plays, and what it is asked. `load` returns the model and its tokenizer, read once."""
+    """A model that plays, and its requests. `load` returns the model and its tokenizer, which are loaded once."""
 
     config: Config
     plays: Sequence[inference.Play]
@@ -226,7 +226,7 @@ def learnt_by_ppo(config: Config, folder: str, precision: str) -> tuple[float, f
 
 
 def measured(row: Row, work: Work, on_gpu: bool) -> Row:
-    """Return a row with the figures of some work; work that fails gives the reason, and the others go on."""
+    """Return a row with the figures of some work. If the work fails, the row has the reason, and the other rows are measured."""
     if on_gpu:
         gc.collect()
         torch.cuda.empty_cache()

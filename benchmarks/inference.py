@@ -108,9 +108,9 @@ def choose(backends: Sequence[TransformersBackend], plays: Sequence[Play], toget
         backends: They take turns at each step.
         plays: The requests.
         together: Number of episodes.
-        plain: Answers one request in the straightforward way. It takes its turn with one request of every n-th call, which counts
-            for all of that call.
-        every: The n.
+        plain: Answers one request in the straightforward way. In every n-th call it answers one request; the time of this request
+            stands for all requests of the call.
+        every: The number n.
     """
     before, seconds, calls = backends[0].tokens_computed, [0.0] * len(backends), 0
     sampled, plain_seconds = 0, 0.0
@@ -132,7 +132,7 @@ def choose(backends: Sequence[TransformersBackend], plays: Sequence[Play], toget
 
 
 def new_tokens(tokenizer: Any, plays: Sequence[Play]) -> int:
-    """Return the number of new tokens: what each prompt adds to the one before, and its candidates, each common beginning once."""
+    """Return the number of new tokens: those that each prompt adds to the prompt before, and those of its candidates as a trie."""
     count = 0
     for play in plays:
         earlier: list[int] = []

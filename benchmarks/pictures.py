@@ -138,7 +138,7 @@ def results(path: Path) -> None:
 
 
 def learning(path: Path) -> None:
-    """Draw how three adapters were made, from their records."""
+    """Draw the training curves of three adapters, from their records."""
     sft = _record("lunarlander-sft")["curve"]
     ppo = _record("lunarlander-ppo")["curve"]
     plans = _record("cookingworld-ppo")["earlier"][0]["curve"]
@@ -157,12 +157,12 @@ def learning(path: Path) -> None:
 
 
 def reinforcement(path: Path) -> None:
-    """Draw the curves of learning by rewards in BabyAI: the mean of GRPO's seeds in a band from lowest to highest, and PPO."""
+    """Draw the curves of reinforcement learning in BabyAI: the mean of GRPO's seeds in a band from lowest to highest, and PPO."""
     _by_rewards(path, ("return", "entropy", "kl"))
 
 
 def reinforcement_cookingworld(path: Path) -> None:
-    """Draw the same of CookingWorld, where divergence is measured from the policy that played the iteration's episodes."""
+    """Draw these curves for CookingWorld, where the KL divergence is from the policy that played the iteration's episodes."""
     _by_rewards(path, ("return", "entropy", "old_kl"))
 
 

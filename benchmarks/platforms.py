@@ -1,10 +1,10 @@
-"""Where all that `make` installs can be had without a compiler: resolved by uv for other systems, of wheels; nothing is installed.
+"""Systems and versions of Python for which wheels exist of all that `make` installs. uv resolves them; nothing is installed.
 
     pip install uv
     python benchmarks/platforms.py          # a few minutes
 
 It asks the package index that uv is set up with. A system is a row, a version of Python a column; a cell has the number of
-packages, or the package without a wheel. What is resolved is not run: the docs say what ran where.
+packages, or the package without a wheel. The packages are resolved, and not run: the docs say what ran where.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""What reinforcement learning makes of a weak start, beside other ways to learn from as many episodes.
+"""Success of a weak language model after reinforcement learning, beside other algorithms with as many episodes.
 
-BabyAI: the start is tuned on 32 expert episodes of goto and pickup. From there on GRPO and PPO learn from rewards alone,
-and so does rejection sampling, which learns the policy's own won episodes as supervised data. DAgger asks the expert. Beside them
-is stable-baselines3's PPO with a small network, from scratch. CookingWorld: the start is tuned on 960 expert episodes, in which the
-names of the foods are exchanged, and GRPO, rejection sampling and DAgger go on from there; the small network learns by MaskablePPO.
-All then play 200 levels of the test fold. The start of CookingWorld, which takes nearly two hours, is kept in
+BabyAI: the start is tuned on 32 expert episodes of goto and pickup. From there GRPO and PPO learn from rewards alone. So does
+rejection sampling, which fine-tunes on the won episodes of the policy. DAgger asks the expert. stable-baselines3's PPO trains a
+small network from scratch. CookingWorld: the start is tuned on 960 expert episodes, in which the names of the foods are
+exchanged. From there GRPO, rejection sampling and DAgger go on; MaskablePPO trains the small network. After training each player
+plays 200 levels of the test fold. Making the start of CookingWorld takes nearly two hours, so its adapter is in
 ``starts/cookingworld``; ``--new-start`` makes it anew.
 
 ``python benchmarks/reinforcement.py`` takes about two hours of one core, ``--game cookingworld`` about five. Each run has a
-folder; a second call goes on, so that ``python benchmarks/reinforcement.py grpo-0 &`` and the like make single runs, and play the
-test fold with them, side by side. Without names it makes what is missing and writes ``results/reinforcement.md`` and ``.json``, or
-``reinforcement_cookingworld``.
+folder, and a second call goes on. Names, as in ``python benchmarks/reinforcement.py grpo-0``, make single runs and play the test
+fold with them, so that several calls can work side by side. Without names the script makes all missing runs, and writes
+``results/reinforcement.md`` and ``.json``, or ``reinforcement_cookingworld``.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ ORDER = {
 
 @dataclass(frozen=True)
 class Game:
-    """What is learnt and played."""
+    """The tasks of a game: what the runs train on, and what they are evaluated on."""
 
     commands: Mapping[str, Sequence[str]]
     """By the run's name, the commands of gym-text that make it."""
@@ -84,13 +84,13 @@ class Game:
 
 
 def adapter_of(name: str) -> str:
-    """Return the folder of a run's adapter: where there are rounds, of the last one."""
+    """Return the folder of a run's adapter; of a run with rounds, the adapter of the last round."""
     rounds = name.startswith(("rejection", "dagger"))
     return f"{name}/round-{ROUNDS}/sft/adapter" if rounds else f"{name}/adapter"
 
 
 def first_seed(seed: int) -> int:
-    """Return the seed of a run's first episode: in BabyAI no run plays another's levels, or those of the start."""
+    """Return the seed of a run's first episode. In BabyAI each run plays levels that no other run, nor the start, has played."""
     return 1000 + 10_000 * seed
 
 
@@ -200,7 +200,7 @@ GAMES = {"babyai": BABYAI, "cookingworld": COOKINGWORLD}
 
 
 def make(game: Game, name: str, folder: Path) -> None:
-    """Run the commands of a run, one after the other, each once; how many minutes they took is noted in the folder."""
+    """Run the commands of a run, one after the other, each once; write the minutes that they took into the folder."""
     done = folder / f"{name}.json"
     taken: list[list[Any]] = json.loads(done.read_text("utf-8")) if done.exists() else []
     for line in game.commands[name][len(taken) :]:
@@ -213,14 +213,14 @@ def make(game: Game, name: str, folder: Path) -> None:
 
 
 def bring(kept: Path, folder: Path) -> None:
-    """Copy a start that is kept into the runs' folder, with how long it took to make it."""
+    """Copy the stored start into the runs' folder, with the minutes that its training took."""
     if not (folder / START).exists():
         shutil.copytree(kept, folder / START)
         shutil.move(folder / START / "minutes.json", folder / "start.json")
 
 
 def network(game: Game, folder: Path, name: str, steps: int, seeds: int) -> dict[str, Any]:
-    """Return what a small network reaches from scratch in a game's environment of this name."""
+    """Train a small network from scratch in a game's environment, and return its figures."""
     done = folder / f"network-{name}-{steps}.json"
     if not done.exists():
         print(f"stable-baselines3: {name}, {steps} steps", flush=True)
@@ -243,7 +243,7 @@ Played = dict[str, dict[int, Summary]]
 
 
 def evaluate(game: Game, folder: Path, name: str, seeds: int) -> Played:
-    """Let a run's adapter play the test fold greedily and, where that is shown, by drawing; return the episodes."""
+    """Let a run's adapter play the test fold with greedy and, if the table shows them, drawn actions; return the episodes."""
     variants = {
         name + kind: {"model": str(folder / adapter_of(name)), "temperature": temperature, "options": {"dtype": "bfloat16"}}
         for kind, temperature in {"": 0.0, ", drawn": 1.0}.items()
@@ -280,7 +280,7 @@ def beside(own: Mapping[int, float], start: Mapping[int, float]) -> tuple[float,
 
 
 def compared(runs: Sequence[Mapping[int, Summary]], start: Mapping[int, Summary]) -> dict[str, Any]:
-    """Return a way's figures, means of its runs, and tests beside the start: McNemar's of one run's success, else Wilcoxon's."""
+    """Return the mean figures of an algorithm's runs, and p beside the start: McNemar's for success of one run, else Wilcoxon's."""
     found: dict[str, Any] = {}
     for name, (figure, _) in FIGURES.items():
         own = {seed: float(np.mean([figure(run[seed]) for run in runs])) for seed in start}
@@ -295,7 +295,7 @@ def compared(runs: Sequence[Mapping[int, Summary]], start: Mapping[int, Summary]
 
 
 def cost(folder: Path, name: str) -> dict[str, float]:
-    """Return how many episodes a run has played to learn from, and how long that and learning took, without the dev fold."""
+    """Return the number of a run's training episodes, and the minutes of play and learning, without the dev fold."""
     metrics = folder / name / "metrics.jsonl"
     if metrics.exists():
         last = curve(metrics)[-1]
@@ -316,7 +316,7 @@ def curve(metrics: Path) -> list[dict[str, float]]:
 
 
 def results(game: Game, folder: Path, played: Mapping[str, Played], seeds: int) -> dict[str, Any]:
-    """Return the record: what each run that has played reaches, at what cost, and its curve."""
+    """Return the record: the figures, cost and curve of each run that was evaluated."""
     columns = [*dict.fromkeys(column for column, _ in game.shown)]
 
     def figures(names: Sequence[str]) -> dict[str, Any]:
@@ -385,7 +385,7 @@ class Config:
 
 
 def main() -> None:
-    """Make the runs of these names, or all that are missing, and then the results."""
+    """Make the runs of these names, or all missing runs, and then the results."""
     config = options(Config, __doc__)
     game, name = GAMES[config.game], "reinforcement" + ("" if config.game == "babyai" else f"_{config.game}")
     for chosen in config.names:

@@ -1,11 +1,12 @@
-"""ScienceWorld beside its official client: speed, equality, the expert in every task; and what it takes to choose of 300 actions.
+"""ScienceWorld beside its official client: speed, equality, the expert in every task; and the time to choose among 300 actions.
 
-``python benchmarks/science_world.py`` takes some fifty minutes of one core and writes ``results/science_world.md`` and ``.json``;
-``--part`` measures one of the four and keeps what was measured of the others. The experts' tasks are kept in ``runs`` as they are
-done: after a stop a second call goes on.
+``python benchmarks/science_world.py`` takes some fifty minutes of one core and writes ``results/science_world.md`` and ``.json``.
+``--part`` measures one of the four parts, and keeps the stored figures of the others. Each task of the experts is stored in
+``runs`` when it is done: after a stop a second call goes on.
 
-The official client lists the valid actions at every step, and its engine's order of things is arbitrary, so that one episode played
-twice differs. For equality it gets the engine with the classes that `gym_text.science_world.engine` changes, and lists nothing.
+The official client lists the valid actions at every step. Its engine orders objects arbitrarily, so that an episode differs when it
+is played again. For the part on equality the client gets the engine with the classes that `gym_text.science_world.engine` changes,
+and lists no actions.
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ def speeds(config: Config) -> list[dict[str, Any]]:
 
 
 def choosing(config: Config) -> list[dict[str, Any]]:
-    """Measure how long the embedded model takes to choose of the engine's list, and of parts of it, in a prompt that is new."""
+    """Measure how long the embedded model takes to choose from the engine's list, and from parts of it, after a new prompt."""
     torch.set_num_threads(1)
     rows, env = [], gym.make(ID, task="boil", expert="off", valid_actions="all")
     policy, tokenizer = load_policy("smollm2", env, mode="choose"), AutoTokenizer.from_pretrained(smollm2_folder())
@@ -138,7 +139,7 @@ def choosing(config: Config) -> list[dict[str, Any]]:
 
 
 def equality(config: Config) -> dict[str, int]:
-    """Play the same random actions in both; count steps, and those that differ in text, score, end, look or inventory."""
+    """Play the same random actions in both clients; count steps, and steps with another text, score, end, look or inventory."""
     Official.lists = False
     steps = differences = 0
     with tempfile.TemporaryDirectory() as folder:

@@ -58,7 +58,7 @@ class Config:
 
 
 def main() -> None:
-    """Measure the servers asked for, and write the table of all that were ever measured."""
+    """Measure the chosen servers, and write the table of these and of all servers that were measured before."""
     config = options(Config, __doc__)
     plays = [play[: config.steps] for play in prompts_of_expert(config.episodes + 1)]
     local = load_backend("smollm2")
@@ -71,7 +71,7 @@ def main() -> None:
 
 
 def measured(backend: Backend, plays: Sequence[Play], own: Sequence[Answer]) -> dict[str, Any]:
-    """Return the decisions per second of one episode alone and of the others at once, and how far their probabilities are off."""
+    """Return decisions per second, of one episode alone and of the other episodes at once, and the error of the probabilities."""
     first = plays[0][0]
     backend.answer([replace(first, messages=({"role": "user", "content": "Go?"},))])  # what the server is, and what it compiles
     figures: dict[str, Any] = {}

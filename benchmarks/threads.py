@@ -1,7 +1,7 @@
-"""What threads that wait cost where a machine has other work: the same levels, idle and beside busy processes, in several ways.
+"""The cost of waiting threads on a machine with other work: the same levels, idle and beside busy processes, in several settings.
 
-Each measurement is a process of its own, which loads the model and then plays; only the play is timed. ``as it was`` imports torch
-before `gym_text_policies` can say how threads wait; ``ours`` is what every command does. The busy processes are this script's.
+Each measurement is a separate process, which loads the model and then plays; only the play is timed. ``as it was`` imports torch
+before `gym_text_policies` can set how threads wait; ``ours`` is what every command does. This script starts the busy processes.
 """
 
 from __future__ import annotations

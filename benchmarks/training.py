@@ -1,4 +1,4 @@
-"""How many decisions are learnt a second: whole episodes packed into one row, compared with a pass for each decision.
+"""Decisions learnt in a second: whole episodes packed into one row, compared with a pass for each decision.
 
 ``--part supervised``: the expert's actions, beside one full prompt for each step. ``--part reward``: GRPO's step on episodes that a
 model has played, beside a forward and a backward pass for each decision with its candidates. The ways take turns, so that a machine
@@ -78,7 +78,7 @@ def packed(model: Any, tokenizer: Any, rows: list[Row]) -> int:
 
 
 def one_by_one(model: Any, tokenizer: Any, rows: list[Row], steps: Sequence[int]) -> int:
-    """Do the same as the tutorial's recipe: one prompt with its whole history at a time; return the number of actions learnt."""
+    """Do these passes as in the tutorial's recipe, for one prompt with its whole history at a time; return the actions learnt."""
     count = 0
     for row in rows:
         examples = list(row.examples())
@@ -109,7 +109,7 @@ Way = Callable[[Any], int]
 
 
 def supervised(config: Config) -> tuple[str, dict[str, Way], list[Any]]:
-    """Return the name of the slow way, all ways to learn gold episodes, and the batches."""
+    """Return the name of the slow way, all ways to learn from gold episodes, and the batches."""
     with tempfile.TemporaryDirectory() as folder:
         rows = collect(CollectConfig(f"{folder}/data", (config.environment,), (str(config.episodes),)))
     learners = {precision: _learner(precision) for precision in ("float32", "bfloat16")}
@@ -153,7 +153,7 @@ def reward(config: Config) -> tuple[str, dict[str, Way], list[Any]]:
 
 
 def decisions_one_by_one(actor: Actor, level: list[Trajectory], advantages: list[np.ndarray], stride: int) -> int:
-    """Do the same as GRPO's step, by a pass over the prompt with each candidate as a row of its own, for one decision at a time."""
+    """Do GRPO's step for one decision at a time: one pass, in which each candidate, after the prompt, is a separate row."""
     decisions = [
         (one.prompts[place], list(one.candidates[place]), one.actions[place], one.probabilities[place], own[place])
         for one, own in zip(level, advantages, strict=True)

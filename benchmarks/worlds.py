@@ -1,9 +1,9 @@
 """Every world in one table and one report: chance, the embedded language model and the expert on ten levels of the test fold.
 
 ``.venv/bridges/textworld/bin/python benchmarks/worlds.py`` writes ``results/worlds.md``, ``.json`` and ``.html`` (the report, with
-a few episodes to step through). TextWorld is there alone: `pytest tests/test_textworld.py` makes that environment. It takes a
-quarter of an hour of one core; a run that was stopped goes on. The options are those of ``gym-text bench``, with other
-defaults.
+a few episodes to step through). Only this Python has TextWorld: `pytest tests/test_textworld.py` makes its virtual environment. The
+script takes a quarter of an hour of one core; a run that was stopped goes on. The options are those of ``gym-text bench``, with
+other defaults.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PLAYERS = {"random": "chance", "smollm2, choose": "smollm2", "gold (expert)": "e
 
 
 def report(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return a table in Markdown, a line for each world: of each player the mean return, and the share that it wins."""
+    """Return a table in Markdown, a line for each world: the mean return and the success of each player."""
     found = {(row["environment"], row["policy"]): row for row in rows}
     lines = []
     for world in dict.fromkeys(row["environment"] for row in rows):

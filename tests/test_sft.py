@@ -45,7 +45,7 @@ def test_sft_over_fits_eight_examples_and_saves_a_small_16_bit_adapter(tmp_path)
     base, tokenizer = load_base("smollm2")
     with torch.no_grad():
         assert max(plain_losses(add_lora(base, adapter=folder).eval(), tokenizer, rows[:2])) < 0.5
-    with pytest.raises(UsageError, match="there already"):
+    with pytest.raises(UsageError, match="exists already"):
         sft(config, rows)
 
 
