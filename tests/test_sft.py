@@ -58,7 +58,7 @@ def test_a_run_that_is_done_goes_on_if_max_steps_is_raised(tiny_model, tmp_path)
     assert [line["step"] for line in first] == [1, 2, 3, 4] and first == second
     weights = [load_file(made / "adapter_model.safetensors") for made in (folder, straight)]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
-    with pytest.raises(UsageError, match=r"of 4 steps\. Name another folder, or set max_steps above 4 to continue"):
+    with pytest.raises(UsageError, match=r"after 4 steps\. Name another folder, or set max_steps above 4 to continue"):
         sft(dataclasses.replace(config, max_steps=3), examples())
 
 
