@@ -1,7 +1,7 @@
 """For TRL's `GRPOTrainer` (TRL 1.16): a class for its `environment_factory`, and a dataset whose rows are levels.
 
-TRL makes one instance for each completion of a batch and calls ``reset(**row)`` of each. Its public methods are the model's tools;
-here there is one, `act`. Rows of equal seed and fold play equal levels, so the completions of a group differ only by what the
+TRL makes one instance for each completion of a batch and calls its ``reset(**row)``. The public methods are the model's tools; here
+`act` is the only one. Rows of equal seed and fold play equal levels, so the completions of a group differ only by what the
 model says.
 
 A model whose chat template has no tools plays by `gym_text_policies.bridges.trl_rollout.trl_rollout`, with the same dataset.
@@ -59,8 +59,8 @@ def trl_environment(env_id: str, **arguments: Any) -> type[TRLEnvironment]:
 def trl_dataset(env_id: str, fold: Fold, seeds: Iterable[int], **arguments: Any) -> Any:
     """Return a `datasets.Dataset` with a row for each level: its ``prompt``, ``fold`` and ``seed``.
 
-    The prompt says what the game is; the tool's environment adds the level's goal and first observation. Each message also has the
-    level (``fold`` and ``seed`` beside ``role`` and ``content``), because TRL gives a `rollout_func` the prompts alone.
+    The prompt describes the game; `TRLEnvironment.reset` adds the level's goal and first observation. Each message also has the
+    keys ``fold`` and ``seed``, beside ``role`` and ``content``, because TRL passes only the prompts to a `rollout_func`.
 
     Args:
         env_id: See `trl_environment`.

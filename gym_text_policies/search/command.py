@@ -19,7 +19,7 @@ def command(config: SearchConfig) -> str:
     """Search with a progress bar, draw pictures, and return a summary."""
     tqdm = import_extra("tqdm", "bench").tqdm
     if not config.folder:
-        raise UsageError("folder: expected a name; got none.")
+        raise UsageError("folder: expected the name of a run folder; got an empty name.")
     interval = 0.2 if sys.stderr.isatty() else 15.0
     bar: Any = None
 
@@ -38,10 +38,10 @@ def command(config: SearchConfig) -> str:
             bar.close()
     lines = [_summary(config, result)]
     if config.pictures:
-        drawn = draw_all(replace(config, pictures=False), result)
-        lines.append(f"Pictures: {', '.join(drawn)}.")
-    words = ["--models", str(Path(config.folder) / "policy.json"), "--environments", config.environment]
-    lines.append(f"Run folder: {config.folder}. Evaluate the best policy: gym-text bench {shlex.join(words)}")
+        pictures = draw_all(replace(config, pictures=False), result)
+        lines.append(f"Pictures: {', '.join(pictures)}.")
+    arguments = ["--models", str(Path(config.folder) / "policy.json"), "--environments", config.environment]
+    lines.append(f"Run folder: {config.folder}. Evaluate the best policy: gym-text bench {shlex.join(arguments)}")
     return "\n".join(lines)
 
 

@@ -33,15 +33,15 @@ def draw_all(config: SearchConfig, result: Found) -> list[str]:
     import_extra("matplotlib", "search").use("Agg")
     names = list(result.policy["parameters"])
     draw_returns(result.evaluations, folder / "returns.png", f"{config.environment}, {config.optimiser}")
-    drawn = ["returns.png"]
+    pictures = ["returns.png"]
     if len(names) >= 2:
         draw_path(result.evaluations, names, folder / "path.png")
-        drawn.append("path.png")
+        pictures.append("path.png")
     draw_trajectory(config, result.best, folder / "trajectory.png")
-    drawn.append("trajectory.png")
+    pictures.append("trajectory.png")
     if draw_gif(config, result.best, folder / "best.gif"):
-        drawn.append("best.gif")
-    return [str(folder / name) for name in drawn]
+        pictures.append("best.gif")
+    return [str(folder / name) for name in pictures]
 
 
 def draw_returns(history: Sequence[Evaluation], path: Path, title: str) -> None:
