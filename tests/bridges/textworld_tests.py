@@ -196,7 +196,7 @@ def test_games_are_made_ahead_by_a_command(monkeypatch, capsys, tmp_path):
         (TREASURE, {"level": 31}, "level: expected an integer from 1 to 30; got 31."),
         (COIN, {"level": 160}, "level: expected at most 100 rooms, as TextWorld 1.7 makes no more; got 160, which has 120."),
         (COIN, {"num_levels": 0}, "num_levels: expected an integer from 1 to 1000000; got 0."),
-        (TEXT, {"file": "no.z8"}, "file: expected a story file that ends in .z8; got 'no.z8', which is none."),
+        (TEXT, {"file": "no.z8"}, "file: expected a story file that ends in .z8; got 'no.z8'."),
         (TEXT, {"file": __file__}, "file: expected a story file that ends in .z8"),
     ],
 )
