@@ -59,7 +59,7 @@ class DAggerConfig:
     first_seed: int = 500
     """Seed of the first episode of the first iteration. Later iterations use later seeds."""
     expert_share: float = 0.0
-    """Probability, in the first iteration, that the expert's action is played instead of the learner's. Each later iteration halves
+    """Probability that the expert's action is played instead of the learner's, in the first iteration. Each later iteration halves
     this probability."""
     num_envs: int = 8
     """Episodes that run at once, asking the model together."""

@@ -65,7 +65,7 @@ class TrajectoryOptions(TrainingOptions, PromptOptions):
     first_seed: int = 0
     """Seed of the first episode. Later iterations use later seeds."""
     temperature: float = 1.0
-    """Temperature at which the model draws actions, from 0.01 to 100. Play and learning divide the scores of the actions by it.
+    """Temperature of the actions that the model draws, from 0.01 to 100. Play and learning divide the scores of the actions by it.
     Above 1 the model explores more."""
     tokens_per_pass: int = 4096
     """Number of tokens in one forward and backward pass: those of several episodes, or of a part of a longer episode. (The first

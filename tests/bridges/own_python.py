@@ -33,7 +33,8 @@ def own_python(name: str) -> str:
     """
     folder = ROOT / ".venv" / "bridges" / name
     python, ready = folder / "bin" / "python", folder / "ready"
-    wanted = "\n".join(REQUIREMENTS[name])
+    parent = f"{sysconfig.get_path('purelib')}\n{ROOT}\n"
+    wanted = "\n".join((*REQUIREMENTS[name], parent))
     folder.parent.mkdir(parents=True, exist_ok=True)
     with open(folder.parent / f"{name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -41,7 +42,7 @@ def own_python(name: str) -> str:
             return str(python)
         subprocess.run([sys.executable, "-m", "venv", "--clear", "--without-pip", str(folder)], check=True)
         (site,) = folder.glob("lib/python*/site-packages")
-        (site / "parent.pth").write_text(f"{sysconfig.get_path('purelib')}\n{ROOT}\n", "utf-8")
+        (site / "parent.pth").write_text(parent, "utf-8")
         pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--disable-pip-version-check", "--no-compile"]
         installed = subprocess.run([*pip, *REQUIREMENTS[name]], capture_output=True, text=True)
         if installed.returncode:
