@@ -109,7 +109,7 @@ def test_ctrl_c_ends_the_run_and_the_next_one_goes_on(tmp_path, moment, sign):
     assert process.returncode == 130, error
     assert "Traceback" not in error
     if moment == "playing":
-        assert "goes on from there" in error
+        assert "The same command continues from there." in error
         assert len(EpisodeStore(tmp_path)) > 0
         # the same configuration without the model's rows goes on in the same folder
         done = arguments(tmp_path, episodes=5, llm_episodes=0, environments="BabyAIText-v0 LunarLanderLLM-v2")

@@ -434,7 +434,7 @@ def test_a_key_appears_in_no_record_log_error_configuration_or_cache(server, pro
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"api_key": KEY}, "environment alone"),
+        ({"api_key": KEY}, "environment variables only"),
         ({"timeuot": 3}, "timeout"),
         ({"base_url": f"https://user:{KEY}@host/v1"}, "without user"),
         ({"base_url": f"https://host/v1?key={KEY}"}, "without user"),

@@ -52,8 +52,8 @@ def test_both_action_spaces_play_the_same_game(game, make):
 @every_game
 def test_documented_size_of_the_index_space_is_its_size(game, make):
     env = make(game, actions="index")
-    said = re.search(r"n is the most valid actions measured:\n(\d+)", type(env.unwrapped).__doc__)
-    assert int(said[1]) == env.action_space.n
+    size = re.search(r"n is the largest number of valid actions that\s+was measured: (\d+)", type(env.unwrapped).__doc__)
+    assert int(size[1]) == env.action_space.n
 
 
 def test_index_beyond_the_valid_actions_costs_a_step_and_is_invalid(make):
