@@ -25,6 +25,7 @@ import gymnasium as gym
 import psutil
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 from helpers.harness import by_turns, earlier, options, table, timed, write
+from helpers.scripts import Script, random_scripts
 
 import gym_text
 from gym_text.errors import check_choice
@@ -33,8 +34,6 @@ from gym_text.wrappers import EncodeText, History, vector
 ENV_ID = "CookingWorldText-v0"
 STOCK = "BabyAI-GoToLocal-v0"
 ENGINE_PARAMETERS = "numLocations=3,numIngredients=2,numDistractorItems=2,includeDoors=1,limitInventorySize=1"
-Script = tuple[int, list[str]]
-"""A seed of the train fold, and actions that do not end its game."""
 
 
 @dataclass(frozen=True)
@@ -56,20 +55,8 @@ class Config:
 
 
 def record_scripts(config: Config) -> list[Script]:
-    """Return the first seeds whose game survives random valid actions, with those actions."""
-    env, scripts, seed = gym.make(ENV_ID, expert="off", max_episode_steps=-1), [], 0
-    while len(scripts) < config.games:
-        rng, actions = random.Random(seed), []
-        obs, _ = env.reset(seed=seed)
-        for _ in range(config.steps):
-            actions.append(rng.choice(obs["valid_actions"]))
-            obs, _, terminated, _, _ = env.step(actions[-1])
-            if terminated:
-                break
-        else:
-            scripts.append((seed, actions))
-        seed += 1
-    return scripts
+    """Return the scripts that the contenders of TextWorldExpress play."""
+    return random_scripts(gym.make(ENV_ID, expert="off", max_episode_steps=-1), config.games, config.steps)
 
 
 def official_client() -> Any:

@@ -33,7 +33,6 @@ from gym_text_policies import EpisodeStore, LLMPolicy, rollout
 from gym_text_policies.backends.load import load_backend
 from gym_text_policies.policy import text_spec
 
-SERVER = Path(__file__).parent.parent / "tests" / "provider_server.py"
 PARTS = ("bench", "search", "sft", "ppo", "memory", "providers")
 
 

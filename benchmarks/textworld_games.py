@@ -10,11 +10,13 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
 from helpers.experts import play_gold_path, take_over
-from helpers.harness import command, options, run, table, write
+from helpers.harness import by_turns, command, options, run, table, write
+from helpers.scripts import random_scripts
 from tqdm import tqdm
 
 from gym_text.folds import FOLDS
@@ -93,20 +95,6 @@ def expert_row(game: str, fold: str, levels: int) -> ExpertRow:
     )
 
 
-def scripts(game: str, config: Config) -> list[tuple[int, list[str]]]:
-    """Return seeds, and random valid actions which do not end their games."""
-    env, found, seed = environment_maker(game, expert="off", max_episode_steps=-1)(), [], 0
-    while len(found) < config.speed_levels:
-        rng, (obs, _), actions, over = random.Random(seed), env.reset(seed=seed), [], False
-        while len(actions) < config.steps and not over:
-            actions.append(rng.choice(obs["valid_actions"]))
-            obs, _, over, _, _ = env.step(actions[-1])
-        if not over:
-            found.append((seed, actions))
-        seed += 1
-    return found
-
-
 def official(env: gym.Env[Any, Any], seed: int, plans: bool) -> Callable[[str], object]:
     """Return the step function of the official client in a new game of a level."""
     import textworld
@@ -122,7 +110,7 @@ def official(env: gym.Env[Any, Any], seed: int, plans: bool) -> Callable[[str], 
 
 def speeds(game: str, config: Config) -> dict[str, float]:
     """Return steps a second of each contender, all on the same levels with the same actions."""
-    played = scripts(game, config)
+    played = random_scripts(environment_maker(game, expert="off", max_episode_steps=-1)(), config.speed_levels, config.steps)
     envs = {expert: environment_maker(game, expert=expert, max_episode_steps=-1)() for expert in ("off", "path", "replan")}
 
     def ours(expert: str, seed: int) -> Callable[[str], object]:
@@ -136,18 +124,20 @@ def speeds(game: str, config: Config) -> dict[str, float]:
         "official client, with its policy": lambda seed: official(envs["off"], seed, plans=True),
         "expert='replan'": lambda seed: ours("replan", seed),
     }
-    best = dict.fromkeys(starts, 0.0)
-    for _ in range(config.rounds):
-        for name, start in starts.items():
-            seconds = 0.0
-            for seed, actions in played:
-                step = start(seed)
-                began = time.process_time()
-                for action in actions:
-                    step(action)
-                seconds += time.process_time() - began
-            best[name] = max(best[name], sum(len(actions) for _, actions in played) / seconds)
-    return best
+
+    def play(start: Callable[[int], Callable[[str], object]]) -> float:
+        seconds = 0.0
+        for seed, actions in played:
+            step = start(seed)
+            began = time.process_time()
+            for action in actions:
+                step(action)
+            seconds += time.process_time() - began
+        return seconds
+
+    seconds = by_turns({name: partial(play, start) for name, start in starts.items()}, config.rounds)
+    steps = sum(len(actions) for _, actions in played)
+    return {name: steps / min(rounds) for name, rounds in seconds.items()}
 
 
 def report(rows: list[ExpertRow], rates: dict[str, float], game: str) -> str:

@@ -17,6 +17,7 @@ import gymnasium as gym
 import numpy as np
 import psutil
 import pytest
+from episodes import without_seconds
 from provider_server import Fault, ProviderServer, running
 
 from gym_text import UsageError
@@ -87,17 +88,6 @@ def two_nodes(nodes):
     return nodes
 
 
-def timeless(episodes):
-    """Return the episodes by key, without their timings."""
-    still = [
-        dataclasses.replace(
-            e, steps=tuple(dataclasses.replace(s, decision=dataclasses.replace(s.decision, seconds=0)) for s in e.steps)
-        )
-        for e in episodes
-    ]
-    return sorted(still, key=lambda e: e.key)
-
-
 def processes(node=None):
     """Return the ids of the processes that play, on one node or on all."""
     raylets = [process.process.pid for process in node.all_processes["raylet"]] if node else [os.getpid()]
@@ -130,7 +120,7 @@ def test_the_table_equals_that_of_the_local_engine(two_nodes, tmp_path, capsys):
     assert tables["ray"] == tables["local"]
     assert [row["episodes"] for row in tables["ray"]] == [5, 3, 5]
     local, spread = (EpisodeStore(tmp_path / engine).episodes() for engine in ("local", "ray"))
-    assert timeless(spread) == timeless(local)
+    assert without_seconds(spread, by="key") == without_seconds(local, by="key")
 
 
 def test_a_level_that_kills_every_worker_stops_the_run_in_one_sentence(two_nodes, monkeypatch):
@@ -205,7 +195,7 @@ def test_a_killed_worker_and_a_lost_node_cost_their_unfinished_episodes_a_retry(
             elif len(played) == 80:
                 two_nodes.remove_node(node, allow_graceful=False)
     assert "a worker was lost" in caplog.text
-    assert timeless(played) == timeless(LocalEngine().play([(job, range(200))]))
+    assert without_seconds(played, by="key") == without_seconds(LocalEngine().play([(job, range(200))]), by="key")
 
 
 def test_a_worker_asks_a_provider_once_before_anything_is_played(two_nodes, tmp_path):

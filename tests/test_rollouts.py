@@ -7,6 +7,7 @@ import threading
 import gymnasium as gym
 import numpy as np
 import pytest
+from episodes import without_seconds
 
 from gym_text import EngineError, UsageError
 from gym_text.errors import BudgetError, MissingDependencyError
@@ -17,17 +18,6 @@ from gym_text_policies.policy import text_spec
 
 def make_cooking():
     return gym.make("CookingWorldText-v0", max_episode_steps=12)
-
-
-def without_seconds(episodes):
-    """Return the episodes by seed, without their timings."""
-    timeless = [
-        dataclasses.replace(
-            e, steps=tuple(dataclasses.replace(s, decision=dataclasses.replace(s.decision, seconds=0)) for s in e.steps)
-        )
-        for e in episodes
-    ]
-    return sorted(timeless, key=lambda e: e.seed)
 
 
 @pytest.mark.parametrize("env_id", ["CookingWorldText-v0", "BabyAIText-v0", "MountainCarContinuousLLM-v0"])

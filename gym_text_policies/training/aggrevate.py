@@ -44,6 +44,7 @@ from gym_text_policies.training.loop import OnPolicyConfig, PlayedBatch
 from gym_text_policies.training.model.checkpoints import Progress
 from gym_text_policies.training.model.finite import check_finite
 from gym_text_policies.training.model.processes import gather, own_share
+from gym_text_policies.training.model.saving import made
 from gym_text_policies.training.trajectories import Trajectory, log_failures, play
 
 if TYPE_CHECKING:
@@ -235,4 +236,4 @@ def divergence_from_targets(batch: AggreVaTeBatch, rows: list[int], log_probs: T
 
 def run(config: AggreVaTeConfig) -> str:
     """Train, and return a sentence that names the adapter's folder."""
-    return f"The adapter: {train(config)}; load_policy takes this folder as a model."
+    return made(train(config))

@@ -19,6 +19,7 @@ from gym_text_policies.data.collect import CollectConfig, collect
 from gym_text_policies.data.dataset import read_rows
 from gym_text_policies.data.rows import Row, policy_of
 from gym_text_policies.old_names import old_names
+from gym_text_policies.training.model.saving import made
 from gym_text_policies.training.sft import SFTConfig, sft
 
 _logger = logging.getLogger(__name__)
@@ -120,4 +121,4 @@ def dagger(config: DAggerConfig) -> Path:
 
 def run(config: DAggerConfig) -> str:
     """Play and learn, and return a sentence that names the adapter's folder."""
-    return f"The adapter: {dagger(config)}; load_policy takes this folder as a model."
+    return made(dagger(config))

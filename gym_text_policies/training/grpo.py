@@ -49,6 +49,7 @@ from gym_text_policies.training import loop
 from gym_text_policies.training.loop import DecisionBatch, OnPolicyConfig
 from gym_text_policies.training.model.checkpoints import Progress
 from gym_text_policies.training.model.finite import check_finite
+from gym_text_policies.training.model.saving import made
 from gym_text_policies.training.ppo import generalised_advantages
 from gym_text_policies.training.trajectories import Trajectory, play
 
@@ -239,4 +240,4 @@ def clipped_objective(batch: GRPOBatch, rows: list[int], new_log_probs: Tensor) 
 
 def run(config: GRPOConfig) -> str:
     """Train, and return a sentence that names the adapter's folder."""
-    return f"The adapter: {train(config)}; load_policy takes this folder as a model."
+    return made(train(config))

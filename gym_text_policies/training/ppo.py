@@ -54,6 +54,7 @@ from gym_text_policies.training import loop
 from gym_text_policies.training.loop import OnPolicyConfig, PlayedBatch
 from gym_text_policies.training.model.checkpoints import Progress
 from gym_text_policies.training.model.finite import check_finite
+from gym_text_policies.training.model.saving import made
 from gym_text_policies.training.trajectories import Trajectory, play
 
 if TYPE_CHECKING:
@@ -246,4 +247,4 @@ def update_values(agent: ActorCritic, optimizer: Optimizer, batch: PPOBatch, pro
 
 def run(config: PPOConfig) -> str:
     """Train, and return a sentence that names the adapter's folder."""
-    return f"The adapter: {train(config)}; load_policy takes this folder as a model."
+    return made(train(config))

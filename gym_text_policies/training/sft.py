@@ -36,7 +36,7 @@ from gym_text_policies.training.model.lora import (
     set_dtype,
 )
 from gym_text_policies.training.model.processes import claim, is_first, process_count
-from gym_text_policies.training.model.saving import save_adapter
+from gym_text_policies.training.model.saving import made, save_adapter
 from gym_text_policies.training.options import MAY_CHANGE, TrainingOptions
 from gym_text_policies.training.trainer import last_checkpoint, make_trainer, steps_done, stopping_at_a_step
 from gym_text_policies.training.trajectories import play_dev_fold
@@ -137,7 +137,7 @@ def sft(config: SFTConfig, rows: Sequence[Row] | None = None) -> Path:
 
 def run(config: SFTConfig) -> str:
     """Train, and return a sentence that names the adapter's folder."""
-    return f"The adapter: {sft(config)}; load_policy takes this folder as a model."
+    return made(sft(config))
 
 
 def _load(config: SFTConfig) -> tuple[Any, Any]:

@@ -15,7 +15,7 @@ from typing import Any
 from gym_text.errors import UsageError, import_extra
 from gym_text_policies.backends.local.adapters import CONFIG, WEIGHTS, adapter_folder, read_adapter, record_of
 from gym_text_policies.training.model.lora import environment_record
-from gym_text_policies.training.model.saving import write_adapter
+from gym_text_policies.training.model.saving import made, write_adapter
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def average(config: AverageConfig) -> Path:
 
 def run(config: AverageConfig) -> str:
     """Write the mean, and return a sentence that names its folder."""
-    return f"The adapter: {average(config)}; load_policy takes this folder as a model."
+    return made(average(config))
 
 
 def _games(record: Any) -> set[str]:

@@ -9,6 +9,7 @@ from gym_text.errors import UsageError
 from gym_text_policies.backends.local.adapters import base_and_adapter
 from gym_text_policies.folders import replace_folder, writing_tensors
 from gym_text_policies.training.model.lora import add_lora, load_base
+from gym_text_policies.training.model.saving import made
 
 
 @dataclass(frozen=True)
@@ -48,4 +49,4 @@ def merge(config: MergeConfig) -> Path:
 
 def run(config: MergeConfig) -> str:
     """Merge, and return a sentence that names the model's folder."""
-    return f"The model: {merge(config)}; load_policy takes this folder as a model."
+    return made(merge(config), "model")

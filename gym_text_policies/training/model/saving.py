@@ -31,6 +31,11 @@ def save_adapter(
     write_adapter(folder, {key: tensor.to(torch.float16) for key, tensor in weights.items()}, config, record, replace=replace)
 
 
+def made(folder: str | Path, what: str = "adapter") -> str:
+    """Return the sentence that a command prints about the folder it has made."""
+    return f"The {what}: {folder}; load_policy takes this folder as a model."
+
+
 def adapter_of(model: Any, name: str = "default") -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the weights of a model's adapter in full precision, and its configuration. This names the base as the user does."""
     peft = import_extra("peft", "train")
