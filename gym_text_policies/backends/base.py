@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+from gym_text_policies.backends.chat_format import Think
 from gym_text_policies.records import Message, Tokens
 
 
@@ -37,6 +38,21 @@ class Request:
     read: tuple[int, ...] = ()
     """The tokens of the chat up to the end of the model's last message, as the model has read and generated them. Only later
     messages are tokenised. If this is empty, all messages are."""
+    think: Think = None
+    """Whether the model thinks before it answers: None (as it does by itself), True, False, or an effort such as ``low``."""
+    think_tokens: int | None = None
+    """Most tokens of a thought, apart from `max_tokens`. A thought that reaches it is closed, and the answer is asked for."""
+    top_p: float | None = None
+    """Tokens are drawn among the most probable ones, whose probabilities sum to at least this."""
+    top_k: int | None = None
+    """Tokens are drawn among this many most probable ones."""
+    min_p: float | None = None
+    """Tokens are drawn among those with at least this share of the most probable token's probability."""
+    tool: Mapping[str, Any] | None = None
+    """If given, the answer is a call of one function. This is the function as in ``tools`` of OpenAI's protocol, with ``name``,
+    ``description`` and ``parameters`` (a JSON schema)."""
+    picture: bytes | None = None
+    """A PNG that is a part of the last message."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +60,11 @@ class Answer:
     """A model's answer to one request."""
 
     text: str | None = None
-    """The generated text; None for a request with choices."""
+    """The generated text, without the thought before it; None for a request with choices."""
+    reasoning: str | None = None
+    """The model's thought before its answer, if it thinks. An answer whose thought did not end has an empty text."""
+    arguments: str | None = None
+    """For a request with a tool: the arguments of the call, as JSON; None if the model did not call the tool."""
     finish: str | None = None
     """How the text ended. ``stop``: by the model. ``length``: cut at `max_tokens`. ``refusal`` or ``content_filter``: the text is
     not an answer. None for a request with choices, and if a provider does not say."""
@@ -58,7 +78,11 @@ class Answer:
     tokens_cached: int = 0
     """The part of `tokens_in` that was not computed again."""
     tokens_out: int = 0
-    """Tokens generated."""
+    """Tokens generated, those of the thought included."""
+    tokens_reasoning: int = 0
+    """The part of `tokens_out` that belongs to the thought."""
+    thought_cut: bool = False
+    """Whether the thought reached `think_tokens` and was closed there."""
     turns_dropped: int = 0
     """Number of oldest turns left out, because the chat was longer than the model's window."""
     cost: float = 0.0

@@ -12,15 +12,16 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
 from gym_text.errors import UsageError, check_choice, check_int, check_options
+from gym_text_policies.backends.chat_format import Think
 from gym_text_policies.backends.local.adapters import RECORD, record_of
 from gym_text_policies.backends.own_models import is_own, is_own_backend
 from gym_text_policies.backends.provider_table import names_for_help
 from gym_text_policies.files import check_characters
 from gym_text_policies.prompts import STRATEGIES, Prompt
 
-Mode = Literal["text", "json", "choose"]
+Mode = Literal["text", "json", "choose", "tool"]
 Depth = int | Literal["all"]
-MODES = ("text", "json", "choose")
+MODES = ("text", "json", "choose", "tool")
 WITHOUT_MODEL = ("random", "gold", "controller")
 """Policies that ask no language model."""
 _OF_ANY = ("action_rate", "between", "noise", "expert_share", "seed")
@@ -52,7 +53,13 @@ class PolicyOptions(PromptOptions):
     """How a policy plays; the part of a `PolicyConfig` that collecting training data shares with all other play."""
 
     mode: Mode | None = None
-    """How a language model answers: text (in words), json, or choose (by a probability for each action)."""
+    """How a language model answers: text (in words), json, choose (by a probability for each action), or tool (by a call of the
+    function act)."""
+    think: Think = None
+    """Whether a language model that can think does so before it answers: true, false, or an effort, such as low. By default the
+    model does as it does by itself."""
+    think_tokens: int | None = None
+    """Most tokens of a thought; the default is 2,048. A longer thought is closed there, and the model is asked for its answer."""
     temperature: float | None = None
     """Temperature of a language model's answers: 0 takes the most probable answer; above 0 answers are drawn, from probabilities to
     the power of 1 / temperature."""
@@ -89,6 +96,14 @@ class PolicyConfig(PolicyOptions):
     is longer. An answer that was cut counts only if it is the whole name of an action."""
     on_invalid: str | None = None
     """What is played if an answer cannot be used: random, retry, play, raise, or the name of an action."""
+    history_thoughts: Literal["none", "last", "all"] | None = None
+    """Which of its earlier thoughts a model that thinks reads again: none (the default), last or all."""
+    top_p: float | None = None
+    """Tokens are drawn among the most probable ones, whose probabilities sum to at least this."""
+    top_k: int | None = None
+    """Tokens are drawn among this many most probable ones."""
+    min_p: float | None = None
+    """Tokens are drawn among those with at least this share of the most probable token's probability."""
     length_normalised: bool | None = None
     """Whether choose scores an action by the mean log-probability of its tokens, not by their sum."""
     shots: int | None = None

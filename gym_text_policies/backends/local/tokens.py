@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import bisect
+import functools
 import json
 import re
-from collections.abc import Iterable, Sequence
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from jinja2 import TemplateError
 
 from gym_text.errors import PolicyError, UsageError
+from gym_text_policies.backends.chat_format import PLAIN, ChatFormat, Place
 from gym_text_policies.records import Message
 
 _DROPPED_TOGETHER = 8
@@ -19,7 +22,7 @@ _DROPPED_TOGETHER = 8
 each step."""
 
 
-def prompt_tokens(tokenizer: Any, messages: Sequence[Message]) -> list[int]:
+def prompt_tokens(tokenizer: Any, messages: Sequence[Message], place: Place = PLAIN) -> list[int]:
     """Return the tokens of a chat, up to where the model's answer begins.
 
     Special tokens of the tokenizer mark the roles. The template may write more markers, such as ``</think>``, that are single
@@ -30,12 +33,13 @@ def prompt_tokens(tokenizer: Any, messages: Sequence[Message]) -> list[int]:
     Args:
         tokenizer: One of transformers with a chat template.
         messages: The chat.
+        place: Where the answer begins, or the thought before it; see `ChatFormat.place`.
     """
     special = sorted({*_special_tokens(tokenizer), *_written_tokens(tokenizer)}, key=len, reverse=True)
     pattern = re.compile("|".join(map(re.escape, special)) or r"(?!)")
     texts = [message["content"] for message in messages]
     if not any(pattern.search(text) or pattern.search(_normalised(tokenizer, text)) for text in texts):
-        tokens: list[int] = tokenizer(_rendered(tokenizer, messages), add_special_tokens=False)["input_ids"]
+        tokens: list[int] = tokenizer(_rendered(tokenizer, messages, place), add_special_tokens=False)["input_ids"]
         return tokens
     # each special token in a message is replaced by a placeholder: those left in the rendered chat are the template's
     sign = _unused_character("".join(texts))
@@ -43,7 +47,7 @@ def prompt_tokens(tokenizer: Any, messages: Sequence[Message]) -> list[int]:
         {**message, "content": pattern.sub(lambda match: f"{sign}{special.index(match[0])}{sign}", message["content"])}
         for message in messages
     ]
-    parts = re.split(f"({pattern.pattern})", _rendered(tokenizer, hidden))
+    parts = re.split(f"({pattern.pattern})", _rendered(tokenizer, hidden, place))
     tokens = []
     for index, part in enumerate(parts):
         if index % 2:
@@ -78,7 +82,7 @@ def _tokens_apart(tokenizer: Any, parts: Iterable[str]) -> list[int]:
     ]
 
 
-def continued_tokens(tokenizer: Any, read: Sequence[int], messages: Sequence[Message]) -> list[int]:
+def continued_tokens(tokenizer: Any, read: Sequence[int], messages: Sequence[Message], place: Place = PLAIN) -> list[int]:
     """Return the tokens of a chat whose start the model has read and generated, up to where the model's next answer begins.
 
     If the model's words are tokenised again, the tokens may differ from those that it generated: it may have used other tokens for
@@ -89,18 +93,19 @@ def continued_tokens(tokenizer: Any, read: Sequence[int], messages: Sequence[Mes
         tokenizer: One of transformers with a chat template.
         read: The tokens of the chat up to the end of the model's last message, with or without the end of turn.
         messages: The whole chat.
+        place: See `prompt_tokens`.
     """
     last = max(index for index, message in enumerate(messages) if message["role"] == "assistant")
-    before = prompt_tokens(tokenizer, messages[:last])
-    emptied = prompt_tokens(tokenizer, [*messages[:last], {"role": "assistant", "content": ""}, *messages[last + 1 :]])
+    before = prompt_tokens(tokenizer, messages[:last], place)
+    emptied = prompt_tokens(tokenizer, [*messages[:last], {"role": "assistant", "content": ""}, *messages[last + 1 :]], place)
     if emptied[: len(before)] != before:  # the template writes earlier turns in another way than the last
-        return prompt_tokens(tokenizer, messages)
+        return prompt_tokens(tokenizer, messages, place)
     following = emptied[len(before) :]
     return [*read, *(following[1:] if read[-1] == following[0] else following)]
 
 
 def fitting_tokens(
-    tokenizer: Any, messages: Sequence[Message], max_tokens: int, name: str, *, read: Sequence[int] = ()
+    tokenizer: Any, messages: Sequence[Message], max_tokens: int, name: str, *, read: Sequence[int] = (), place: Place = PLAIN
 ) -> tuple[list[int], int]:
     """Return the tokens of a chat, and the number of turns dropped: if the chat is too long, its oldest turns are left out.
 
@@ -113,17 +118,18 @@ def fitting_tokens(
         name: The model's name, for the error.
         read: The tokens of the chat's start, if they are known; see `continued_tokens`. If the chat is too long, it is tokenised
             anew without them.
+        place: See `prompt_tokens`.
 
     Raises:
         PolicyError: If the messages that have to stay are too long.
     """
-    tokens = continued_tokens(tokenizer, read, messages) if read else prompt_tokens(tokenizer, messages)
+    tokens = continued_tokens(tokenizer, read, messages, place) if read else prompt_tokens(tokenizer, messages, place)
     if len(tokens) <= max_tokens:
         return tokens, 0
     turns = [index for index, message in enumerate(messages) if message["role"] == "user"]
 
     def tokens_without(dropped: int) -> list[int]:
-        return prompt_tokens(tokenizer, [*messages[: turns[0]], *messages[turns[dropped] :]])
+        return prompt_tokens(tokenizer, [*messages[: turns[0]], *messages[turns[dropped] :]], place)
 
     needed = bisect.bisect_left(range(len(turns)), True, key=lambda dropped: len(tokens_without(dropped)) <= max_tokens)
     if needed == len(turns):
@@ -198,19 +204,54 @@ _OF_TEMPLATES = (TemplateError, ArithmeticError, AttributeError, LookupError, Re
 """Errors that a chat template can raise, as it is a program."""
 
 
-def _rendered(tokenizer: Any, messages: Sequence[Message]) -> str:
+def format_of(tokenizer: Any, arguments: Mapping[str, Any] | None = None) -> ChatFormat:
+    """Return what the chat template says of answers; it is asked once for each tokenizer.
+
+    Args:
+        tokenizer: One of transformers with a chat template.
+        arguments: The user's template arguments.
+    """
+    source, known = json.dumps(tokenizer.chat_template), json.dumps(dict(arguments or {}), sort_keys=True)
+    formats = _formats.setdefault(tokenizer, {})
+    if (source, known) not in formats:
+        formats[source, known] = ChatFormat(functools.partial(_tried, weakref.ref(tokenizer)), source, dict(arguments or {}))
+    return formats[source, known]
+
+
+_formats: WeakKeyDictionary[Any, dict[tuple[str, str], ChatFormat]] = WeakKeyDictionary()
+
+
+def _tried(tokenizer: weakref.ref[Any], messages: Sequence[Message], generation: bool, arguments: Mapping[str, Any]) -> str | None:
+    """Return a chat as text; None if the template refuses it."""
+    try:
+        return _applied(tokenizer(), messages, arguments, generation=generation)
+    except _OF_TEMPLATES:
+        return None
+
+
+def end_of_turn(tokenizer: Any, arguments: Mapping[str, Any] | None = None) -> int:
+    """Return the token that ends an answer: the first one behind an answer in the chat template, or the tokenizer's own end.
+
+    The tokenizer's end of text (``eos_token``) often is another token: Gemma's template ends a turn by ``<end_of_turn>``.
+    """
+    first = tokenizer(format_of(tokenizer, arguments).end, add_special_tokens=False)["input_ids"][:1]
+    special = {*map(int, tokenizer.added_tokens_decoder), *tokenizer.all_special_ids}
+    return int(first[0]) if first and first[0] in special else int(tokenizer.eos_token_id)
+
+
+def _rendered(tokenizer: Any, messages: Sequence[Message], place: Place = PLAIN) -> str:
     """Return a chat as text, up to where the model's answer begins."""
     if messages and messages[0]["role"] == "system" and _folds_system(tokenizer):
         messages = _folded(messages)
     try:
-        return _applied(tokenizer, messages)
+        return _applied(tokenizer, messages, dict(place.arguments)) + ("" if place.thinks else place.opening)
     except _OF_TEMPLATES as error:
         message = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         raise PolicyError(f"chat template: expected a text; got {message.rstrip('.')}.") from error
 
 
-def _applied(tokenizer: Any, messages: Sequence[Message]) -> str:
-    text: str = tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
+def _applied(tokenizer: Any, messages: Sequence[Message], arguments: Mapping[str, Any], *, generation: bool = True) -> str:
+    text: str = tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=generation, **arguments)
     most = _MOST_ADDED + 2 * sum(len(message["content"]) for message in messages)
     if len(text) > most:
         raise ValueError(f"expected at most {most:,} characters for this chat; got {len(text):,}")
@@ -223,7 +264,7 @@ def _folds_system(tokenizer: Any) -> bool:
     known = _folding.get(tokenizer)
     if known is None or known[0] != template:
         try:
-            folds = _CHECKED[0]["content"] not in _applied(tokenizer, _CHECKED[:2])
+            folds = _CHECKED[0]["content"] not in _applied(tokenizer, _CHECKED[:2], {})
         except _OF_TEMPLATES:  # Gemma 2 refuses the role, Mistral a chat that does not begin with a question
             folds = True
         known = _folding[tokenizer] = template, folds

@@ -1,0 +1,198 @@
+"""`ChatFormat`: what a chat template says of answers: where they begin, how they end, and how thoughts are written.
+
+A chat template is a program, so it is asked. It renders small chats whose texts are known. The differences between the renderings
+show what the template writes around an answer and around a thought. Nothing is concluded from a model's name.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gym_text.errors import UsageError
+from gym_text_policies.records import Message
+
+Think = bool | str | None
+"""Whether a model thinks before it answers: None (as it does by itself), True, False, or an effort such as ``low``."""
+Render = Callable[[Sequence[Message], bool, Mapping[str, Any]], str | None]
+"""Renders a chat as text, with or without the generation prompt, with template arguments; None if the template refuses the chat."""
+
+_RULES: Message = {"role": "system", "content": "Rules43"}
+_QUESTION: Message = {"role": "user", "content": "Question44"}
+_NEXT_QUESTION: Message = {"role": "user", "content": "Question46"}
+_ANSWER, _THOUGHT = "Answer45", "Thought47"
+_SWITCHES = ("enable_thinking", "thinking", "enable_reasoning", "reasoning")
+"""Template arguments that may turn thoughts on and off."""
+_EFFORT = "reasoning_effort"
+_MARKER = re.compile(r"<[^<>\s'\"{}]{2,40}>|\[/?[A-Z_]{3,20}\]")
+"""Markers in the source of a template: ``</think>``, ``<|channel>``, ``[/THINK]``."""
+_MOST_MARKERS = 24
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an answer begins: how the chat is rendered up to there."""
+
+    arguments: tuple[tuple[str, Any], ...] = ()
+    """Template arguments: the user's, and the one that turns thoughts on or off."""
+    opening: str = ""
+    """What the template writes between the generation prompt and an answer without a thought."""
+    thinks: bool = False
+    """Whether the model may write a thought first. Then `thought_open` stands behind the generation prompt, not `opening`."""
+    thought_open: str = ""
+    """What the model writes before its thought; empty if the generation prompt already ends inside a thought."""
+    thought_close: str = ""
+    """What stands between a thought and the answer."""
+
+    @property
+    def opens_thought(self) -> bool:
+        """Whether the generation prompt ends inside a thought."""
+        return self.thinks and not self.thought_open.strip()
+
+
+PLAIN = Place()
+"""Directly behind the generation prompt."""
+
+
+@dataclass(frozen=True)
+class ChatFormat:
+    """What a chat template says of answers.
+
+    Args:
+        render: Renders a chat with the template.
+        source: The template's source.
+        arguments: The user's template arguments.
+    """
+
+    render: Render
+    source: str = ""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    @functools.cached_property
+    def end(self) -> str:
+        """The text behind an answer, up to the next question: it begins with the end of turn.
+
+        If the template writes nothing behind the last answer, the text that begins the next question ends the turn.
+        """
+        last = self._around(self.arguments, ())[1]
+        return last or self._around(self.arguments, (_NEXT_QUESTION,))[1].partition(_NEXT_QUESTION["content"])[0]
+
+    def place(self, think: Think = None) -> Place:
+        """Return where an answer begins.
+
+        Args:
+            think: Whether the model thinks before it answers.
+
+        Raises:
+            UsageError: If the template has no such setting.
+        """
+        arguments = dict(self.arguments)
+        if think is not None and self.switch and self.switch not in arguments:
+            arguments[self.switch] = think is not False
+        if isinstance(think, str):
+            if not self.has_effort:
+                raise UsageError(f"think: expected None, True or False; this model's template knows no effort, as in {think!r}.")
+            arguments[_EFFORT] = think
+        place = self._place(arguments)
+        off = self.switch and self._prompt(arguments) == self._prompt({**arguments, self.switch: False})
+        if think is False or off:
+            place = Place(place.arguments, place.opening)
+        elif think and not place.thinks:
+            raise UsageError(
+                f"think={think!r}: expected a model whose chat template has thoughts; this one has none. Leave think out, or take "
+                "the strategy 'reasoning', which asks any model to think in words."
+            )
+        return place
+
+    @functools.cached_property
+    def switch(self) -> str | None:
+        """The template argument that turns thoughts on and off; None if there is none."""
+        for name in _SWITCHES:
+            on, off = (self._prompt({**self.arguments, name: value}) for value in (True, False))
+            if name in self.source and on != off and None not in (on, off):
+                return name
+        return None
+
+    @functools.cached_property
+    def has_effort(self) -> bool:
+        """Whether a template argument says how much the model thinks."""
+        return _EFFORT in self.source and len({self._prompt({**self.arguments, _EFFORT: value}) for value in ("low", "high")}) > 1
+
+    @functools.cached_property
+    def _system(self) -> tuple[Message, ...]:
+        return (_RULES,) if self.render([_RULES, _QUESTION], False, self.arguments) is not None else ()
+
+    def _prompt(self, arguments: Mapping[str, Any]) -> str | None:
+        """Return the chat up to the end of the generation prompt."""
+        return self.render([*self._system, _QUESTION], True, arguments)
+
+    def _around(self, arguments: Mapping[str, Any], then: Sequence[Message], **thought: str) -> tuple[str, str]:
+        """Return what the template writes before and behind an answer; two empty texts if it does not write the answer."""
+        answer: Message = {"role": "assistant", "content": _ANSWER, **thought}
+        before, _, behind = (self.render([*self._system, _QUESTION, answer, *then], False, arguments) or "").partition(_ANSWER)
+        return (before, behind) if before else ("", "")
+
+    def _place(self, arguments: Mapping[str, Any]) -> Place:
+        """Return the place behind a generation prompt, with these template arguments."""
+        prompt = self._prompt(arguments) or ""
+        before = self._around(arguments, ())[0]
+        given = tuple(sorted(arguments.items()))
+        opened, close = self._thought(arguments, prompt, before)
+        opening = before.removeprefix(prompt) if before.startswith(prompt) else close
+        if opened is None:
+            return Place(given, opening)
+        return Place(given, opening, thinks=True, thought_open=opened, thought_close=close)
+
+    def _thought(self, arguments: Mapping[str, Any], prompt: str, before: str) -> tuple[str | None, str]:
+        """Return what stands between the generation prompt and a thought, and between the thought and the answer.
+
+        The former is None if no thought can follow this generation prompt.
+        """
+        whole = self._around(arguments, (), reasoning=_THOUGHT)[0]
+        head, found, close = whole.partition(_THOUGHT)
+        if found:
+            return (head.removeprefix(prompt) if head.startswith(prompt) else None), close
+        # the template writes no thoughts, but may remove a thought from an answer, between two markers
+        opened = prompt.removeprefix(before) if before and prompt.startswith(before) else ""
+        for first, last in self._marker_pairs(opened.strip()):
+            if self._removes(arguments, f"{first}{_THOUGHT}{last}"):
+                space = opened[len(opened.rstrip()) :]
+                return ("" if opened else first), f"{space}{last}{space * 2}"
+        return None, ""
+
+    def _removes(self, arguments: Mapping[str, Any], thought: str) -> bool:
+        """Return whether the template removes a thought from an answer and keeps the rest."""
+        answer: Message = {"role": "assistant", "content": f"{thought}{_ANSWER}"}
+        for then in ((), (_NEXT_QUESTION,)):
+            text = self.render([*self._system, _QUESTION, answer, *then], False, arguments) or ""
+            if _ANSWER in text and _THOUGHT not in text:
+                return True
+        return False
+
+    def _marker_pairs(self, opened: str) -> Iterator[tuple[str, str]]:
+        """Yield markers of the template's source that may open and close a thought; `opened` is known to open it."""
+        markers = list(dict.fromkeys(_MARKER.findall(self.source)))[:_MOST_MARKERS]
+        yield from ((opened, last) for last in markers if opened and last != opened)
+        if not opened:
+            yield from itertools.permutations(markers, 2)
+
+    def continues(self, place: Place, *, thought: bool = False) -> bool:
+        """Return whether later prompts contain an answered turn as it was generated, so that its tokens can be kept.
+
+        Args:
+            place: Where the answer begins.
+            thought: Whether the model thought first, and the chat keeps the thought.
+        """
+        arguments = dict(place.arguments)
+        answer: Message = {"role": "assistant", "content": _ANSWER}
+        middle = place.opening
+        if thought:
+            answer["reasoning"], middle = _THOUGHT, f"{place.thought_open}{_THOUGHT}{place.thought_close}"
+        later = self.render([*self._system, _QUESTION, answer, _NEXT_QUESTION], True, arguments) or ""
+        generated = f"{self._prompt(arguments) or ''}{middle}{_ANSWER}"
+        end = self.end
+        return later.startswith(generated) and bool(end.strip()) and later[len(generated) :].startswith(end.rstrip())
