@@ -6,11 +6,12 @@ import functools
 import json
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from gym_text import TextSpec
 from gym_text.errors import InvalidActionError
+from gym_text_policies.backends.thoughts import split_thought
 
 NUMBER = re.compile(r"(?<![\w.±])[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?(?!\w|\s?%|\.\d)")
 """A number that stands by itself, decimal or in scientific notation."""
@@ -45,7 +46,7 @@ def parse_action(answer: str, spec: TextSpec, obs: Mapping[str, Any], *, finish:
     ``[B+]``, and with the names ``[A B]`` and ``[B C]`` the A is not an article. If the answer is one name alone, the brackets
     around the name may be missing. A name inside a longer name in the answer ("take apple" in "take apple from shelf") does not
     count. If actions are real numbers, a single number in the answer is a name. If the game takes any words, the answer is the
-    action.
+    action. A thought before the answer does not count, see `split_thought`; an answer whose thought does not end means no action.
 
     >>> from gym_text.babyai.env import BABYAI_SPEC
     >>> parse_action("I should Turn  left.", BABYAI_SPEC, {})
@@ -62,13 +63,14 @@ def parse_action(answer: str, spec: TextSpec, obs: Mapping[str, Any], *, finish:
     """
     if finish in ("refusal", "content_filter"):
         return None
-    if not spec.lists_actions:
-        return None if finish == "length" else answer.strip()
-    if len(answer) > _LONGEST:
-        return None
-    valid = spec.names(dict(obs))
+    valid = spec.names(dict(obs)) if spec.lists_actions else ()
     if finish != "length" and answer in valid and answer.strip():
         return answer  # the usual case, in which no index of the names is needed
+    if len(answer) > _LONGEST or (behind := _behind_thought(answer, valid)) is None:
+        return None
+    answer = behind
+    if not spec.lists_actions:
+        return None if finish == "length" else answer.strip()
     names = _names(valid)
     if finish == "length":
         return names.whole(answer)
@@ -88,7 +90,8 @@ def read_answer(
     fields = parse_fields(answer, finish=finish)
     if fields is not None:
         return parse_action(fields["action"], spec, obs), fields
-    return None if _OBJECT.search(answer) else parse_action(answer, spec, obs, finish=finish), None
+    damaged = len(answer) <= _LONGEST and _OBJECT.search(_behind_thought(answer) or "")
+    return None if damaged else parse_action(answer, spec, obs, finish=finish), None
 
 
 def parse_fields(answer: str, *, finish: str | None = None) -> dict[str, Any] | None:
@@ -103,6 +106,7 @@ def parse_fields(answer: str, *, finish: str | None = None) -> dict[str, Any] | 
     """
     if len(answer) > _LONGEST or finish in ("refusal", "content_filter"):
         return None
+    answer = _behind_thought(answer) or ""
     if finish == "length" and not (answer.lstrip().startswith("{") and answer.rstrip().endswith("}")):
         return None
     decoder, objects, start = json.JSONDecoder(), [], answer.find("{")
@@ -120,6 +124,14 @@ def parse_fields(answer: str, *, finish: str | None = None) -> dict[str, Any] | 
                 objects.append(value | {"action": str(value["action"])})
         start = answer.find("{", end)
     return objects[0] if len({value["action"] for value in objects}) == 1 else None
+
+
+def _behind_thought(answer: str, names: Collection[str] = ()) -> str | None:
+    """Return what stands behind the thought in an answer; None if that is nothing. An answer that is a name has no thought."""
+    if answer.strip() in names:
+        return answer
+    _, behind, closed = split_thought(answer)
+    return behind if closed and (behind or not answer) else None
 
 
 class _Token(NamedTuple):
