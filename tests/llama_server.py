@@ -76,6 +76,8 @@ def settings(options: argparse.Namespace, model: str) -> Any:
     params.model.path, params.hostnames, params.port = model, [options.host], options.port
     params.n_parallel, params.n_ctx = options.parallel, options.parallel * options.ctx_size
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = options.threads
+    if options.chat_template_file:
+        params.chat_template, params.use_jinja = options.chat_template_file.read_text("utf-8"), True
     if options.float32:
         params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
         params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
@@ -97,10 +99,11 @@ def main() -> None:
     parser.add_argument("--ctx-size", type=int, default=2048, help="tokens of each of them")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--float32", action="store_true", help="keys, values and attention of 32 bits")
+    parser.add_argument("--chat-template-file", type=Path, help="a chat template that replaces the file's own")
     parser.add_argument("--seconds", type=float, default=3600)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:  # llama.cpp keeps the file open
-        model = options.model
+        model = str(options.model)
         if options.adapter:
             merged = Path(os.environ.get(KEPT, folder)) / f"{options.adapter.name}.gguf"
             if not merged.exists():

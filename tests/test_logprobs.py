@@ -130,7 +130,7 @@ def test_llama_cpp_gives_the_probabilities_of_this_process(llama, local, backend
 
 
 def test_tokens_that_are_too_improbable_beside_each_other_are_asked_for_one_by_one(llama, local, backend_of, monkeypatch):
-    monkeypatch.setattr("gym_text_policies.backends.providers.scoring._LEAST_SHARE", 2.0)
+    monkeypatch.setattr("gym_text_policies.backends.providers.llama_cpp._LEAST_SHARE", 2.0)
     assert_equal(backend_of(llama), local, Request(chat(), CHOICES))
 
 

@@ -16,7 +16,7 @@ ELSEWHERE = {
     "forms": ("local/linear",),
     "jvm": ("java/signals",),
     "llm": ("backends/base", "backends/scripted", "policies/question"),
-    "logprobs": ("providers/checks", "providers/scoring"),
+    "logprobs": ("providers/checks", "providers/llama_cpp", "providers/llama_cpp_tokenizer", "providers/scoring"),
     "lunar_lander": ("gym_text/box2d",),
     "models": ("backends/load", "local/contents", "local/loading", "model/saving"),
     "play_missing": ("experiments/series",),

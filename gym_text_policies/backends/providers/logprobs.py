@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from gym_text.errors import UsageError
 from gym_text_policies.backends.base import Answer, Request, softmax
+from gym_text_policies.backends.chat_format import Place
 from gym_text_policies.backends.providers.checks import is_log_prob
 from gym_text_policies.backends.providers.connection import Connection
 from gym_text_policies.backends.providers.errors import CallError
-from gym_text_policies.backends.providers.scoring import FORMS, LlamaCpp, ScoringServer
+from gym_text_policies.backends.providers.llama_cpp import LlamaCpp
+from gym_text_policies.backends.providers.scoring import VLLM, ScoringServer, SGLang
 from gym_text_policies.backends.providers.tokenizers import ChatTokenizer
 from gym_text_policies.records import Tokens
 
+FORMS: tuple[type[ScoringServer], ...] = (LlamaCpp, VLLM, SGLang)
 _UNKNOWN = (404, 405, 501)
 """HTTP statuses of a server that does not know a path."""
 
@@ -25,20 +30,40 @@ class LogProbs:
     Args:
         form: The kind of server.
         server: The server.
+        template_kwargs: The user's template arguments.
+        end_of_turn: The text of the token that ends an answer; None: what the chat template writes.
     """
 
-    def __init__(self, form: ScoringServer, server: Connection) -> None:
+    def __init__(
+        self,
+        form: ScoringServer,
+        server: Connection,
+        template_kwargs: Mapping[str, Any] | None = None,
+        end_of_turn: str | None = None,
+    ) -> None:
         self._form = form
         self._server = server
-        self._tokens = ChatTokenizer(form.tokenizer(server), form.window(server), server.model)
+        self._tokenizer = form.tokenizer(server)
+        self._tokens = ChatTokenizer(self._tokenizer, form.window(server), server.model, template_kwargs, end_of_turn)
+        self._compared: set[str] = set()
 
     @classmethod
-    def of(cls, server: Connection, tokenizer: str | None, *, only: bool) -> LogProbs | None:
+    def of(
+        cls,
+        server: Connection,
+        tokenizer: str | None,
+        template_kwargs: Mapping[str, Any] | None = None,
+        end_of_turn: str | None = None,
+        *,
+        only: bool,
+    ) -> LogProbs | None:
         """Ask a server for its list of models, which tells its kind. Return None if typed decisions are to be used instead.
 
         Args:
             server: The server.
             tokenizer: Name of the model's tokenizer, if the user gave one.
+            template_kwargs: The user's template arguments.
+            end_of_turn: The text of the token that ends an answer; None: what the chat template writes.
             only: Whether to use log-probabilities even if the server has typed decisions.
 
         Raises:
@@ -59,12 +84,12 @@ class LogProbs:
             )
         if form is None or (not only and _has_decisions(server)):
             return None
-        return cls(form(row, tokenizer), server)
+        return cls(form(row, tokenizer), server, template_kwargs, end_of_turn)
 
     def ask(self, request: Request) -> Answer:
         """Return the probabilities of a request's choices: the softmax of their scores."""
         choices = request.choices or ()
-        prompt, paths, dropped = self._tokens.of(request.messages, choices, read=request.read)
+        prompt, paths, dropped = self._tokens.of(request.messages, choices, read=request.read, place=self._place(request))
         reading = self._form.read(self._server, prompt, paths)
         if invalid := [value for row in reading.log_probs for value in row if not is_log_prob(value)]:
             raise CallError(
@@ -84,9 +109,19 @@ class LogProbs:
             tokens=tokens_of if request.tokens else None,
         )
 
+    def _place(self, request: Request) -> Place:
+        """Return where the answer begins, after a comparison of the prompt's tokens with the server's."""
+        place = self._tokens.format.place(request.think)
+        arguments = dict(place.arguments)
+        if (known := json.dumps(arguments, sort_keys=True)) not in self._compared:
+            self._form.compare(self._server, self._tokenizer, arguments)
+            self._compared.add(known)
+        return place
+
     def write(self, request: Request) -> Answer | None:
         """Return a text with its tokens; None if the server does not tell them."""
-        prompt, _, dropped = self._tokens.of(request.messages, room=request.max_tokens, read=request.read)
+        place = self._place(request)
+        prompt, _, dropped = self._tokens.of(request.messages, room=request.max_tokens, read=request.read, place=place)
         writing = self._form.write(self._server, prompt, request.max_tokens, request.temperature, request.seed)
         if writing is None:
             return None

@@ -64,6 +64,8 @@ class OpenAIBackend(RemoteBackend):
         tokenizer: The model's tokenizer, ``hf:OWNER/NAME`` or a folder, for ``logprobs`` with vLLM or SGLang. By default it is
             loaded by the server's name for the model. No answer depends on it: a tokenizer with other tokens than the server's is
             refused.
+        template_kwargs: Arguments of the model's chat template, such as ``{"enable_thinking": false}``, on a server of one's own.
+        end_of_turn: The text of the token that ends an answer, for ``logprobs`` and tokens; by default what the template writes.
         extra: More fields of a chat completion, such as ``{"reasoning_effort": "low"}``. None leaves a field out:
             ``{"temperature": None}`` for models that take no temperature.
     """
@@ -79,6 +81,8 @@ class OpenAIBackend(RemoteBackend):
         key_variable: str | None = PROVIDERS["openai"].key_variable,
         decide: Decide = "auto",
         tokenizer: str | None = None,
+        template_kwargs: Mapping[str, Any] | None = None,
+        end_of_turn: str | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(model, options)
@@ -94,6 +98,8 @@ class OpenAIBackend(RemoteBackend):
         self._client = Servers([self._connect(url, key or NO_KEY) for url in (self._urls or (None,))])
         self._decide: Decide = "decisions" if decide == "auto" and not self._urls else decide
         self._tokenizer = check_name("tokenizer", tokenizer)
+        self._template_kwargs = check_fields("template_kwargs", template_kwargs)
+        self._end_of_turn = check_name("end_of_turn", end_of_turn)
         self._extra = check_fields("extra", extra)
         self._ways: dict[Connection, LogProbs | Literal["decisions"]] = {}  # how to ask each server for choices
         self._lock = threading.Lock()
@@ -111,7 +117,12 @@ class OpenAIBackend(RemoteBackend):
     def config(self) -> dict[str, Any]:
         """Model, server, and what else its answers depend on."""
         decide = None if self._decide in ("auto", "decisions") else self._decide
-        settings = {"decide": decide, "extra": self._extra}
+        settings = {
+            "decide": decide,
+            "template_kwargs": self._template_kwargs,
+            "end_of_turn": self._end_of_turn,
+            "extra": self._extra,
+        }
         return super().config | {name: value for name, value in settings.items() if value}
 
     def _tell(self) -> dict[str, Any]:
@@ -156,7 +167,8 @@ class OpenAIBackend(RemoteBackend):
         with self._lock:
             if server not in self._ways:
                 only = self._decide == "logprobs"
-                self._ways[server] = LogProbs.of(server, self._tokenizer, only=only) or "decisions"
+                given = (self._tokenizer, self._template_kwargs, self._end_of_turn)
+                self._ways[server] = LogProbs.of(server, *given, only=only) or "decisions"
             return self._ways[server]
 
     def _hint(self) -> str:
@@ -176,6 +188,8 @@ class OpenAIBackend(RemoteBackend):
         if request.schema is not None:
             schema = {"name": "answer", "schema": dict(request.schema), "strict": True}
             more["response_format"] = {"type": "json_schema", "json_schema": schema}
+        if self._template_kwargs:
+            more["chat_template_kwargs"] = self._template_kwargs
         fields: dict[str, Any] = {
             "model": self.model,
             "messages": list(request.messages),
