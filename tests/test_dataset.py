@@ -24,6 +24,17 @@ def test_whether_the_reward_is_said_is_kept_with_the_rows(tmp_path, noisy_rows):
         read_rows(tmp_path / "rows", TRAINED)
 
 
+def test_thoughts_are_kept_with_the_rows_and_data_without_any_have_the_columns_of_before(tmp_path, noisy_rows):
+    labels = noisy_rows[0].labels
+    thoughtful = dataclasses.replace(noisy_rows[0], thoughts=tuple("so" * bool(label) for label in labels))
+    write_rows([thoughtful, noisy_rows[1]], tmp_path / "rows")
+    assert read_rows(tmp_path / "rows") == [thoughtful, noisy_rows[1]]
+    assert policy_of(read_rows(tmp_path / "rows")).think is True
+    write_rows(noisy_rows[:1], tmp_path / "plain")
+    assert "thoughts" not in datasets.load_from_disk(str(tmp_path / "plain")).column_names
+    assert policy_of(read_rows(tmp_path / "plain")) == TRAINED
+
+
 def test_a_dataset_of_another_prompt_version_is_refused(tmp_path, noisy_rows):
     write_rows([dataclasses.replace(noisy_rows[0], template="0" * 16)], tmp_path / "rows")
     with pytest.raises(UsageError, match="The template has changed"):
@@ -57,6 +68,8 @@ def test_a_dataset_with_a_pipe_in_it_is_refused_at_once(tmp_path):
         ({"labels": ["left", "right"]}, "labels: expected a text for each message, the first empty"),
         ({"labels": ["", ""]}, "labels: expected"),
         ({"labels": ["", None]}, "labels: expected"),
+        ({"thoughts": ["so"]}, "thoughts: expected a text for each message"),
+        ({"thoughts": ["so", "that"]}, "thoughts: expected a text for each message, empty where the label is"),
         ({"environment": "[]"}, "environment: expected a JSON object with id and kwargs"),
         ({"environment": "{"}, "row 0: "),
         ({"environment": '{"id": "x", "kwargs": [1]}'}, "environment: expected a JSON object with id and kwargs"),

@@ -17,6 +17,7 @@ from gym_text_policies.backends.local.exactness import exact_prefixes, narrow_wi
 from gym_text_policies.backends.local.smollm2 import smollm2_folder
 from gym_text_policies.backends.local.tokens import prompt_tokens, text_tokens
 from gym_text_policies.backends.local.transformers import TransformersBackend
+from gym_text_policies.data.rows import Example
 from gym_text_policies.training.model.layouts import answer_losses
 from gym_text_policies.training.model.lora import add_lora, player_of
 from gym_text_policies.training.model.sequences import Conversation
@@ -143,7 +144,8 @@ def test_a_step_of_sft_has_the_losses_and_gradients_of_plain_passes(made):
     assert base.packs == (way == "packed")
     learner = with_random_adapter(add_lora(base, rank=2))
     long = "the red ball is left of the door and the key is right of the box "
-    chats = [[(chat(long), "go left"), (chat(long, "go left", "a door"), "go")], [(chat(long + "then"), "take the red ball")]]
+    said = [(chat(long), "go left"), (chat(long, "go left", "a door"), "go")], [(chat(long + "then"), "take the red ball")]
+    chats = [[Example(*words) for words in of_chat] for of_chat in said]
     weights = [weight for weight in learner.parameters() if weight.requires_grad]
 
     losses = answer_losses(learner, [Conversation.of(tokenizer, examples) for examples in chats])

@@ -9,7 +9,7 @@ import pytest
 
 from gym_text import UsageError
 from gym_text_policies import load_policy, rollout
-from gym_text_policies.data.rows import exchange_names, prompt_record, rows_of, training_prompt
+from gym_text_policies.data.rows import exchange_names, policy_of, prompt_record, rows_of, training_prompt
 from gym_text_policies.policies.config import TRAINED, PolicyConfig
 from gym_text_policies.policy import text_spec
 
@@ -24,7 +24,7 @@ def test_a_prompt_in_the_data_is_the_prompt_at_play_byte_for_byte(env_id, strate
     (episode,) = rollout(make_env, policy, [3])
     asked = PolicyConfig(strategy=strategy, history=history, with_reward=False)
     rows = rows_of(dataclasses.replace(episode, steps=tuple(map(valid, episode.steps))), text_spec(env), asked, "own")
-    prompts = [messages for row in rows for messages, _ in row.examples()]
+    prompts = [example.messages for row in rows for example in row.examples()]
     assert prompts == [step.decision.messages for step in episode.steps]
     assert len(rows) == (1 if strategy == "chat" else 5), "an append-only episode is one conversation"
 
@@ -57,6 +57,33 @@ def test_names_are_exchanged_in_prompts_and_labels_alike(noisy_rows):
             exchange_names(noisy_rows, wrong, 0)
     with pytest.raises(UsageError, match=r"^interchangeable: expected names that the data contain; missing are \['banana'\]"):
         exchange_names(noisy_rows, ("key", "banana"), 0)
+
+
+def test_names_are_exchanged_in_thoughts_as_in_labels(noisy_rows):
+    asked, answer = {"role": "user", "content": "Roast the apple or the carrot."}, {"role": "assistant", "content": "take apple"}
+    row = dataclasses.replace(
+        noisy_rows[0], messages=(asked, answer), labels=("", "take apple"), thoughts=("", "apple first, then carrot")
+    )
+    exchanged = {(row.labels[1], row.thoughts[1]) for row in exchange_names([row] * 20, ("apple", "carrot"), 0)}
+    assert exchanged == {("take apple", "apple first, then carrot"), ("take carrot", "carrot first, then apple")}
+
+
+def test_a_players_thoughts_are_learnt_before_its_answers_unless_they_were_cut():
+    make_env = partial(gym.make, "BabyAIText-v0", fold="train", max_episode_steps=4)
+    env = make_env()
+    (episode,) = rollout(make_env, load_policy("scripted:go forward|turn left", env), [3])
+    thoughts = ({"reasoning": "It is near."}, {"reasoning": "Too lo", "thought_cut": True}, {"reasoning": "?", "valid": False}, {})
+    steps = tuple(
+        dataclasses.replace(step, decision=dataclasses.replace(step.decision, **thought))
+        for step, thought in zip(episode.steps, thoughts, strict=True)
+    )
+    episode = dataclasses.replace(episode, steps=steps)
+    (row,) = rows_of(episode, text_spec(env), TRAINED, "own")
+    assert [(example.thought, example.answer) for example in row.examples()] == [("It is near.", "go forward"), ("", "turn left")]
+    assert not any("reasoning" in message for message in row.messages), "no later prompt has the thought"
+    assert policy_of([row]).think is True
+    rows = rows_of(episode, text_spec(env), dataclasses.replace(TRAINED, strategy="reasoning"), "own")
+    assert not any(row.thoughts for row in rows), "this strategy's reasoning is a part of the answer"
 
 
 def test_names_of_one_thing_are_exchanged_together(noisy_rows):

@@ -5,11 +5,11 @@ from functools import partial
 import gymnasium as gym
 import pytest
 import torch
-from training_data import plain_losses, with_random_adapter
+from training_data import plain_log_probs, plain_losses, thinking, with_random_adapter
 
 from gym_text import UsageError
 from gym_text_policies import load_policy, rollout
-from gym_text_policies.data.rows import rows_of
+from gym_text_policies.data.rows import Example, rows_of
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.policy import text_spec
 from gym_text_policies.training.model import layouts
@@ -56,6 +56,35 @@ def test_packed_losses_of_the_real_model_and_their_gradients(noisy_rows):
     losses.sum().backward()
     moved = {name for name, parameter in model.named_parameters() if parameter.grad is not None}
     assert moved == {name for name, parameter in model.named_parameters() if "lora_" in name}
+
+
+@pytest.mark.parametrize("keeps", ["false", "true"])
+def test_a_thought_is_a_branch_between_the_prompt_and_the_answer(tiny_model, keeps):
+    base, tokenizer = load_base(tiny_model)
+    tokenizer = thinking(tokenizer, keeps)
+    messages = (
+        {"role": "user", "content": "a hall"},
+        {"role": "assistant", "content": "go"},
+        {"role": "user", "content": "a door"},
+    )
+    examples = [Example(messages[:1], "go", "a <|im_end|>"), Example(messages, "turn left", "left?"), Example(messages, "go")]
+    conversation = Conversation.of(tokenizer, examples)
+    learnt = [[token for _, token in decision.answers[0]] for decision in conversation.decisions]
+    assert [tokenizer.decode(tokens) for tokens in learnt] == [
+        "<think>\na <|im_end|>\n</think>\n\ngo<|im_end|>",
+        "<think>\nleft?\n</think>\n\nturn left<|im_end|>",
+        "go<|im_end|>",
+    ], "a thought is learnt with what opens and closes it"
+    assert [tokens.count(tokenizer.eos_token_id) for tokens in learnt] == [1, 1, 1], "a thought cannot end the turn"
+    model = with_random_adapter(add_lora(base)).eval()
+    with torch.no_grad():
+        plain = [-plain_log_probs(model, tokenizer, *example) for example in examples]
+        assert answer_losses(model, [conversation]).tolist() == pytest.approx(torch.cat(plain).tolist(), abs=1e-4)
+        conversation = Conversation.of(tokenizer, examples, learn_thoughts=False)
+        sizes = [len(decision.answers[0]) for decision in conversation.decisions]
+        assert sizes[0] == sizes[2] == len(learnt[2]), "the answer alone"
+        answers = torch.cat([losses[-size:] for losses, size in zip(plain, sizes, strict=True)])
+        assert answer_losses(model, [conversation]).tolist() == pytest.approx(answers.tolist(), abs=1e-4)
 
 
 def test_a_row_longer_than_the_window_is_refused(tiny_model):

@@ -1,5 +1,6 @@
 """What the tests of training share: rows to learn from, an environment, a model as it is without packing."""
 
+import copy
 import math
 
 import torch
@@ -8,7 +9,7 @@ from gymnasium import spaces
 from gym_text import Action, Field, TextSpec
 from gym_text.spaces import FreeText
 from gym_text.text_env import Outcome, TextEnv
-from gym_text_policies.backends.local.tokens import prompt_tokens, text_tokens
+from gym_text_policies.backends.local.tokens import end_of_turn, format_of, prompt_tokens, text_tokens
 from gym_text_policies.data.rows import Row, training_prompt
 from gym_text_policies.policies.config import TRAINED
 
@@ -28,9 +29,13 @@ def examples(count=8):
     return rows
 
 
-def plain_log_probs(model, tokenizer, messages, answer):
+def plain_log_probs(model, tokenizer, messages, answer, thought=""):
     """Return log P of each token of an answer and its end of turn, with gradients, from one plain forward pass."""
-    prompt, tokens = prompt_tokens(tokenizer, messages), [*text_tokens(tokenizer, answer), tokenizer.eos_token_id]
+    place = format_of(tokenizer).place(bool(thought))
+    prompt, tokens = prompt_tokens(tokenizer, messages, place), [*text_tokens(tokenizer, answer), end_of_turn(tokenizer)]
+    if thought:
+        opening, closing = (tokenizer(text)["input_ids"] for text in (place.thought_open, place.thought_close))
+        tokens = [*opening, *text_tokens(tokenizer, thought), *closing, *tokens]
     log_probs = model(input_ids=torch.tensor([prompt + tokens])).logits[0].log_softmax(-1)
     return torch.stack([log_probs[len(prompt) + i - 1, token] for i, token in enumerate(tokens)])
 
@@ -88,3 +93,19 @@ class Rich(Corridor):
     def _play(self, action):
         outcome = super()._play(action)
         return outcome._replace(reward=outcome.reward + self.more * (1 if outcome.success else 0.5))
+
+
+THINKS = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' and (loop.last or KEEPS) %}<think>\n"
+    "{{ m.reasoning_content or m.reasoning or '' }}\n</think>\n\n{% endif %}{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n"
+    "{% if enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}{% endif %}"
+)
+"""A chat template with thoughts that a switch turns off; KEEPS stands for whether it keeps those of earlier turns."""
+
+
+def thinking(tokenizer, keeps="false"):
+    """Return a tokenizer whose chat template has thoughts, and whose markers of thoughts are single tokens."""
+    tokenizer = copy.deepcopy(tokenizer)
+    tokenizer.chat_template = THINKS.replace("KEEPS", keeps)
+    return tokenizer

@@ -71,6 +71,7 @@ class ChatFormat:
     render: Render
     source: str = ""
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    _places: dict[Think, Place] = field(default_factory=dict, repr=False, compare=False)
 
     @functools.cached_property
     def end(self) -> str:
@@ -90,6 +91,12 @@ class ChatFormat:
         Raises:
             UsageError: If the template has no such setting.
         """
+        if think not in self._places:
+            self._places[think] = self._found_place(think)
+        return self._places[think]
+
+    def _found_place(self, think: Think) -> Place:
+        """Return what `place` returns, from probes of the template."""
         arguments = dict(self.arguments)
         if think is not None and self.switch and self.switch not in arguments:
             arguments[self.switch] = think is not False

@@ -175,7 +175,7 @@ def _add_rows(distinct: dict[tuple[Any, ...], Row], config: CollectConfig, serie
         if not fate:
             before = len(distinct)
             for row in rows_of(episode, spec, config.prompting, config.learnt, prompt):
-                distinct.setdefault((tuple(message["content"] for message in row.messages), row.labels), row)
+                distinct.setdefault((tuple(message["content"] for message in row.messages), row.labels, row.thoughts), row)
             kept = "kept" if episode.error is None else "kept up to an error"
             fate = kept if len(distinct) > before else "duplicates or unlabelled"
         fates[fate] += 1

@@ -45,9 +45,13 @@ def write_rows(rows: Sequence[Row], folder: str | Path, *, replace: bool = False
     if folder.exists() and not replace:
         raise UsageError(f"{folder}: expected a new folder; it is there already. Name another one, or remove it.")
 
+    records = [dataclasses.asdict(row) for row in rows]
+    if not any(row.thoughts for row in rows):  # as in datasets of earlier releases
+        records = [{name: value for name, value in record.items() if name != "thoughts"} for record in records]
+
     def save(target: Path) -> None:
         with _no_progress_bars(datasets), writing(folder):
-            datasets.Dataset.from_list([dataclasses.asdict(row) for row in rows]).save_to_disk(target)
+            datasets.Dataset.from_list(records).save_to_disk(target)
 
     replace_folder(folder, save)
 
@@ -82,9 +86,11 @@ def read_rows(source: str | Path, policy: PolicyConfig | None = None) -> list[Ro
 
 def _row(number: int, record: Mapping[str, Any]) -> Row:
     """Return a record of a dataset as a row; raise ValueError, with the record's number, if the record is no row."""
-    fields = {field.name: record[field.name] for field in dataclasses.fields(Row)}
+    fields = {field.name: record[field.name] for field in dataclasses.fields(Row) if field.name != "thoughts"}
+    fields["thoughts"] = tuple(record.get("thoughts") or ())
     try:
         _check_conversation(fields["messages"], fields["labels"])
+        _check_thoughts(fields["thoughts"], fields["labels"])
         _check_origin(fields["environment"], fields["history"])
         messages = tuple({"role": message["role"], "content": message["content"]} for message in fields["messages"])
         return checked(Row(**{**fields, "messages": messages, "labels": tuple(fields["labels"])}))
@@ -98,6 +104,14 @@ def _check_conversation(messages: Any, labels: Any) -> None:
         raise ValueError(f"messages: expected texts of {', '.join(ROLES)}; got {str(messages)[:_SHOWN]}")
     if not all(isinstance(label, str) for label in labels) or len(labels) != len(messages) or labels[0] or not any(labels):
         raise ValueError(f"labels: expected a text for each message, the first empty and not all; got {str(labels)[:_SHOWN]}")
+
+
+def _check_thoughts(thoughts: Any, labels: Any) -> None:
+    """Raise ValueError unless there are no thoughts, or a text for each message, empty where there is no label."""
+    pairs = list(zip(thoughts, labels, strict=False))
+    fit = len(thoughts) in (0, len(labels)) and all(isinstance(text, str) and (label or not text) for text, label in pairs)
+    if not fit:
+        raise ValueError(f"thoughts: expected a text for each message, empty where the label is; got {str(thoughts)[:_SHOWN]}")
 
 
 def _check_origin(environment: Any, history: Any) -> None:

@@ -4,6 +4,9 @@ A row is one conversation. An append-only strategy (``chat`` with the whole hist
 strategy one row for each step. Each message has a label: the answer that the model learns in place of the message, or an empty
 text. With the expert's labels a label may differ from its message: the message is the action that the player took, the label the
 expert's action. The conversation goes on after the player's action.
+
+A thought may stand before a label. The model learns to write it between the prompt and the answer, as its chat template has it. No
+later message contains the thought.
 """
 
 from __future__ import annotations
@@ -12,13 +15,14 @@ import dataclasses
 import functools
 import json
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from gym_text import TextSpec
 from gym_text.errors import UsageError, check_choice
 from gym_text.wrappers.exchange_names import Names
+from gym_text_policies.backends.local.tokens import format_of
 from gym_text_policies.policies.config import TRAINED, Depth, PolicyConfig, settings_of
 from gym_text_policies.prompts import Prompt
 from gym_text_policies.records import Episode, Message, Step
@@ -49,11 +53,38 @@ def training_prompt(policy: PolicyConfig) -> Prompt:
     return prompt
 
 
+def learner_of(policy: PolicyConfig, tokenizer: Any) -> PolicyConfig:
+    """Return how a model is asked in training. One that would think, and has no thoughts to learn from, is asked not to think.
+
+    Args:
+        policy: How the model is prompted; `think` is True if there are thoughts to learn from.
+        tokenizer: The model's tokenizer.
+
+    Raises:
+        UsageError: If there are thoughts, and the model's chat template has none; or if an answer cannot stand without one.
+    """
+    known = format_of(tokenizer)
+    if policy.think:
+        known.place(True)
+        return policy
+    known.place(False)
+    return dataclasses.replace(policy, think=False if known.place().thinks else None)
+
+
 def prompt_record(policy: PolicyConfig) -> dict[str, Any]:
     """Return what an adapter's record says of its prompts; ``template`` is a hash of the template's text."""
-    names = ("mode", "strategy", "history", "with_reward")
+    names = ("mode", "strategy", "history", "with_reward", *(("think",) if policy.think is not None else ()))
     asked = {name: getattr(policy, name) for name in names}
     return {"asked": asked, "template": str(training_prompt(policy).config["template"])}
+
+
+class Example(NamedTuple):
+    """A prompt with the answer to learn."""
+
+    messages: tuple[Message, ...]
+    answer: str
+    thought: str = ""
+    """The thought to learn before the answer; empty if there is none."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +109,8 @@ class Row:
     """Hash of the template's text."""
     with_reward: bool = False
     """Whether the prompt says which events give a reward."""
+    thoughts: tuple[str, ...] = ()
+    """For each message the thought to learn before its label, or an empty text. Empty if there are no thoughts."""
 
     @property
     def decisions(self) -> int:
@@ -90,11 +123,12 @@ class Row:
         history: Depth = "all" if self.history == "all" else int(self.history)
         return dataclasses.replace(TRAINED, strategy=self.strategy, history=history, with_reward=self.with_reward)
 
-    def examples(self) -> Iterator[tuple[tuple[Message, ...], str]]:
-        """Yield each prompt with the answer to learn."""
-        for number, label in enumerate(self.labels):
+    def examples(self) -> Iterator[Example]:
+        """Yield each prompt with the answer to learn, and the thought before it."""
+        thoughts = self.thoughts or ("",) * len(self.labels)
+        for number, (label, thought) in enumerate(zip(self.labels, thoughts, strict=True)):
             if label:
-                yield self.messages[:number], label
+                yield Example(self.messages[:number], label, thought)
 
 
 def rows_of(episode: Episode, spec: TextSpec, policy: PolicyConfig, labels: Labels, prompt: Prompt | None = None) -> list[Row]:
@@ -122,17 +156,23 @@ def rows_of(episode: Episode, spec: TextSpec, policy: PolicyConfig, labels: Labe
     }
     rows: list[Row] = []
     messages: list[Message] = []
-    answers: list[str] = []
+    learnt: list[tuple[str, str]] = []
     # `prompts_of` also yields a prompt after the last step, which `zip` leaves out.
     for step, prompted in zip(episode.steps, prompts_of(episode, spec, policy, prompt), strict=False):
         if list(prompted[: len(messages)]) != messages:
-            rows.append(Row(tuple(messages), tuple(answers), **origin))
-            messages, answers = [], []
-        answers += [""] * (len(prompted) - len(answers))
-        answers.append(_label(step, labels))
+            rows.append(_row(messages, learnt, origin))
+            messages, learnt = [], []
+        learnt += [("", "")] * (len(prompted) - len(learnt))
+        learnt.append((step.gold_action or "", "") if labels == "expert" else _own_label(step, prompt))
         messages = [*prompted, {"role": "assistant", "content": step.decision.action}]
-    rows.append(Row(tuple(messages), tuple(answers), **origin))
+    rows.append(_row(messages, learnt, origin))
     return [_ends_with_its_label(row) for row in rows if row.decisions]
+
+
+def _row(messages: Sequence[Message], learnt: Sequence[tuple[str, str]], origin: Mapping[str, Any]) -> Row:
+    """Return a row; `learnt` has for each message a label and the thought before it."""
+    labels, thoughts = zip(*learnt, strict=True) if learnt else ((), ())
+    return Row(tuple(messages), labels, thoughts=thoughts if any(thoughts) else (), **origin)
 
 
 def exchange_names(rows: Sequence[Row], names: Sequence[str], seed: int) -> list[Row]:
@@ -158,7 +198,8 @@ def exchange_names(rows: Sequence[Row], names: Sequence[str], seed: int) -> list
     for row in rows:
         rename = functools.partial(things.rename, new=things.draw(rng))
         messages = tuple({**message, "content": rename(message["content"])} for message in row.messages)
-        exchanged.append(dataclasses.replace(row, messages=messages, labels=tuple(map(rename, row.labels))))
+        labels, thoughts = (tuple(map(rename, texts)) for texts in (row.labels, row.thoughts))
+        exchanged.append(dataclasses.replace(row, messages=messages, labels=labels, thoughts=thoughts))
     return exchanged
 
 
@@ -168,10 +209,13 @@ def _ends_with_its_label(row: Row) -> Row:
     return dataclasses.replace(row, messages=(*row.messages[:-1], last))
 
 
-def _label(step: Step, labels: Labels) -> str:
-    if labels == "expert":
-        return step.gold_action or ""
-    return (step.decision.completion or step.decision.action) if step.decision.valid else ""
+def _own_label(step: Step, prompt: Prompt) -> tuple[str, str]:
+    """Return the player's answer, and its thought before it; two empty texts if the answer is unusable or the thought was cut."""
+    decision = step.decision
+    if not decision.valid or decision.thought_cut:
+        return "", ""
+    thought = "" if prompt.thinks else decision.reasoning or ""  # a strategy that thinks has its reasoning in the answer
+    return decision.completion or decision.action, thought
 
 
 def prompts_of(episode: Episode, spec: TextSpec, policy: PolicyConfig, prompt: Prompt) -> Iterator[tuple[Message, ...]]:
@@ -213,4 +257,4 @@ def policy_of(rows: Sequence[Row]) -> PolicyConfig:
         raise UsageError("data: expected rows to learn from; got none.")
     policy = rows[0].policy
     check_prompts(rows, policy, "data")
-    return policy
+    return dataclasses.replace(policy, think=True if any(row.thoughts for row in rows) else None)

@@ -253,7 +253,7 @@ DEFAULTS = PolicyConfig(
 TRAINED = PolicyConfig(strategy="chat", mode="choose", history="all", with_reward=False)
 """How a new adapter is trained by default: one growing conversation an episode, so that no token is read twice."""
 
-LEARNT = ("strategy", "mode", "history", "with_reward", "own_words")
+LEARNT = ("strategy", "mode", "history", "with_reward", "own_words", "think")
 """Settings that a model's own record may have: how the model is asked. Only the user may give settings that help the model, cost
 money or load files."""
 

@@ -4,6 +4,10 @@ Several conversations are packed into one row of the model without padding. The 
 logits only for the tokens of answers; see `gym_text_policies.training.model.layouts`. The loss is the mean of -log P over the
 tokens of the answers, the end of turn included. The mode ``choose`` plays by the same probabilities.
 
+Data of a model that thinks have a thought before each answer. The thought counts in the loss as well, with what opens and closes it
+in the model's chat template; or the loss is that of the answers alone, see `SFTConfig.learn_thoughts`. The adapter's record says
+whether the model thinks. An answer without a thought is learnt where the template puts one.
+
 On several GPUs, or in several processes of a CPU::
 
     torchrun --standalone --nproc-per-node 2 -m gym_text_policies.cli sft --data runs/data/rows --folder runs/sft
@@ -23,7 +27,7 @@ from gym_text.errors import UsageError, check_choice, check_int, import_extra
 from gym_text_policies.backends.local.adapters import base_and_adapter
 from gym_text_policies.backends.local.models import device_of
 from gym_text_policies.data.dataset import read_rows
-from gym_text_policies.data.rows import Row, exchange_names, policy_of, prompt_record
+from gym_text_policies.data.rows import Row, exchange_names, learner_of, policy_of, prompt_record
 from gym_text_policies.environments import check_no_fold
 from gym_text_policies.old_names import Fixed, gone, old_names
 from gym_text_policies.training.model.lora import (
@@ -82,6 +86,8 @@ class SFTConfig(TrainingOptions):
     last checkpoint is kept."""
     load_in_4bit: bool = False
     """Load the base's weights in 4 bits; needs CUDA."""
+    learn_thoughts: bool = True
+    """Whether the model learns the thoughts in the data as well as the answers. If not, it only reads them."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -115,17 +121,19 @@ def sft(config: SFTConfig, rows: Sequence[Row] | None = None) -> Path:
             f"Name another folder, or set max_steps above {done} to continue."
         )
     rows = list(rows) if rows is not None else [row for source in config.data for row in read_rows(source)]
-    policy = policy_of(rows)
-    record = prompt_record(policy)  # before training: somebody may edit the template during the run
+    asked = policy_of(rows)
     if config.interchangeable:
         rows = exchange_names(rows, config.interchangeable, config.seed)
     with claim("sft", config, _MAY_CHANGE):
         model, tokenizer = _load(config)
+        policy = learner_of(asked, tokenizer)
+        record = prompt_record(policy)  # before training: somebody may edit the template during the run
 
         def play() -> list[bool]:
             return play_dev_fold(player_of(model, tokenizer), config.dev_environments, config.dev_episodes, policy)
 
-        trainer = make_trainer(_arguments(config), model, tokenizer, rows, record, play)
+        options = {"learn_thoughts": config.learn_thoughts}
+        trainer = make_trainer(_arguments(config), model, tokenizer, rows, record, play, **options)
         with stopping_at_a_step(trainer):
             trainer.train(resume_from_checkpoint=last_checkpoint(config.folder))
         if is_first():

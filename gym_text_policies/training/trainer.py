@@ -73,7 +73,14 @@ def steps_done(folder: str | Path) -> int:
 
 
 def make_trainer(
-    arguments: Any, model: Any, tokenizer: Any, rows: Sequence[Row], record: Mapping[str, Any], play: Callable[[], list[bool]]
+    arguments: Any,
+    model: Any,
+    tokenizer: Any,
+    rows: Sequence[Row],
+    record: Mapping[str, Any],
+    play: Callable[[], list[bool]],
+    *,
+    learn_thoughts: bool = True,
 ) -> Any:
     """Return a `Trainer` of transformers that learns from conversations. Its `evaluate` plays episodes, and computes no loss.
 
@@ -84,6 +91,7 @@ def make_trainer(
         rows: The rows to learn from.
         record: How the model is prompted; each checkpoint's record says it.
         play: Plays the dev fold with the present weights, and returns for each episode whether it was won.
+        learn_thoughts: Whether the loss counts the tokens of thoughts; see `Conversation.of`.
     """
     transformers = import_extra("transformers", "train")
     from gym_text_policies.training.model.layouts import answer_losses
@@ -138,7 +146,7 @@ def make_trainer(
         args=arguments,
         train_dataset=data,
         eval_dataset=data[:1] if arguments.eval_strategy != "no" else None,  # `evaluate` plays in place of reading it
-        data_collator=_collator(model, tokenizer),
+        data_collator=_collator(model, tokenizer, learn_thoughts),
         callbacks=[Watch()],
     )
     trainer.asked_to_stop = False
@@ -175,14 +183,14 @@ def stopping_at_a_step(trainer: Any) -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def _collator(model: Any, tokenizer: Any) -> Any:
+def _collator(model: Any, tokenizer: Any, learn_thoughts: bool) -> Any:
     """Return a data collator: a function that turns rows into conversations."""
     torch = import_extra("torch", "train")
     from gym_text_policies.backends.local.exactness import window_of
     from gym_text_policies.training.model.sequences import Conversation
 
     def collate(batch: list[Row]) -> dict[str, Any]:
-        conversations = [Conversation.of(tokenizer, row.examples()) for row in batch]
+        conversations = [Conversation.of(tokenizer, row.examples(), learn_thoughts=learn_thoughts) for row in batch]
         for conversation in conversations:
             conversation.check_window(window_of(model.config))
         count = sum(len(decision.answers[0]) for conversation in conversations for decision in conversation.decisions)

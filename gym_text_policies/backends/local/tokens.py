@@ -39,8 +39,7 @@ def prompt_tokens(tokenizer: Any, messages: Sequence[Message], place: Place = PL
     pattern = re.compile("|".join(map(re.escape, special)) or r"(?!)")
     texts = [message["content"] for message in messages]
     if not any(pattern.search(text) or pattern.search(_normalised(tokenizer, text)) for text in texts):
-        tokens: list[int] = tokenizer(_rendered(tokenizer, messages, place), add_special_tokens=False)["input_ids"]
-        return tokens
+        return template_tokens(tokenizer, _rendered(tokenizer, messages, place))
     # each special token in a message is replaced by a placeholder: those left in the rendered chat are the template's
     sign = _unused_character("".join(texts))
     hidden = [
@@ -48,7 +47,7 @@ def prompt_tokens(tokenizer: Any, messages: Sequence[Message], place: Place = PL
         for message in messages
     ]
     parts = re.split(f"({pattern.pattern})", _rendered(tokenizer, hidden, place))
-    tokens = []
+    tokens: list[int] = []
     for index, part in enumerate(parts):
         if index % 2:
             tokens.append(tokenizer.convert_tokens_to_ids(part))
@@ -66,6 +65,12 @@ def text_tokens(tokenizer: Any, text: str) -> list[int]:
     if not {tokenizer.convert_tokens_to_ids(token) for token in written}.isdisjoint(tokens):
         # the tokenizer's normaliser has turned other characters into a marker: each character is tokenised by itself
         return _tokens_apart(tokenizer, list(text))
+    return tokens
+
+
+def template_tokens(tokenizer: Any, text: str) -> list[int]:
+    """Return the tokens of a text that the chat template writes, such as what closes a thought. Its markers are recognised."""
+    tokens: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
     return tokens
 
 
@@ -234,7 +239,7 @@ def end_of_turn(tokenizer: Any, arguments: Mapping[str, Any] | None = None) -> i
 
     The tokenizer's end of text (``eos_token``) often is another token: Gemma's template ends a turn by ``<end_of_turn>``.
     """
-    first = tokenizer(format_of(tokenizer, arguments).end, add_special_tokens=False)["input_ids"][:1]
+    first = template_tokens(tokenizer, format_of(tokenizer, arguments).end)[:1]
     special = {*map(int, tokenizer.added_tokens_decoder), *tokenizer.all_special_ids}
     return int(first[0]) if first and first[0] in special else int(tokenizer.eos_token_id)
 

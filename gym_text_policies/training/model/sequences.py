@@ -4,6 +4,10 @@ A prompt has the tokens that the policy sees at play (`prompt_tokens`). An answe
 follows the last token of its prompt, as candidate actions do in ``choose``. The tree contains the common prefix of prompts once. So
 the prompts of an append-only conversation are one path of the tree.
 
+A thought stands between a prompt and its answer. It is tokenised separately, too, and so are the markers around it, as the chat
+template writes them. The next prompt is what the template makes of the whole conversation. Most templates leave earlier thoughts
+out. Then a thought is a branch of the tree.
+
 A `Conversation` is a tree of tokens with decisions. A `Segment` is a conversation with the indices of its decisions in a batch.
 `passes` groups the segments that go through the model in one pass. `gym_text_policies.training.model.layouts` turns the
 conversations of a pass into rows, and runs the model over them.
@@ -19,8 +23,9 @@ from typing import Any, NamedTuple
 import torch
 
 from gym_text.errors import UsageError
-from gym_text_policies.backends.local.tokens import prompt_tokens, text_tokens
+from gym_text_policies.backends.local.tokens import end_of_turn, format_of, prompt_tokens, template_tokens, text_tokens
 from gym_text_policies.backends.local.tree import Tree, depths
+from gym_text_policies.data.rows import Example
 from gym_text_policies.records import Message
 
 
@@ -28,9 +33,10 @@ class DecisionNodes(NamedTuple):
     """The nodes of one decision in a tree."""
 
     prompt_end: int
-    """Node of the prompt's last token."""
+    """Node of the last token before the answers: the prompt's, or the last one that closes the thought."""
     answers: tuple[tuple[tuple[int, int], ...], ...]
-    """For each answer its tokens, with the end of turn, as pairs of the node that predicts the token, and the token."""
+    """For each answer its tokens, with the end of turn, as pairs of the node that predicts the token, and the token. If a thought
+    is learnt as well, its tokens and those around it come first."""
 
 
 @dataclass
@@ -41,22 +47,40 @@ class Conversation:
     decisions: list[DecisionNodes] = field(default_factory=list)
 
     @classmethod
-    def of(cls, tokenizer: Any, examples: Iterable[tuple[Sequence[Message], str]]) -> Conversation:
-        """Return a conversation of prompts with one answer each, as `Row.examples` yields them."""
+    def of(cls, tokenizer: Any, examples: Iterable[Example], *, learn_thoughts: bool = True) -> Conversation:
+        """Return a conversation of prompts with one answer each, as `Row.examples` yields them.
+
+        Args:
+            tokenizer: The model's tokenizer.
+            examples: The prompts and answers, with the thoughts between them.
+            learn_thoughts: Whether the tokens of thoughts count as tokens of the answers. If not, the model only reads them.
+        """
         conversation = cls()
-        for messages, answer in examples:
-            conversation.add(tokenizer, messages, [answer])
+        for messages, answer, thought in examples:
+            conversation.add(tokenizer, messages, [answer], thought=thought, learn_thoughts=learn_thoughts)
         return conversation
 
-    def add(self, tokenizer: Any, messages: Sequence[Message], answers: Sequence[str]) -> None:
-        """Add a prompt and its answers."""
-        prompt_end = self.tree.grow(-1, prompt_tokens(tokenizer, messages))[-1]
+    def add(
+        self, tokenizer: Any, messages: Sequence[Message], answers: Sequence[str], *, thought: str = "", learn_thoughts: bool = True
+    ) -> None:
+        """Add a prompt and its answers. Without a thought they stand where the chat template puts an answer without one.
+
+        Raises:
+            UsageError: If there is a thought, and the chat template has no thoughts.
+        """
+        place, end = format_of(tokenizer).place(bool(thought)), end_of_turn(tokenizer)
+        start = self.tree.grow(-1, prompt_tokens(tokenizer, messages, place))[-1]
+        between: list[int] = []
+        if thought:
+            markers = (template_tokens(tokenizer, text) for text in (place.thought_open, place.thought_close))
+            between = [*next(markers), *text_tokens(tokenizer, thought), *next(markers)]
+        thinking = [start, *self.tree.grow(start, between)]
         paths = []
         for answer in answers:
             tokens = text_tokens(tokenizer, answer)
-            nodes = [prompt_end, *self.tree.grow(prompt_end, tokens)]
-            paths.append(tuple(zip(nodes, [*tokens, tokenizer.eos_token_id], strict=True)))
-        self.decisions.append(DecisionNodes(prompt_end, tuple(paths)))
+            path = zip([thinking[-1], *self.tree.grow(thinking[-1], tokens)], [*tokens, end], strict=True)
+            paths.append((*(zip(thinking, between, strict=False) if learn_thoughts else ()), *path))
+        self.decisions.append(DecisionNodes(thinking[-1], tuple(paths)))
 
     def check_window(self, window: int) -> None:
         """Raise `UsageError` if the conversation is longer than the model's window."""
