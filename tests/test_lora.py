@@ -6,7 +6,8 @@ from training_data import with_random_adapter
 
 from gym_text import UsageError
 from gym_text_policies.backends.base import Request
-from gym_text_policies.backends.local.adapters import read_adapter
+from gym_text_policies.backends.local.adapters import read_adapter, template_of
+from gym_text_policies.backends.local.models import Source, load_model
 from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.training.model.lora import add_lora, load_base, player_of, set_dtype
 from gym_text_policies.training.model.saving import save_adapter
@@ -34,6 +35,22 @@ def test_an_adapter_of_another_base_or_without_weights_is_refused(tiny_model, ad
         read_adapter(adapter)
     with pytest.raises(UsageError, match="expected a CUDA device") if not torch.cuda.is_available() else pytest.raises(UsageError):
         load_base(tiny_model if not torch.cuda.is_available() else "nothing", load_in_4bit=True)
+
+
+def test_an_adapter_keeps_a_chat_template_of_its_own_which_is_part_of_its_identity(tiny_model, tmp_path):
+    _, tokenizer = load_base(tiny_model)
+    template = "{# new #}" + tokenizer.chat_template
+    for name, text in (("plain", ""), ("new", template)):
+        torch.manual_seed(0)
+        base, tokenizer = load_base(tiny_model, chat_template=text)
+        save_adapter(add_lora(base), tmp_path / name, {})
+    assert tokenizer.chat_template == template_of(tmp_path / "new") == template and not template_of(tmp_path / "plain")
+    plain, new = (Source.of(str(tmp_path / name)) for name in ("plain", "new"))
+    assert load_model(new)[1].chat_template == template != load_model(plain)[1].chat_template
+    assert new.digest != plain.digest
+    (tmp_path / "new" / "chat_template.jinja").write_text(" ")
+    with pytest.raises(UsageError, match=r"expected a template in .*chat_template\.jinja; it is empty"):
+        Source.of(str(tmp_path / "new"))
 
 
 def test_logits_are_in_float32_where_the_last_layer_has_a_bias_as_well(tiny_model):

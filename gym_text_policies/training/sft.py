@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gym_text.errors import UsageError, check_choice, check_int, import_extra
-from gym_text_policies.backends.local.adapters import base_and_adapter
+from gym_text_policies.backends.local.adapters import base_and_adapter, read_template, template_of
 from gym_text_policies.backends.local.models import device_of
 from gym_text_policies.data.dataset import read_rows
 from gym_text_policies.data.rows import Row, exchange_names, learner_of, policy_of, prompt_record
@@ -63,6 +63,8 @@ class SFTConfig(TrainingOptions):
     data: tuple[str, ...] = ("runs/data/rows",)
     """Datasets of gym-text collect: folders, or hf:OWNER/NAME of the hub."""
     folder: str = "runs/sft"
+    chat_template: str = ""
+    """File of a chat template that replaces the model's, for instance one with thoughts. The adapter keeps it."""
     rank: int = 16
     """Rank of a new adapter's updates, which are scaled by 32 / rank."""
     learning_rate: float = 5e-4
@@ -152,7 +154,10 @@ def _load(config: SFTConfig) -> tuple[Any, Any]:
     """Return the model to train, with its adapter, and its tokenizer."""
     import_extra("torch", "train").manual_seed(config.seed)
     base, adapter = base_and_adapter(config.model)
-    model, tokenizer = load_base(base, dtype=config.dtype, load_in_4bit=config.load_in_4bit, device=config.device)
+    template = read_template(config.chat_template) if config.chat_template else template_of(adapter)
+    model, tokenizer = load_base(
+        base, dtype=config.dtype, load_in_4bit=config.load_in_4bit, device=config.device, chat_template=template
+    )
     model = add_lora(model, rank=config.rank, adapter=adapter)
     set_dtype(model, config.dtype)
     if config.compiled:

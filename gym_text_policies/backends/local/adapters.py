@@ -16,6 +16,8 @@ ADAPTERS = Path(__file__).parents[2] / "training" / "adapters"
 """The adapters that ship."""
 CONFIG, WEIGHTS, RECORD = "adapter_config.json", "adapter_model.safetensors", "training.json"
 """Files of an adapter: peft's configuration, which names the base; the weights; and a record of how it was trained and is asked."""
+TEMPLATE = "chat_template.jinja"
+"""A file that an adapter may have: a chat template that replaces the base's."""
 BASE = "base_content"
 """Key of the record: the digest or the commit of the base that the adapter was trained on."""
 _OF_RUNS = ("best", "checkpoint-*", "round-*/sft/adapter")
@@ -87,7 +89,7 @@ def tell_other_base(name: str | Path, content: str) -> None:
 
 
 def read_adapter(name: str | Path) -> tuple[str, str]:
-    """Return the name of an adapter's base, and a digest of the adapter's files.
+    """Return the name of an adapter's base, and a digest of what the adapter changes: weights, and the chat template if it has one.
 
     Args:
         name: Its folder, or ``adapters/NAME``.
@@ -119,8 +121,29 @@ def read_adapter(name: str | Path) -> tuple[str, str]:
         raise UsageError(
             f"adapter {str(folder)!r}: expected a whole {WEIGHTS}; it is cut off or damaged ({short(error)}). Make it anew."
         ) from error
-    digest = hashlib.sha256((folder / CONFIG).read_bytes() + (folder / WEIGHTS).read_bytes())
+    digest = hashlib.sha256((folder / CONFIG).read_bytes() + (folder / WEIGHTS).read_bytes() + template_of(folder).encode())
     return base, digest.hexdigest()[:16]
+
+
+def template_of(folder: str | Path) -> str:
+    """Return the chat template in an adapter's folder; empty if the adapter uses the base's."""
+    path = Path(folder) / TEMPLATE
+    return read_template(path) if folder and path.exists() else ""
+
+
+def read_template(path: str | Path) -> str:
+    """Return the text of a chat template's file.
+
+    Raises:
+        UsageError: If it cannot be read, or is empty.
+    """
+    try:
+        text = check_regular(Path(path)).read_text("utf-8")
+    except (OSError, ValueError) as error:
+        raise UsageError(f"chat template: expected a file of text; {short(error)}") from error
+    if not text.strip():
+        raise UsageError(f"chat template: expected a template in {path}; it is empty.")
+    return text
 
 
 def base_and_adapter(model: str) -> tuple[str, str]:

@@ -11,7 +11,15 @@ from typing import Any, Literal, get_args
 
 from gym_text.errors import UsageError, check_bool, check_choice, import_extra
 from gym_text_policies.backends.local import smollm2
-from gym_text_policies.backends.local.adapters import CONFIG, WEIGHTS, adapter_folder, read_adapter, short, tell_other_base
+from gym_text_policies.backends.local.adapters import (
+    CONFIG,
+    WEIGHTS,
+    adapter_folder,
+    read_adapter,
+    short,
+    tell_other_base,
+    template_of,
+)
 from gym_text_policies.backends.local.contents import EMBEDDED, check_names_no_code, content_of
 from gym_text_policies.backends.local.tokens import check_tokenizer
 from gym_text_policies.files import check_folder
@@ -31,7 +39,7 @@ class Source:
     adapter: str = ""
     """Folder of the adapter."""
     digest: str = ""
-    """SHA-256 of the adapter's configuration and weights, 16 digits. (Its tokenizer is the base's.)"""
+    """SHA-256 of the adapter's configuration, weights and chat template, 16 digits. (Its tokenizer is the base's.)"""
     content: str = ""
     """Digest of the base's files if it is a folder: configuration, weights, tokenizer and template. See `content_of`."""
     commit: str = ""
@@ -153,6 +161,7 @@ def load_model(source: Source) -> tuple[Any, Any]:
     with _loading(source.name):
         tokenizer = transformers.AutoTokenizer.from_pretrained(base, **safe)
         config = transformers.AutoConfig.from_pretrained(base, **safe)
+    tokenizer.chat_template = template_of(source.adapter) or tokenizer.chat_template
     check_tokenizer(tokenizer, f"model {source.name!r}:", getattr(config.get_text_config(), "vocab_size", None))
     if config.is_encoder_decoder:
         raise UsageError(f"model {source.name!r}: expected a causal language model; it has an encoder and a decoder.")

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from gym_text_policies.backends.local.adapters import base_and_adapter
+from gym_text_policies.backends.local.adapters import base_and_adapter, template_of
 from gym_text_policies.backends.local.exactness import window_of
 from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.training.model.layouts import lay_out
@@ -77,7 +77,7 @@ class Actor:
         device: TrainingDevice = "auto",
     ) -> None:
         base_name, adapter = base_and_adapter(model)
-        base, self.tokenizer = load_base(base_name, dtype=dtype, device=device)
+        base, self.tokenizer = load_base(base_name, dtype=dtype, device=device, chat_template=template_of(adapter))
         self.model = add_lora(base, rank=rank, alpha=alpha, adapter=adapter)
         self._temperature = temperature
         self._starts_from_adapter = bool(adapter)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gym_text.errors import UsageError, import_extra
-from gym_text_policies.backends.local.adapters import CONFIG, WEIGHTS, adapter_folder, read_adapter, record_of
+from gym_text_policies.backends.local.adapters import CONFIG, WEIGHTS, adapter_folder, read_adapter, record_of, template_of
 from gym_text_policies.training.model.lora import environment_record
 from gym_text_policies.training.model.saving import made, write_adapter
 
@@ -46,12 +46,13 @@ def average(config: AverageConfig) -> Path:
     weights = [load_file(folder / WEIGHTS) for folder in folders]
     settings = [json.loads((folder / CONFIG).read_text("utf-8")) for folder in folders]
     records = [record_of(name) for name in config.adapters]
+    templates = [template_of(folder) for folder in folders]
     template = next(({"template": record["template"]} for record in records if "template" in record), {})
     prompts = [
         {"asked": {}, **template, **{key: record[key] for key in ("asked", "template") if key in record}} for record in records
     ]
-    for name, *properties in zip(config.adapters, map(_shapes, weights), map(_scale, settings), prompts, strict=True):
-        if properties != [_shapes(weights[0]), _scale(settings[0]), prompts[0]]:
+    for name, *properties in zip(config.adapters, map(_shapes, weights), map(_scale, settings), prompts, templates, strict=True):
+        if properties != [_shapes(weights[0]), _scale(settings[0]), prompts[0], templates[0]]:
             raise UsageError(
                 f"adapter {name!r}: expected the base, rank, alpha and prompt of {config.adapters[0]!r}; one of these differs. "
                 "Only stages of one training have a mean."
@@ -70,7 +71,7 @@ def average(config: AverageConfig) -> Path:
         "environments": sorted(set().union(*games)),
         "ran_on": environment_record(),
     }
-    write_adapter(config.folder, mean, settings[0], {**prompts[0], "made_by": made_by})
+    write_adapter(config.folder, mean, settings[0], templates[0], {**prompts[0], "made_by": made_by})
     return Path(config.folder)
 
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from gym_text.errors import UsageError, import_extra
 from gym_text_policies.backends.local.adapters import WEIGHTS, adapter_folder, read_adapter, tell_other_base
 from gym_text_policies.backends.local.models import Source, load_model
+from gym_text_policies.backends.local.tokens import check_tokenizer
 from gym_text_policies.training.model.processes import process_count
 
 if TYPE_CHECKING:
@@ -40,7 +41,12 @@ directly, or the layers return more than one tensor."""
 
 
 def load_base(
-    name: str, *, dtype: Dtype = "float32", load_in_4bit: bool = False, device: TrainingDevice = "auto"
+    name: str,
+    *,
+    dtype: Dtype = "float32",
+    load_in_4bit: bool = False,
+    device: TrainingDevice = "auto",
+    chat_template: str = "",
 ) -> tuple[Any, Any]:
     """Return a model to train, its weights frozen, and its tokenizer.
 
@@ -49,6 +55,7 @@ def load_base(
         dtype: Number format of the weights, if they are not of 4 bits.
         load_in_4bit: Hold the weights in 4 bits, by bitsandbytes, on a CUDA device.
         device: ``cpu``; or ``auto``: CUDA where there is one, else MPS, else the CPU.
+        chat_template: Text of a chat template that replaces the model's. An adapter that is saved keeps it.
 
     Raises:
         UsageError: If there is no such model, it is an adapter, 4 bits are asked for where there is no CUDA device, or the model's
@@ -62,6 +69,10 @@ def load_base(
     model, tokenizer = load_model(source)
     model.requires_grad_(False)
     model.base_name = name  # an adapter's configuration names it
+    if chat_template:
+        tokenizer.chat_template = chat_template
+        check_tokenizer(tokenizer, f"model {name!r}:")
+    model.chat_template = chat_template
     model.base_content = source.content or source.commit  # an adapter's record says which weights it was trained on
     model.packs = packs(model)  # whether `layouts.lay_out` packs or pads
     return model, tokenizer

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gym_text.errors import UsageError
-from gym_text_policies.backends.local.adapters import base_and_adapter
+from gym_text_policies.backends.local.adapters import base_and_adapter, template_of
 from gym_text_policies.folders import replace_folder, writing_tensors
 from gym_text_policies.training.model.lora import add_lora, load_base
 from gym_text_policies.training.model.saving import made
@@ -35,7 +35,7 @@ def merge(config: MergeConfig) -> Path:
     name, adapter = base_and_adapter(config.model)
     if not adapter:
         raise UsageError(f"model: expected an adapter, as gym-text sft makes it; {config.model!r} is none.")
-    base, tokenizer = load_base(name)
+    base, tokenizer = load_base(name, chat_template=template_of(adapter))
     merged = add_lora(base, adapter=adapter).merge_and_unload()
 
     def save(target: Path) -> None:
