@@ -53,6 +53,24 @@ class Place:
         """Whether the generation prompt ends inside a thought."""
         return self.thinks and not self.thought_open.strip()
 
+    def is_closed(self, text: str) -> bool:
+        """Return whether a text ends with the marker that closes a thought; space may follow."""
+        return text.rstrip().endswith(self.thought_close.strip())
+
+    def closing(self, text: str) -> str:
+        """Return what has to be written behind a thought, so that an answer can follow.
+
+        Args:
+            text: The thought. If it ends with the closing marker, only the space behind that is written.
+        """
+        marker = self.thought_close.lstrip()
+        if self.is_closed(text):
+            written = text[text.rindex(marker.rstrip()) :]
+            return marker[len(written) :] if marker.startswith(written) else ""
+        space = self.thought_close[: -len(marker)]
+        there = next(size for size in range(len(space), -1, -1) if text.endswith(space[:size]))
+        return self.thought_close[there:]
+
 
 PLAIN = Place()
 """Directly behind the generation prompt."""

@@ -9,15 +9,13 @@ Apoorv Saxena's "prompt lookup decoding" (2023, https://github.com/apoorvumang/p
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 import torch
 
 from gym_text_policies.backends.local.prefixes import Branch, Prefix, Prefixes
+from gym_text_policies.backends.local.sampling import Sampler
 from gym_text_policies.backends.local.tree import Tree
 
 _DRAFT_TOKENS = 7
@@ -102,59 +100,6 @@ def read(prefixes: Prefixes, requests: Sequence[Candidates]) -> list[list[tuple[
     return [[tuple(itertools.islice(log_probs, len(tokens))) for tokens in candidates.tokens] for candidates in requests]
 
 
-class Sampler:
-    """Chooses the tokens of one answer, among those that a grammar allows.
-
-    Args:
-        temperature: 0: the most probable token. Else one is drawn, from the probabilities to the power of 1 / temperature.
-        seed: Seed of what is drawn.
-        grammar: An ``LLMatcher`` of llguidance, or None.
-        keeps: Whether to keep the log-probability of each token that is taken.
-    """
-
-    def __init__(self, temperature: float, seed: int, grammar: Any = None, *, keeps: bool = False) -> None:
-        self.log_probs: list[float] = []
-        """The log-probability of each taken token: in the distribution that it was drawn from, or at temperature 1 if nothing is
-        drawn."""
-        self._keeps = keeps
-        self._temperature = temperature
-        self._generator = torch.Generator().manual_seed(seed)
-        self._grammar = grammar
-
-    def forced(self, max_tokens: int) -> list[int]:
-        """Return the next tokens for which the grammar allows one choice alone, at most `max_tokens`."""
-        return list(self._grammar.compute_ff_tokens())[:max_tokens] if self._grammar and max_tokens > 0 else []
-
-    def take(self, logits: torch.Tensor) -> Iterator[int]:
-        """Yield the next token after each row of logits, until the caller stops.
-
-        Args:
-            logits: Of all tokens, float32 of shape (rows, vocabulary).
-        """
-        if self._grammar or self._temperature or self._keeps:
-            yield from map(self._next, logits.cpu())  # on the CPU, so that draws do not depend on the device
-        else:
-            yield from logits.argmax(-1).tolist()
-
-    def _next(self, logits: torch.Tensor) -> int:
-        """Return the next token after one row of logits, on the CPU."""
-        if self._grammar:
-            bits = np.unpackbits(np.frombuffer(self._grammar.compute_bitmask(), np.uint8), bitorder="little")
-            allowed = torch.zeros(len(logits), dtype=torch.bool)
-            allowed[: len(bits)] = torch.from_numpy(bits[: len(logits)].astype(bool))
-            logits = logits.masked_fill(~allowed, -math.inf)
-        logits = logits / (self._temperature or 1.0)
-        if self._temperature:
-            token = int(torch.multinomial(logits.softmax(-1), 1, generator=self._generator))
-        else:
-            token = int(logits.argmax())
-        if self._keeps:
-            self.log_probs.append(float(logits.log_softmax(-1)[token]))
-        if self._grammar:
-            self._grammar.consume_token(token)
-        return token
-
-
 class PromptLookup:
     """Drafts the next tokens: those that followed the last time that the same one to three tokens occurred.
 
@@ -202,33 +147,51 @@ class PromptLookup:
         self.extend([*prompt[-_LONGEST_MATCH:], *answer])
 
 
+Ends = Callable[[list[int]], bool]
+"""Whether an answer, or a thought, ends with the last of these tokens. It is asked after each token."""
+
+
 class Generation:
-    """One answer while it is generated.
+    """One answer while it is generated, or a thought and then the answer behind it.
 
     Args:
         prompt: Tokens of the prompt.
         prefix: The part of the prompt that is remembered, at most all but its last token.
         sampler: Chooses its tokens.
         earlier: Answers to other prompts.
-        end: The end of turn, which ends the answer.
+        ends: Whether the model has ended the answer.
         max_tokens: Most tokens.
     """
 
     def __init__(
-        self, prompt: Sequence[int], prefix: Prefix, sampler: Sampler, earlier: PromptLookup, end: int, max_tokens: int
+        self, prompt: Sequence[int], prefix: Prefix, sampler: Sampler, earlier: PromptLookup, ends: Ends, max_tokens: int
     ) -> None:
         self.tokens: list[int] = []
         """The tokens generated so far."""
+        self.ended = False
+        """Whether the model itself ended the answer, not the limit."""
+        self.prefix = prefix
+        """The tokens that the model has read."""
         self.sampler = sampler
-        self._prompt, self._prefix = prompt, prefix
+        self._prompt = prompt
         self._lookup = PromptLookup(prompt, earlier)
-        self._end, self._max_tokens = end, max_tokens
+        self._ends, self._max_tokens = ends, max_tokens
         self._draft_tokens = _DRAFT_TOKENS
 
-    @property
-    def ended(self) -> bool:
-        """Whether the model itself ended the answer, not the limit."""
-        return self.tokens[-1] == self._end
+    def go_on(self, prompt: Sequence[int], prefix: Prefix, tokens: Sequence[int], ends: Ends, max_tokens: int) -> None:
+        """Begin an answer behind a thought, with the same sampler.
+
+        Args:
+            prompt: Tokens of the prompt, of the thought, and of what closes it.
+            prefix: The part of `prompt` and `tokens` that is remembered.
+            tokens: The tokens of the answer that are generated already.
+            ends: Whether the model has ended the answer.
+            max_tokens: Most tokens of the answer.
+        """
+        self._lookup.extend(prompt[len(self._prompt) + len(self.tokens) :])
+        self.tokens, self._prompt, self.prefix = list(tokens[:max_tokens]), prompt, prefix
+        self.ended = bool(self.tokens) and ends(self.tokens)
+        self._ends, self._max_tokens = ends, max_tokens
 
     @property
     def finished(self) -> bool:
@@ -243,9 +206,9 @@ class Generation:
             drafts: Whether to add a draft.
         """
         room = min(self._draft_tokens // answers, self._max_tokens - len(self.tokens) - 1) if drafts else 0
-        unread = [*self._prompt, *self.tokens][len(self._prefix.tokens) :]
+        unread = [*self._prompt, *self.tokens][len(self.prefix.tokens) :]
         tokens = unread + (self.sampler.forced(room) or self._lookup.draft(room))
-        return Branch.line(self._prefix, tokens, range(len(unread) - 1, len(tokens)))
+        return Branch.line(self.prefix, tokens, range(len(unread) - 1, len(tokens)))
 
     def read(self, branch: Branch, logits: torch.Tensor) -> None:
         """Take tokens as long as they equal the draft's, and one more.
@@ -257,6 +220,7 @@ class Generation:
         right, before = branch.wanted[0] + 1, len(self.tokens)
         for token in self.sampler.take(logits):
             self.tokens.append(token)
+            self.ended = self._ends(self.tokens)
             if self.ended or right == len(branch.tokens) or branch.tokens[right] != self.tokens[-1]:
                 break
             right += 1
@@ -268,7 +232,7 @@ class Generation:
 
 def generate(prefixes: Prefixes, generations: Sequence[Generation]) -> None:
     """Generate several answers together. Each pass adds at least one token to each of them."""
-    active = list(generations)
+    active = [generation for generation in generations if not generation.finished]
     while active:
         branches = [generation.branch(len(active), drafts=prefixes.cuts_back) for generation in active]
         for generation, branch, logits in zip(active, branches, prefixes.compute(branches), strict=True):

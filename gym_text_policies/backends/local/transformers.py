@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import functools
-import importlib
-import json
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from gym_text.errors import check_int, import_extra
+from gym_text.errors import check_int
 from gym_text_policies.backends.base import Answer, Backend, Request, softmax
-from gym_text_policies.backends.local.decoding import Candidates, Generation, PromptLookup, Sampler, generate, read
+from gym_text_policies.backends.chat_format import Place
+from gym_text_policies.backends.local.decoding import Candidates, Generation, PromptLookup, generate, read
 from gym_text_policies.backends.local.exactness import exact_prefixes, window_of
-from gym_text_policies.backends.local.tokens import fitting_tokens, text_tokens
-from gym_text_policies.records import Tokens
+from gym_text_policies.backends.local.grammars import Grammars
+from gym_text_policies.backends.local.prefixes import Prefix
+from gym_text_policies.backends.local.questions import Asked, Question
+from gym_text_policies.backends.local.sampling import Draw, Sampler
+from gym_text_policies.backends.local.thoughts import Thought, ThoughtMarkers
+from gym_text_policies.backends.local.tokens import end_of_turn, fitting_tokens, format_of, text_tokens
 
 _PASS_TOKENS = 512
 """About the most new tokens of one forward pass on a CPU."""
@@ -28,21 +31,8 @@ _REMEMBERED = 4096
 kept."""
 
 
-@dataclass(frozen=True)
-class _Question:
-    """A request as tokens. Equal questions have equal answers."""
-
-    prompt: tuple[int, ...]
-    turns_dropped: int
-    schema: str | None
-    request: Request
-    """The request without its messages, schema and episode. `prompt` and `schema` replace the first two, and no answer depends on
-    the episode."""
-
-    @property
-    def choices(self) -> tuple[str, ...]:
-        """The candidates; empty if the request asks for a text."""
-        return self.request.choices or ()
+_THOUGHT_TOKENS = 2048
+"""Most tokens of a thought, unless a request says otherwise; half of the model's window if that is less."""
 
 
 class TransformersBackend(Backend):
@@ -79,15 +69,19 @@ class TransformersBackend(Backend):
     ) -> None:
         self._tokenizer = tokenizer
         self._identity: Mapping[str, Any] = {"model": name} if isinstance(name, str) else name
-        self._tokens = functools.lru_cache(_REMEMBERED)(lambda text: tuple(text_tokens(tokenizer, text)))
-        self._end: int = tokenizer.eos_token_id
+        self._tokens = tokens = functools.lru_cache(_REMEMBERED)(lambda text: tuple(text_tokens(tokenizer, text)))
+        self._place = functools.lru_cache(format_of(tokenizer).place)
+        self._end = end_of_turn(tokenizer)
+        self._stops = stops = frozenset(_ends_of(tokenizer, model) | {self._end})
+        # no function that this object keeps may know it: the model would not be released where it has to be
+        self._markers_of = functools.lru_cache(lambda place: ThoughtMarkers(tokenizer, place, stops))
         self._window = window_of(model.config)
         room = check_int("max_cached_tokens", max_cached_tokens, 1, 10**9)
         self._prefixes = exact_prefixes(model.eval(), room, optimise=optimise, weights=weights)
         self._pass_tokens = _PASS_TOKENS if model.device.type == "cpu" else _GPU_PASS_TOKENS
         self._texts = PromptLookup()
-        self._grammar_tokens: Any = None
-        self._answered: OrderedDict[_Question, Answer] = OrderedDict()
+        self._grammars = Grammars(tokenizer, lambda text: len(tokens(text)))
+        self._answered: OrderedDict[Question, Answer] = OrderedDict()
         self._lock = threading.Lock()
 
     @property
@@ -130,127 +124,173 @@ class TransformersBackend(Backend):
         """Return the tokens of a text by itself."""
         return list(self._tokens(text))
 
-    def _question(self, request: Request) -> _Question:
+    def _question(self, request: Request) -> Question:
+        place, budget = self._place_of(request)
         room = 1 + max(len(self.tokens(choice)) for choice in request.choices) if request.choices else request.max_tokens
+        if budget:
+            room += budget + len(self._markers(place).ids(place.thought_open + place.thought_close))
         prompt, turns_dropped = fitting_tokens(
-            self._tokenizer, request.messages, self._window - room, self._identity["model"], read=request.read
+            self._tokenizer, request.messages, self._window - room, self._identity["model"], read=request.read, place=place
         )
-        schema = self._bounded(request.schema, request.max_tokens) if request.schema else None
+        schema = self._grammars.bounded(request.schema, request.max_tokens) if request.schema else None
+        if request.choices is not None and not place.thinks:  # nothing is drawn
+            request = replace(request, temperature=0.0, seed=None, top_p=None, top_k=None, min_p=None)
         seed = secrets.randbits(31) if request.temperature and request.seed is None else request.seed
-        return _Question(
-            tuple(prompt), turns_dropped, schema, replace(request, messages=(), schema=None, episode="", seed=seed, read=())
-        )
+        request = replace(request, messages=(), schema=None, episode="", seed=seed, read=(), think_tokens=budget)
+        return Question(tuple(prompt), turns_dropped, schema, request, place)
 
-    def _recall(self, question: _Question) -> Answer:
+    def _place_of(self, request: Request) -> tuple[Place, int | None]:
+        """Return where the answer or the thought begins, and most tokens of the thought; None if the model does not think.
+
+        A thought of no tokens is written in the model's place: as part of the prompt.
+        """
+        place = self._place(request.think)
+        if not place.thinks:
+            return place, None
+        budget = min(_THOUGHT_TOKENS, self._window // 2) if request.think_tokens is None else request.think_tokens
+        if budget == 0:
+            place = replace(place, opening=place.thought_open + place.thought_close, thinks=False)
+        return place, budget
+
+    def _recall(self, question: Question) -> Answer:
         """Return the answer to a question that was answered before. All its tokens count as cached."""
         self._answered.move_to_end(question)
         answer = self._answered[question]
         return replace(answer, tokens_cached=answer.tokens_in)
 
-    def _compute(self, questions: Sequence[_Question]) -> list[Answer]:
-        """Answer different questions."""
-        answers: dict[_Question, Answer] = {}
-        for group in self._groups([question for question in questions if question.request.choices is not None]):
-            answers |= zip(group, self._choose(group), strict=True)
-        free = [question for question in questions if question.request.choices is None]
+    def _compute(self, questions: Sequence[Question]) -> list[Answer]:
+        """Answer different questions. Those about which the model thinks come first."""
+        empty = Thought("", cut=True)  # a thought of no tokens is a part of the prompt
+        asked = {q: Asked(q, thought=empty if q.request.think_tokens == 0 else None) for q in questions}
+        self._think([each for question, each in asked.items() if question.place.thinks])
+        answers: dict[Question, Answer] = {}
+        for group in self._groups([each for each in asked.values() if each.question.request.choices is not None]):
+            answers |= zip([each.question for each in group], self._choose(group), strict=True)
+        free = [each for each in asked.values() if each.question.request.choices is None]
         if free:
-            answers |= zip(free, self._generate(free), strict=True)
+            answers |= zip([each.question for each in free], self._generate(free), strict=True)
         return [answers[question] for question in questions]
 
-    def _groups(self, questions: Sequence[_Question]) -> Iterator[list[_Question]]:
+    def _think(self, asked: Sequence[Asked]) -> None:
+        """Let the model think about several questions together, each until its thought ends or has its greatest length."""
+        for each in asked:
+            each.cached = self._prefixes.match(each.question.prompt)
+        watches = [self._markers(each.question.place).watch() for each in asked]
+        prefixes = self._prefixes.open([each.question.prompt for each in asked]) if asked else []
+        generations = [
+            Generation(question.prompt, prefix, self._sampler(question), self._texts, watch, question.request.think_tokens or 0)
+            for question, prefix, watch in zip((each.question for each in asked), prefixes, watches, strict=True)
+        ]
+        generate(self._prefixes, generations)
+        for each, generation, watch in zip(asked, generations, watches, strict=True):
+            each.generation, each.thought = generation, watch.thought(generation.tokens)
+            if each.thought:
+                self._texts.remember(each.question.prompt, each.thought.tokens)
+            else:  # the model has begun its answer; unless answers begin there, it answers anew where they do
+                each.opening = self._markers(each.question.place).ids(each.question.place.opening)
+                free = not (each.opening or each.question.schema or each.question.choices)
+                each.begun = tuple(generation.tokens) if free else ()
+
+    def _opened(self, asked: Sequence[Asked]) -> list[Prefix]:
+        """Return what is remembered of the tokens before each answer."""
+        unread = [each for each in asked if each.prefix is None]
+        for each in unread:
+            if each.generation is None:
+                each.cached = self._prefixes.match(each.prompt)
+        opened = iter(self._prefixes.open([each.prompt for each in unread]) if unread else ())
+        return [next(opened) if each.prefix is None else each.prefix for each in asked]
+
+    def _groups(self, asked: Sequence[Asked]) -> Iterator[list[Asked]]:
         """Divide questions with choices into groups, one for each forward pass. Those with the fewest unread tokens come first.
 
         If the cache has no room for all questions, another order could drop what the next question needs.
         """
-        unread = {question: len(question.prompt) - self._prefixes.match(question.prompt) for question in questions}
+        unread = [
+            len(each.prompt) - (len(each.prefix.tokens) if each.prefix else self._prefixes.match(each.prompt)) for each in asked
+        ]
         group, size = [], 0
-        for question in sorted(questions, key=unread.__getitem__):
-            group.append(question)
-            size += unread[question] + 3 * len(question.choices)
+        for index in sorted(range(len(asked)), key=unread.__getitem__):
+            group.append(asked[index])
+            size += unread[index] + 3 * len(asked[index].question.choices)
             if size >= self._pass_tokens:
                 yield group
                 group, size = [], 0
         if group:
             yield group
 
-    def _choose(self, questions: Sequence[_Question]) -> list[Answer]:
+    def _choose(self, asked: Sequence[Asked]) -> list[Answer]:
         """Score the candidates of several questions in one pass."""
-        prompts = [question.prompt for question in questions]
-        cached = [self._prefixes.match(prompt) for prompt in prompts]
         candidates = [
             Candidates.of(
                 prefix,
-                question.prompt,
-                [self._tokens(choice) for choice in question.choices],
+                each.prompt,
+                [self._tokens(choice) for choice in each.question.choices],
                 self._end,
-                length_normalised=question.request.length_normalised,
+                length_normalised=each.question.request.length_normalised,
             )
-            for question, prefix in zip(questions, self._prefixes.open(prompts), strict=True)
+            for each, prefix in zip(asked, self._opened(asked), strict=True)
         ]
         log_probs = read(self._prefixes, candidates)
         return [
-            Answer(
-                probabilities=softmax(question.choices, tree.scores(rows)),
+            each.answer(
+                probabilities=softmax(each.question.choices, tree.scores(rows)),
                 probability_kind="likelihood",
-                tokens_in=len(question.prompt) + sum(map(len, tree.tokens)),
-                tokens_cached=known,
-                turns_dropped=question.turns_dropped,
-                tokens=_tokens_of(question, dict(zip(question.choices, zip(tree.tokens, rows, strict=True), strict=True))),
+                tokens_in=sum(map(len, tree.tokens)),
+                tokens=each.tokens(dict(zip(each.question.choices, zip(tree.tokens, rows, strict=True), strict=True))),
             )
-            for question, known, tree, rows in zip(questions, cached, candidates, log_probs, strict=True)
+            for each, tree, rows in zip(asked, candidates, log_probs, strict=True)
         ]
 
-    def _generate(self, questions: Sequence[_Question]) -> list[Answer]:
+    def _generate(self, asked: Sequence[Asked]) -> list[Answer]:
         """Generate the texts of several questions together."""
-        prompts = [question.prompt for question in questions]
-        cached = [self._prefixes.match(prompt) for prompt in prompts]
-        generations = [
-            Generation(question.prompt, prefix, self._sampler(question), self._texts, self._end, question.request.max_tokens)
-            for question, prefix in zip(questions, self._prefixes.open(prompts), strict=True)
-        ]
+        generations = [self._generation(each, prefix) for each, prefix in zip(asked, self._opened(asked), strict=True)]
         generate(self._prefixes, generations)
-        for prompt, generation in zip(prompts, generations, strict=True):
+        for each, generation in zip(asked, generations, strict=True):
             if generation.ended:  # a cut answer is not remembered: a caller may ask for one token only to have a prompt read
-                self._texts.remember(prompt, generation.tokens)
-        texts = [self._tokenizer.decode(generation.tokens, skip_special_tokens=True) for generation in generations]
-        return [
-            Answer(
-                text,
-                finish="stop" if generation.ended else "length",
-                tokens_in=len(question.prompt),
-                tokens_cached=known,
-                tokens_out=len(generation.tokens),
-                turns_dropped=question.turns_dropped,
-                tokens=_tokens_of(question, {text: (generation.tokens, generation.sampler.log_probs)}),
+                self._texts.remember(each.prompt, generation.tokens)
+        return [self._said(each, generation) for each, generation in zip(asked, generations, strict=True)]
+
+    def _generation(self, asked: Asked, prefix: Prefix) -> Generation:
+        """Return the generation of an answer in words."""
+        question, generation = asked.question, asked.generation
+        grammar = self._grammars.of(question.schema) if question.schema else None
+        if generation is None:
+            generation = Generation(
+                asked.prompt, prefix, self._sampler(question), self._texts, self._ends, question.request.max_tokens
             )
-            for question, known, generation, text in zip(questions, cached, generations, texts, strict=True)
-        ]
+        else:
+            del generation.sampler.log_probs[asked.thought_tokens + len(asked.begun) :]
+            generation.go_on(asked.prompt, prefix, asked.begun, self._ends, question.request.max_tokens)
+        generation.sampler.grammar = grammar
+        return generation
 
-    def _sampler(self, question: _Question) -> Sampler:
-        grammar = self._grammar(question.schema) if question.schema else None
-        return Sampler(question.request.temperature, question.request.seed or 0, grammar, keeps=question.request.tokens)
+    def _said(self, asked: Asked, generation: Generation) -> Answer:
+        """Return a generated answer."""
+        tokens, finish = generation.tokens, "stop" if generation.ended else "length"
+        words = tokens[:-1] if generation.ended else tokens
+        text = self._tokenizer.decode(words, skip_special_tokens=True)
+        if asked.question.place.thought_close and not asked.question.schema:
+            text, closed = self._markers(asked.question.place).answer(words, text)
+            finish = finish if closed else "length"
+        log_probs = generation.sampler.log_probs[asked.thought_tokens :]
+        return asked.answer(text=text, finish=finish, tokens_out=len(tokens), tokens=asked.tokens({text: (tokens, log_probs)}))
 
-    def _bounded(self, schema: Mapping[str, Any], max_tokens: int) -> str:
-        """Return a schema as text. Its free strings get a greatest length, so that an object takes about `max_tokens` at most."""
-        properties = dict(schema["properties"])
-        free = [name for name, part in properties.items() if part.get("type") == "string" and "enum" not in part]
-        longest = max((len(self._tokens(name)) for part in properties.values() for name in part.get("enum", ())), default=0)
-        for name in free:
-            room = max_tokens - max(40, longest + 24)  # keys and action take the rest
-            properties[name] = {"maxLength": max(1, 3 * room // len(free))} | properties[name]
-        return json.dumps(dict(schema) | {"properties": properties})
+    def _ends(self, tokens: list[int]) -> bool:
+        """Return whether an answer ends with the last of these tokens."""
+        return tokens[-1] in self._stops
 
-    def _grammar(self, schema: str) -> Any:
-        """Return llguidance's matcher of a JSON schema, which says token by token what may come next."""
-        llguidance = import_extra("llguidance", "local")
-        if self._grammar_tokens is None:
-            self._grammar_tokens = importlib.import_module("llguidance.hf").from_tokenizer(self._tokenizer)
-        grammar = llguidance.LLMatcher.grammar_from_json_schema(schema, defaults={"whitespace_flexible": False})
-        return llguidance.LLMatcher(self._grammar_tokens, grammar)
+    def _markers(self, place: Place) -> ThoughtMarkers:
+        return self._markers_of(replace(place, arguments=()))  # arguments of a template may have no hash
+
+    def _sampler(self, question: Question) -> Sampler:
+        request = question.request
+        draw = Draw(request.temperature, request.top_k, request.top_p, request.min_p)
+        return Sampler(draw, request.seed or 0, keeps=request.tokens)
 
 
-def _tokens_of(question: _Question, answers: Mapping[str, tuple[Sequence[int], Sequence[float]]]) -> dict[str, Tokens] | None:
-    """Return the tokens of a text, or of each choice, if the request asks for tokens."""
-    if not question.request.tokens:
-        return None
-    return {text: Tokens(question.prompt, tuple(tokens), tuple(log_probs)) for text, (tokens, log_probs) in answers.items()}
+def _ends_of(tokenizer: Any, model: Any) -> set[int]:
+    """Return the tokens that end a text: the tokenizer's, and those of the model's generation configuration."""
+    settings = getattr(model, "generation_config", None)
+    ends = getattr(settings, "eos_token_id", None)
+    listed: Iterable[int] = ends if isinstance(ends, list | tuple) else () if ends is None else (ends,)
+    return {int(tokenizer.eos_token_id), *map(int, listed)}

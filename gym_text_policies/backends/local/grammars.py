@@ -1,0 +1,46 @@
+"""`Grammars`: JSON schemas as grammars over a model's tokens."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gym_text.errors import import_extra
+
+_MARKS = 24
+"""Tokens of an object's braces, quotation marks and keys, beside those of an enumerated value."""
+_LEAST_MARKS = 40
+_CHARACTERS_PER_TOKEN = 3
+
+
+class Grammars:
+    """Makes llguidance's matchers, which say token by token what may come next.
+
+    Args:
+        tokenizer: One of transformers.
+        count: Returns the number of tokens of a text.
+    """
+
+    def __init__(self, tokenizer: Any, count: Callable[[str], int]) -> None:
+        self._tokenizer, self._count = tokenizer, count
+        self._tokens: Any = None
+
+    def bounded(self, schema: Mapping[str, Any], max_tokens: int) -> str:
+        """Return a schema as text. Its free strings get a greatest length, so that an object takes about `max_tokens` at most."""
+        properties = dict(schema["properties"])
+        free = [name for name, part in properties.items() if part.get("type") == "string" and "enum" not in part]
+        longest = max((self._count(name) for part in properties.values() for name in part.get("enum", ())), default=0)
+        for name in free:
+            room = max_tokens - max(_LEAST_MARKS, longest + _MARKS)  # keys and action take the rest
+            properties[name] = {"maxLength": max(1, _CHARACTERS_PER_TOKEN * room // len(free))} | properties[name]
+        return json.dumps(dict(schema) | {"properties": properties})
+
+    def of(self, schema: str) -> Any:
+        """Return a new matcher of a JSON schema."""
+        llguidance = import_extra("llguidance", "local")
+        if self._tokens is None:
+            self._tokens = importlib.import_module("llguidance.hf").from_tokenizer(self._tokenizer)
+        grammar = llguidance.LLMatcher.grammar_from_json_schema(schema, defaults={"whitespace_flexible": False})
+        return llguidance.LLMatcher(self._tokens, grammar)

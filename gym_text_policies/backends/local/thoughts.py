@@ -1,0 +1,169 @@
+"""A model's thought in this process, token by token: where it begins and ends, and what closes one that does not end."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gym_text_policies.backends.chat_format import Place
+
+_MORE = 4
+"""Tokens that are looked at beside those of a marker: a marker of n characters has at most n tokens."""
+
+
+class _State(enum.Enum):
+    """What the generated tokens are."""
+
+    UNDECIDED = enum.auto()
+    """They may become the marker that opens a thought, or that of an answer."""
+    INSIDE = enum.auto()
+    """A thought that has not ended."""
+    CLOSED = enum.auto()
+    """A thought that the model has closed."""
+    STOPPED = enum.auto()
+    """A thought in which the model has ended its turn."""
+    NO_THOUGHT = enum.auto()
+    """The beginning of an answer."""
+
+
+@dataclass(frozen=True)
+class Thought:
+    """A thought that is closed."""
+
+    text: str
+    """Without the markers around it."""
+    tokens: tuple[int, ...] = ()
+    """What the model generated of it, with the markers that the model wrote."""
+    closing: tuple[int, ...] = ()
+    """What was written behind it in the model's place: the closing marker, or the space behind that marker."""
+    cut: bool = False
+    """Whether the model had not closed it."""
+
+
+class ThoughtMarkers:
+    """How one model writes thoughts at one place.
+
+    Args:
+        tokenizer: One of transformers.
+        place: Where the thought begins.
+        stops: The tokens that end a turn.
+    """
+
+    def __init__(self, tokenizer: Any, place: Place, stops: Collection[int]) -> None:
+        self._tokenizer, self._stops = tokenizer, stops
+        self.place = place
+        self.opened, self.closed = place.thought_open.strip(), place.thought_close.strip()
+        answer = place.opening.strip()
+        # channels: an answer has a marker of its own, and whatever does not begin with that is a thought
+        self.answer_open = "" if not self.opened or answer.startswith((self.opened, self.closed)) else answer
+        self._piece = functools.lru_cache(1 << 16)(lambda token: self.raw([token]))
+
+    def raw(self, tokens: Sequence[int]) -> str:
+        """Return tokens as text, the special ones included."""
+        text: str = self._tokenizer.decode(list(tokens), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        return text
+
+    def ids(self, text: str) -> tuple[int, ...]:
+        """Return the tokens of a text of the template. Its markers become special tokens."""
+        return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"]) if text else ()
+
+    def watch(self) -> ThoughtWatch:
+        """Return what watches one thought."""
+        return ThoughtWatch(self)
+
+    def stops(self, token: int) -> bool:
+        """Return whether a token ends the turn."""
+        return token in self._stops
+
+    def ends_closed(self, tokens: Sequence[int]) -> bool:
+        """Return whether the last of these tokens completes the marker that closes a thought."""
+        if self.closed[-1] not in self._piece(tokens[-1]):
+            return False
+        return self.closed in self.raw(tokens[-len(self.closed) - _MORE :])
+
+    def plain(self, text: str) -> str:
+        """Return a text without special tokens and without space around it."""
+        return self._special.sub("", text).strip()
+
+    @functools.cached_property
+    def _special(self) -> re.Pattern[str]:
+        added = [str(token) for token in self._tokenizer.added_tokens_decoder.values() if token.special]
+        special = sorted({*added, *map(str, self._tokenizer.all_special_tokens)}, key=len, reverse=True)
+        return re.compile("|".join(map(re.escape, special)) or "(?!)")
+
+    def answer(self, tokens: Sequence[int], text: str) -> tuple[str, bool]:
+        """Return the answer in generated tokens, and whether all thoughts in it ended.
+
+        It stands behind the last thought among these tokens. If that does not end, there is no answer.
+
+        Args:
+            tokens: What the model generated behind its first thought.
+            text: The same as text, without special tokens.
+        """
+        raw = self.raw(tokens)
+        if not any(marker and marker in raw for marker in (self.opened, self.closed)):
+            return text, True
+        behind = raw.rpartition(self.closed)[2]
+        return ("", False) if self.opened and self.opened in behind else (self.plain(behind), True)
+
+
+class ThoughtWatch:
+    """Watches the tokens of one thought while the model generates them. Called with all of them, it says whether to stop."""
+
+    def __init__(self, markers: ThoughtMarkers) -> None:
+        self._markers = markers
+        self._state = _State.UNDECIDED if markers.opened else _State.INSIDE
+
+    def __call__(self, tokens: list[int]) -> bool:
+        """Return whether the thought ends with the last of these tokens, or there is none."""
+        markers = self._markers
+        if markers.stops(tokens[-1]):
+            self._state = _State.NO_THOUGHT if self._state is _State.UNDECIDED else _State.STOPPED
+        elif self._state is _State.UNDECIDED:
+            self._state = self._begun(markers.raw(tokens).lstrip())
+        if self._state is _State.INSIDE and markers.ends_closed(tokens):
+            self._state = _State.CLOSED
+        return self._state not in (_State.UNDECIDED, _State.INSIDE)
+
+    def _begun(self, text: str) -> _State:
+        """Return what a text is that does not begin with space."""
+        opened, answer = self._markers.opened, self._markers.answer_open
+        if text.startswith(opened):
+            return _State.INSIDE
+        if opened.startswith(text) or (answer.startswith(text) and text != answer):
+            return _State.UNDECIDED
+        return _State.INSIDE if answer and not text.startswith(answer) else _State.NO_THOUGHT
+
+    def thought(self, tokens: Sequence[int]) -> Thought | None:
+        """Return the thought, with what closes it; None if the model began an answer.
+
+        Args:
+            tokens: What the model generated.
+        """
+        if self._state is _State.NO_THOUGHT:
+            return None
+        markers, said = self._markers, list(tokens)
+        place = markers.place
+        if self._state is _State.UNDECIDED:
+            return Thought("", (), markers.ids(place.thought_open + place.thought_close), cut=True)
+        if self._state is _State.STOPPED:
+            said.pop()
+        text = markers.raw(said)
+        if self._state is not _State.CLOSED or not place.is_closed(text):
+            # taken back: the beginning of a closing marker, and a token that is the marker's end and the answer's beginning
+            while said and (markers.closed in text or _ends_with_beginning(text, markers.closed)):
+                said.pop()
+                text = markers.raw(said)
+        inner = text.lstrip().removeprefix(markers.opened)
+        inner = inner.rpartition(markers.closed)[0] if markers.closed in inner else inner
+        closing = markers.ids(place.closing(text))
+        return Thought(markers.plain(inner), tuple(said), closing, cut=self._state is not _State.CLOSED)
+
+
+def _ends_with_beginning(text: str, marker: str) -> bool:
+    """Return whether a text ends with the beginning of a marker."""
+    return any(text.endswith(marker[:size]) for size in range(1, len(marker)))
