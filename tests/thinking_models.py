@@ -18,11 +18,14 @@ _CHANNELS = (
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant{% endif %}"
 )
 TEMPLATES = {
-    "switch": _ANSWER + "{% if add_generation_prompt %}<|im_start|>assistant\n" + _OFF + "<think>\n\n</think>\n\n{% endif %}{% endif %}",
+    "switch": _ANSWER
+    + "{% if add_generation_prompt %}<|im_start|>assistant\n"
+    + _OFF
+    + "<think>\n\n</think>\n\n{% endif %}{% endif %}",
     "opened": _ANSWER
     + "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n"
     + _OFF
-    + "\n</think>\n\n{% endif %}{% endif %}",
+    + "{{ '\n' }}</think>\n\n{% endif %}{% endif %}",
     "channels": _CHANNELS,
 }
 """A switch that writes an empty thought, a prompt that ends inside a thought, and channels."""
@@ -32,13 +35,13 @@ THOUGHTS = {"A wall.": ("The way is shut here.", "turn left"), "A ball.": ("A ba
 
 def thinking_tokenizer(folder, form):
     """Return the small tokenizer with the markers and the template of a form."""
-    from transformers import AutoTokenizer
+    from transformers import AddedToken, AutoTokenizer
 
     save_tokenizer(folder)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     if form == "channels":
         markers = ["<|channel|>", "<|message|>", "<|end|>", "<|return|>"]
-        tokenizer.add_special_tokens({"additional_special_tokens": markers}, replace_additional_special_tokens=False)
+        tokenizer.add_tokens([AddedToken(marker, special=True, normalized=False) for marker in markers])
     else:
         tokenizer.add_tokens(["<think>", "</think>"])
     tokenizer.chat_template = TEMPLATES[form]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gym_text_policies.backends.chat_format import Place
+from gym_text_policies.backends.local.tokens import template_tokens
 
 _MORE = 4
 """Tokens that are looked at beside those of a marker: a marker of n characters has at most n tokens."""
@@ -68,8 +69,8 @@ class ThoughtMarkers:
         return text
 
     def ids(self, text: str) -> tuple[int, ...]:
-        """Return the tokens of a text of the template. Its markers become special tokens."""
-        return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"]) if text else ()
+        """Return the tokens of a text of the template."""
+        return tuple(template_tokens(self._tokenizer, text)) if text else ()
 
     def watch(self) -> ThoughtWatch:
         """Return what watches one thought."""

@@ -39,7 +39,7 @@ def prompt_tokens(tokenizer: Any, messages: Sequence[Message], place: Place = PL
     pattern = re.compile("|".join(map(re.escape, special)) or r"(?!)")
     texts = [message["content"] for message in messages]
     if not any(pattern.search(text) or pattern.search(_normalised(tokenizer, text)) for text in texts):
-        return template_tokens(tokenizer, _rendered(tokenizer, messages, place))
+        return template_tokens(tokenizer, _rendered(tokenizer, messages, place), before_word=bool(place.opening or place.arguments))
     # each special token in a message is replaced by a placeholder: those left in the rendered chat are the template's
     sign = _unused_character("".join(texts))
     hidden = [
@@ -51,6 +51,8 @@ def prompt_tokens(tokenizer: Any, messages: Sequence[Message], place: Place = PL
     for index, part in enumerate(parts):
         if index % 2:
             tokens.append(tokenizer.convert_tokens_to_ids(part))
+        elif part.isspace() and (place.opening or place.arguments):
+            tokens += template_tokens(tokenizer, part)
         elif part:
             tokens += text_tokens(tokenizer, re.sub(f"{sign}(\\d+){sign}", lambda match: special[int(match[1])], part))
     return tokens
@@ -68,10 +70,28 @@ def text_tokens(tokenizer: Any, text: str) -> list[int]:
     return tokens
 
 
-def template_tokens(tokenizer: Any, text: str) -> list[int]:
-    """Return the tokens of a text that the chat template writes, such as what closes a thought. Its markers are recognised."""
-    tokens: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
-    return tokens
+def template_tokens(tokenizer: Any, text: str, *, before_word: bool = True) -> list[int]:
+    """Return the tokens of a text that the chat template writes, such as what closes a thought. Its markers are recognised.
+
+    Args:
+        tokenizer: One of transformers.
+        text: What the template writes.
+        before_word: Whether these are the tokens that the text has before a word. Some tokenizers, such as GPT-2's, make a token of
+            its own of the last space before a word.
+    """
+
+    def encode(text: str) -> list[int]:
+        tokens: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
+        return tokens
+
+    if before_word and len(text) - len(text.rstrip()) > 1:
+        longer, word = encode(text + _WORD), encode(_WORD)
+        if longer[-len(word) :] == word:
+            return longer[: -len(word)]
+    return encode(text)
+
+
+_WORD = "a"
 
 
 def _normalised(tokenizer: Any, text: str) -> str:

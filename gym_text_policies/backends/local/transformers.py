@@ -70,7 +70,7 @@ class TransformersBackend(Backend):
         self._tokenizer = tokenizer
         self._identity: Mapping[str, Any] = {"model": name} if isinstance(name, str) else name
         self._tokens = tokens = functools.lru_cache(_REMEMBERED)(lambda text: tuple(text_tokens(tokenizer, text)))
-        self._place = functools.lru_cache(format_of(tokenizer).place)
+        self._place = format_of(tokenizer).place
         self._end = end_of_turn(tokenizer)
         self._stops = stops = frozenset(_ends_of(tokenizer, model) | {self._end})
         # no function that this object keeps may know it: the model would not be released where it has to be
