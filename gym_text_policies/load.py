@@ -91,7 +91,8 @@ def resolved(config: PolicyConfig, usual: Mapping[str, Any] | None = None) -> Po
     Raises:
         UsageError: If the model is an adapter that does not exist, or whose record is damaged.
     """
-    return config.with_defaults(settings_of(config.model)).with_defaults(usual or {}).with_defaults(DEFAULTS).for_any()
+    asked = config.with_defaults(settings_of(config.model))
+    return asked.with_defaults({**(usual or {}), **asked.usual}).with_defaults(DEFAULTS).for_any()
 
 
 def _without_model(config: PolicyConfig, env: gym.Env[Any, Any]) -> Policy:

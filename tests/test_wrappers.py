@@ -177,6 +177,18 @@ def test_a_refused_action_leaves_no_trace():
     assert len(env.step(0)[0]["history"]) == 1
 
 
+def test_whole_observations_stand_beside_the_pairs():
+    env = History(gym.make("CookingWorldText-v0", expert="off"), 2, whole=True)
+    seen = [env.reset(seed=0)[0]]
+    assert seen[0]["earlier"] == ()
+    for _ in range(3):
+        seen.append(env.step("look around")[0])
+    without = [{key: value for key, value in obs.items() if key not in ("history", "earlier")} for obs in seen]
+    assert seen[3]["earlier"] == (without[1], without[2]) and seen[3] in env.observation_space
+    assert env.reset(seed=0)[0]["earlier"] == ()
+    assert env.spec.additional_wrappers[-1].kwargs == {"n": 2, "whole": True}
+
+
 def test_history_needs_texts_and_a_number():
     with pytest.raises(UsageError, match=r"expected an environment with obs\['text'\] and a text_spec"):
         History(gym.make("CartPole-v1"), 3)

@@ -34,12 +34,17 @@ class History(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     Args:
         env: An environment with ``obs["text"]`` and a ``text_spec``.
         n: Most pairs to keep; None keeps all.
+        whole: Whether to put the whole observations of these steps into ``obs["earlier"]``: a tuple, the oldest first.
     """
 
-    def __init__(self, env: gym.Env[Any, Any], n: int | None) -> None:
-        RecordConstructorArgs.__init__(self, n=n)
+    def __init__(self, env: gym.Env[Any, Any], n: int | None, *, whole: bool = False) -> None:
+        RecordConstructorArgs.__init__(self, n=n, **({"whole": True} if whole else {}))  # left out if False, as in earlier records
         super().__init__(env)
         self.observation_space = history_space(env.observation_space, n)
+        if whole:
+            earlier = spaces.Sequence(env.observation_space)
+            self.observation_space = spaces.Dict({**self.observation_space.spaces, "earlier": earlier})
+        self._earlier: deque[dict[str, Any]] | None = deque(maxlen=n) if whole else None
         if not env.has_wrapper_attr("text_spec"):
             raise UsageError(f"History: expected an environment with obs['text'] and a text_spec; got {env}.")
         self._pairs = Pairs(env.get_wrapper_attr("text_spec"), n)
@@ -49,17 +54,22 @@ class History(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         """Begin an episode, with an empty history."""
         obs, info = self.env.reset(**kwargs)
         self._pairs.clear()
+        if self._earlier is not None:
+            self._earlier.clear()
         return self._with_history(obs), info
 
     def step(self, action: Any) -> tuple[dict[str, Any], Any, bool, bool, dict[str, Any]]:
         """Play one action and add it to the history."""
         obs, reward, terminated, truncated, info = self.env.step(action)
         self._pairs.add(self._last, action)
+        if self._earlier is not None:
+            self._earlier.append(self._last)
         return self._with_history(obs), reward, terminated, truncated, info
 
     def _with_history(self, obs: dict[str, Any]) -> dict[str, Any]:
         self._last = dict(obs)
-        return obs | {"history": self._pairs.latest()}
+        earlier = {} if self._earlier is None else {"earlier": tuple(self._earlier)}
+        return obs | {"history": self._pairs.latest()} | earlier
 
 
 class Pairs:

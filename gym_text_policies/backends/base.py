@@ -22,7 +22,7 @@ class Request:
     choices: tuple[str, ...] | None = None
     """If given, the answer is a probability for each of these texts, in place of a text."""
     schema: Mapping[str, Any] | None = None
-    """If given, the answer is JSON that follows this JSON schema."""
+    """If given, the answer is JSON that follows this JSON schema. With a `tool`, the arguments of its call follow it."""
     max_tokens: int = 16
     """Most tokens to generate."""
     temperature: float = 0.0
@@ -50,7 +50,7 @@ class Request:
     """Tokens are drawn among those with at least this share of the most probable token's probability."""
     tool: Mapping[str, Any] | None = None
     """If given, the answer is a call of one function. This is the function as in ``tools`` of OpenAI's protocol, with ``name``,
-    ``description`` and ``parameters`` (a JSON schema)."""
+    ``description`` and ``parameters`` (a JSON schema). It is equal at each step; `schema` says what can be given now."""
     picture: bytes | None = None
     """A PNG that is a part of the last message."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
@@ -13,7 +14,8 @@ class ScriptedBackend(Backend):
 
     Args:
         script: The answers in turn, or a function from a request to its answer. In a request with choices the choice that equals
-            the answer has probability 1.
+            the answer has probability 1. In a request with a tool, an answer that its argument can have, or a JSON object of
+            arguments, is a call of the tool.
         name: Its name in records.
     """
 
@@ -41,10 +43,20 @@ class ScriptedBackend(Backend):
         self._calls += 1
         words_in = sum(len(message["content"].split()) for message in request.messages)
         if request.choices is None:
-            return Answer(text, finish="stop", tokens_in=words_in, tokens_out=len(text.split()))
+            call = _call(request, text) if request.tool else None
+            said = text if call is None else ""
+            return Answer(said, arguments=call, finish="stop", tokens_in=words_in, tokens_out=len(text.split()))
         return Answer(probabilities={choice: float(choice == text) for choice in request.choices}, tokens_in=words_in)
 
     @property
     def config(self) -> dict[str, Any]:
         """Its name."""
         return {"backend": "scripted", "name": self._name}
+
+
+def _call(request: Request, text: str) -> str | None:
+    """Return the arguments of a call of the request's tool; None if the text is none."""
+    ((name, argument),) = (request.schema or {})["properties"].items()
+    if text in argument.get("enum", (text,)) and not text.startswith("{"):
+        return json.dumps({name: text})
+    return text if text.startswith("{") else None

@@ -9,11 +9,9 @@ A model whose chat template has no tools plays by `gym_text_policies.bridges.trl
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -24,12 +22,10 @@ from gym_text.spec import Observation, TextSpec
 from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
 from gym_text_policies.game import is_of_episode
 from gym_text_policies.policies.parsing import parse_action
-from gym_text_policies.prompts import Prompt
+from gym_text_policies.prompts import TOOL_STRATEGY, Prompt
+from gym_text_policies.prompts.tools import tool_docstring
 
 _logger = logging.getLogger(__name__)
-_MOST_CHOICES = 50
-"""Most action names that the tool's schema lists."""
-_TEMPLATE = str(Path(__file__).with_name("trl.jinja"))
 
 
 def trl_environment(env_id: str, **arguments: Any) -> type[TRLEnvironment]:
@@ -51,7 +47,7 @@ def trl_environment(env_id: str, **arguments: Any) -> type[TRLEnvironment]:
         def act(self, action: str) -> str:
             return self._act(action)
 
-    Environment.act.__doc__ = _tool_docstring(spec)
+    Environment.act.__doc__ = tool_docstring(spec)
     Environment.__name__ = Environment.__qualname__ = env_id.partition("-")[0]  # TRL names the reward after the class
     return Environment
 
@@ -76,7 +72,7 @@ def trl_dataset(env_id: str, fold: Fold, seeds: Iterable[int], **arguments: Any)
     check_choice("fold", fold, FOLDS)
     with _make(env_id, fold, arguments) as env:
         obs, _ = env.reset(seed=0)
-        system = Prompt(_TEMPLATE).render(env.get_wrapper_attr("text_spec"), obs)[0]["content"]
+        system = Prompt(TOOL_STRATEGY).render(env.get_wrapper_attr("text_spec"), obs)[0]["content"]
     rows = []
     for seed in seeds:
         level = {"fold": fold, "seed": check_int("seed", seed, 0, MAX_SEED)}
@@ -92,7 +88,7 @@ class TRLEnvironment:
     _arguments: dict[str, Any]
 
     def __init__(self) -> None:
-        self._prompt = Prompt(_TEMPLATE)
+        self._prompt = Prompt(TOOL_STRATEGY)
         self._envs: dict[str, gym.Env[Any, Any]] = {}
         self._env: gym.Env[Any, Any] | None = None
         self._obs: Observation = {}
@@ -184,19 +180,3 @@ def _make(env_id: str, fold: Fold, arguments: dict[str, Any]) -> gym.Env[Any, An
         raise UsageError("fold: expected it in the rows alone, trl_dataset(id, fold, seeds); got it as an argument.")
     check_no_fold("environment", [env_id], "rows'")
     return environment_maker(env_id, **fold_arguments(env_id, fold) | arguments)()
-
-
-def _tool_docstring(spec: TextSpec) -> str:
-    """Return the tool's docstring. From it transformers makes the schema that the model reads."""
-    names = [action.name for action in spec.actions]
-    listed = spec.encoding == "discrete" and len(names) <= _MOST_CHOICES
-    which = "The name of the action." if listed else "The name of one of the possible actions."
-    choices = f" (choices: {json.dumps(names)})" if listed else ""
-    return f"""Take one action of the game.
-
-        Args:
-            action: {which}{choices}
-
-        Returns:
-            The task, what you observe after the action, and which actions are possible then.
-        """

@@ -64,6 +64,7 @@ class Agent:
         number = next(self._episodes) if seed is None else check_int("seed", seed, 0, MAX_SEED)
         self._rngs = turn_rngs(self._environment, self.policy.seed, number)
         self._pairs: list[tuple[str, str]] = []
+        self._earlier: list[dict[str, Any]] = []
         self._completions: tuple[str | None, ...] = ()
         self._last_action = ""
         self.decision: Decision | None = None
@@ -78,7 +79,9 @@ class Agent:
         obs = dict(obs)
         obs.setdefault("last_action", self._last_action)
         if self._depth:
-            obs.setdefault("history", tuple(self._pairs if self._depth == "all" else self._pairs[-self._depth :]))
+            first = 0 if self._depth == "all" else -self._depth
+            obs.setdefault("history", tuple(self._pairs[first:]))
+            obs.setdefault("earlier", tuple(self._earlier[first:]))
         step = len(self._completions)
         turn = Turn(obs, self._rngs(step), step=step, completions=self._completions)
         self.decision = self.policy.decide([turn])[0]
@@ -87,6 +90,7 @@ class Agent:
         self._last_action = self.decision.action
         if self._depth:
             self._pairs.append((obs["text"], self.decision.action))
+            self._earlier.append({key: value for key, value in obs.items() if key not in ("history", "earlier")})
         return raw_answer(self.decision, action), action
 
 

@@ -17,7 +17,7 @@ from gym_text_policies.backends.local.adapters import RECORD, record_of
 from gym_text_policies.backends.own_models import is_own, is_own_backend
 from gym_text_policies.backends.provider_table import names_for_help
 from gym_text_policies.files import check_characters
-from gym_text_policies.prompts import STRATEGIES, Prompt
+from gym_text_policies.prompts import STRATEGIES, TOOL_STRATEGY, Prompt
 
 Mode = Literal["text", "json", "choose", "tool"]
 Depth = int | Literal["all"]
@@ -34,7 +34,7 @@ class PromptOptions:
 
     strategy: str | None = None
     """The prompt's template: zero_shot, reasoning, reflection, few_shot, retrieval, chat, words (for games that list no actions),
-    balrog, tenths, or the path of a template."""
+    balrog, tenths, tool (for mode tool), or the path of a template."""
     history: Depth | None = None
     """Number of earlier steps that the prompt shows, or all."""
 
@@ -171,7 +171,12 @@ class PolicyConfig(PolicyOptions):
     @property
     def settings(self) -> dict[str, Any]:
         """All settings by name, with `DEFAULTS` for those that were not given; `max_tokens` and `demonstrations` have none."""
-        return {**DEFAULTS.given, **self.given}
+        return {**DEFAULTS.given, **self.usual, **self.given}
+
+    @property
+    def usual(self) -> dict[str, Any]:
+        """Settings that hold in place of those of `DEFAULTS`, because of the mode: a tool's prompts grow, as TRL's do."""
+        return {"strategy": TOOL_STRATEGY, "history": "all"} if self.mode == "tool" else {}
 
     @property
     def label(self) -> str:

@@ -19,6 +19,7 @@ from gym_text_policies.policies.parsing import parse_action, read_answer
 from gym_text_policies.policies.question import Question
 from gym_text_policies.policy import Policy, check_lists_actions
 from gym_text_policies.prompts import Prompt
+from gym_text_policies.prompts.tools import argument_schema, called_action, tool_function
 from gym_text_policies.records import Decision, Message, Turn
 
 _MOST_ASKED_AGAIN = 3
@@ -27,6 +28,7 @@ _SHORT = 16
 """Most tokens of an answer that is only a short name."""
 _CUT = "That was cut before its end. Answer again, in fewer words: the action alone."
 _REPLY = "That cannot be used: it has to name exactly one of these actions: {}. Answer again."
+_NO_CALL = "That is no call of the tool act. Call it, with one of these actions: {}."
 
 
 class LLMPolicy(Policy):
@@ -40,7 +42,9 @@ class LLMPolicy(Policy):
 
             * `mode`: ``text``: the model answers in words, which are parsed. ``json``: it answers by a JSON object with the
               strategy's fields, whose action can only be a valid one. ``choose``: it gives a probability for each valid action.
-              With a strategy that thinks, it first thinks in words, in a call of its own.
+              With a strategy that thinks, it first thinks in words, in a call of its own. ``tool``: it calls the function ``act``
+              with the name of an action. The prompts are those that TRL makes of `bridges.trl`: earlier actions are calls, and
+              what followed them are the tool's answers.
             * `history`: `wrap` puts on the wrapper that keeps it. `own_words` needs `rollout` or `Agent`, which know the answers.
             * `tokens`: each decision keeps its tokens, see `Tokens`. If a prompt begins with the prompt before it (strategy
               ``chat`` with the whole history), it continues that prompt's tokens and those that the model generated. This
@@ -83,6 +87,11 @@ class LLMPolicy(Policy):
         self._mode: Mode = given["mode"]
         if self._mode == "choose":
             check_lists_actions(spec, "mode 'choose'")
+        if self._mode == "tool" and self._thinks:
+            raise UsageError(
+                f"strategy {given['strategy']!r}: expected one whose answer is an action alone, as the tool of mode 'tool' takes "
+                "nothing else; this one also asks for thoughts. For these take mode 'json', or a model that thinks by itself."
+            )
         if self._prompt.uses_names:
             check_lists_actions(spec, f"strategy {given['strategy']!r}")
         self._history: Depth = given["history"]
@@ -121,7 +130,8 @@ class LLMPolicy(Policy):
 
     def wrap(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
         """Put on the `History` wrapper, if the prompt shows a history."""
-        return env if self._history == 0 else History(env, None if self._history == "all" else self._history)
+        depth = None if self._history == "all" else self._history
+        return env if depth == 0 else History(env, depth, whole=self._mode == "tool")
 
     def check(self) -> None:
         """Let the backend check that it can be asked in this policy's mode, with its temperature and number of tokens."""
@@ -138,11 +148,12 @@ class LLMPolicy(Policy):
         return [question.decision() for question in questions]
 
     def _question(self, turn: Turn) -> Question:
-        if self._history != 0 and "history" not in turn.obs:
-            raise UsageError("obs: expected the key 'history'; it is missing. Use policy.wrap(env).")
+        for key in () if self._history == 0 else ("history", "earlier") if self._mode == "tool" else ("history",):
+            if key not in turn.obs:
+                raise UsageError(f"obs: expected the key {key!r}; it is missing. Use policy.wrap(env).")
         examples = self._examples.of(turn.obs) if self._examples else ()
         said = turn.completions if self._own_words else ()
-        messages = self._prompt.render(self.spec, turn.obs, examples=examples, said=said)
+        messages = self._prompt.render(self.spec, turn.obs, examples=examples, said=said, calls=self._mode == "tool")
         question = Question(turn, self.spec.names(dict(turn.obs)), list(messages))
         if self._tokens and turn.last and turn.last.tokens:
             before = len(turn.last.messages)
@@ -171,10 +182,12 @@ class LLMPolicy(Policy):
     ) -> Request:
         """Return a request with this policy's settings; the seed is used if the answer is drawn."""
         drawn = self._temperature > 0 and not choose
+        schemas = {"json": self._prompt.schema, "tool": argument_schema}
         return Request(
             tuple(messages),
             choices=names if choose else None,
-            schema=self._prompt.schema(self.spec, names) if self._mode == "json" else None,
+            schema=schemas[self._mode](self.spec, names) if self._mode in schemas else None,
+            tool=tool_function(self.spec) if self._mode == "tool" else None,
             max_tokens=self._max_tokens or self._enough_tokens(names, choose=choose),
             temperature=self._temperature if drawn else 0.0,
             seed=seed if drawn else None,
@@ -207,7 +220,7 @@ class LLMPolicy(Policy):
         for again in range(1 + _MOST_ASKED_AGAIN if self._on_invalid == "retry" else 1):
             if again:
                 for question in waiting:
-                    question.say(question.text, _CUT if question.finish == "length" else _REPLY.format(", ".join(question.names)))
+                    question.say(question.text, self._reply(question))
             self._ask(waiting)
             for question in waiting:
                 question.action, question.reasoning = self._read(question)
@@ -215,9 +228,18 @@ class LLMPolicy(Policy):
         for question in waiting:
             question.valid, question.action = False, self._instead(question)
 
+    def _reply(self, question: Question) -> str:
+        """Return what an unusable answer is told before the model is asked again."""
+        if question.finish == "length":
+            return _CUT
+        return (_NO_CALL if self._mode == "tool" and question.call is None else _REPLY).format(", ".join(question.names))
+
     def _read(self, question: Question) -> tuple[str | None, str | None]:
         """Return the action and the reasoning in an answer in words; None for what is missing."""
         said, obs, finish = question.text, question.turn.obs, question.finish
+        if self._mode == "tool":
+            action = None if question.call is None else called_action(question.call)
+            return None if action is None else parse_action(action, self.spec, obs), None
         if not self._thinks and self._mode != "json":
             return parse_action(said, self.spec, obs, finish=finish), None
         action, fields = read_answer(said, self.spec, obs, finish=finish)
@@ -241,6 +263,8 @@ class LLMPolicy(Policy):
 
 def _least_tokens(thinks: bool, mode: Mode, spec: TextSpec) -> int:
     """Return the default of `max_tokens` for an answer in words, if the names of actions are short."""
+    if mode == "tool":
+        return 100 if spec.lists_actions else 200
     return 200 if thinks else 60 if mode == "json" or not spec.lists_actions else _SHORT
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gym_text_policies.backends.base import Answer
+from gym_text_policies.prompts.tools import as_calls
 from gym_text_policies.records import Decision, Message, Tokens, Turn
 
 
@@ -25,8 +26,13 @@ class Question:
 
     @property
     def text(self) -> str:
-        """The last answer in words."""
-        return next((answer.text for answer in reversed(self.answers) if answer.text is not None), "")
+        """The last answer in words, or the arguments of its call."""
+        return next((said for answer in reversed(self.answers) if (said := _said(answer)) is not None), "")
+
+    @property
+    def call(self) -> str | None:
+        """The arguments of the last answer's call; None if it was none."""
+        return self.answers[-1].arguments if self.answers else None
 
     @property
     def finish(self) -> str | None:
@@ -43,12 +49,15 @@ class Question:
         """Add an answer of the model, and a reply to it, to the conversation."""
         tokens = (self.answers[-1].tokens or {}).get(answer)
         self.read = tokens.prompt + tokens.said if tokens else ()
-        self.messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": reply}]
+        if self.call is None:
+            self.messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": reply}]
+        else:
+            self.messages += as_calls([("assistant", self.call), ("user", reply)])
 
     def decision(self) -> Decision:
         """Return the decision, with its tokens and cost."""
         assert self.action is not None
-        texts = [answer.text for answer in self.answers if answer.text is not None]
+        texts = [said for answer in self.answers if (said := _said(answer)) is not None]
         chosen = not texts or self.answers[-1].text is None
         return Decision(
             self.action,
@@ -73,3 +82,8 @@ class Question:
         """Return the tokens of the last answer; None if they were not asked for."""
         tokens = self.answers[-1].tokens if self.answers else None
         return tokens.get(str(self.action) if chosen else self.text) if tokens else None
+
+
+def _said(answer: Answer) -> str | None:
+    """Return an answer's words, or the arguments of its call; None for a choice."""
+    return answer.text if answer.arguments is None else answer.arguments

@@ -13,11 +13,14 @@ from jinja2 import TemplateError, meta
 from gym_text import TextSpec, UsageError
 from gym_text.errors import check_choice
 from gym_text_policies.prompts.sandbox import ERRORS, TemplateEnvironment, check_file
+from gym_text_policies.prompts.tools import as_calls, call_of, called_action
 from gym_text_policies.records import Message
 
 _FOLDER = Path(__file__).parent
 _MOST_INCLUDED = 50
 STRATEGIES = tuple(sorted(path.stem for path in _FOLDER.glob("[!_]*.jinja")))
+TOOL_STRATEGY = "tool"
+"""The strategy whose messages TRL makes, too, of an environment of `gym_text_policies.bridges.trl`."""
 
 
 class Prompt:
@@ -94,7 +97,13 @@ class Prompt:
         return {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
 
     def render(
-        self, spec: TextSpec, obs: Mapping[str, Any], *, examples: Sequence[Any] = (), said: Sequence[str | None] = ()
+        self,
+        spec: TextSpec,
+        obs: Mapping[str, Any],
+        *,
+        examples: Sequence[Any] = (),
+        said: Sequence[str | None] = (),
+        calls: bool = False,
     ) -> tuple[Message, ...]:
         """Return the messages for one observation.
 
@@ -103,6 +112,9 @@ class Prompt:
             obs: The observation. Its key ``history``, if there is one, holds the steps that `History` keeps.
             examples: Demonstrations, for templates that show them.
             said: The model's own answer at each step so far. An answer that is not None replaces the action's name.
+            calls: Whether earlier actions are calls of a tool, and what followed each of them is the tool's answer. Then `said` has
+                arguments of calls, and earlier steps are told by the block ``user``, from the observations that `History` keeps
+                with ``whole=True``.
 
         Raises:
             UsageError: If a field of `spec` is missing in `obs`, or the template uses an unknown variable or something that the
@@ -121,10 +133,19 @@ class Prompt:
         messages = [("system", self._block("system", variables))]
         history = tuple(obs.get("history", ()))
         words = [*[None] * len(history), *said][-len(history) :] if history else []
-        for (text, action), completion in zip(history, words, strict=True):
-            past = self._block("past", variables | {"text": text}) if "past" in self._template.blocks else text.strip()
+        whole = obs["earlier"] if calls and history else [None] * len(history)
+        for (text, action), completion, earlier in zip(history, words, whole, strict=True):
+            if earlier is not None:
+                fields = {"obs": {key: earlier[key] for key in spec.fields}, "names": spec.names(dict(earlier))}
+                past = self._block("user", variables | fields)
+            else:
+                past = self._block("past", variables | {"text": text}) if "past" in self._template.blocks else text.strip()
+            if calls and called_action(completion or "") is None:
+                completion = call_of(action)
             messages += [("user", past or "You see nothing."), ("assistant", completion or action)]
         messages.append(("user", self._block("user", variables)))
+        if calls:
+            return as_calls(messages)
         return tuple({"role": role, "content": text} for role, text in messages if text)
 
     def _block(self, name: str, variables: dict[str, Any]) -> str:
