@@ -29,6 +29,24 @@ def test_with_noise_the_experts_answer_is_learnt_and_the_played_one_shown(noisy_
     assert differing > 3
 
 
+def test_thoughts_of_the_environments_rules_stand_before_the_experts_answers(tmp_path):
+    config = CollectConfig(str(tmp_path / "a"), (GOTO,), ("2",), labels="expert", thoughts=True)
+    rows = collect(config)
+    for row in rows:
+        assert [bool(thought) for thought in row.thoughts] == [bool(label) for label in row.labels]
+        assert all(thought.endswith(f". now: {label}") for thought, label in zip(row.thoughts, row.labels, strict=True) if label)
+        examples = list(row.examples(also_without=True))
+        assert [bool(example.thought) for example in examples] == [True, False] * row.decisions
+        assert [example[:2] for example in examples[::2]] == [example[:2] for example in examples[1::2]]
+    assert read_rows(tmp_path / "a" / "rows") == rows
+    plain = collect(dataclasses.replace(config, thoughts=False))
+    assert [dataclasses.replace(row, thoughts=()) for row in rows] == plain, "the same episodes, not played again"
+    with pytest.raises(UsageError, match="thoughts: expected labels='expert'"):
+        dataclasses.replace(config, labels="own")
+    with pytest.raises(UsageError, match="expected an environment with rules for thoughts; SimonSaysText-v0 has none"):
+        collect(dataclasses.replace(config, folder=str(tmp_path / "b"), environments=("SimonSaysText-v0",), episodes=("1",)))
+
+
 def test_an_episode_in_which_the_expert_has_no_plan_any_more_is_learnt_up_to_there(tmp_path, caplog):
     # noise opens the box that is to be picked up: it is gone, and the mission with it
     environment = "BabyAIText-v0?task=pick_up_seq_go_to"

@@ -12,6 +12,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from gym_text.babyai import thoughts
 from gym_text.babyai.describe import Reach, describe, describe_effect, look, useful_actions
 from gym_text.errors import UsageError, check_bool, check_choice, check_int, import_extra
 from gym_text.pictures import draw_caption
@@ -161,6 +162,8 @@ class BabyAITextEnv(TextEnv):
         self._last_action: int | None = None
         self._rewarded = False
         self._reach = Reach(None, "", None)
+
+    thought = staticmethod(thoughts.thought)
 
     @property
     def step_limit(self) -> int:

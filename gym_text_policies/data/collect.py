@@ -22,12 +22,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import gymnasium as gym
+
 from gym_text.errors import UsageError, check_choice
 from gym_text.experts import check_expert
 from gym_text.hints import Expert
 from gym_text.registration import TRAINING
 from gym_text_policies.data.dataset import write_rows
-from gym_text_policies.data.rows import LABELS, Labels, Row, rows_of, trained_as, training_prompt
+from gym_text_policies.data.rows import LABELS, Labels, Row, Thoughts, rows_of, trained_as, training_prompt
 from gym_text_policies.engines.base import Engine, EpisodeJob
 from gym_text_policies.engines.options import PlayOptions
 from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
@@ -68,6 +70,9 @@ class CollectConfig(PlayOptions, PolicyOptions):
     labels: Literal["", "own", "expert"] = ""
     """Answers in the training data: expert (the expert's answer in every state), or own (the player's answers). By default expert
     if noise or expert_share is given, else own."""
+    thoughts: bool = False
+    """Whether the environment writes thoughts before the expert's answers, by rules: from what the player has seen, and the
+    expert's next action. Models whose chat template has thoughts can learn them. Only for environments that know such rules."""
     threshold: float = 0.7
     """Least progression or return of an episode whose own answers become data. Episodes that the expert plays have to be won."""
     threshold_on: Literal["progression", "return"] = "progression"
@@ -81,6 +86,8 @@ class CollectConfig(PlayOptions, PolicyOptions):
         check_choice("labels", self.labels, ("", *LABELS))
         if (self.asked.noise or self.asked.expert_share) and self.labels == "own":
             raise UsageError("labels='own': expected noise=0 and expert_share=0; a random action must not become a label.")
+        if self.thoughts and self.learnt != "expert":
+            raise UsageError("thoughts: expected labels='expert'; a player's own answers keep the player's own thoughts.")
 
     @property
     def asked(self) -> PolicyConfig:
@@ -168,18 +175,27 @@ def _add_rows(distinct: dict[tuple[Any, ...], Row], config: CollectConfig, serie
     """Add the rows of an environment's episodes; return how many episodes were kept, and how many dropped for which reason."""
     with environment_maker(series.job.environment, **series.job.arguments)() as env:
         spec = text_spec(env)
+        thought = _thoughts_of(env) if config.thoughts else None
     prompt = training_prompt(config.prompting)
     fates: Counter[str] = Counter()
     for episode in stored(store, series):
         fate = _why_dropped(episode, config)
         if not fate:
             before = len(distinct)
-            for row in rows_of(episode, spec, config.prompting, config.learnt, prompt):
+            for row in rows_of(episode, spec, config.prompting, config.learnt, prompt, thought):
                 distinct.setdefault((tuple(message["content"] for message in row.messages), row.labels, row.thoughts), row)
             kept = "kept" if episode.error is None else "kept up to an error"
             fate = kept if len(distinct) > before else "duplicates or unlabelled"
         fates[fate] += 1
     return fates
+
+
+def _thoughts_of(env: gym.Env[Any, Any]) -> Thoughts:
+    """Return what writes the thoughts of an environment's expert."""
+    if not env.has_wrapper_attr("thought"):
+        raise UsageError(f"thoughts: expected an environment with rules for thoughts; {env.spec.id if env.spec else env} has none.")
+    thoughts: Thoughts = env.get_wrapper_attr("thought")
+    return thoughts
 
 
 def _why_dropped(episode: Episode, config: CollectConfig) -> str:

@@ -90,6 +90,8 @@ class SFTConfig(TrainingOptions):
     """Load the base's weights in 4 bits; needs CUDA."""
     learn_thoughts: bool = True
     """Whether the model learns the thoughts in the data as well as the answers. If not, it only reads them."""
+    answers_without_thoughts: bool = False
+    """Whether the model also learns each answer without the thought before it, so that it plays with think=False, too."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -134,7 +136,7 @@ def sft(config: SFTConfig, rows: Sequence[Row] | None = None) -> Path:
         def play() -> list[bool]:
             return play_dev_fold(player_of(model, tokenizer), config.dev_environments, config.dev_episodes, policy)
 
-        options = {"learn_thoughts": config.learn_thoughts}
+        options = {"learn_thoughts": config.learn_thoughts, "also_without": config.answers_without_thoughts}
         trainer = make_trainer(_arguments(config), model, tokenizer, rows, record, play, **options)
         with stopping_at_a_step(trainer):
             trainer.train(resume_from_checkpoint=last_checkpoint(config.folder))

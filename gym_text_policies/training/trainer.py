@@ -81,6 +81,7 @@ def make_trainer(
     play: Callable[[], list[bool]],
     *,
     learn_thoughts: bool = True,
+    also_without: bool = False,
 ) -> Any:
     """Return a `Trainer` of transformers that learns from conversations. Its `evaluate` plays episodes, and computes no loss.
 
@@ -92,6 +93,7 @@ def make_trainer(
         record: How the model is prompted; each checkpoint's record says it.
         play: Plays the dev fold with the present weights, and returns for each episode whether it was won.
         learn_thoughts: Whether the loss counts the tokens of thoughts; see `Conversation.of`.
+        also_without: Whether answers are learnt without their thoughts as well; see `Row.examples`.
     """
     transformers = import_extra("transformers", "train")
     from gym_text_policies.training.model.layouts import answer_losses
@@ -146,7 +148,7 @@ def make_trainer(
         args=arguments,
         train_dataset=data,
         eval_dataset=data[:1] if arguments.eval_strategy != "no" else None,  # `evaluate` plays in place of reading it
-        data_collator=_collator(model, tokenizer, learn_thoughts),
+        data_collator=_collator(model, tokenizer, learn_thoughts, also_without),
         callbacks=[Watch()],
     )
     trainer.asked_to_stop = False
@@ -183,14 +185,15 @@ def stopping_at_a_step(trainer: Any) -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def _collator(model: Any, tokenizer: Any, learn_thoughts: bool) -> Any:
+def _collator(model: Any, tokenizer: Any, learn_thoughts: bool, also_without: bool) -> Any:
     """Return a data collator: a function that turns rows into conversations."""
     torch = import_extra("torch", "train")
     from gym_text_policies.backends.local.exactness import window_of
     from gym_text_policies.training.model.sequences import Conversation
 
     def collate(batch: list[Row]) -> dict[str, Any]:
-        conversations = [Conversation.of(tokenizer, row.examples(), learn_thoughts=learn_thoughts) for row in batch]
+        examples = [row.examples(also_without=also_without) for row in batch]
+        conversations = [Conversation.of(tokenizer, some, learn_thoughts=learn_thoughts) for some in examples]
         for conversation in conversations:
             conversation.check_window(window_of(model.config))
         count = sum(len(decision.answers[0]) for conversation in conversations for decision in conversation.decisions)
