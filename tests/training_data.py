@@ -34,8 +34,8 @@ def plain_log_probs(model, tokenizer, messages, answer, thought=""):
     place = format_of(tokenizer).place(bool(thought))
     prompt, tokens = prompt_tokens(tokenizer, messages, place), [*text_tokens(tokenizer, answer), end_of_turn(tokenizer)]
     if thought:
-        opening, closing = (tokenizer(text)["input_ids"] for text in (place.thought_open, place.thought_close))
-        tokens = [*opening, *text_tokens(tokenizer, thought), *closing, *tokens]
+        closed = tokenizer(place.thought_close + answer)["input_ids"]  # the closing space as it is before a word
+        tokens = [*tokenizer(place.thought_open)["input_ids"], *text_tokens(tokenizer, thought), *closed, tokens[-1]]
     log_probs = model(input_ids=torch.tensor([prompt + tokens])).logits[0].log_softmax(-1)
     return torch.stack([log_probs[len(prompt) + i - 1, token] for i, token in enumerate(tokens)])
 
