@@ -170,7 +170,7 @@ class Player:
         settings = ContinuousBatchingConfig(
             page_size=PAGE, num_blocks=blocks, max_batch_tokens=min(BATCH, sum(map(len, prompts))), auto_switch_to_flash=flash
         )
-        end = tokenizer.eos_token_id
+        end = end_of_turn(tokenizer)
         generation = GenerationConfig(max_new_tokens=most, do_sample=False, eos_token_id=end, pad_token_id=end)
         results = model.generate_batch(prompts, generation, settings).values()
         errors = {result.error for result in results if result.error}

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from helpers.harness import command, options, run, table, write
 
-from gym_text_policies.backends.local.tokens import prompt_tokens, text_tokens
+from gym_text_policies.backends.local.tokens import end_of_turn, format_of, prompt_tokens, text_tokens
 from gym_text_policies.backends.local.tree import padded
 from gym_text_policies.data.collect import CollectConfig, collect
 from gym_text_policies.data.rows import Row
@@ -84,8 +84,9 @@ def one_by_one(model: Any, tokenizer: Any, rows: list[Row], steps: Sequence[int]
         examples = list(row.examples())
         for step in steps:
             if step < len(examples):
-                messages, answer = examples[step]
-                prompt, tokens = prompt_tokens(tokenizer, messages), [*text_tokens(tokenizer, answer), tokenizer.eos_token_id]
+                messages, answer, _ = examples[step]
+                prompt = prompt_tokens(tokenizer, messages, format_of(tokenizer).place(False))
+                tokens = [*text_tokens(tokenizer, answer), end_of_turn(tokenizer)]
                 labels = torch.tensor([[-100] * len(prompt) + tokens], device=model.device)
                 with _precision(model):
                     loss = model(input_ids=torch.tensor([prompt + tokens], device=model.device), labels=labels).loss
@@ -159,9 +160,9 @@ def decisions_one_by_one(actor: Actor, level: list[Trajectory], advantages: list
         for one, own in zip(level, advantages, strict=True)
         for place in range(one.episode.length)
     ][::stride]
-    end = actor.tokenizer.eos_token_id
+    place, end = format_of(actor.tokenizer).place(False), end_of_turn(actor.tokenizer)
     for messages, candidates, action, probability, advantage in decisions:
-        prompt = prompt_tokens(actor.tokenizer, messages)
+        prompt = prompt_tokens(actor.tokenizer, messages, place)
         answers = [[*text_tokens(actor.tokenizer, name), end] for name in candidates]
         rows = torch.tensor(padded([prompt + answer for answer in answers]))
         log_probs = actor.model(input_ids=rows).logits[:, len(prompt) - 1 : -1].log_softmax(-1)

@@ -1,5 +1,6 @@
 """Decisions as arrays, and the loop in the docs that learns from them."""
 
+import dataclasses
 import functools
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from training_data import plain_log_probs
+from training_data import plain_log_probs, thinking
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from gym_text import UsageError
@@ -42,6 +43,16 @@ def test_arrays_are_what_was_played_and_log_probs_those_of_plain_passes(tiny_mod
         with torch.no_grad():
             scores = [plain_log_probs(*learner, step.decision.messages, name).sum() / 2 for name in names]
         assert decisions.log_probs[i] == pytest.approx(float(torch.stack(scores).log_softmax(0)[decisions.actions[i]]), abs=1e-4)
+
+
+def test_a_model_with_thoughts_gives_arrays_of_its_play_without_them_and_no_others(tiny_model, learner):
+    policy = load_policy(tiny_model, make_env(), mode="choose")
+    (episode,) = rollout(make_env, policy, [3])
+    tokenizer = thinking(learner[1])
+    with pytest.raises(UsageError, match="expected decisions without thoughts"):
+        decisions_of([episode], tokenizer)
+    decisions = decisions_of([dataclasses.replace(episode, policy={**episode.policy, "think": False})], tokenizer)
+    assert tokenizer.decode(decisions.prompts[0]).endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
 
 
 def test_decisions_without_probabilities_are_refused(learner):

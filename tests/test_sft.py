@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from training_data import GOTO, examples, plain_losses
+from training_data import GOTO, examples, plain_losses, with_gemmas_ends
 
 from gym_text import UsageError
 from gym_text.errors import RunError, StoreError
 from gym_text_policies import cli
 from gym_text_policies.backends.local.adapters import read_adapter
+from gym_text_policies.backends.local.tokens import prompt_tokens, text_tokens
 from gym_text_policies.data.dataset import write_rows
 from gym_text_policies.data.rows import exchange_names
 from gym_text_policies.load import resolved
@@ -47,6 +48,20 @@ def test_sft_over_fits_eight_examples_and_saves_a_small_16_bit_adapter(tmp_path)
         assert max(plain_losses(add_lora(base, adapter=folder).eval(), tokenizer, rows[:2])) < 0.5
     with pytest.raises(UsageError, match="exists already"):
         sft(config, rows)
+
+
+def test_the_end_of_turn_that_is_learnt_is_the_templates_and_not_the_tokenizers(tiny_model, tmp_path):
+    folder = with_gemmas_ends(tiny_model, tmp_path / "gemma")
+    adapter = sft(settings(str(folder), tmp_path / "run", max_steps=40, epochs=100, schedule="constant"), examples())
+    base, tokenizer = load_base(str(folder))
+    model = add_lora(base, adapter=adapter).eval()
+    for row in examples():
+        ((messages, answer, _),) = row.examples()
+        prompt = prompt_tokens(tokenizer, messages)
+        expected = [*text_tokens(tokenizer, answer), tokenizer.convert_tokens_to_ids("<end_of_turn>")]
+        with torch.no_grad():
+            said = model(torch.tensor([prompt + expected])).logits[0].argmax(-1)[len(prompt) - 1 : -1]
+        assert said.tolist() == expected and tokenizer.eos_token == "<eos>"
 
 
 def test_a_run_that_is_done_goes_on_if_max_steps_is_raised(tiny_model, tmp_path):

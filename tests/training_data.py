@@ -1,7 +1,9 @@
 """What the tests of training share: rows to learn from, an environment, a model as it is without packing."""
 
 import copy
+import json
 import math
+import shutil
 
 import torch
 from gymnasium import spaces
@@ -109,3 +111,17 @@ def thinking(tokenizer, keeps="false"):
     tokenizer = copy.deepcopy(tokenizer)
     tokenizer.chat_template = THINKS.replace("KEEPS", keeps)
     return tokenizer
+
+
+def with_gemmas_ends(model, folder):
+    """Copy a model with the embedded model's tokenizer, whose markers get Gemma's names. The end of text is no end of turn."""
+    names = {"<|im_start|>": "<start_of_turn>", "<|im_end|>": "<end_of_turn>", "<|endoftext|>": "<eos>"}
+    shutil.copytree(model, folder)
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        text = (folder / name).read_text("utf-8")
+        for old, new in names.items():
+            text = text.replace(old, new)
+        (folder / name).write_text(text, "utf-8")
+    settings = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "eos_token": "<eos>", "pad_token": "<eos>"}), "utf-8")
+    return folder

@@ -264,7 +264,7 @@ money or load files."""
 
 
 def settings_of(model: str) -> dict[str, Any]:
-    """Return how an adapter was asked in training, from its record; empty for any other model.
+    """Return how an adapter, or a model that it was merged into, was asked in training; empty for any other model.
 
     Raises:
         UsageError: If the record is damaged, or says more than how the adapter is asked.

@@ -24,7 +24,7 @@ from gym_text_policies.training.model.finite import check_finite
 from gym_text_policies.training.model.processes import add_gradients, claim, gather, is_first, join, own_share, process_count
 from gym_text_policies.training.model.trackers import start_tracker
 from gym_text_policies.training.run_folder import end_iteration, resume, save_result
-from gym_text_policies.training.trajectories import Trajectory, TrajectoryOptions, part_of_iteration
+from gym_text_policies.training.trajectories import Trajectory, TrajectoryOptions, part_of_iteration, tell_without_thoughts
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -93,6 +93,7 @@ def run(
         join(config.device)
         torch.manual_seed(config.seed)
         actor, optimizer = make_actor(config)
+        tell_without_thoughts(config.learner(actor))
         progress = resume(config, actor, optimizer)
         log = start_tracker(config.report_to if is_first() else "none", config.folder, dataclasses.asdict(config))
         missing, bar = range(progress.iteration, config.iterations), {"initial": progress.iteration, "total": config.iterations}

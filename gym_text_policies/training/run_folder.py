@@ -68,7 +68,7 @@ def end_iteration(
         "failed": config.episodes_per_iteration - len(episodes),
         **metrics,
     }
-    record = prompt_record(config.prompting)
+    record = prompt_record(config.learner(actor))
     if config.dev_every and progress.iteration % config.dev_every == 0:
         metrics["dev_success"] = _dev_success(config, actor)
         if metrics["dev_success"] > progress.best_success:
@@ -92,7 +92,7 @@ def save_result(config: TrajectoryOptions, actor: Actor) -> Path:
             load_weights(actor.model, best)
         made_by = {config.algorithm: dataclasses.asdict(config), "ran_on": environment_record()}
         curve = checkpoints.read_metrics(Path(config.folder))
-        record = {**prompt_record(config.prompting), "made_by": made_by, "curve": curve}
+        record = {**prompt_record(config.learner(actor)), "made_by": made_by, "curve": curve}
         save_adapter(actor.model, result, record, replace=True)  # this run may have saved an adapter after fewer iterations
     gather([None])  # no process returns before the adapter is saved
     return result
@@ -100,7 +100,7 @@ def save_result(config: TrajectoryOptions, actor: Actor) -> Path:
 
 def _dev_success(config: TrajectoryOptions, actor: Actor) -> float:
     """Return the share of the dev fold's episodes that the model wins."""
-    won = play_dev_fold(actor.player(), config.environments, config.dev_episodes, config.prompting)
+    won = play_dev_fold(actor.player(), config.environments, config.dev_episodes, config.learner(actor))
     return sum(won) / len(won)
 
 

@@ -43,7 +43,7 @@ from gym_text_policies.training.model.processes import claim, is_first, process_
 from gym_text_policies.training.model.saving import made, save_adapter
 from gym_text_policies.training.options import MAY_CHANGE, TrainingOptions
 from gym_text_policies.training.trainer import last_checkpoint, make_trainer, steps_done, stopping_at_a_step
-from gym_text_policies.training.trajectories import play_dev_fold
+from gym_text_policies.training.trajectories import play_dev_fold, tell_without_thoughts
 
 SCHEDULES = ("cosine", "constant", "linear")
 MAX_GRAD_NORM = 1.0
@@ -131,6 +131,7 @@ def sft(config: SFTConfig, rows: Sequence[Row] | None = None) -> Path:
     with claim("sft", config, _MAY_CHANGE):
         model, tokenizer = _load(config)
         policy = learner_of(asked, tokenizer)
+        tell_without_thoughts(policy)
         record = prompt_record(policy)  # before training: somebody may edit the template during the run
 
         def play() -> list[bool]:

@@ -15,7 +15,7 @@ from gym_text.hints import Expert
 from gym_text.registration import TRAINING
 from gym_text.wrappers.exchange_names import ExchangeNames
 from gym_text_policies.backends.base import Backend
-from gym_text_policies.data.rows import prompts_of, trained_as, training_prompt
+from gym_text_policies.data.rows import learner_of, prompts_of, trained_as, training_prompt
 from gym_text_policies.environments import check_no_fold, environment_maker
 from gym_text_policies.game import MakeEnv
 from gym_text_policies.load import load_policy
@@ -87,6 +87,10 @@ class TrajectoryOptions(TrainingOptions, PromptOptions):
     def prompting(self) -> PolicyConfig:
         """Settings of the prompts: those that the user gives, else those of the adapter's training, else those of a new adapter."""
         return trained_as(self.asking(self.model, mode="choose"), self.model)
+
+    def learner(self, actor: Actor) -> PolicyConfig:
+        """How the model is asked. A model whose chat template has thoughts plays and learns without them."""
+        return learner_of(dataclasses.replace(self.prompting, think=None), actor.tokenizer)
 
     def env_maker(self, name: str, expert: Expert = "off") -> MakeEnv:
         """Return a function that makes an environment of the train fold, in which the names of `interchangeable` are exchanged."""
@@ -182,7 +186,7 @@ def play(
         RunError: If every episode ended in an error, or a return is not finite.
     """
     prompt, player = training_prompt(config.prompting), actor.player()
-    options = dataclasses.replace(config.prompting, temperature=config.temperature).given
+    options = dataclasses.replace(config.learner(actor), temperature=config.temperature).given
     levels = config.episodes_per_iteration // group_size
     first_seed = config.first_seed + progress.iteration * -(-levels // len(config.environments))
     trajectories: list[Trajectory] = []
@@ -226,6 +230,15 @@ def candidates_of(decision: Decision, temperature: float, least_probability: flo
     candidates = {name: value for name, value in probabilities.items() if value >= least or name == decision.action}
     total = sum(candidates.values())
     return {name: value / total for name, value in candidates.items()}
+
+
+def tell_without_thoughts(policy: PolicyConfig) -> None:
+    """Log what training does about thoughts, if the model would think by itself and is asked not to."""
+    if policy.think is False and is_first():
+        _logger.info(
+            "This model's chat template has thoughts. The model plays and learns without them, where the template puts an answer "
+            "without a thought. The adapter's record keeps that (think=False)."
+        )
 
 
 def play_dev_fold(player: Backend, environments: Sequence[str], episodes: int, policy: PolicyConfig) -> list[bool]:

@@ -69,13 +69,13 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def record_of(name: str) -> dict[str, Any]:
-    """Return an adapter's record of its training. Empty if there is no record, and for a model that is not an adapter.
+    """Return the record of the training of an adapter, or of a model that an adapter was merged into; empty if there is none.
 
     Raises:
         UsageError: If the record is damaged.
     """
-    folder = adapter_folder(name)
-    return _json(folder / RECORD, name) if folder and (folder / RECORD).is_file() else {}
+    folder = adapter_folder(name) or Path(name)
+    return _json(folder / RECORD, name) if (folder / RECORD).is_file() else {}
 
 
 def tell_other_base(name: str | Path, content: str) -> None:

@@ -1,13 +1,18 @@
-"""`merge`: an adapter and its base become one model, for programs that take no adapter."""
+"""`merge`: an adapter and its base become one model, for programs that take no adapter.
+
+The model's folder keeps the adapter's record. So `load_policy` asks the model as the adapter was asked in training.
+"""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from gym_text.errors import UsageError
-from gym_text_policies.backends.local.adapters import base_and_adapter, template_of
+from gym_text_policies.backends.local.adapters import RECORD, base_and_adapter, record_of, template_of
 from gym_text_policies.folders import replace_folder, writing_tensors
+from gym_text_policies.run_folders import write_atomically
 from gym_text_policies.training.model.lora import add_lora, load_base
 from gym_text_policies.training.model.saving import made
 
@@ -42,6 +47,7 @@ def merge(config: MergeConfig) -> Path:
         with writing_tensors(folder):
             merged.save_pretrained(target)
             tokenizer.save_pretrained(target)
+            write_atomically(target / RECORD, json.dumps(record_of(config.model), indent=2) + "\n")
 
     replace_folder(folder, save)
     return folder
