@@ -29,6 +29,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Contin
 from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.local.models import Source, device_of, load_model
 from gym_text_policies.backends.local.smollm2 import quiet, smollm2_folder
+from gym_text_policies.backends.local.tokens import end_of_turn
 from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.data.collect import CollectConfig, collect
 from gym_text_policies.training.model.lora import TrainingDevice, add_lora, environment_record, load_base, set_dtype
