@@ -215,9 +215,11 @@ def test_letters_take_log_probabilities_alone(server, log_prob):
 
 
 def test_an_empty_answer_that_was_cut_is_said_before_the_run(server):
-    server.faults.append(Fault(200, json.dumps(completion("", finish="length"))))
-    with pytest.raises(UsageError, match=r"max_tokens.*cut after 7 tokens.*set max_tokens"):
+    server.faults.extend([Fault(200, json.dumps(completion("", finish="length")))] * 3)
+    with pytest.raises(UsageError, match=r"think_tokens.*cut after 2048 tokens for its thought and 7 for its answer.*think=False"):
         backend_of(server).check(QUESTION)
+    limits = [body["max_tokens"] for _, _, body in server.requests]
+    assert limits == [7, 2055, 7], "it is asked with room for a thought, and then for its answer without one"
     server.faults.append(Fault(200, json.dumps(completion("yes or", finish="length"))))
     backend_of(server).check(QUESTION)
 

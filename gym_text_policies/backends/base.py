@@ -54,6 +54,11 @@ class Request:
     picture: bytes | None = None
     """A PNG that is a part of the last message."""
 
+    @property
+    def most_tokens(self) -> int:
+        """Most tokens of a thought and an answer together, if `think_tokens` is given; else of the answer."""
+        return self.max_tokens + (self.think_tokens or 0)
+
 
 @dataclass(frozen=True)
 class Answer:

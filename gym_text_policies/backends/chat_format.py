@@ -18,6 +18,8 @@ from gym_text_policies.records import Message
 
 Think = bool | str | None
 """Whether a model thinks before it answers: None (as it does by itself), True, False, or an effort such as ``low``."""
+THOUGHT_TOKENS = 2_048
+"""Most tokens of a thought, if the user does not say."""
 Render = Callable[[Sequence[Message], bool, Mapping[str, Any]], str | None]
 """Renders a chat as text, with or without the generation prompt, with template arguments; None if the template refuses the chat."""
 

@@ -28,6 +28,7 @@ class Prices:
     input: float = 0.0
     cached: float = 0.0
     output: float = 0.0
+    reasoning: float = 0.0
 
     @classmethod
     def of(cls, model: str, table: Mapping[str, Mapping[str, float]] | None) -> Prices | None:
@@ -35,7 +36,7 @@ class Prices:
 
         Args:
             model: The model.
-            table: Model -> ``input``, ``output`` and, if cached input costs less, ``cached``.
+            table: Model -> ``input``, ``output``, and where they differ ``cached`` (input) and ``reasoning`` (output).
 
         Raises:
             UsageError: If the model is not in the table, or its entry is not of this form.
@@ -45,19 +46,25 @@ class Prices:
         row = table.get(model) if isinstance(table, Mapping) else None
         if (
             not isinstance(row, Mapping)
-            or not {"input", "output"} <= row.keys() <= {"input", "cached", "output"}
+            or not {"input", "output"} <= row.keys() <= {"input", "cached", "output", "reasoning"}
             or not all(type(price) in (int, float) and 0 <= price < 1e9 for price in row.values())
         ):
             raise UsageError(
-                f"prices: expected {{{model!r}: {{'input': …, 'cached': … (if it differs), 'output': …}}}} in US dollars "
-                f"per million tokens; got {table!r}."
+                f"prices: expected {{{model!r}: {{'input': …, 'output': …}}}} in US dollars per million tokens, and 'cached' and "
+                f"'reasoning' where they differ; got {table!r}."
             )
-        return cls(**{"cached": row["input"], **row})
+        return cls(**{"cached": row["input"], "reasoning": row["output"], **row})
 
     def cost(self, answer: Answer) -> float:
         """Return the price of an answer in US dollars."""
         new = answer.tokens_in - answer.tokens_cached
-        return (new * self.input + answer.tokens_cached * self.cached + answer.tokens_out * self.output) / 1e6
+        said = answer.tokens_out - answer.tokens_reasoning
+        cost_in, cost_out = new * self.input + answer.tokens_cached * self.cached, said * self.output
+        return (cost_in + cost_out + answer.tokens_reasoning * self.reasoning) / 1e6
+
+    def most(self, tokens_in: int, tokens_out: int) -> float:
+        """Return the highest price of so many tokens, whichever of them are cached or belong to a thought."""
+        return (tokens_in * max(self.input, self.cached) + tokens_out * max(self.output, self.reasoning)) / 1e6
 
 
 @dataclass(frozen=True)
@@ -129,8 +136,7 @@ class Budget:
         """
         around = _PER_REQUEST + _PER_MESSAGE * messages + _PER_CHOICE * choices
         tokens_in = len(json.dumps(sent, ensure_ascii=False, default=str).encode(errors="replace")) + around
-        answer = Answer(tokens_in=tokens_in, tokens_out=most)
-        return Spending(tokens_in + most, self._prices.cost(answer) if self._prices else 0.0)
+        return Spending(tokens_in + most, self._prices.most(tokens_in, most) if self._prices else 0.0)
 
     def reserve(self, bound: Spending) -> Spending:
         """Reserve what a call may spend, and return it. If that could pass a limit, wait for the calls in flight.

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import logging
 import sqlite3
 import stat
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
 from gym_text.errors import StoreError
-from gym_text_policies.backends.base import Answer
+from gym_text_policies.backends.base import Answer, Request
 from gym_text_policies.backends.providers.checks import check_answer
 from gym_text_policies.records import Tokens
 
 _logger = logging.getLogger(__name__)
 _FILE = "answers.sqlite"
+_DEFAULTS: Mapping[str, Any] = {field.name: field.default for field in fields(Answer)}
 _OLD = "cache.db"
 """The file of earlier versions, which did not keep how an answer ended."""
 _TABLE = "CREATE TABLE answers (key TEXT PRIMARY KEY, answer TEXT NOT NULL)"
@@ -31,7 +33,26 @@ _MOST_BYTES = 2**26
 """Most bytes of a stored answer."""
 _PATIENCE = 60.0
 """Seconds to wait while another process writes."""
+_FIRST_FIELDS = (
+    *("text", "finish", "probabilities", "probability_kind", "tokens_in", "tokens_cached", "tokens_out", "turns_dropped", "cost"),
+    *("reference", "tokens"),
+)
+"""The fields of an answer that every stored one has. Later fields are stored only where they differ from their defaults."""
+_LATER_SETTINGS = ("think", "think_tokens", "top_p", "top_k", "min_p", "tool", "picture")
+"""Settings of a request that are a part of its key only where they are given, so that answers stored before are found."""
 _REPAIR = "Remove the file (its answers are then asked for again), or name another folder."
+
+
+def key_of_request(config: Mapping[str, Any], request: Request) -> str:
+    """Return the key of a request to a model with this configuration. The request's episode is no part of it."""
+    asked = asdict(replace(request, episode=""))
+    for name in _LATER_SETTINGS:
+        if asked[name] is None:
+            del asked[name]
+    if request.picture is not None:
+        asked["picture"] = hashlib.sha256(request.picture).hexdigest()
+    parts = [config, asked, _FIRST_FIELDS]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 class AnswerCache:
@@ -139,7 +160,8 @@ class AnswerCache:
             ) from None
 
     def _write(self, key: str, answer: Answer) -> None:
-        text = json.dumps(asdict(answer), allow_nan=False)
+        kept = {name: value for name, value in asdict(answer).items() if name in _FIRST_FIELDS or value != _DEFAULTS[name]}
+        text = json.dumps(kept, allow_nan=False)
         with self._lock, self._failures():
             self._table.execute("INSERT OR REPLACE INTO answers VALUES (?, ?)", (key, text))
 
@@ -172,7 +194,7 @@ def _is_whole(answer: Answer) -> bool:
 
 def _restored(stored: Any) -> Answer:
     """Return the answer that a stored JSON object stands for; raise TypeError or ValueError if it is not an answer."""
-    if not isinstance(stored, dict) or stored.keys() != {field.name for field in fields(Answer)}:
+    if not isinstance(stored, dict) or not set(_FIRST_FIELDS) <= stored.keys() <= _DEFAULTS.keys():
         raise TypeError("not the fields of an answer")
     tokens = {text: Tokens(**{name: tuple(row) for name, row in rows.items()}) for text, rows in (stored["tokens"] or {}).items()}
     return check_answer(Answer(**{**stored, "tokens": tokens or None}))

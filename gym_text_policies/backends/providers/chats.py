@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gym_text_policies.backends.base import Answer
@@ -20,6 +21,12 @@ _ENDS = {
 """From the names that servers give to the end of a text to those of `Answer.finish`."""
 
 
+_THOUGHT_FIELDS = ("reasoning_content", "reasoning", "thinking")
+"""Fields of a message in which servers return the model's thought."""
+_THOUGHT_PARTS = ("thinking", "reasoning", "thought")
+"""Types of the parts of a content in which servers return the model's thought."""
+
+
 def finish_of(reason: Any) -> str | None:
     """Return how a text ended, as a value of `Answer.finish`; None if the server does not say, or uses an unknown name.
 
@@ -32,7 +39,7 @@ def finish_of(reason: Any) -> str | None:
 
 
 def read_chat(completion: Any) -> Answer:
-    """Return the text of a chat completion, how it ended, and its tokens. A refusal's words are its text.
+    """Return the text of a chat completion, the thought before it, how it ended, and its tokens. A refusal's words are its text.
 
     Raises:
         CallError: If the answer ended in an error.
@@ -44,14 +51,41 @@ def read_chat(completion: Any) -> Answer:
     text, refusal = text_of(message.get("content")), message.get("refusal")
     if refusal and not isinstance(refusal, str):
         raise TypeError(f"a refusal that is no text: {refusal!r}")
-    tokens_in, cached, tokens_out = tokens_of(completion)
-    return Answer(
-        text or refusal or "",
-        finish="refusal" if refusal else finish,
-        tokens_in=tokens_in,
-        tokens_cached=cached,
-        tokens_out=tokens_out,
-    )
+    answer = Answer(text or refusal or "", finish="refusal" if refusal else finish, **tokens_of(completion))
+    return with_thought(answer, thought_of(message))
+
+
+def with_thought(answer: Answer, thought: str | None) -> Answer:
+    """Return an answer with the thought that its server returned apart from its text.
+
+    If the server has not counted the thought's tokens, they are estimated by the thought's share of the characters.
+    """
+    if not thought:
+        return answer
+    said = answer.text or ""
+    counted = answer.tokens_reasoning or round(answer.tokens_out * len(thought) / len(thought + said))
+    finish = answer.finish if said.strip() else answer.finish or "length"
+    return replace(answer, reasoning=thought, tokens_reasoning=counted, finish=finish)
+
+
+def thought_of(message: Mapping[str, Any]) -> str | None:
+    """Return the thought in a message: of a field, of OpenRouter's ``reasoning_details``, or of parts of its content."""
+    for name in _THOUGHT_FIELDS:
+        if isinstance(message.get(name), str) and message[name].strip():
+            return str(message[name]).strip()
+    content = message.get("content")
+    parts = [part for part in content if part.get("type") in _THOUGHT_PARTS] if isinstance(content, list) else []
+    return "\n".join(filter(None, map(_words_of, [message.get("reasoning_details"), parts]))).strip() or None
+
+
+def _words_of(part: Any) -> str:
+    """Return all words in a part of a thought, or in a list of such parts. What is encrypted has none."""
+    if isinstance(part, str):
+        return part
+    if isinstance(part, list):
+        return "".join(map(_words_of, part))
+    names = ("text", "summary", *_THOUGHT_PARTS)
+    return next((_words_of(part[name]) for name in names if part.get(name)), "") if isinstance(part, dict) else ""
 
 
 def first_choice(completion: Any) -> dict[str, Any]:
@@ -80,15 +114,35 @@ def text_of(content: Any) -> str:
     return "".join(texts)
 
 
-def tokens_of(completion: Any) -> tuple[int, int, int]:
-    """Return the numbers of tokens read, of those among them that were cached, and of tokens generated; 0 for a missing number.
+def tokens_of(completion: Any) -> dict[str, Any]:
+    """Return the numbers of tokens of a completion, named as in `Answer`; 0 for a missing number.
+
+    Some servers leave the tokens of thoughts out of those generated. The total then contains more than the prompt and the answer.
 
     Raises:
         TypeError, ValueError: If one of them is not a number of tokens.
     """
     usage = completion.get("usage") or {}
-    details = usage.get("prompt_tokens_details") or {}
-    return count(usage.get("prompt_tokens")), count(details.get("cached_tokens")), count(usage.get("completion_tokens"))
+    tokens_in, said, total = (count(usage.get(name)) for name in ("prompt_tokens", "completion_tokens", "total_tokens"))
+    cached = count((usage.get("prompt_tokens_details") or {}).get("cached_tokens"))
+    thought = count((usage.get("completion_tokens_details") or {}).get("reasoning_tokens"))
+    left_out = max(0, total - tokens_in - said) if tokens_in else 0
+    tokens_out = said + left_out
+    return {
+        "tokens_in": tokens_in,
+        "tokens_cached": cached,
+        "tokens_out": tokens_out,
+        "tokens_reasoning": max(thought, left_out),
+    }
+
+
+def with_field(messages: Sequence[Message], field: str | None) -> list[dict[str, str]]:
+    """Return a chat in which the model's earlier thoughts stand in a field of this name; without a name they are left out."""
+    sent = []
+    for message in messages:
+        rest = {name: value for name, value in message.items() if name != "reasoning"}
+        sent.append(rest | {field: message["reasoning"]} if field and message.get("reasoning") else rest)
+    return sent
 
 
 def as_state(messages: Sequence[Message]) -> str:

@@ -60,17 +60,19 @@ def check_answer(answer: Answer, choices: Sequence[str] | None = None) -> Answer
     Raises:
         TypeError, ValueError: If a part has another type, is not finite or is out of its bounds.
     """
-    for name in ("text", "finish", "probability_kind", "reference"):
+    for name in ("text", "reasoning", "arguments", "finish", "probability_kind", "reference"):
         value = getattr(answer, name)
         if not isinstance(value, str | None):
             raise TypeError(f"{name} has to be a text; got {str(value)[:60]!r} ({type(value).__name__})")
         (value or "").encode()  # fails on half of a surrogate pair, which could be neither sent nor stored
     if answer.finish not in _FINISHES:
         raise ValueError(f"an unknown value of finish: {answer.finish!r}")
-    for name in ("tokens_in", "tokens_cached", "tokens_out", "turns_dropped"):
+    for name in ("tokens_in", "tokens_cached", "tokens_out", "tokens_reasoning", "turns_dropped"):
         count(getattr(answer, name))
     if answer.tokens_cached > answer.tokens_in:
         raise ValueError(f"{answer.tokens_cached} tokens cached among {answer.tokens_in} that were read")
+    if answer.tokens_reasoning > answer.tokens_out:
+        raise ValueError(f"{answer.tokens_reasoning} tokens of a thought among {answer.tokens_out} that were generated")
     if not (_is_finite(answer.cost) and answer.cost >= 0):
         raise ValueError(f"a price of at least 0 is expected; got {answer.cost}")
     _check_probabilities(answer, choices)

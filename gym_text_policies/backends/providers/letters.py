@@ -7,8 +7,8 @@ import string
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from gym_text_policies.backends.base import Answer
 from gym_text_policies.backends.providers.checks import is_log_prob
-from gym_text_policies.backends.providers.errors import CallError
 from gym_text_policies.records import Message
 
 MOST_LETTERS = 20
@@ -23,15 +23,31 @@ def lettered(messages: Sequence[Message], choices: Sequence[str]) -> list[Messag
     return [*before, {"role": last["role"], "content": f"{last['content']}\n\n{_QUESTION.format(rows)}"}]
 
 
-def of_letters(choices: Sequence[str], tokens: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """Return the probabilities of choices: those of their letters as first token, rescaled to sum to 1.
+def answer_tokens(rows: Sequence[Mapping[str, Any]], answer: Answer) -> Sequence[Mapping[str, Any]]:
+    """Return the most probable tokens where the answer begins.
+
+    Args:
+        rows: The generated tokens, those of a thought included, each with its ``token`` and ``top_logprobs``.
+        answer: The answer, apart from its thought.
+    """
+    if answer.reasoning is None and not answer.tokens_reasoning:
+        return rows[0]["top_logprobs"] if rows else ()
+    said, behind = (answer.text or "").strip(), ""
+    for row in reversed(rows):  # the last place from which the rest is the answer, with an end of turn or without
+        behind = row["token"] + behind
+        if said and behind.strip().startswith(said):
+            return row["top_logprobs"] if row["token"].strip() else ()
+    return ()
+
+
+def of_letters(choices: Sequence[str], tokens: Iterable[Mapping[str, Any]]) -> dict[str, float] | None:
+    """Return the probabilities of choices: those of their letters as first token, rescaled to sum to 1; None without a letter.
 
     Args:
         choices: The choices, in the order of their letters. A choice whose letter is not listed has probability 0.
         tokens: The most probable first tokens, each with its ``token`` and ``logprob``. Spaces around a letter do not count.
 
     Raises:
-        CallError: If none of the tokens is one of the letters.
         ValueError: If the values are not log-probabilities.
     """
     tokens = list(tokens)
@@ -42,6 +58,5 @@ def of_letters(choices: Sequence[str], tokens: Iterable[Mapping[str, Any]]) -> d
         weights[choice] = sum(math.exp(row["logprob"]) for row in tokens if row["token"].strip() == letter)
     total = sum(weights.values())
     if not total:
-        shown = ", ".join(repr(row["token"]) for row in tokens[:5]) or "none"
-        raise CallError(f"expected a letter among the most probable tokens; got {shown}. Mode 'json' needs none.", billed=True)
+        return None
     return {choice: weight / total for choice, weight in weights.items()}

@@ -10,7 +10,7 @@ from typing import Any
 from gym_text.errors import check_int, import_extra
 from gym_text_policies.backends.base import Answer, Request
 from gym_text_policies.backends.provider_table import PROVIDERS
-from gym_text_policies.backends.providers.chats import as_state, finish_of
+from gym_text_policies.backends.providers.chats import as_state, finish_of, with_field, with_thought
 from gym_text_policies.backends.providers.checks import count, normalised
 from gym_text_policies.backends.providers.connection import UNPACKED, bounded, check_no_error, check_url, in_time
 from gym_text_policies.backends.providers.errors import CallError
@@ -18,6 +18,7 @@ from gym_text_policies.backends.providers.keys import client_key, key_of
 from gym_text_policies.backends.providers.openai import INSTRUCTIONS
 from gym_text_policies.backends.providers.options import RemoteOptions
 from gym_text_policies.backends.providers.remote import RemoteBackend
+from gym_text_policies.backends.providers.settings import no_thought_before_a_decision
 from gym_text_policies.records import Message
 
 _logger = logging.getLogger(__name__)
@@ -86,8 +87,11 @@ class OllamaBackend(RemoteBackend):
 
     def _chat(self, request: Request) -> Answer:
         options = {
-            "num_predict": request.max_tokens,
+            "num_predict": request.most_tokens,
             "temperature": request.temperature,
+            "top_p": request.top_p,
+            "top_k": request.top_k,
+            "min_p": request.min_p,
             "seed": request.seed,
             "num_ctx": self._num_ctx,
         }
@@ -95,19 +99,21 @@ class OllamaBackend(RemoteBackend):
             self._options.timeout,
             lambda: self._client.chat(
                 self.model,
-                list(request.messages),
+                with_field(request.messages, "thinking"),
+                think=request.think,
                 format=None if request.schema is None else dict(request.schema),
                 options={name: value for name, value in options.items() if value is not None},
             ),
         )
         tokens_in = count(response.prompt_eval_count)
-        return Answer(
+        answer = Answer(
             response.message.content or "",
             finish=finish_of(response.done_reason),
             tokens_in=tokens_in,
             tokens_out=count(response.eval_count),
             turns_dropped=int(self._is_cut(request, tokens_in)),
         )
+        return with_thought(answer, response.message.thinking)
 
     def _is_cut(self, request: Request, tokens_in: int) -> bool:
         """Return whether the server read fewer tokens than before the chat grew; log a warning the first time."""
@@ -128,6 +134,10 @@ class OllamaBackend(RemoteBackend):
                 *(self.model, tokens_in, read),
             )
         return cut
+
+    def _check_choices(self, request: Request) -> None:
+        super()._check_choices(request)
+        no_thought_before_a_decision(request)
 
     def _systemone(self, request: Request) -> Answer:
         question = {"type": "choice", "instructions": INSTRUCTIONS, "criteria": dict.fromkeys(request.choices or ())}

@@ -11,16 +11,18 @@ from typing import Any, Literal, get_args
 from gym_text.errors import UsageError, check_choice, import_extra
 from gym_text_policies.backends.base import Answer, Request
 from gym_text_policies.backends.provider_table import PROVIDERS
-from gym_text_policies.backends.providers.chats import as_state, first_choice, read_chat, tokens_of
+from gym_text_policies.backends.providers.chats import as_state, first_choice, read_chat, with_field
 from gym_text_policies.backends.providers.checks import check_fields, check_name, count, normalised
 from gym_text_policies.backends.providers.connection import UNPACKED, Connection, bounded, check_url
 from gym_text_policies.backends.providers.errors import CallError
 from gym_text_policies.backends.providers.keys import NO_KEY, key_of
-from gym_text_policies.backends.providers.letters import MOST_LETTERS, lettered, of_letters
+from gym_text_policies.backends.providers.letters import MOST_LETTERS, answer_tokens, lettered, of_letters
 from gym_text_policies.backends.providers.logprobs import LogProbs, tells
 from gym_text_policies.backends.providers.options import RemoteOptions
 from gym_text_policies.backends.providers.remote import RemoteBackend
 from gym_text_policies.backends.providers.servers import Servers
+from gym_text_policies.backends.providers.settings import ChatSettings, no_thought_before_a_decision, refuse_settings
+from gym_text_policies.backends.thoughts import thought_apart
 
 Decide = Literal["auto", "decisions", "systemone", "logprobs", "letter"]
 """The ways to ask for choices; see `OpenAIBackend`."""
@@ -30,6 +32,7 @@ _OTHER_WAYS = (
     " Typed decisions are OpenAI's. decide='auto' or 'logprobs' takes the log-probabilities of llama.cpp, vLLM and SGLang; "
     "decide='systemone' is for transformers serve, decide='letter' for a chat with top_logprobs. Mode 'json' needs none."
 )
+_KWARGS = "chat_template_kwargs"
 INSTRUCTIONS = "Which action comes next?"
 """The question of a typed decision."""
 
@@ -98,13 +101,25 @@ class OpenAIBackend(RemoteBackend):
         self._client = Servers([self._connect(url, key or NO_KEY) for url in (self._urls or (None,))])
         self._decide: Decide = "decisions" if decide == "auto" and not self._urls else decide
         self._tokenizer = check_name("tokenizer", tokenizer)
-        self._template_kwargs = check_fields("template_kwargs", template_kwargs)
         self._end_of_turn = check_name("end_of_turn", end_of_turn)
         self._extra = check_fields("extra", extra)
+        self._template_kwargs = self._arguments(check_fields("template_kwargs", template_kwargs))
+        name, own = f"openai:{model}", bool(self._urls)
+        self._settings = ChatSettings(name, own=own, template_kwargs=self._template_kwargs, given=self._extra)
         self._ways: dict[Connection, LogProbs | Literal["decisions"]] = {}  # how to ask each server for choices
         self._lock = threading.Lock()
         self.most_choices = _LIMITS.get(self._decide, _LIMITS["decisions"])[0]
         self.probability_kind = _LIMITS.get(self._decide, (0, "likelihood"))[1]
+
+    def _arguments(self, template_kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Return the user's template arguments, which may also stand in `extra`."""
+        in_extra = check_fields(f"extra: {_KWARGS}", self._extra.get(_KWARGS))
+        if template_kwargs and (in_extra or not self._urls):
+            raise UsageError(
+                f"template_kwargs: expected none with {_KWARGS} in extra, nor without a base_url, as OpenAI takes no template "
+                "arguments."
+            )
+        return template_kwargs or in_extra
 
     def _connect(self, url: str | None, key: str) -> Connection:
         timeout = self._options.timeout
@@ -119,7 +134,7 @@ class OpenAIBackend(RemoteBackend):
         decide = None if self._decide in ("auto", "decisions") else self._decide
         settings = {
             "decide": decide,
-            "template_kwargs": self._template_kwargs,
+            "template_kwargs": None if _KWARGS in self._extra else self._template_kwargs,
             "end_of_turn": self._end_of_turn,
             "extra": self._extra,
         }
@@ -132,6 +147,10 @@ class OpenAIBackend(RemoteBackend):
         if any(server_facts != facts[0] for server_facts in facts):
             raise UsageError(f"told: expected servers of one model; they tell of different ones: {facts}.")
         return facts[0]
+
+    @property
+    def _hides_thoughts(self) -> bool:
+        return not self._settings.by_template
 
     def _check_choices(self, request: Request) -> None:
         if self._decide in _LIMITS:  # else the server is asked first
@@ -149,16 +168,18 @@ class OpenAIBackend(RemoteBackend):
                 "extra: expected max_tokens, or max_completion_tokens, to be a number with max_cost and max_total_tokens; without "
                 "it an answer's cost has no bound."
             )
-        return body, max(limits, default=request.max_tokens) * max(answers, default=1)
+        return body, max(limits, default=request.most_tokens) * max(answers, default=1)
 
     def _ask(self, request: Request) -> Answer:
         with self._client.turn() as server, self._failures():
             if request.choices is None:
-                return self._write(server, request) or read_chat(server.post("/v1/chat/completions", self._body(request)))
+                return self._write(server, request) or read_chat(self._complete(server, request))
             way = self._decide if self._decide in _LIMITS else self._ask_for_way(server)
             if isinstance(way, LogProbs):
                 return way.ask(request)
             super()._check_choices(request)
+            if way != "letter":
+                no_thought_before_a_decision(request)
             ways = {"decisions": self._decision, "systemone": self._systemone, "letter": self._letter}
             return ways[way](server, request)
 
@@ -188,28 +209,45 @@ class OpenAIBackend(RemoteBackend):
         if request.schema is not None:
             schema = {"name": "answer", "schema": dict(request.schema), "strict": True}
             more["response_format"] = {"type": "json_schema", "json_schema": schema}
-        if self._template_kwargs:
-            more["chat_template_kwargs"] = self._template_kwargs
+        if not self._urls:
+            refuse_settings("OpenAI", request, ("top_k", "min_p"))
         fields: dict[str, Any] = {
             "model": self.model,
-            "messages": list(request.messages),
+            "messages": with_field(request.messages, self._settings.thought_field),
             # OpenAI's newer models take only the longer name; not every compatible server knows that one
-            "max_tokens" if self._urls else "max_completion_tokens": request.max_tokens,
-            "temperature": request.temperature,
-            "seed": request.seed,
+            "max_tokens" if self._urls else "max_completion_tokens": request.most_tokens,
+            **{name: getattr(request, name) for name in ("temperature", "seed", "top_p", "top_k", "min_p")},
+            **self._settings.thinking(request.think),
         }
-        return {name: value for name, value in (fields | more | self._extra).items() if value is not None}
+        extra = {name: value for name, value in self._extra.items() if name != _KWARGS}
+        return self._settings.fit({name: value for name, value in (fields | more | extra).items() if value is not None})
+
+    def _complete(self, server: Connection, request: Request) -> Any:
+        """Return a chat completion. If the server refuses a field that is not needed, it is asked again without the field."""
+        while True:
+            body = self._body(request) if request.choices is None else self._letters(request)
+            try:
+                with self._failures():
+                    return server.post("/v1/chat/completions", body)
+            except CallError as error:
+                if not self._settings.learn(error, body, request.think):
+                    raise
 
     def _letters(self, request: Request) -> dict[str, Any]:
-        """Return what is sent for a choice by letters."""
-        question = replace(request, messages=tuple(lettered(request.messages, request.choices or ())), max_tokens=1)
+        """Return what is sent for a choice by letters: one token is generated, unless a thought may stand before it."""
+        most = 1 if request.think_tokens is None else request.max_tokens
+        question = replace(request, messages=tuple(lettered(request.messages, request.choices or ())), max_tokens=most)
         return self._body(question, logprobs=True, top_logprobs=MOST_LETTERS)
 
     def _letter(self, server: Connection, request: Request) -> Answer:
-        completion = server.post("/v1/chat/completions", self._letters(request))
+        """Return the probabilities of the letters at the answer's first token; the answer in words if no letter is among them."""
+        completion = self._complete(server, request)
+        answer = thought_apart(read_chat(completion))
         rows = (first_choice(completion).get("logprobs") or {}).get("content")
-        tokens = rows[0]["top_logprobs"] if rows else ()
-        return self._of_choices(of_letters(request.choices or (), tokens), *tokens_of(completion))
+        probabilities = of_letters(request.choices or (), answer_tokens(rows or (), answer))
+        if probabilities is None:
+            return answer
+        return replace(answer, text=None, finish=None, probabilities=probabilities, probability_kind=self.probability_kind)
 
     def _decision(self, server: Connection, request: Request) -> Answer:
         choices = [{"value": choice} for choice in request.choices or ()]
@@ -220,9 +258,11 @@ class OpenAIBackend(RemoteBackend):
             raise CallError("the model refused to decide", billed=True)
         probabilities = {row["value"]: row["probability"] for row in answer["probabilities"]}
         cached = (usage.get("input_tokens_details") or {}).get("cached_tokens")
-        return self._of_choices(
+        answer = self._of_choices(
             normalised(request.choices or (), probabilities), usage["input_tokens"], cached, usage["output_tokens"]
         )
+        thought = (usage.get("output_tokens_details") or {}).get("reasoning_tokens")
+        return replace(answer, tokens_reasoning=count(thought))
 
     def _systemone(self, server: Connection, request: Request) -> Answer:
         criteria = dict.fromkeys(request.choices or ())

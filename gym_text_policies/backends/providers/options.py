@@ -24,7 +24,8 @@ class RemoteOptions:
     cache: str | None = None
     """Folder for answers, so that no request is paid for twice. Requests that sample without a seed are not cached."""
     prices: Mapping[str, Mapping[str, float]] | None = None
-    """US dollars per million tokens, by model: ``input``, ``output``, and ``cached`` if it differs from ``input``."""
+    """US dollars per million tokens, by model: ``input``, ``output``, and where they differ ``cached`` (input from the provider's
+    cache) and ``reasoning`` (tokens of thoughts)."""
     max_cost: float | None = None
     """Most US dollars that all models of the run may spend together. The run stops before it spends more. Needs `prices`."""
     max_total_tokens: int | None = None

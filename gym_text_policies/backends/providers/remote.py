@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
-import json
 import logging
 import random
 from abc import abstractmethod
@@ -19,10 +16,12 @@ from gym_text.errors import GymTextError, PolicyError, UsageError, import_extra
 from gym_text_policies.backends.base import Answer, Backend, Request
 from gym_text_policies.backends.provider_table import PROVIDERS
 from gym_text_policies.backends.providers.budget import Budget, Prices, Spending
-from gym_text_policies.backends.providers.cache import AnswerCache
+from gym_text_policies.backends.providers.cache import AnswerCache, key_of_request
 from gym_text_policies.backends.providers.checks import check_answer
 from gym_text_policies.backends.providers.errors import CallError
 from gym_text_policies.backends.providers.options import SHARED_OPTIONS, RemoteOptions
+from gym_text_policies.backends.providers.thinking import Thinking, check_thought
+from gym_text_policies.backends.thoughts import thought_apart
 from gym_text_policies.redaction import hide_keys
 
 _logger = logging.getLogger(__name__)
@@ -61,6 +60,7 @@ class RemoteBackend(Backend):
         self._prices = Prices.of(model, self._options.prices)
         self._budget = Budget(self._prices, self._options.max_cost, self._options.max_total_tokens)
         self._cache = AnswerCache(self._options.cache) if self._options.cache else None
+        self._thinking = Thinking(self._call)
 
     @classmethod
     def of(cls, model: str, options: Mapping[str, Any]) -> Self:
@@ -135,7 +135,7 @@ class RemoteBackend(Backend):
         """Ask the server this request, with retries, budget and cache as for any other.
 
         Raises:
-            UsageError: If the server does not answer, has no such model, or cannot answer in this way.
+            UsageError: If the server does not answer, has no such model, cannot answer in this way, or thinks otherwise than asked.
             BudgetError: If the call could pass a limit.
         """
         try:
@@ -146,12 +146,7 @@ class RemoteBackend(Backend):
                 f"model: expected a server that answers in mode {mode!r}; asked before the run, it failed: {error} "
                 "See that the server runs, that its address, the model's name and the key are right, and that it knows this mode."
             ) from None
-        if request.choices is None and answer.finish == "length" and not (answer.text or "").strip():
-            raise UsageError(
-                f"max_tokens: expected room for an answer; asked before the run, {self.provider}:{self.model} was cut after "
-                f"{request.max_tokens} tokens, none of which are words of its answer. A model that thinks needs more: set "
-                "max_tokens, or ask it to think less (extra: {reasoning_effort: low}), if it has this setting."
-            )
+        check_thought(f"{self.provider}:{self.model}", request, answer, hidden=self._hides_thoughts)
 
     def close(self) -> None:
         """Close the connections. No request is answered after this."""
@@ -161,7 +156,12 @@ class RemoteBackend(Backend):
 
     def _sent(self, request: Request) -> tuple[Any, int]:
         """Return what is sent for a request, as JSON data, and the most tokens that it may generate."""
-        return [*request.messages, *(request.choices or ()), dict(request.schema or {})], request.max_tokens
+        return [*request.messages, *(request.choices or ()), dict(request.schema or {})], request.most_tokens
+
+    @property
+    def _hides_thoughts(self) -> bool:
+        """Whether the provider may think without a sign of it in its answers."""
+        return False
 
     @abstractmethod
     def _ask(self, request: Request) -> Answer:
@@ -193,10 +193,8 @@ class RemoteBackend(Backend):
                 return Answer(probabilities={request.choices[0]: 1.0}, probability_kind=self.probability_kind)
         if self._cache is None or (request.temperature > 0 and request.seed is None):
             return self._pay(request)
-        form = [field.name for field in dataclasses.fields(Answer)]  # a stored answer with other fields is not read
-        parts = [self.config, dataclasses.asdict(replace(request, episode="")), form]
-        key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-        return self._cache.get(key, lambda: self._pay(request))
+        answer = self._cache.get(key_of_request(self.config, request), lambda: self._pay(request))
+        return thought_apart(answer)  # an earlier version stored thoughts as parts of the text
 
     def _check_choices(self, request: Request) -> None:
         count = len(request.choices or ())
@@ -214,6 +212,17 @@ class RemoteBackend(Backend):
         return " Mode 'json' asks for no typed decision."
 
     def _pay(self, request: Request) -> Answer:
+        """Ask, and ask again where the model's thought left no room for an answer."""
+        answer = self._thinking.answer(request)
+        if request.choices is not None and answer.probabilities is None:
+            said = (answer.text or answer.reasoning or "")[:60]
+            raise PolicyError(
+                f"{self.provider}:{self.model}: expected a letter among the most probable tokens; got {said!r}. Mode 'json' needs "
+                "none."
+            )
+        return answer
+
+    def _call(self, request: Request) -> Answer:
         """Ask with retries, within the budget."""
         sent, most = self._sent(request)
         bound = self._budget.bound(sent, len(request.messages), len(request.choices or ()), most)
@@ -230,7 +239,8 @@ class RemoteBackend(Backend):
         spent = Spending()
         try:
             with self._failures():
-                answer = self._without_keys(check_answer(self._ask(request), request.choices))
+                answer = thought_apart(self._ask(request))
+                answer = self._without_keys(check_answer(answer, request.choices if answer.text is None else None))
             if self._prices:
                 answer = replace(answer, cost=self._prices.cost(answer))
             spent = Spending(answer.tokens_in + answer.tokens_out, answer.cost) if answer.tokens_in else bound
@@ -276,8 +286,9 @@ class RemoteBackend(Backend):
 
     def _without_keys(self, answer: Answer) -> Answer:
         """Return an answer without keys, so that it can be stored. A server knows the key of the request, and may repeat it."""
-        text, reference = (value and self._hide(value) for value in (answer.text, answer.reference))
-        if (text, reference) == (answer.text, answer.reference):
+        texts: dict[str, Any] = {name: getattr(answer, name) for name in ("text", "reasoning", "arguments", "reference")}
+        hidden: dict[str, Any] = {name: value and self._hide(value) for name, value in texts.items()}
+        if hidden == texts:
             return answer
         tokens = answer.tokens and {self._hide(said): numbers for said, numbers in answer.tokens.items()}
-        return replace(answer, text=text, reference=reference, tokens=tokens)
+        return replace(answer, tokens=tokens, **hidden)

@@ -12,13 +12,14 @@ from typing import Any
 from gym_text.errors import UsageError, import_extra
 from gym_text_policies.backends.base import Answer, Request
 from gym_text_policies.backends.provider_table import PROVIDERS
-from gym_text_policies.backends.providers.chats import finish_of
+from gym_text_policies.backends.providers.chats import finish_of, with_field, with_thought
 from gym_text_policies.backends.providers.checks import check_name, count
 from gym_text_policies.backends.providers.connection import check_url
 from gym_text_policies.backends.providers.errors import CallError
 from gym_text_policies.backends.providers.keys import client_key, key_of
 from gym_text_policies.backends.providers.options import RemoteOptions
 from gym_text_policies.backends.providers.remote import RemoteBackend
+from gym_text_policies.backends.providers.settings import effort_of, refuse_settings
 from gym_text_policies.records import Episode
 
 _REMEMBERED = 4096
@@ -108,10 +109,16 @@ class TensorZeroBackend(RemoteBackend):
         with self._failures():
             self._client.feedback(metric_name=metric, value=value, episode_id=name)
 
+    @property
+    def _hides_thoughts(self) -> bool:
+        return True
+
     def _ask(self, request: Request) -> Answer:
+        refuse_settings("tensorzero", request, ("top_k", "min_p"))
         system = "\n\n".join(message["content"] for message in request.messages if message["role"] == "system")
-        chat = [message for message in request.messages if message["role"] != "system"]
-        params = {"temperature": request.temperature, "max_tokens": request.max_tokens, "seed": request.seed}
+        chat = with_field([message for message in request.messages if message["role"] != "system"], None)
+        params: dict[str, Any] = {"temperature": request.temperature, "max_tokens": request.most_tokens, "seed": request.seed}
+        params |= {"top_p": request.top_p, "reasoning_effort": effort_of(request.think)}
         with self._failures():
             response = self._client.inference(
                 function_name=self._function,
@@ -126,10 +133,12 @@ class TensorZeroBackend(RemoteBackend):
                 self._note(request.episode, reference)
             if hasattr(response, "output"):  # a function of type json
                 text = response.output.raw
+                thought = ""
             else:
                 text = "".join(block.text for block in response.content if block.type == "text")
+                thought = "\n".join(block.text or "" for block in response.content if block.type == "thought").strip()
             usage = response.usage
-            return Answer(
+            answer = Answer(
                 text or "",
                 finish=finish_of(response.finish_reason and response.finish_reason.value),
                 tokens_in=count(usage.input_tokens),
@@ -138,6 +147,7 @@ class TensorZeroBackend(RemoteBackend):
                 cost=usage.cost or 0.0,
                 reference=reference,
             )
+            return with_thought(answer, thought)
 
     def _note(self, episode: str, reference: str) -> None:
         with self._lock:
