@@ -54,6 +54,9 @@ class Tokens:
     """Log-probability of each token of `said` at play, in nats. In modes text and json: at the temperature of the draw, or at
     temperature 1 if the most probable token was taken. In ``choose``: among all tokens, at temperature 1;
     `Decision.probabilities` has the draw among the valid actions."""
+    written: tuple[int, ...] = ()
+    """Indices in `said` of the tokens that were written in the model's place, such as those that close a thought that was cut.
+    Their log-probability is given as 0."""
 
 
 @dataclass(frozen=True)
@@ -222,6 +225,7 @@ class Episode:
             if (tokens := decision.pop("tokens", None)) is not None:
                 shared_tokens = common(earlier_tokens, tokens.prompt)
                 decision["tokens"] = [shared_tokens, tokens.prompt[shared_tokens:], tokens.said, tokens.log_probs]
+                decision["tokens"] += [tokens.written] if tokens.written else []
                 earlier_tokens = tokens.prompt + tokens.said
             row["decision"] = decision
             rows.append(row)
@@ -252,8 +256,8 @@ class Episode:
             else:
                 prompt = ()
             if "tokens" in decision:
-                shared, rest, generated, log_probs = checked_list("tokens", decision["tokens"])
-                decision["tokens"] = checked_tokens(Tokens((*begun(read, shared), *rest), tuple(generated), tuple(log_probs)))
+                shared, rest, *generated = checked_list("tokens", decision["tokens"])
+                decision["tokens"] = checked_tokens(Tokens((*begun(read, shared), *rest), *map(tuple, generated)))
                 read = decision["tokens"].prompt + decision["tokens"].said
             steps.append(checked(Step(**{**row, "observation": observation, "decision": checked_decision(Decision(**decision))})))
         last = restored("last_observation", observation, data)
@@ -280,7 +284,8 @@ def _checked_message(message: Any) -> Message:
 
 def checked_tokens(tokens: Tokens) -> Tokens:
     """Return the tokens of a decision; raise TypeError unless they are integers with log-probabilities."""
-    if not all(type(token) is int for token in (*tokens.prompt, *tokens.said)) or len(tokens.said) != len(tokens.log_probs):
+    numbers = (*tokens.prompt, *tokens.said, *tokens.written)
+    if not all(type(number) is int for number in numbers) or len(tokens.said) != len(tokens.log_probs):
         raise TypeError("tokens: expected integers, and a log-probability for each generated token")
     if not all(map(is_finite, tokens.log_probs)):
         raise TypeError("tokens: expected log-probabilities that are finite numbers")

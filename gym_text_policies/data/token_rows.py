@@ -4,6 +4,9 @@ An episode that was played with ``tokens=True`` and an append-only strategy (``c
 sequence begins with the first prompt. After that, tokens that the model generated alternate with tokens that it read. A mask marks
 the generated tokens. With any other strategy a prompt may not begin with the prompt and the answer before it. Then a new sequence
 begins, and also when a chat became longer than the model's window.
+
+Some chat templates do not write earlier answers as the model generated them; most leave out earlier thoughts. With such a template
+each decision has a sequence of its own, unless the template keeps the past: see `ChatFormat.continues`.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ class TokenRow:
     prompt: tuple[int, ...]
     """Tokens of the first prompt."""
     completion: tuple[int, ...]
-    """Tokens that the model generated, and those that it read in between."""
+    """Tokens that the model generated, and those that it read in between or that were written in its place."""
     mask: tuple[int, ...]
     """For each token of the completion, 1 if the model generated the token, 0 if the model read it."""
     log_probs: tuple[float, ...]
@@ -87,7 +90,7 @@ def _sequences(episode: Episode) -> list[dict[str, Any]]:
         between = tokens.prompt[len(read) :]
         num_generated = len(tokens.said)
         row["completion"] += [*between, *tokens.said]
-        row["mask"] += [0] * len(between) + [1] * num_generated
+        row["mask"] += [0] * len(between) + [int(number not in tokens.written) for number in range(num_generated)]
         row["log_probs"] += [0.0] * len(between) + list(tokens.log_probs)
         row["rewards"] += [0.0] * (len(between) + num_generated - 1) + [step.reward + earlier]
         row["decisions"] += 1

@@ -101,7 +101,8 @@ class Asked:
             return None
         drawn = self.generation.sampler.log_probs[: self.thought_tokens] if self.generation else []
         before = [*drawn, *[0.0] * (len(self.behind) - len(drawn))]
+        written = tuple(range(len(drawn), len(before)))
         return {
-            text: Tokens(self.question.prompt, (*self.behind, *tokens), (*before, *log_probs))
+            text: Tokens(self.question.prompt, (*self.behind, *tokens), (*before, *log_probs), written)
             for text, (tokens, log_probs) in answers.items()
         }
