@@ -93,6 +93,8 @@ class ProviderServer(ThreadingHTTPServer):
         _check(_CHAT, CompletionCreateParamsNonStreaming, body)
         if "response_format" in body:
             _check_strict(body["response_format"]["json_schema"])
+        for tool in body.get("tools", ()):
+            _check_strict({**tool["function"], "schema": tool["function"]["parameters"]})
         words = len(json.dumps(body["messages"]).split())
         usage = CompletionUsage.model_validate(
             {
@@ -102,8 +104,14 @@ class ProviderServer(ThreadingHTTPServer):
                 "prompt_tokens_details": {"cached_tokens": words // 2},
             }
         )
-        message = {"role": "assistant", "content": self.text}
-        choice = {"index": 0, "finish_reason": "stop", "message": message}
+        message: dict[str, Any] = {"role": "assistant", "content": self.text}
+        finish = "stop"
+        if called := _called(body, self.text):
+            function = {"name": called[0], "arguments": json.dumps(called[1])}
+            message |= {"content": None, "tool_calls": [{"id": "c1", "type": "function", "function": function}]}
+            finish = "tool_calls"
+        _check_calls(body["messages"])
+        choice = {"index": 0, "finish_reason": finish, "message": message}
         completion = {"id": "c", "object": "chat.completion", "created": 0, "model": body["model"], "choices": [choice]}
         return ChatCompletion.model_validate({**completion, "usage": usage}).model_dump()
 
@@ -137,7 +145,9 @@ class ProviderServer(ThreadingHTTPServer):
         unknown = set(body.get("options", {})) - set(ollama.Options.model_fields)
         if unknown or request.stream:
             raise ValueError(f"unknown options {unknown}, or a stream")
-        message = {"role": "assistant", "content": self.text}
+        message: dict[str, Any] = {"role": "assistant", "content": self.text}
+        if called := _called(body, self.text):
+            message |= {"content": "", "tool_calls": [{"function": {"name": called[0], "arguments": called[1]}}]}
         response = {"model": request.model, "message": message, "done": True, "prompt_eval_count": 20, "eval_count": 3}
         return ollama.ChatResponse.model_validate(response).model_dump()
 
@@ -180,6 +190,28 @@ def _check_strict(schema: dict[str, Any]) -> None:
                 raise ValueError("expected additionalProperties: false, and every property required")
             parts += properties.values()
         parts += [part["items"]] if "items" in part else []
+
+
+def _called(body: dict[str, Any], text: str) -> tuple[str, dict[str, str]] | None:
+    """Return the function and the arguments with which a model that says `text` calls its only tool; None if it cannot."""
+    if not body.get("tools"):
+        return None
+    (tool,) = body["tools"]
+    ((name, argument),) = tool["function"]["parameters"]["properties"].items()
+    return (tool["function"]["name"], {name: text}) if text in argument.get("enum", (text,)) else None
+
+
+def _check_calls(messages: list[dict[str, Any]]) -> None:
+    """Raise ValueError unless each result of a tool follows the call that it names, as OpenAI wants."""
+    asked: list[str] = []
+    for message in messages:
+        if message["role"] == "tool":
+            if message["tool_call_id"] not in asked:
+                raise ValueError("messages with role 'tool' must be a response to a preceding message with 'tool_calls'")
+            asked.remove(message["tool_call_id"])
+        elif asked:
+            raise ValueError(f"expected results of the calls {asked}")
+        asked += [call["id"] for call in message.get("tool_calls", ())]
 
 
 def _falling(count: int) -> list[float]:

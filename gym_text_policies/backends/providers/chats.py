@@ -11,10 +11,11 @@ from gym_text_policies.backends.base import Answer
 from gym_text_policies.backends.providers.checks import count
 from gym_text_policies.backends.providers.connection import check_no_error
 from gym_text_policies.backends.providers.errors import CallError
+from gym_text_policies.backends.providers.tool_calls import arguments_of
 from gym_text_policies.records import Message
 
 _ENDS = {
-    **{"stop": "stop", "eos": "stop", "stop_sequence": "stop", "end_turn": "stop", "word": "stop"},
+    **{"stop": "stop", "eos": "stop", "stop_sequence": "stop", "end_turn": "stop", "word": "stop", "tool_calls": "stop"},
     **{"length": "length", "max_tokens": "length", "limit": "length"},
     **{"refusal": "refusal", "content_filter": "content_filter"},
 }
@@ -51,7 +52,8 @@ def read_chat(completion: Any) -> Answer:
     text, refusal = text_of(message.get("content")), message.get("refusal")
     if refusal and not isinstance(refusal, str):
         raise TypeError(f"a refusal that is no text: {refusal!r}")
-    answer = Answer(text or refusal or "", finish="refusal" if refusal else finish, **tokens_of(completion))
+    ended = "refusal" if refusal else finish
+    answer = Answer(text or refusal or "", arguments=arguments_of(message), finish=ended, **tokens_of(completion))
     return with_thought(answer, thought_of(message))
 
 
@@ -64,7 +66,7 @@ def with_thought(answer: Answer, thought: str | None) -> Answer:
         return answer
     said = answer.text or ""
     counted = answer.tokens_reasoning or round(answer.tokens_out * len(thought) / len(thought + said))
-    finish = answer.finish if said.strip() else answer.finish or "length"
+    finish = answer.finish if said.strip() or answer.arguments is not None else answer.finish or "length"
     return replace(answer, reasoning=thought, tokens_reasoning=counted, finish=finish)
 
 

@@ -19,6 +19,7 @@ from gym_text_policies.backends.providers.openai import INSTRUCTIONS
 from gym_text_policies.backends.providers.options import RemoteOptions
 from gym_text_policies.backends.providers.remote import RemoteBackend
 from gym_text_policies.backends.providers.settings import no_thought_before_a_decision
+from gym_text_policies.backends.providers.tool_calls import arguments_of, tools_of, with_calls
 from gym_text_policies.records import Message
 
 _logger = logging.getLogger(__name__)
@@ -29,8 +30,8 @@ _REMEMBERED = 4096
 class OllamaBackend(RemoteBackend):
     """A model that Ollama serves.
 
-    For a text a chat request is sent, with the schema, if any, as its ``format``. For choices one ``systemone`` decision is
-    requested, which needs a model made for decisions.
+    For a text a chat request is sent, with the schema, if any, as its ``format``, or with the tool, if any. Ollama leaves it to the
+    model whether it calls the tool. For choices one ``systemone`` decision is requested, which needs a model made for decisions.
 
     Args:
         model: The model's name, such as ``llama3.2:3b``.
@@ -99,15 +100,17 @@ class OllamaBackend(RemoteBackend):
             self._options.timeout,
             lambda: self._client.chat(
                 self.model,
-                with_field(request.messages, "thinking"),
+                with_calls(with_field(request.messages, "thinking"), request, numbered=False),
+                tools=None if request.tool is None else tools_of(request),
                 think=request.think,
-                format=None if request.schema is None else dict(request.schema),
+                format=None if request.schema is None or request.tool is not None else dict(request.schema),
                 options={name: value for name, value in options.items() if value is not None},
             ),
         )
         tokens_in = count(response.prompt_eval_count)
         answer = Answer(
             response.message.content or "",
+            arguments=arguments_of(response.message.model_dump()),
             finish=finish_of(response.done_reason),
             tokens_in=tokens_in,
             tokens_out=count(response.eval_count),

@@ -22,6 +22,7 @@ from gym_text_policies.backends.providers.options import RemoteOptions
 from gym_text_policies.backends.providers.remote import RemoteBackend
 from gym_text_policies.backends.providers.servers import Servers
 from gym_text_policies.backends.providers.settings import ChatSettings, no_thought_before_a_decision, refuse_settings
+from gym_text_policies.backends.providers.tool_calls import tools_of, with_calls
 from gym_text_policies.backends.thoughts import thought_apart
 
 Decide = Literal["auto", "decisions", "systemone", "logprobs", "letter"]
@@ -40,7 +41,8 @@ INSTRUCTIONS = "Which action comes next?"
 class OpenAIBackend(RemoteBackend):
     """A model by the official `openai` client.
 
-    For a text a chat completion is requested, with the schema, if any, as a strict JSON schema. There are five ways to ask for
+    For a text a chat completion is requested, with the schema, if any, as a strict JSON schema, and with the tool, if any, as the
+    one function that the model has to call. There are five ways to ask for
     choices:
 
     * ``decisions``: one typed decision of 2 to 255 choices, at OpenAI.
@@ -206,14 +208,16 @@ class OpenAIBackend(RemoteBackend):
 
     def _body(self, request: Request, **more: Any) -> dict[str, Any]:
         """Return the body of a chat completion's request, with `more` fields."""
-        if request.schema is not None:
+        if request.tool is not None:
+            more |= {"tools": tools_of(request, strict=True), "tool_choice": "required", "parallel_tool_calls": False}
+        elif request.schema is not None:
             schema = {"name": "answer", "schema": dict(request.schema), "strict": True}
             more["response_format"] = {"type": "json_schema", "json_schema": schema}
         if not self._urls:
             refuse_settings("OpenAI", request, ("top_k", "min_p"))
         fields: dict[str, Any] = {
             "model": self.model,
-            "messages": with_field(request.messages, self._settings.thought_field),
+            "messages": with_calls(with_field(request.messages, self._settings.thought_field), request, numbered=True),
             # OpenAI's newer models take only the longer name; not every compatible server knows that one
             "max_tokens" if self._urls else "max_completion_tokens": request.most_tokens,
             **{name: getattr(request, name) for name in ("temperature", "seed", "top_p", "top_k", "min_p")},

@@ -21,6 +21,7 @@ from gym_text_policies.backends.providers.checks import check_answer
 from gym_text_policies.backends.providers.errors import CallError
 from gym_text_policies.backends.providers.options import SHARED_OPTIONS, RemoteOptions
 from gym_text_policies.backends.providers.thinking import Thinking, check_thought
+from gym_text_policies.backends.providers.tool_calls import check_call
 from gym_text_policies.backends.thoughts import thought_apart
 from gym_text_policies.redaction import hide_keys
 
@@ -141,12 +142,13 @@ class RemoteBackend(Backend):
         try:
             answer = self._answer(request)
         except PolicyError as error:
-            mode = "choose" if request.choices else "json" if request.schema else "text"
+            mode = "choose" if request.choices else "tool" if request.tool else "json" if request.schema else "text"
             raise UsageError(
                 f"model: expected a server that answers in mode {mode!r}; asked before the run, it failed: {error} "
                 "See that the server runs, that its address, the model's name and the key are right, and that it knows this mode."
             ) from None
         check_thought(f"{self.provider}:{self.model}", request, answer, hidden=self._hides_thoughts)
+        check_call(f"{self.provider}:{self.model}", request, answer)
 
     def close(self) -> None:
         """Close the connections. No request is answered after this."""
@@ -156,7 +158,8 @@ class RemoteBackend(Backend):
 
     def _sent(self, request: Request) -> tuple[Any, int]:
         """Return what is sent for a request, as JSON data, and the most tokens that it may generate."""
-        return [*request.messages, *(request.choices or ()), dict(request.schema or {})], request.most_tokens
+        tool = [dict(request.tool)] if request.tool else []
+        return [*request.messages, *(request.choices or ()), dict(request.schema or {}), *tool], request.most_tokens
 
     @property
     def _hides_thoughts(self) -> bool:

@@ -16,7 +16,7 @@ from gym_text_policies.backends.providers.errors import CallError
 
 _logger = logging.getLogger(__name__)
 _OTHER_NAME = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
-_LEFT_OUT = ("temperature", "seed", "top_p", "top_k", "min_p")
+_LEFT_OUT = ("temperature", "seed", "top_p", "top_k", "min_p", "parallel_tool_calls")
 """Fields without which a server can answer."""
 _NOT_TAKEN = re.compile(
     r"unsupported|not support|unknown|unrecogni[sz]ed|unexpected|not permitted|not allowed|deprecated|no such|invalid field"

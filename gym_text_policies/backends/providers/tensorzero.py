@@ -114,7 +114,7 @@ class TensorZeroBackend(RemoteBackend):
         return True
 
     def _ask(self, request: Request) -> Answer:
-        refuse_settings("tensorzero", request, ("top_k", "min_p"))
+        refuse_settings("tensorzero", request, ("top_k", "min_p", "tool"))
         system = "\n\n".join(message["content"] for message in request.messages if message["role"] == "system")
         chat = with_field([message for message in request.messages if message["role"] != "system"], None)
         params: dict[str, Any] = {"temperature": request.temperature, "max_tokens": request.most_tokens, "seed": request.seed}
