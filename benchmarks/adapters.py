@@ -98,22 +98,37 @@ def paired(variants: Sequence[Variant], table: Sequence[Mapping[str, Any]], name
 
     Who wins: McNemar's exact test. What is returned, and how many steps those wins take that both win: Wilcoxon's signed-rank test.
     """
-    played: dict[str, dict[tuple[str, int], Summary]] = {name: {} for name in names}
+    played = by_name(variants, table, names)
+    for kind in ("greedy", "drawn"):
+        for before, name in pairwise(name for name in played if name.endswith(kind) and played[name]):
+            yield from differences(played, name, before)
+
+
+Played = dict[str, dict[tuple[str, int], Summary]]
+"""Row of the table -> environment and seed -> episode."""
+
+
+def by_name(variants: Sequence[Variant], table: Sequence[Mapping[str, Any]], names: Iterable[str]) -> Played:
+    """Return the episodes of some rows of a table, without those that ended in an error."""
+    played: Played = {name: {} for name in names}
     labels = {row["key"]: row["policy"] for row in table}
     for variant in variants:
         name = next((labels[episode.key] for episode in variant.episodes if episode.key in labels), "")
         if name in played:
             played[name] |= {(variant.environment, e.seed): e for e in variant.episodes if e.error is None}
-    for kind in ("greedy", "drawn"):
-        for before, name in pairwise(name for name in played if name.endswith(kind) and played[name]):
-            pairs = [(played[name][key], played[before][key]) for key in played[name].keys() & played[before].keys()]
-            wins = [(a.outcome == "won", b.outcome == "won") for a, b in pairs]
-            gained, lost, p = mcnemar(wins)
-            yield f"{name} alone wins {gained} of {len(pairs)} episodes, {before} alone {lost}; p = {p:.2g}, McNemar's exact test."
-            returns = _difference([a.total_reward - b.total_reward for a, b in pairs])
-            both = [a.length - b.length for (a, b), won in zip(pairs, wins, strict=True) if all(won)]
-            steps = f", steps of the {len(both)} that both win {_difference(both)}" if both else ""
-            yield f"{name} less {before}, on the mean: return {returns}{steps}; Wilcoxon's signed-rank test."
+    return played
+
+
+def differences(played: Played, name: str, before: str) -> Iterator[str]:
+    """Yield in words how a row differs from another on the same seeds; see `paired`."""
+    pairs = [(played[name][key], played[before][key]) for key in played[name].keys() & played[before].keys()]
+    wins = [(a.outcome == "won", b.outcome == "won") for a, b in pairs]
+    gained, lost, p = mcnemar(wins)
+    yield f"{name} alone wins {gained} of {len(pairs)} episodes, {before} alone {lost}; p = {p:.2g}, McNemar's exact test."
+    returns = _difference([a.total_reward - b.total_reward for a, b in pairs])
+    both = [a.length - b.length for (a, b), won in zip(pairs, wins, strict=True) if all(won)]
+    steps = f", steps of the {len(both)} that both win {_difference(both)}" if both else ""
+    yield f"{name} less {before}, on the mean: return {returns}{steps}; Wilcoxon's signed-rank test."
 
 
 def mcnemar(wins: Sequence[tuple[bool, bool]]) -> tuple[int, int, float]:
