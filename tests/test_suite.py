@@ -12,6 +12,7 @@ TESTS = Path(__file__).parent
 FILES = {path.stem.removeprefix("test_") for path in TESTS.glob("test_*.py")}
 ELSEWHERE = {
     "cli": ("commands/completion", "commands/envs", "commands/parser"),
+    "decoding": ("local/grammars",),
     "experiment_config": ("experiments/config",),
     "forms": ("local/linear",),
     "jvm": ("java/signals",),
@@ -41,6 +42,7 @@ ELSEWHERE = {
         *("gym_text/java_games", "textworld_express/env", "textworld_express/map_reader", "textworld_express/pecking_order"),
     ),
     "tokens": ("providers/tokenizers",),
+    "transformers": ("local/questions",),
     "trl": ("bridges/trl_rollout",),
     "trust": ("providers/keys",),
     "user_folder": ("gym_text_policies/user_cache",),

@@ -87,7 +87,7 @@ class Answer:
     tokens_reasoning: int = 0
     """The part of `tokens_out` that belongs to the thought."""
     thought_cut: bool = False
-    """Whether the thought reached `think_tokens` and was closed there."""
+    """Whether the thought was closed in the model's place: where it reached `think_tokens`, or where the model ended its turn."""
     turns_dropped: int = 0
     """Number of oldest turns left out, because the chat was longer than the model's window."""
     cost: float = 0.0

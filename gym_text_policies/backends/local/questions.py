@@ -10,7 +10,7 @@ from gym_text_policies.backends.base import Answer, Request
 from gym_text_policies.backends.chat_format import Place
 from gym_text_policies.backends.local.decoding import Generation
 from gym_text_policies.backends.local.prefixes import Prefix
-from gym_text_policies.backends.local.thoughts import Thought
+from gym_text_policies.backends.local.thinking import Thought
 from gym_text_policies.records import Tokens
 
 

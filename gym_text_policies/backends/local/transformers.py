@@ -19,7 +19,7 @@ from gym_text_policies.backends.local.grammars import Grammars
 from gym_text_policies.backends.local.prefixes import Prefix
 from gym_text_policies.backends.local.questions import Asked, Question
 from gym_text_policies.backends.local.sampling import Draw, Sampler
-from gym_text_policies.backends.local.thoughts import Thought, ThoughtMarkers
+from gym_text_policies.backends.local.thinking import Thought, ThoughtMarkers
 from gym_text_policies.backends.local.tokens import end_of_turn, fitting_tokens, format_of, text_tokens
 
 _PASS_TOKENS = 512
