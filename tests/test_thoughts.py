@@ -1,46 +1,185 @@
-"""Thoughts of BabyAI's expert, on real episodes."""
+"""A thought is told from the answer behind it, and no action is taken from a thought."""
 
-import re
+import json
+import random
+import time
 
 import pytest
 
+from gym_text.babyai.env import BABYAI_SPEC
+from gym_text.textworld_express.cooking_world import COOKING_WORLD_SPEC
+from gym_text_policies.backends.base import Answer
+from gym_text_policies.backends.thoughts import split_thought, thought_apart
+from gym_text_policies.policies.parsing import parse_action, parse_fields, read_answer
 
-@pytest.mark.parametrize("task", ["putnext", "open", "pick_up_seq_go_to"])
-def test_a_thought_says_where_the_things_of_the_mission_are_as_far_as_they_were_seen(task, make):
-    env = make("BabyAIText-v0", task=task, expert="replan")
-    said = set()
-    for seed in range(4):
-        obs, info = env.reset(seed=seed)
-        observations, actions, over = [obs], [], False
-        while not over:
-            actions.append(info["gold_action"])
-            write = env.get_wrapper_attr("thought")
-            written = write(observations, actions)
-            assert written == write(tuple(observations), tuple(actions))
-            facts, _, following = written.partition(". now: ")
-            assert following == actions[-1]
-            for thing, place in re.findall(r"([a-z ]+): ([^;]+)", facts):
-                color, _, kind = thing.strip().rpartition(" ")
-                line = rf"^a (?:\w+ )?{color or '.*'} {kind} {place}$"
-                seen = [bool(re.search(rf"{color} {kind} \d", past["text"])) for past in observations]
-                assert {
-                    "carried": f"You carry a {thing.strip()}" in obs["text"],
-                    "not seen": not any(seen),
-                    "out of view": any(seen[:-1]) and not seen[-1],
-                }.get(place, bool(re.search(line, obs["text"], re.MULTILINE))), written
-                said.add(place if place in ("carried", "not seen", "out of view") else "steps")
-            names = [action.name for action in env.get_wrapper_attr("text_spec").actions]
-            obs, _, terminated, truncated, info = env.step(names.index(actions[-1]))
-            observations.append(obs)
-            over = terminated or truncated
-    assert said >= {"steps", "carried", "out of view"}
+CHANNEL = "<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"
+MARKERS = [
+    *(("<think>", "</think>"), ("<think>\n", "\n</think>\n\n"), ("<THINK>", "</THINK>"), ("< think >", "</ think >")),
+    *(
+        ("<thinking>", "</thinking>"),
+        ("<thought>", "</thought>"),
+        ("<reasoning>", "</reasoning>"),
+        ("<seed:think>", "</seed:think>"),
+    ),
+    *(('<think duration="3">', "</think>"), ("[THINK]", "[/THINK]"), ("◁think▷", "◁/think▷"), CHANNEL),
+    *(("<|channel>thought\n", "<channel|>"), ("<|START_THINKING|>", "<|END_THINKING|>")),
+]
+"""What opens and what closes a thought."""
+THOUGHT_OF = ("turn right", "go forward", "pick up", "drop")
+"""Actions that only the thoughts name."""
+ANSWERED = ("turn left", "toggle")
+"""Actions that only the answers name."""
+TALK = (
+    "the goal lies to my left , so I go there ; вероятно дверь закрыта и я думаю 墙 在 左边 所以 我 要 思考 la porte est fermée "
+    'donc weil links eine Wand ist überlege ich 目標は 右側 لذلك أفكر < 3 > 2 {x} "quoted" [note] a / b'
+)
+WORDS = TALK.split()
 
 
-def test_a_locked_door_asks_for_its_key_and_a_thing_of_any_colour_is_the_first_in_view(make):
-    write = make("BabyAIText-v0").get_wrapper_attr("thought")
-    texts = ["a wall 1 step left", "a locked red door 2 steps forward\na blue key 1 step right\na red key 3 steps left"]
-    observations = [{"text": text, "goal": "open a door, then pick up the blue box"} for text in texts]
-    assert write(observations[:1], ["turn left"]) == "door: not seen; blue box: not seen. now: turn left"
-    assert write(observations, ["turn left", "go forward"]) == (
-        "door: 2 steps forward; blue box: not seen; red key: 3 steps left. now: go forward"
-    )
+def thought(rng):
+    """Return words in several languages, names of actions among them, as words and as JSON."""
+    parts = [" ".join(rng.choices(WORDS, k=rng.randint(0, 12)))]
+    for action in rng.choices(THOUGHT_OF, k=rng.randint(1, 3)):
+        said = (
+            action,
+            action.upper(),
+            f"**{action}**",
+            f"I will {action}",
+            json.dumps({"action": action}),
+            f'{{"action": "{action}',
+        )
+        parts += [rng.choice(said), " ".join(rng.choices(WORDS, k=rng.randint(0, 6)))]
+    return rng.choice((" ", "\n", "\n\n")).join(parts)
+
+
+def answer(rng):
+    """Return an answer, and the action that it names."""
+    action = rng.choice(ANSWERED)
+    objects = json.dumps({"reflection": "Nothing.", "action": action})
+    return rng.choice((action, f"I {action}.", f"\n**{action.title()}**\n", objects, f"```json\n{objects}\n```")), action
+
+
+def closed(rng):
+    opening, closing = rng.choice(MARKERS)
+    text, action = answer(rng)
+    return f"{opening}{thought(rng)}{closing}{text}", action
+
+
+def unclosed(rng):
+    opening, closing = rng.choice(MARKERS)
+    before = rng.choice(("", "", f"{closing}{opening}", answer(rng)[0]))
+    return before + opening + thought(rng) + closing[: rng.randrange(min(3, len(closing.strip())))].strip("\n"), None
+
+
+def nested(rng):
+    (opening, closing), (inner, end) = (rng.choice(MARKERS[:10]) for _ in range(2))
+    quoted = f"{opening}{thought(rng)}{inner}{thought(rng)}{end}{thought(rng)}"
+    text, action = answer(rng)
+    return rng.choice(((f"{quoted}{closing}{text}", action), (quoted, None)))
+
+
+def leaked(rng):
+    _, closing = rng.choice(MARKERS)
+    text, action = answer(rng)
+    return thought(rng) + closing + text, action
+
+
+def several(rng):
+    texts = [closed(rng) for _ in range(rng.randint(2, 4))]
+    return "".join(text for text, _ in texts), texts[-1][1]
+
+
+def without_an_answer(rng):
+    opening, closing = rng.choice(MARKERS)
+    return opening + thought(rng) + closing + rng.choice(("", "\n", "Done.", "turn left or toggle")), None
+
+
+def without_markers(rng):
+    text, action = answer(rng)
+    words = thought(rng)
+    cut = f"analysisNow {words}"
+    return rng.choice(((f"{cut}assistantfinal{text}", action), (cut, None)))
+
+
+@pytest.mark.parametrize("kind", [closed, unclosed, nested, leaked, several, without_an_answer, without_markers])
+def test_no_action_is_taken_from_a_thought(kind):
+    rng = random.Random(46)
+    for _ in range(10_000 // 7 + 1):
+        text, action = kind(rng)
+        assert read_answer(text, BABYAI_SPEC, {})[0] == action, text
+        assert parse_action(text, BABYAI_SPEC, {}) == action, text
+        assert (parse_fields(text) or {}).get("action") in (action, None), text
+        assert parse_action(text, BABYAI_SPEC, {}, finish="length") in (action, None), text
+
+
+@pytest.mark.parametrize(
+    ("text", "thought", "answer"),
+    [
+        ("<think>\nA wall.\n</think>\n\ngo forward", "A wall.", "go forward"),
+        ("A wall.</think>go forward", "A wall.", "go forward"),
+        ("<think></think>go forward", None, "go forward"),
+        ("<think>a<think>b</think>c</think>go", "a\nb\nc", "go"),
+        ("<think>a</think>go<think>b</think>stay", "a\ngo\nb", "stay"),
+        ("<think>the end </reasoning> is quoted</think>go", "the end </reasoning> is quoted", "go"),
+        ("<think>a <reasoning> is quoted</think>go", "a\nis quoted", "go"),
+        (f"{CHANNEL[0]}A wall.{CHANNEL[1]}go<|return|>", "A wall.", "go"),
+        ("<|channel|>final<|message|>go", None, "go"),
+        ("analysisA wall.assistantfinalgo", "A wall.", "go"),
+    ],
+)
+def test_a_text_is_split_behind_its_last_thought(text, thought, answer):
+    assert split_thought(text) == (thought, answer, True)
+
+
+@pytest.mark.parametrize(
+    "text", ["<think>go", "<think>a<think>b</think>go", "<think>a</think>go<think>b", f"{CHANNEL[0]}go", "analysisGo"]
+)
+def test_a_thought_that_does_not_end_has_no_answer_behind_it(text):
+    assert split_thought(text)[1:] == ("", False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "go forward",
+        " go\n",
+        "",
+        "a < b > c",
+        "[think]",
+        "analysis of a <b>thing</b>",
+        "think!",
+        '{"reflection": "no </think>", "action": "go"}',
+    ],
+)
+def test_a_text_without_a_thought_stays_as_it_is(text):
+    assert split_thought(text) == (None, text, True)
+
+
+def test_a_text_that_begins_inside_a_thought_needs_the_end_of_the_thought():
+    assert split_thought("go left", inside=True) == ("go left", "", False)
+    assert split_thought("go left</think>go", inside=True) == ("go left", "go", True)
+    assert split_thought("<think>go left</think>go", inside=True) == ("go left", "go", True)
+    assert split_thought('{"a": 1}', inside=True).closed is False
+
+
+def test_an_action_whose_name_looks_like_a_thought_is_that_action():
+    valid = {"valid_actions": ("<think>", "say <thought> aloud", "wait")}
+    for name in valid["valid_actions"]:
+        assert parse_action(name, COOKING_WORLD_SPEC, valid) == name
+    assert thought_apart(Answer("<think>"), valid["valid_actions"]).text == "<think>"
+
+
+def test_the_thought_of_an_answer_is_counted_apart_and_one_that_does_not_end_is_cut():
+    apart = thought_apart(Answer("<think>123</think>123456", finish="stop", tokens_out=12))
+    assert (apart.text, apart.reasoning, apart.finish, apart.tokens_out, apart.tokens_reasoning) == ("123456", "123", "stop", 12, 9)
+    cut = thought_apart(Answer("<think>1234", reasoning="before", finish=None, tokens_out=12, tokens_reasoning=5))
+    assert (cut.text, cut.reasoning, cut.finish, cut.tokens_reasoning) == ("", "before\n1234", "length", 5)
+    plain = Answer("go", tokens_out=3)
+    assert thought_apart(plain) is plain and thought_apart(Answer()) == Answer()
+
+
+@pytest.mark.parametrize("part", [" ", "<", "<think>", "</think>", "<think ", "{", "analysis", " <|end|>", "[THINK]a"])
+def test_a_long_text_is_split_in_a_time_that_grows_with_its_length(part):
+    start = time.perf_counter()
+    split_thought(part * (200_000 // len(part)))
+    assert time.perf_counter() - start < 2
