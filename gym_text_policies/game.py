@@ -139,8 +139,7 @@ class Game:
             return self._failed(error)
         self._steps.append(step)
         self._seen, self._info = seen, info
-        completions, number = (*self.turn.completions, decision.completion), self.turn.step + 1
-        self.turn = replace(self.turn, obs=obs, step=number, completions=completions, last=decision)
+        self.turn = self.turn.after(decision, obs)
         return None
 
     def end(self, error: Exception | None) -> Episode:

@@ -117,6 +117,5 @@ class _Opponent:
         else:
             with _one_at_a_time:
                 (decision,) = self._policy.decide([turn])
-        completions = (*turn.completions, decision.completion)
-        self._turn = dataclasses.replace(turn, step=turn.step + 1, completions=completions, last=decision)
+        self._turn = turn.after(decision)
         return decision.action

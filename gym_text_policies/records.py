@@ -38,8 +38,21 @@ class Turn:
     """Number of steps before this one."""
     completions: tuple[str | None, ...] = ()
     """The model's text at each step before this one. Empty outside `rollout`."""
+    thoughts: tuple[str | None, ...] = ()
+    """What the model thought at each step before this one; see `Decision.reasoning`. Empty outside `rollout`."""
     last: Decision | None = None
     """The decision before this one. None at the first step, and outside `rollout`."""
+
+    def after(self, decision: Decision, obs: Mapping[str, Any] | None = None) -> Turn:
+        """Return the turn that follows a decision, with the same generator.
+
+        Args:
+            decision: What was decided in this turn.
+            obs: The observation of the next turn; None: this turn's, until the next one is known.
+        """
+        completions, thoughts = (*self.completions, decision.completion), (*self.thoughts, decision.reasoning)
+        obs, step = self.obs if obs is None else obs, self.step + 1
+        return dataclasses.replace(self, obs=obs, step=step, completions=completions, thoughts=thoughts, last=decision)
 
 
 @dataclass(frozen=True)
@@ -197,6 +210,16 @@ class Episode:
         return sum(step.decision.tokens_out for step in self.steps)
 
     @property
+    def tokens_reasoning(self) -> int:
+        """The part of `tokens_out` that belongs to thoughts."""
+        return sum(step.decision.tokens_reasoning for step in self.steps)
+
+    @property
+    def thoughts_cut(self) -> int:
+        """Number of steps whose thought reached its greatest length."""
+        return sum(step.decision.thought_cut for step in self.steps)
+
+    @property
     def seconds(self) -> float:
         """Seconds of the decisions, over all steps."""
         return sum(step.decision.seconds for step in self.steps)
@@ -277,8 +300,10 @@ def checked_decision(decision: Decision) -> Decision:
 
 
 def _checked_message(message: Any) -> Message:
-    if not (isinstance(message, dict) and all(isinstance(message.get(part), str) for part in ("role", "content"))):
-        raise TypeError(f"messages: expected role and content; got {str(message)[:60]!r}")
+    if not (
+        isinstance(message, dict) and {"role", "content"} <= message.keys() and all(isinstance(v, str) for v in message.values())
+    ):
+        raise TypeError(f"messages: expected role and content, as texts; got {str(message)[:60]!r}")
     return message
 
 

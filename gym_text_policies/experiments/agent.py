@@ -65,7 +65,7 @@ class Agent:
         self._rngs = turn_rngs(self._environment, self.policy.seed, number)
         self._pairs: list[tuple[str, str]] = []
         self._earlier: list[dict[str, Any]] = []
-        self._completions: tuple[str | None, ...] = ()
+        self._turn = Turn({}, self._rngs(0))
         self._last_action = ""
         self.decision: Decision | None = None
         """The last decision."""
@@ -82,11 +82,10 @@ class Agent:
             first = 0 if self._depth == "all" else -self._depth
             obs.setdefault("history", tuple(self._pairs[first:]))
             obs.setdefault("earlier", tuple(self._earlier[first:]))
-        step = len(self._completions)
-        turn = Turn(obs, self._rngs(step), step=step, completions=self._completions)
+        turn = dataclasses.replace(self._turn, obs=obs, rng=self._rngs(self._turn.step))
         self.decision = self.policy.decide([turn])[0]
         action = self.policy.spec.encode(self.decision.action, obs)
-        self._completions += (self.decision.completion,)
+        self._turn = turn.after(self.decision)
         self._last_action = self.decision.action
         if self._depth:
             self._pairs.append((obs["text"], self.decision.action))

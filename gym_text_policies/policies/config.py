@@ -22,6 +22,7 @@ from gym_text_policies.prompts import STRATEGIES, TOOL_STRATEGY, Prompt
 Mode = Literal["text", "json", "choose", "tool"]
 Depth = int | Literal["all"]
 MODES = ("text", "json", "choose", "tool")
+HISTORY_THOUGHTS = ("none", "last", "all")
 WITHOUT_MODEL = ("random", "gold", "controller")
 """Policies that ask no language model."""
 _OF_ANY = ("action_rate", "between", "noise", "expert_share", "seed")
@@ -122,18 +123,25 @@ class PolicyConfig(PolicyOptions):
         check_characters("model", self.model)
         if self.mode is not None:
             check_choice("mode", self.mode, MODES)
+        if self.history_thoughts is not None:
+            check_choice("history_thoughts", self.history_thoughts, HISTORY_THOUGHTS)
         for name, least, most in (
-            *(("max_tokens", 1, 100_000), ("shots", 1, 1000), ("demonstrations", 1, 100_000)),
+            *(("max_tokens", 1, 100_000), ("think_tokens", 0, 1_000_000), ("top_k", 1, 1_000_000)),
+            *(("shots", 1, 1000), ("demonstrations", 1, 100_000)),
             *(("action_rate", 1, 1_000_000), ("seed", 0, 2**31 - 1), ("history", 0, 1_000_000)),
         ):
             value = getattr(self, name)
             if value is not None and not (name == "history" and value == "all"):
                 check_int(name, value, least, most)
-        for name, greatest in (("temperature", 100), ("noise", 1), ("expert_share", 1)):
+        for name, greatest in (("temperature", 100), ("top_p", 1), ("min_p", 1), ("noise", 1), ("expert_share", 1)):
             value = getattr(self, name)
             number = isinstance(value, int | float) and not isinstance(value, bool)
             if value is not None and not (number and 0 <= value <= greatest):
                 raise UsageError(f"{name}: expected a number from 0 to {greatest}; got {value!r}.")
+        if self.top_p == 0:
+            raise UsageError("top_p: expected a number above 0, up to 1; got 0. For the most probable answer set temperature=0.")
+        if not isinstance(self.think, bool | str | None) or self.think == "":
+            raise UsageError(f"think: expected True, False, or an effort such as 'low'; got {self.think!r}.")
         for name in ("with_reward", "own_words", "tokens", "length_normalised", "deterministic"):
             if not isinstance(getattr(self, name), bool | None):
                 raise UsageError(f"{name}: expected True or False; got {getattr(self, name)!r}.")
@@ -183,9 +191,18 @@ class PolicyConfig(PolicyOptions):
         """A short name for tables."""
         name = self.model if len(self.model) <= 60 else f"{self.model[:59]}…"
         every = f", every {self.action_rate} steps" if (self.action_rate or 1) > 1 else ""
-        asked = f", {self.settings['strategy']}, {self.settings['mode']}" if self.asks_model else ""
+        asked = f", {self.settings['strategy']}, {self.settings['mode']}{self._thoughts}" if self.asks_model else ""
         drawn = ", drawn" if self.deterministic is False else ""
         return f"{name}{asked}{drawn}{every}{mixture(self.given)}"
+
+    @property
+    def _thoughts(self) -> str:
+        """The part of `label` that says whether the model thinks; empty if that is not given."""
+        budget = "" if self.think_tokens is None else f" up to {self.think_tokens} tokens"
+        if self.think is None:
+            return budget and f", thinks{budget}"
+        effort = f" {self.think}" if isinstance(self.think, str) else ""
+        return ", no thought" if self.think is False else f", thinks{effort}{budget}"
 
     @property
     def asks_model(self) -> bool:

@@ -13,10 +13,12 @@ from gym_text import TextSpec
 from gym_text.errors import PolicyError, UsageError, check_choice, check_options
 from gym_text.wrappers import History
 from gym_text_policies.backends.base import Backend, Request
+from gym_text_policies.backends.thoughts import thought_apart
 from gym_text_policies.policies.config import FIELDS, Depth, Mode, PolicyConfig
 from gym_text_policies.policies.examples import Examples
 from gym_text_policies.policies.parsing import parse_action, read_answer
 from gym_text_policies.policies.question import Question
+from gym_text_policies.policies.unusable import Reason, reply_to, why_unusable
 from gym_text_policies.policy import Policy, check_lists_actions
 from gym_text_policies.prompts import Prompt
 from gym_text_policies.prompts.tools import argument_schema, called_action, tool_function
@@ -26,9 +28,8 @@ _MOST_ASKED_AGAIN = 3
 """Most repetitions of a question with ``on_invalid="retry"``."""
 _SHORT = 16
 """Most tokens of an answer that is only a short name."""
-_CUT = "That was cut before its end. Answer again, in fewer words: the action alone."
-_REPLY = "That cannot be used: it has to name exactly one of these actions: {}. Answer again."
-_NO_CALL = "That is no call of the tool act. Call it, with one of these actions: {}."
+_ASKED = ("think", "think_tokens", "top_p", "top_k", "min_p")
+"""Settings of a request. They are part of a policy's configuration where they are given."""
 
 
 class LLMPolicy(Policy):
@@ -103,6 +104,23 @@ class LLMPolicy(Policy):
         self._max_tokens: int | None = given.get("max_tokens")
         self._temperature = float(given["temperature"])
         self._length_normalised: bool = given["length_normalised"]
+        self._asked = {name: given[name] for name in _ASKED if name in given}
+        self._history_thoughts: str = given.get("history_thoughts", "none")
+        self._check_thoughts(given["strategy"])
+
+    def _check_thoughts(self, strategy: str) -> None:
+        """Raise `UsageError` if the settings of thoughts do not fit the others."""
+        asked = self._asked.get("think") not in (None, False)
+        if self._thinks and (asked or self._history_thoughts != "none"):
+            name = "think" if asked else "history_thoughts"
+            raise UsageError(
+                f"{name}: expected a strategy whose answer is an action alone, such as 'zero_shot', as the model thinks by itself; "
+                f"strategy {strategy!r} asks it to think in words a second time."
+            )
+        if self._history_thoughts != "none" and self._history == 0:
+            raise UsageError(
+                f"history_thoughts={self._history_thoughts!r}: expected a history, in which earlier thoughts stand; got history=0."
+            )
 
     @property
     def remote(self) -> bool:
@@ -125,6 +143,8 @@ class LLMPolicy(Policy):
             "temperature": self._temperature,
             "length_normalised": self._length_normalised,
             **({"tokens": True} if self._tokens else {}),  # left out if False, as in earlier records
+            **self._asked,
+            **({} if self._history_thoughts == "none" else {"history_thoughts": self._history_thoughts}),
             "seed": self.seed,
         }
 
@@ -153,11 +173,14 @@ class LLMPolicy(Policy):
                 raise UsageError(f"obs: expected the key {key!r}; it is missing. Use policy.wrap(env).")
         examples = self._examples.of(turn.obs) if self._examples else ()
         said = turn.completions if self._own_words else ()
-        messages = self._prompt.render(self.spec, turn.obs, examples=examples, said=said, calls=self._mode == "tool")
-        question = Question(turn, self.spec.names(dict(turn.obs)), list(messages))
+        thoughts = kept_thoughts(turn.thoughts, self._history_thoughts)
+        calls = self._mode == "tool"
+        messages = self._prompt.render(self.spec, turn.obs, examples=examples, said=said, thoughts=thoughts, calls=calls)
+        question = Question(turn, self.spec.names(dict(turn.obs)), list(messages), keeps_thoughts=self._history_thoughts != "none")
         if self._tokens and turn.last and turn.last.tokens:
-            before = len(turn.last.messages)
-            if messages[:before] == turn.last.messages and any(message["role"] == "assistant" for message in messages[before:]):
+            before, thought = len(turn.last.messages), turn.last.tokens_reasoning > 0 or turn.last.thought_cut
+            said_since = [message for message in messages[before:] if message["role"] == "assistant"]
+            if messages[:before] == turn.last.messages and said_since and ("reasoning" in said_since[0] or not thought):
                 question.read = turn.last.tokens.prompt + turn.last.tokens.said
         return question
 
@@ -165,9 +188,10 @@ class LLMPolicy(Policy):
         """Ask all questions in one call."""
         requests = []
         for question in questions:
-            drawn = self._temperature > 0 and not choose
-            seed = int(question.turn.rng.integers(2**31)) if drawn else None
+            seed = self._seed(question.turn.rng, choose=choose)
             request = self._request(question.messages, question.names, seed, question.turn.episode, choose=choose)
+            if choose and question.answers and question.answers[-1].reasoning is not None:
+                request = dataclasses.replace(request, think=False)  # it has thought before it answered in words
             requests.append(dataclasses.replace(request, tokens=self._tokens, read=question.read))
         for question, answer in zip(questions, self._backend.answer(requests) if requests else [], strict=True):
             if self._tokens and answer.tokens is None:
@@ -175,13 +199,25 @@ class LLMPolicy(Policy):
                     "tokens=True: expected a model that gives its tokens (in this process, or behind llama.cpp or vLLM); "
                     f"{self._backend.config} gives none in mode {self._mode!r}."
                 )
-            question.answers.append(answer)
+            question.answers.append(thought_apart(answer, question.names))
+
+    def _seed(self, rng: np.random.Generator, *, choose: bool) -> int | None:
+        """Return the seed of an answer's draws; None if nothing is drawn."""
+        if not self._draws(choose=choose):
+            return None
+        if choose:
+            (rng,) = rng.spawn(1)  # what is drawn for the thought does not change the draw of the action
+        return int(rng.integers(2**31))
+
+    def _draws(self, *, choose: bool) -> bool:
+        """Return whether tokens are drawn: those of an answer in words, or of a thought before a choice."""
+        return self._temperature > 0 and (not choose or self._asked.get("think") not in (None, False))
 
     def _request(
         self, messages: Sequence[Message], names: tuple[str, ...], seed: int | None, episode: str = "", *, choose: bool
     ) -> Request:
         """Return a request with this policy's settings; the seed is used if the answer is drawn."""
-        drawn = self._temperature > 0 and not choose
+        drawn = self._draws(choose=choose)
         schemas = {"json": self._prompt.schema, "tool": argument_schema}
         return Request(
             tuple(messages),
@@ -193,6 +229,7 @@ class LLMPolicy(Policy):
             seed=seed if drawn else None,
             length_normalised=self._length_normalised,
             episode=episode,
+            **self._asked,
         )
 
     def _enough_tokens(self, names: Sequence[str], *, choose: bool) -> int:
@@ -220,23 +257,24 @@ class LLMPolicy(Policy):
         for again in range(1 + _MOST_ASKED_AGAIN if self._on_invalid == "retry" else 1):
             if again:
                 for question in waiting:
-                    question.say(question.text, self._reply(question))
+                    assert question.invalid is not None
+                    question.say(question.text, reply_to(question.answers[-1], question.invalid, question.names))
             self._ask(waiting)
             for question in waiting:
                 question.action, question.reasoning = self._read(question)
+                question.invalid = None if question.action is not None else self._why_unusable(question)
             waiting = [question for question in waiting if question.action is None]
         for question in waiting:
-            question.valid, question.action = False, self._instead(question)
+            question.action = self._instead(question)
 
-    def _reply(self, question: Question) -> str:
-        """Return what an unusable answer is told before the model is asked again."""
-        if question.finish == "length":
-            return _CUT
-        return (_NO_CALL if self._mode == "tool" and question.call is None else _REPLY).format(", ".join(question.names))
+    def _why_unusable(self, question: Question) -> Reason:
+        return why_unusable(question.answers[-1], self.spec, question.turn.obs, calls=self._mode == "tool")
 
     def _read(self, question: Question) -> tuple[str | None, str | None]:
         """Return the action and the reasoning in an answer in words; None for what is missing."""
         said, obs, finish = question.text, question.turn.obs, question.finish
+        if not said.strip() and question.answers[-1].reasoning is not None:
+            return None, None  # a thought without an answer, which would be an empty action in a game that takes any words
         if self._mode == "tool":
             action = None if question.call is None else called_action(question.call)
             return None if action is None else parse_action(action, self.spec, obs), None
@@ -256,8 +294,9 @@ class LLMPolicy(Policy):
             return question.names[question.turn.rng.integers(len(question.names))]
         if self._on_invalid == "raise":
             names = ", ".join(map(repr, question.names))
-            ended = f" ({question.finish})" if question.finish not in (None, "stop") else ""
-            raise PolicyError(f"answer: expected one of {names}; got {question.text!r}{ended}. Set on_invalid to play on.")
+            raise PolicyError(
+                f"answer: expected one of {names}; got {question.text!r} ({question.invalid}). Set on_invalid to play on."
+            )
         return self._on_invalid
 
 
@@ -266,6 +305,17 @@ def _least_tokens(thinks: bool, mode: Mode, spec: TextSpec) -> int:
     if mode == "tool":
         return 100 if spec.lists_actions else 200
     return 200 if thinks else 60 if mode == "json" or not spec.lists_actions else _SHORT
+
+
+def kept_thoughts(thoughts: Sequence[str | None], kept: str) -> tuple[str | None, ...]:
+    """Return the thought of each earlier step that the model reads again, or None.
+
+    Args:
+        thoughts: The thoughts of all earlier steps.
+        kept: Which are read again: none, last or all.
+    """
+    last = len(thoughts) - 1
+    return tuple(text if kept == "all" or (kept == "last" and step == last) else None for step, text in enumerate(thoughts))
 
 
 def tempered(probabilities: Sequence[float], temperature: float) -> np.ndarray:

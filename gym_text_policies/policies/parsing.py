@@ -80,6 +80,14 @@ def parse_action(answer: str, spec: TextSpec, obs: Mapping[str, Any], *, finish:
     return matches.pop() if len(matches) == 1 else None
 
 
+def names_several(answer: str, spec: TextSpec, obs: Mapping[str, Any]) -> bool:
+    """Return whether an answer names more than one valid action, or more numbers than an action has."""
+    if not spec.lists_actions or len(answer) > _LONGEST:
+        return False
+    several = len(_names(spec.names(dict(obs))).matches(answer)) > 1
+    return several or (spec.encoding == "box" and len(numbers_in(answer)) > spec.size)
+
+
 def read_answer(
     answer: str, spec: TextSpec, obs: Mapping[str, Any], *, finish: str | None = None
 ) -> tuple[str | None, dict[str, Any] | None]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gym_text_policies.backends.base import Answer
+from gym_text_policies.policies.unusable import Reason
 from gym_text_policies.prompts.tools import as_calls
 from gym_text_policies.records import Decision, Message, Tokens, Turn
 
@@ -20,7 +21,11 @@ class Question:
     answers: list[Answer] = field(default_factory=list)
     action: str | None = None
     reasoning: str | None = None
-    valid: bool = True
+    """What the strategy asked for beside the action."""
+    invalid: Reason | None = None
+    """Why the last answer cannot be used; None if it can."""
+    keeps_thoughts: bool = False
+    """Whether later messages of the chat keep the thoughts of earlier ones."""
     read: tuple[int, ...] = ()
     """The tokens of the chat up to the end of the model's last message, if they are kept."""
 
@@ -47,31 +52,35 @@ class Question:
 
     def say(self, answer: str, reply: str) -> None:
         """Add an answer of the model, and a reply to it, to the conversation."""
-        tokens = (self.answers[-1].tokens or {}).get(answer)
-        self.read = tokens.prompt + tokens.said if tokens else ()
-        if self.call is None:
-            self.messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": reply}]
-        else:
-            self.messages += as_calls([("assistant", self.call), ("user", reply)])
+        last = self.answers[-1]
+        tokens = (last.tokens or {}).get(answer)
+        self.read = tokens.prompt + tokens.said if tokens and (self.keeps_thoughts or not _thought(last)) else ()
+        kept = {"reasoning": last.reasoning} if self.keeps_thoughts and last.reasoning else {}
+        said: list[Message] = [{"role": "assistant", "content": self.call or answer, **kept}, {"role": "user", "content": reply}]
+        self.messages += said if self.call is None else as_calls(said)
 
     def decision(self) -> Decision:
         """Return the decision, with its tokens and cost."""
         assert self.action is not None
         texts = [said for answer in self.answers if (said := _said(answer)) is not None]
-        chosen = not texts or self.answers[-1].text is None
+        chosen = not self.answers or self.answers[-1].probabilities is not None
+        last = self.answers if chosen else self.answers[-1:]  # a choice may stand behind words of the same decision
         return Decision(
             self.action,
-            self.valid,
+            self.invalid is None,
             messages=tuple(self.messages),
             completion=texts[-1] if texts else None,
             finish=self.finish if self.finish != "stop" else None,
-            reasoning=self.reasoning,
+            reasoning="\n".join(filter(None, (*(answer.reasoning for answer in last), self.reasoning))) or None,
+            thought_cut=any(answer.thought_cut for answer in last),
+            invalid=self.invalid,
             retries=0 if chosen else len(texts) - 1,
             probabilities=self.probabilities if chosen else None,
             probability_kind=self.answers[-1].probability_kind if chosen and self.answers else None,
             tokens_in=sum(answer.tokens_in for answer in self.answers),
             tokens_cached=sum(answer.tokens_cached for answer in self.answers),
             tokens_out=sum(answer.tokens_out for answer in self.answers),
+            tokens_reasoning=sum(answer.tokens_reasoning for answer in self.answers),
             turns_dropped=max((answer.turns_dropped for answer in self.answers), default=0),
             cost=sum(answer.cost for answer in self.answers),
             reference=self.answers[-1].reference if self.answers else None,
@@ -87,3 +96,8 @@ class Question:
 def _said(answer: Answer) -> str | None:
     """Return an answer's words, or the arguments of its call; None for a choice."""
     return answer.text if answer.arguments is None else answer.arguments
+
+
+def _thought(answer: Answer) -> bool:
+    """Return whether the tokens of an answer begin with those of a thought."""
+    return answer.tokens_reasoning > 0 or answer.thought_cut

@@ -103,6 +103,7 @@ class Prompt:
         *,
         examples: Sequence[Any] = (),
         said: Sequence[str | None] = (),
+        thoughts: Sequence[str | None] = (),
         calls: bool = False,
     ) -> tuple[Message, ...]:
         """Return the messages for one observation.
@@ -112,6 +113,7 @@ class Prompt:
             obs: The observation. Its key ``history``, if there is one, holds the steps that `History` keeps.
             examples: Demonstrations, for templates that show them.
             said: The model's own answer at each step so far. An answer that is not None replaces the action's name.
+            thoughts: The model's thought at each step so far. A thought that is not None becomes ``reasoning`` of the message.
             calls: Whether earlier actions are calls of a tool, and what followed each of them is the tool's answer. Then `said` has
                 arguments of calls, and earlier steps are told by the block ``user``, from the observations that `History` keeps
                 with ``whole=True``.
@@ -130,11 +132,11 @@ class Prompt:
             "examples": examples,
             "with_reward": self._with_reward,
         }
-        messages = [("system", self._block("system", variables))]
         history = tuple(obs.get("history", ()))
-        words = [*[None] * len(history), *said][-len(history) :] if history else []
+        words, reasons = ([*[None] * len(history), *texts][-len(history) :] if history else [] for texts in (said, thoughts))
         whole = obs["earlier"] if calls and history else [None] * len(history)
-        for (text, action), completion, earlier in zip(history, words, whole, strict=True):
+        messages: list[Message] = [{"role": "system", "content": self._block("system", variables)}]
+        for (text, action), completion, reason, earlier in zip(history, words, reasons, whole, strict=True):
             if earlier is not None:
                 fields = {"obs": {key: earlier[key] for key in spec.fields}, "names": spec.names(dict(earlier))}
                 past = self._block("user", variables | fields)
@@ -142,11 +144,10 @@ class Prompt:
                 past = self._block("past", variables | {"text": text}) if "past" in self._template.blocks else text.strip()
             if calls and called_action(completion or "") is None:
                 completion = call_of(action)
-            messages += [("user", past or "You see nothing."), ("assistant", completion or action)]
-        messages.append(("user", self._block("user", variables)))
-        if calls:
-            return as_calls(messages)
-        return tuple({"role": role, "content": text} for role, text in messages if text)
+            messages.append({"role": "user", "content": past or "You see nothing."})
+            messages.append({"role": "assistant", "content": completion or action, **({"reasoning": reason} if reason else {})})
+        messages.append({"role": "user", "content": self._block("user", variables)})
+        return as_calls(messages) if calls else tuple(message for message in messages if message["content"])
 
     def _block(self, name: str, variables: dict[str, Any]) -> str:
         try:

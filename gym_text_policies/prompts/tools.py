@@ -50,17 +50,17 @@ def argument_schema(spec: TextSpec, names: Sequence[str]) -> dict[str, Any]:
     return {"type": "object", "properties": {"action": action}, "required": ["action"], "additionalProperties": False}
 
 
-def as_calls(messages: Sequence[tuple[str, str]]) -> tuple[Message, ...]:
-    """Return a chat of pairs (role, text) in which the model's answers, JSON of arguments, are calls of the tool.
+def as_calls(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Return a chat in which the model's answers, JSON of arguments, are calls of the tool.
 
     What follows a call is the tool's answer.
     """
     chat: list[Message] = []
-    for role, text in messages:
-        if role == "assistant":
-            chat.append({"role": role, "content": "", "call": text})
-        elif text:
-            chat.append({"role": "tool" if chat and "call" in chat[-1] else role, "content": text})
+    for message in messages:
+        if message["role"] == "assistant":
+            chat.append({**message, "content": "", "call": message["content"]})
+        elif message["content"]:
+            chat.append({**message, "role": "tool" if chat and "call" in chat[-1] else message["role"]})
     return tuple(chat)
 
 
