@@ -43,6 +43,14 @@ class Fault:
     """Text that is sent again and again, in place of an end: of the headers if it is a header, else of the body."""
 
 
+class Refused(ValueError):
+    """A field that a server refuses in the words of the real one."""
+
+    def __init__(self, message: str, **fields: Any) -> None:
+        super().__init__(message)
+        self.body = {"error": {"message": message, "type": "invalid_request_error", **fields}}
+
+
 class ProviderServer(ThreadingHTTPServer):
     """Answer every chat with `text`, and every decision with probabilities that fall from the first choice to the last.
 
@@ -241,6 +249,8 @@ class _Handler(BaseHTTPRequestHandler):
         time.sleep(wait)
         try:
             self._send(200, json.dumps(server.reply(self.path, body)).replace("{wait}", f"{wait:.6f}"))
+        except Refused as error:
+            self._send(400, json.dumps(error.body))
         except (ValueError, KeyError, TypeError) as error:
             server.refusal = f"{type(error).__name__}: {error}"
             self._send(400, json.dumps({"error": {"message": server.refusal}}))

@@ -10,6 +10,7 @@ from typing import Any
 from gym_text.errors import check_int, import_extra
 from gym_text_policies.backends.base import Answer, Request
 from gym_text_policies.backends.provider_table import PROVIDERS
+from gym_text_policies.backends.providers.chat_settings import no_thought_before_a_decision
 from gym_text_policies.backends.providers.chats import as_state, finish_of, with_field, with_thought
 from gym_text_policies.backends.providers.checks import count, normalised
 from gym_text_policies.backends.providers.connection import UNPACKED, bounded, check_no_error, check_url, in_time
@@ -18,7 +19,6 @@ from gym_text_policies.backends.providers.keys import client_key, key_of
 from gym_text_policies.backends.providers.openai import INSTRUCTIONS
 from gym_text_policies.backends.providers.options import RemoteOptions
 from gym_text_policies.backends.providers.remote import RemoteBackend
-from gym_text_policies.backends.providers.settings import no_thought_before_a_decision
 from gym_text_policies.backends.providers.tool_calls import arguments_of, tools_of, with_calls
 from gym_text_policies.records import Message
 

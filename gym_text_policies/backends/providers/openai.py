@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 from gym_text.errors import UsageError, check_choice, import_extra
 from gym_text_policies.backends.base import Answer, Request
 from gym_text_policies.backends.provider_table import PROVIDERS
+from gym_text_policies.backends.providers.chat_settings import ChatSettings, no_thought_before_a_decision, refuse_settings
 from gym_text_policies.backends.providers.chats import as_state, first_choice, read_chat, with_field
 from gym_text_policies.backends.providers.checks import check_fields, check_name, count, normalised
 from gym_text_policies.backends.providers.connection import UNPACKED, Connection, bounded, check_url
@@ -21,7 +22,6 @@ from gym_text_policies.backends.providers.logprobs import LogProbs, tells
 from gym_text_policies.backends.providers.options import RemoteOptions
 from gym_text_policies.backends.providers.remote import RemoteBackend
 from gym_text_policies.backends.providers.servers import Servers
-from gym_text_policies.backends.providers.settings import ChatSettings, no_thought_before_a_decision, refuse_settings
 from gym_text_policies.backends.providers.tool_calls import tools_of, with_calls
 from gym_text_policies.backends.thoughts import thought_apart
 
@@ -244,19 +244,18 @@ class OpenAIBackend(RemoteBackend):
         return self._body(question, logprobs=True, top_logprobs=MOST_LETTERS)
 
     def _letter(self, server: Connection, request: Request) -> Answer:
-        """Return the probabilities of the letters at the answer's first token; the answer in words if no letter is among them."""
+        """Return the probabilities of the letters at the answer's first token, and the answer; None if no letter is listed."""
         completion = self._complete(server, request)
         answer = thought_apart(read_chat(completion))
         rows = (first_choice(completion).get("logprobs") or {}).get("content")
         probabilities = of_letters(request.choices or (), answer_tokens(rows or (), answer))
-        if probabilities is None:
-            return answer
-        return replace(answer, text=None, finish=None, probabilities=probabilities, probability_kind=self.probability_kind)
+        return replace(answer, probabilities=probabilities, probability_kind=self.probability_kind if probabilities else None)
 
     def _decision(self, server: Connection, request: Request) -> Answer:
         choices = [{"value": choice} for choice in request.choices or ()]
         question = {"type": "choice", "instructions": INSTRUCTIONS, "choices": choices}
-        decision = server.post("/v1/decisions", {"model": self.model, "input": list(request.messages), "questions": [question]})
+        body = {"model": self.model, "input": with_field(request.messages, None), "questions": [question]}
+        decision = server.post("/v1/decisions", body)
         answer, usage = decision["answers"][0], decision["usage"]
         if answer["type"] == "refusal":
             raise CallError("the model refused to decide", billed=True)

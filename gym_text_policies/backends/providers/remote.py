@@ -20,7 +20,7 @@ from gym_text_policies.backends.providers.cache import AnswerCache, key_of_reque
 from gym_text_policies.backends.providers.checks import check_answer
 from gym_text_policies.backends.providers.errors import CallError
 from gym_text_policies.backends.providers.options import SHARED_OPTIONS, RemoteOptions
-from gym_text_policies.backends.providers.thinking import Thinking, check_thought
+from gym_text_policies.backends.providers.served_thoughts import Thinking, check_thought
 from gym_text_policies.backends.providers.tool_calls import check_call
 from gym_text_policies.backends.thoughts import thought_apart
 from gym_text_policies.redaction import hide_keys
@@ -217,13 +217,15 @@ class RemoteBackend(Backend):
     def _pay(self, request: Request) -> Answer:
         """Ask, and ask again where the model's thought left no room for an answer."""
         answer = self._thinking.answer(request)
-        if request.choices is not None and answer.probabilities is None:
+        if request.choices is None:
+            return answer
+        if answer.probabilities is None:
             said = (answer.text or answer.reasoning or "")[:60]
             raise PolicyError(
                 f"{self.provider}:{self.model}: expected a letter among the most probable tokens; got {said!r}. Mode 'json' needs "
                 "none."
             )
-        return answer
+        return replace(answer, text=None, finish=None)
 
     def _call(self, request: Request) -> Answer:
         """Ask with retries, within the budget."""
@@ -243,7 +245,7 @@ class RemoteBackend(Backend):
         try:
             with self._failures():
                 answer = thought_apart(self._ask(request))
-                answer = self._without_keys(check_answer(answer, request.choices if answer.text is None else None))
+                answer = self._without_keys(check_answer(answer, request.choices if answer.probabilities else None))
             if self._prices:
                 answer = replace(answer, cost=self._prices.cost(answer))
             spent = Spending(answer.tokens_in + answer.tokens_out, answer.cost) if answer.tokens_in else bound

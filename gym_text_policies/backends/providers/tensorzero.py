@@ -12,6 +12,7 @@ from typing import Any
 from gym_text.errors import UsageError, import_extra
 from gym_text_policies.backends.base import Answer, Request
 from gym_text_policies.backends.provider_table import PROVIDERS
+from gym_text_policies.backends.providers.chat_settings import effort_of, refuse_settings
 from gym_text_policies.backends.providers.chats import finish_of, with_field, with_thought
 from gym_text_policies.backends.providers.checks import check_name, count
 from gym_text_policies.backends.providers.connection import check_url
@@ -19,7 +20,6 @@ from gym_text_policies.backends.providers.errors import CallError
 from gym_text_policies.backends.providers.keys import client_key, key_of
 from gym_text_policies.backends.providers.options import RemoteOptions
 from gym_text_policies.backends.providers.remote import RemoteBackend
-from gym_text_policies.backends.providers.settings import effort_of, refuse_settings
 from gym_text_policies.records import Episode
 
 _REMEMBERED = 4096

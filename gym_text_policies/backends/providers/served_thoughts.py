@@ -30,35 +30,53 @@ class Thinking:
     def __init__(self, ask: Callable[[Request], Answer]) -> None:
         self._ask = ask
         self._thinks: dict[Think, bool] = {}  # by the request's setting, if it is known
+        self._unmarked: set[Think] = set()  # settings with which thoughts that were cut stand in the text without a marker
         self._lock = threading.Lock()
 
     def answer(self, request: Request) -> Answer:
         """Return the answer to a request, with the tokens and the price of all calls that it took."""
         room = self._room(request)
         answer = self._ask(replace(request, think_tokens=room))
-        if room is None and _is_cut(request, answer):
-            answer, room = self._with_room(request, answer)
-        if room is not None and request.think is not False and _is_in_thought(request, answer, room):
-            answer = self._closed(request, answer)
-        return answer
+        if not _is_cut(request, answer):
+            return answer
+        answer, again = self._find_out(request, answer)
+        if not self._thinks[request.think]:
+            return answer
+        if room is None:
+            room = _limit(request)
+            if again is None or room < THOUGHT_TOKENS:
+                again = self._ask(replace(request, think_tokens=room))
+            answer = _after(answer, again)
+        answer = self._marked(request, answer)
+        return self._closed(request, answer) if request.think is not False and _is_in_thought(request, answer, room) else answer
 
     def _room(self, request: Request) -> int | None:
         """Return the limit of tokens for a thought; None if no room for one is known to be needed."""
         asked_for = bool(request.think) or (request.think is None and request.think_tokens is not None)
         return _limit(request) if asked_for or self._thinks.get(request.think) else None
 
-    def _with_room(self, request: Request, cut: Answer) -> tuple[Answer, int | None]:
-        """Return an answer with room for a thought, and the room; `cut` itself, and None, if the model does not think."""
-        asked = replace(request, think_tokens=_limit(request))
+    def _find_out(self, request: Request, cut: Answer) -> tuple[Answer, Answer | None]:
+        """Find out by an answer that was cut whether the model thinks, if that is not known.
+
+        Returns:
+            `cut`, and the answer to the same request with room for a thought, if that was needed to find out.
+        """
         if _shows_thought(cut):
             self._thinks[request.think] = True
-        else:
-            with self._lock:  # several threads may meet their first cut answers at once
-                if request.think not in self._thinks:
-                    answer = self._ask(asked)
-                    self._thinks[request.think] = _shows_thought(answer)
-                    return (_after(cut, answer), asked.think_tokens) if _shows_thought(answer) else (_after(answer, cut), None)
-        return (_after(cut, self._ask(asked)), asked.think_tokens) if self._thinks[request.think] else (cut, None)
+        with self._lock:  # several threads may meet their first cut answers at once
+            if request.think in self._thinks:
+                return cut, None
+            whole = self._ask(replace(request, think_tokens=max(_limit(request), THOUGHT_TOKENS)))
+            if _shows_thought(whole):
+                self._unmarked.add(request.think)
+            self._thinks[request.think] = _shows_thought(whole)
+        return (cut, whole) if self._thinks[request.think] else (_after(whole, cut), None)
+
+    def _marked(self, request: Request, answer: Answer) -> Answer:
+        """Return an answer whose text is empty if it is a thought that was cut, though no marker says so."""
+        if request.think not in self._unmarked or not _is_cut(request, answer) or _shows_thought(answer):
+            return answer
+        return replace(answer, text="", probabilities=None, reasoning=answer.text, tokens_reasoning=answer.tokens_out)
 
     def _closed(self, request: Request, thinking: Answer) -> Answer:
         """Return the answer after a thought that was cut. The thought, if the server shows it, is shown to the model again."""
@@ -76,9 +94,8 @@ def _limit(request: Request) -> int:
 
 def _is_cut(request: Request, answer: Answer) -> bool:
     """Return whether an answer may have been cut within a thought. If its tokens are kept, its backend knows thoughts itself."""
-    if request.choices is not None:
-        return answer.probabilities is None
-    return answer.finish == "length" and answer.tokens is None
+    missing = request.choices is not None and answer.probabilities is None
+    return missing or (answer.finish == "length" and answer.tokens is None)
 
 
 def _shows_thought(answer: Answer) -> bool:
@@ -91,9 +108,11 @@ def _is_in_thought(request: Request, answer: Answer, room: int) -> bool:
     """Return whether a thought took more than its room, so that the answer behind it is missing or cut."""
     if not _is_cut(request, answer) or not _shows_thought(answer):
         return False
+    if request.choices is not None:
+        return answer.probabilities is None
     said = (answer.text or "").strip()
     # a token has at least one byte: a shorter text that was cut has fewer tokens than max_tokens, and the thought had the rest
-    return request.choices is not None or answer.tokens_reasoning > room or len(said.encode()) < request.max_tokens
+    return answer.tokens_reasoning > room or len(said.encode()) < request.max_tokens
 
 
 def _after(first: Answer, second: Answer) -> Answer:

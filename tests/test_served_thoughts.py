@@ -1,0 +1,185 @@
+"""Models that think, behind servers: their thoughts are read, counted and given room, and none of them is played."""
+
+import contextlib
+import functools
+import json
+
+import gymnasium as gym
+import pytest
+from provider_server import Fault, running
+from thinking_server import KINDS, THOUGHT, ThinkingServer, expert_of
+
+from gym_text import UsageError
+from gym_text.errors import BudgetError
+from gym_text_policies import LLMPolicy, rollout
+from gym_text_policies.backends.base import Request
+from gym_text_policies.backends.load import load_backend
+from gym_text_policies.policy import text_spec
+
+SEEDS = range(8)
+QUESTION = Request(({"role": "system", "content": "You play."}, {"role": "user", "content": "A red ball."}))
+JSON = {
+    "type": "object",
+    "properties": {"action": {"type": "string", "enum": ["go forward", "drop"]}},
+    "required": ["action"],
+    "additionalProperties": False,
+}
+WORDS = len(THOUGHT.split())
+
+make = functools.partial(gym.make, "BabyAIText-v0", task="goto")
+
+
+@pytest.fixture(scope="module")
+def player():
+    return expert_of(make, SEEDS)
+
+
+@pytest.fixture(autouse=True)
+def no_addresses_of_the_environment(monkeypatch):
+    for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY", "OLLAMA_HOST", "OLLAMA_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@contextlib.contextmanager
+def served(kind, *args, provider=None, options=None, **settings):
+    """Yield a server of a kind, and a model behind it."""
+    with running(ThinkingServer(kind, *args, **settings)) as server:
+        provider = provider or ("ollama" if kind == "ollama" else "openai")
+        url = {"openai": f"{server.url}/v1"}.get(provider, server.url)
+        with contextlib.closing(load_backend(f"{provider}:m", base_url=url, **(options or {}))) as backend:
+            yield server, backend
+
+
+@pytest.mark.parametrize("mode", ["text", "json", "choose"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_thinking_model_wins_all_levels_at_default_limits(kind, mode, player):
+    letters = mode == "choose" and kind not in ("openai", "ollama")
+    with served(kind, player, options={"decide": "letter"} if letters else {}) as (server, backend):
+        policy = LLMPolicy(backend, text_spec(make()), mode=mode)
+        policy.check()
+        episodes = list(rollout(functools.partial(make, expert="off"), policy, SEEDS, workers=4, num_envs=1))
+    assert [episode.outcome for episode in episodes] == ["won"] * len(SEEDS) and server.refusal is None
+    decisions = [step.decision for episode in episodes for step in episode.steps]
+    assert all(decision.valid for decision in decisions)
+    if mode != "choose":
+        assert len(server.requests) <= len(decisions) + 12, "once the model is known to think, each question takes one request"
+
+
+@pytest.mark.parametrize("mode", ["text", "json"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_part_of_a_thought_is_in_the_answer(kind, mode):
+    with served(kind) as (_, backend):
+        (answer,) = backend.answer([Request(QUESTION.messages, schema=JSON if mode == "json" else None)])
+    assert answer.text == ('{"action": "go forward"}' if mode == "json" else "go forward") and answer.finish == "stop"
+    assert answer.reasoning == (None if kind == "openai" else THOUGHT), "OpenAI counts the tokens of thoughts and hides them"
+    assert 0 < answer.tokens_reasoning < answer.tokens_out and answer.tokens_reasoning >= WORDS - 2 and not answer.thought_cut
+
+
+@pytest.mark.parametrize("opens", [True, False])
+def test_a_thought_that_leaked_into_the_text_is_split_off_with_or_without_its_opening_marker(opens):
+    with served("vllm without a parser", opens=opens) as (server, backend):
+        (answer,) = backend.answer([QUESTION])
+        assert (answer.text, answer.reasoning) == ("go forward", THOUGHT)
+        assert [body["max_tokens"] for _, _, body in server.requests] == [16, 16 + 2048]
+        backend.answer([QUESTION])
+        assert [body["max_tokens"] for _, _, body in server.requests[2:]] == [16 + 2048], "it is known to think"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_thought_that_reaches_its_budget_is_cut_and_the_answer_asked_for(kind):
+    with served(kind) as (server, backend):
+        (answer,) = backend.answer([Request(QUESTION.messages, think_tokens=20)])
+        first, second = server.answered[0], server.answered[-1]
+    assert (answer.text, answer.thought_cut) == ("go forward", True)
+    assert answer.tokens_out > 20 + 16 and answer.tokens_reasoning >= 20 + 16 - 1, "the tokens of both requests count"
+    question = second["messages"][-1]["content"]
+    assert question.startswith("A red ball.") and ("I do not want to pick up" in question) == (kind != "openai")
+    limit = {"openai": "max_completion_tokens"}.get(kind, "max_tokens")
+    limits = [body["options"]["num_predict"] if kind == "ollama" else body[limit] for body in (first, second)]
+    assert limits == [36, 16]
+
+
+@pytest.mark.parametrize("kind", ["vllm", "vllm without a parser", "llama.cpp"])
+def test_letters_are_compared_behind_the_thought(kind):
+    choices = ("turn left", "go forward", "drop")
+    with served(kind, options={"decide": "letter"}) as (server, backend):
+        (answer,) = backend.answer([Request(QUESTION.messages, choices)])
+        assert answer.probabilities == pytest.approx({"turn left": 0.125, "go forward": 0.75, "drop": 0.125})
+        assert (answer.reasoning, answer.probability_kind) == (THOUGHT, "letter")
+        assert server.requests[0][2]["max_tokens"] == 1, "what has one token may be a thought's beginning, though it is a letter"
+        (cut,) = backend.answer([Request(QUESTION.messages, choices, think_tokens=9)])
+        assert cut.thought_cut and cut.probabilities == pytest.approx(answer.probabilities)
+        (off,) = backend.answer([Request(QUESTION.messages, choices, think=False)])
+        assert (off.reasoning, off.tokens_out) == (None, 1) and off.probabilities == pytest.approx(answer.probabilities)
+        assert server.refusal is None
+
+
+@pytest.mark.parametrize("provider", ["openai", "ollama"])
+def test_a_typed_decision_is_refused_with_a_thought(provider):
+    with (
+        served("openai" if provider == "openai" else "ollama", provider=provider) as (_, backend),
+        pytest.raises(UsageError, match="think=True: expected another mode; a typed decision is made without a thought"),
+    ):
+        backend.answer([Request(QUESTION.messages, ("a", "b"), think=True)])
+
+
+def test_a_model_that_does_not_think_is_asked_once_more_and_then_as_ever():
+    talk = (
+        "I would say that the best thing to do in this situation is probably to go straight ahead to the ball and then stop there"
+    )
+    with served("vllm", lambda asked: talk, thought="") as (server, backend):
+        server._thinks = lambda body: False
+        answers = [backend.answer([QUESTION])[0] for _ in range(3)]
+    assert [body["max_tokens"] for _, _, body in server.requests] == [16, 16 + 2048, 16, 16]
+    assert {(answer.text, answer.finish, answer.reasoning) for answer in answers} == {(" ".join(talk.split()[:16]), "length", None)}
+    assert answers[0].tokens_out > answers[1].tokens_out == 16, "what was asked to find that out is counted"
+
+
+def test_threads_that_meet_cut_answers_at_once_find_out_once_whether_the_model_thinks():
+    with served("vllm without a parser", opens=False) as (server, backend):
+        answers = backend.answer([Request(({"role": "user", "content": f"Ball {i}."},)) for i in range(12)])
+    assert {answer.text for answer in answers} == {"go forward"}
+    assert len(server.requests) <= 24
+
+
+def test_thinking_stays_within_the_limits_of_a_run():
+    with served("vllm", options={"max_total_tokens": 12_000}) as (server, backend):
+        with pytest.raises(BudgetError, match="max_total_tokens"):
+            for i in range(100):
+                backend.answer([Request(({"role": "user", "content": f"Ball {i}."},), max_tokens=7)])
+        assert 12_000 - 2_600 < backend.spent.tokens <= 12_000 and len(server.requests) > 10
+
+
+def check_of(kind, *, change=None, options=None, **fields):
+    """Ask a question before a run, of a server whose `thinks` is changed."""
+    with served(kind, options=options) as (server, backend):
+        if change is not None:
+            server._thinks = lambda body: change
+        backend.check(Request(QUESTION.messages, **fields))
+        return server
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("think", [None, True, False, "low"])
+def test_the_check_before_a_run_passes_where_the_model_thinks_as_it_is_asked_to(kind, think):
+    assert check_of(kind, think=think).refusal is None
+
+
+def test_the_check_before_a_run_says_what_to_set():
+    with pytest.raises(UsageError, match="think=False: expected a model that can answer without a thought"):
+        check_of("vllm", change=True, think=False)
+    with pytest.raises(UsageError, match=r"think=True: expected a model that thinks; .*showed no thought.*'reasoning'"):
+        check_of("vllm", change=False, think=True)
+    empty = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": " "}}
+    with served("vllm") as (server, backend):
+        server.faults.append(Fault(200, json.dumps({"choices": [empty]})))
+        with pytest.raises(UsageError, match=r"expected an answer; .*said nothing \(it ended by 'stop'\)"):
+            backend.check(QUESTION)
+
+
+def test_the_check_before_a_run_warns_of_what_was_cut(caplog):
+    check_of("vllm", think_tokens=9)
+    assert "its thought was cut after 9 tokens; think_tokens sets more" in caplog.text
+    caplog.clear()
+    check_of("vllm", change=False, max_tokens=1)
+    assert "its answer was cut after 1 tokens; max_tokens sets more" in caplog.text

@@ -1,0 +1,188 @@
+"""Servers of a model that thinks, by the protocols of vLLM, llama.cpp, OpenAI and Ollama. A game's expert answers in its place.
+
+The model's tokens are words with the space before them. A thought and an answer share one limit of tokens.
+"""
+
+import json
+import math
+import re
+from dataclasses import dataclass
+
+import ollama
+from openai.types.chat import ChatCompletion
+from provider_server import ProviderServer, Refused
+
+THOUGHT = (
+    "Okay, I do not want to pick up anything, nor to drop it. First I could turn left, or toggle the door, but then I would answer "
+    '{"action": "drop"} and that is wrong. Wait. If I turn right, the goal is behind me; if I go forward, it may be a wall. So the '
+    "letter could be A: or B: or C: but I am not sure yet, and so I look again at what I see and compare it with what is asked of "
+    "me in this game, step by step, until I know which of the actions brings me nearer to the goal."
+)
+OPENAI_EFFORTS = ("minimal", "low", "medium", "high")
+KINDS = ("vllm", "vllm without a parser", "llama.cpp", "openai", "ollama")
+_PIECES = re.compile(r"\s*\S+")
+
+
+def expert_of(make, seeds):
+    """Return a player that knows the expert's action for each goal and text that are seen in these episodes."""
+    known = {}
+    for seed in seeds:
+        env = make(expert="replan")
+        obs, info = env.reset(seed=seed)
+        over = False
+        while not over:
+            known[obs["goal"], obs["text"]] = info["gold_action"]
+            spec = env.get_wrapper_attr("text_spec")
+            obs, _, terminated, truncated, info = env.step(spec.encode(info["gold_action"], obs))
+            over = terminated or truncated
+        env.close()
+
+    def player(asked):
+        met = [(len(goal + text), action) for (goal, text), action in known.items() if goal in asked and text in asked]
+        return max(met, default=(0, None))[1]
+
+    return player
+
+
+@dataclass
+class Said:
+    """What the model generated within its limit."""
+
+    thought: str | None
+    answer: str
+    pieces: list[str]
+    thought_pieces: int
+    closed: bool
+    cut: bool
+
+
+class ThinkingServer(ProviderServer):
+    """A server of a model that thinks.
+
+    Args:
+        kind: One of `KINDS`.
+        player: Returns the action for a prompt's text.
+        thought: What the model thinks.
+        opens: Whether the model writes the opening marker itself; else its chat template does.
+    """
+
+    def __init__(self, kind, player=lambda asked: "go forward", *, thought=THOUGHT, opens=False):
+        super().__init__()
+        self.kind, self.player, self.thought, self.opens = kind, player, thought, opens
+        self.answered = []  # the requests of chats that were not refused
+
+    def generate(self, asked, schema, limit, *, thinks):
+        """Return what the model says to a prompt."""
+        thought = [*(["<think>\n"] if self.opens else []), *_PIECES.findall(self.thought), "\n</think>"] if thinks else []
+        letters = re.findall(r"^([A-Z]): (.+)$", asked, re.MULTILINE) if "Answer with its letter alone." in asked else []
+        action = self.player(asked) or "yes"
+        answer = next((letter for letter, name in letters if name == action), action)
+        if schema is not None:
+            allowed = schema["properties"].get("action", {}).get("enum", [action])
+            action = action if action in allowed else allowed[0]
+            answer = json.dumps({name: action if name == "action" else "" for name in schema["properties"]})
+        pieces = [*thought, *_PIECES.findall(("\n\n" if thinks else "") + answer)]
+        kept = pieces[:limit]
+        closed = len(kept) >= len(thought)
+        inner = kept[: len(thought) - 1 if closed else None]
+        return Said(
+            "".join(inner).removeprefix("<think>").strip() if thinks else None,
+            "".join(kept[len(thought) :]).strip(),
+            kept,
+            min(len(kept), len(thought)),
+            closed,
+            len(kept) < len(pieces),
+        )
+
+    def _completion(self, body):
+        super()._completion({name: value for name, value in body.items() if name not in self._more(body)} | self._plain(body))
+        schema = body["response_format"]["json_schema"]["schema"] if "response_format" in body else None
+        asked, limit = body["messages"][-1]["content"], body.get("max_tokens", body.get("max_completion_tokens"))
+        said = self.generate(asked, schema, limit, thinks=self._thinks(body))
+        message = {"role": "assistant", "content": said.answer or None}
+        if said.thought is not None and self.kind in ("vllm", "llama.cpp"):
+            message["reasoning_content"] = said.thought
+        elif said.thought is not None and self.kind == "vllm without a parser":
+            message["content"] = "".join(said.pieces)
+        choice = {"index": 0, "finish_reason": "length" if said.cut else "stop", "message": message}
+        if body.get("logprobs"):
+            choice["logprobs"] = {"content": [self._row(piece, asked) for piece in said.pieces], "refusal": None}
+        words = len(json.dumps(body["messages"]).split())
+        self.answered.append(body)
+        usage = {"prompt_tokens": words, "completion_tokens": len(said.pieces), "total_tokens": words + len(said.pieces)}
+        if self.kind == "openai":
+            usage["completion_tokens_details"] = {"reasoning_tokens": said.thought_pieces}
+        completion = {
+            "id": "c",
+            "object": "chat.completion",
+            "created": 0,
+            "model": body["model"],
+            "choices": [choice],
+            "usage": usage,
+        }
+        return ChatCompletion.model_validate(completion).model_dump()
+
+    def _more(self, body):
+        """Return the fields that OpenAI's protocol does not have and this server takes; refuse what OpenAI's models do."""
+        if self.kind != "openai":
+            return ("chat_template_kwargs", "top_k", "min_p")
+        for name in ("max_tokens", "temperature", "seed", "top_p"):
+            if name in body:
+                instead = " Use 'max_completion_tokens' instead." if name == "max_tokens" else ""
+                words = f"Unsupported parameter: '{name}' is not supported with this model.{instead}"
+                raise Refused(words, param=name, code="unsupported_parameter")
+        if "chat_template_kwargs" in body:
+            raise Refused("Unrecognized request argument supplied: chat_template_kwargs")
+        if (effort := body.get("reasoning_effort", "low")) not in OPENAI_EFFORTS:
+            words = f"Unsupported value: 'reasoning_effort' does not support '{effort}' with this model. Supported values are: "
+            raise Refused(words + ", ".join(OPENAI_EFFORTS), param="reasoning_effort", code="unsupported_value")
+        return ()
+
+    def _plain(self, body):
+        """Return the messages without the field in which these servers take earlier thoughts."""
+        if self.kind == "openai":
+            return {}
+        rows = [{name: text for name, text in message.items() if name != "reasoning_content"} for message in body["messages"]]
+        return {"messages": rows}
+
+    def _thinks(self, body):
+        if self.kind == "openai":
+            return body.get("reasoning_effort") != "minimal"
+        return body.get("chat_template_kwargs", {}).get("enable_thinking", True)
+
+    def _row(self, piece, asked):
+        """Return a generated token, with the letters behind it as the other tokens where it is a letter."""
+        letters = re.findall(r"^([A-Z]): .+$", asked, re.MULTILINE)
+        chosen = piece.strip()
+        row = {"token": piece, "bytes": None, "logprob": math.log(0.75)}
+        others = [letter for letter in letters if letter != chosen] if chosen in letters else []
+        share = math.log(0.25 / max(1, len(others)))
+        return row | {"top_logprobs": [row, *({"token": letter, "bytes": None, "logprob": share} for letter in others)]}
+
+    def _decision(self, body):
+        decision = super()._decision(body)
+        asked = body["input"][-1]["content"]
+        rows = decision["answers"][0]["probabilities"]
+        best = max(rows, key=lambda row: row["probability"])
+        wanted = next(row for row in rows if row["value"] == (self.player(asked) or best["value"]))
+        best["probability"], wanted["probability"] = wanted["probability"], best["probability"]
+        return decision
+
+    def _systemone(self, body):
+        response = super()._systemone(body)
+        probabilities = response["answers"]["action"]["probabilities"]
+        best, wanted = (
+            max(probabilities, key=probabilities.get),
+            self.player(body["state"]) or max(probabilities, key=probabilities.get),
+        )
+        probabilities[best], probabilities[wanted] = probabilities[wanted], probabilities[best]
+        return response
+
+    def _ollama_chat(self, body):
+        super()._ollama_chat(body)
+        asked, limit = body["messages"][-1]["content"], body["options"]["num_predict"]
+        said = self.generate(asked, body.get("format"), limit, thinks=body.get("think") is not False)
+        self.answered.append(body)
+        message = {"role": "assistant", "content": said.answer, "thinking": said.thought}
+        response = {"model": body["model"], "message": message, "done": True, "done_reason": "length" if said.cut else "stop"}
+        return ollama.ChatResponse.model_validate(response | {"prompt_eval_count": 20, "eval_count": len(said.pieces)}).model_dump()
