@@ -187,7 +187,10 @@ def test_oldest_turns_go_where_the_rules_stand_in_the_first_question():
     ("changes", "message"),
     [
         ({"chat_template": None}, "expected one with a chat template; it has none"),
-        ({"eos_token": None}, "expected an eos_token in tokenizer_config.json; got none"),
+        (
+            {"chat_template": "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"},
+            "expected a chat template with a special token behind an answer to end the turn; got 'user: '. Set end_of_turn",
+        ),
         ({"chat_template": "{{ messages[0].nothing.more }}"}, "UndefinedError: .*It cannot write a conversation"),
         ({"chat_template": "{% for m in messages %}{{ m.content + 1 }}{% endfor %}"}, "TypeError: .*cannot write a conversation"),
         ({"chat_template": "{{ messages[0].content }}{{ messages[1].content }}"}, "it leaves out that of the assistant"),
@@ -207,8 +210,10 @@ def test_an_end_of_turn_that_is_no_token_of_the_model_is_one_sentence_before_wei
     tokenizer_with().save_pretrained(tmp_path)
     (tmp_path / "config.json").write_text('{"model_type": "llama", "vocab_size": 49152}')  # and there are no weights
     settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    template = (tmp_path / "chat_template.jinja").read_text()
     for end, message in (("<nope>", "among the 49152 tokens that the model knows; got '<nope>'"), (5, "eos_token has to be")):
         (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings | {"eos_token": end}))
+        (tmp_path / "chat_template.jinja").write_text(template.replace("<|im_end|>", "<nope>"))
         with pytest.raises(UsageError, match=message):
             load_transformers(str(tmp_path))
     with pytest.raises(UsageError, match=r"expected another; .*eos_token has to be"):

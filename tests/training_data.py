@@ -11,7 +11,8 @@ from gymnasium import spaces
 from gym_text import Action, Field, TextSpec
 from gym_text.spaces import FreeText
 from gym_text.text_env import Outcome, TextEnv
-from gym_text_policies.backends.local.tokens import end_of_turn, format_of, prompt_tokens, text_tokens
+from gym_text_policies.backends.local.rendering import format_of
+from gym_text_policies.backends.local.tokens import end_of_turn, prompt_tokens, text_tokens
 from gym_text_policies.data.rows import Row, training_prompt
 from gym_text_policies.policies.config import TRAINED
 

@@ -49,6 +49,8 @@ class Place:
     """What the model writes before its thought; empty if the generation prompt already ends inside a thought."""
     thought_close: str = ""
     """What stands between a thought and the answer."""
+    markers: tuple[str, str] = ("", "")
+    """What opens a thought and what closes it, without white space; empty if the template shows no thoughts."""
 
     @property
     def opens_thought(self) -> bool:
@@ -73,6 +75,45 @@ class Place:
         there = next(size for size in range(len(space), -1, -1) if text.endswith(space[:size]))
         return self.thought_close[there:]
 
+    def split(self, text: str) -> tuple[str | None, str | None]:
+        """Split what a model has generated behind this place into its thought and its answer.
+
+        The answer stands behind the last thought. A thought that does not end is no answer, nor is what stands before the thought.
+        If the model writes a thought though it is not meant to think, the thought is split off all the same.
+
+        Args:
+            text: The generated text with its special tokens, without the end of turn.
+
+        Returns:
+            The thought, None if there is none; and the answer, None if a thought did not end.
+        """
+        first, last = self.markers
+        if not last:
+            return None, text
+        repeated = bool(first) and text.lstrip().startswith(first)  # some models write once more what the prompt has opened
+        thought, closed, answer = text.rpartition(last)
+        if not closed:
+            if self.opens_thought or (first and first in text):
+                return _thought(text, first), None
+            return None, text.lstrip().removeprefix(self.opening.strip()) if self.opening.strip() else text
+        closing = _marker(last)  # the whole of `last` opens the answer, too
+        opened = (thought.count(first) if first else 0) + (self.opens_thought and not repeated)
+        if opened > thought.count(closing) + 1 or (first and first in answer):
+            return _thought(f"{thought}{last}{answer}", first), None
+        return _thought(thought, first), answer
+
+
+def _thought(text: str, first: str) -> str | None:
+    """Return a thought without the marker that opens it; None if it is empty."""
+    return text.strip().removeprefix(first).strip() or None
+
+
+def _marker(text: str) -> str:
+    """Return the marker with which a text begins, or else its first word."""
+    text = text.lstrip()
+    found = _MARKER.match(text)
+    return found[0] if found else "".join(text.split(maxsplit=1)[:1])
+
 
 PLAIN = Place()
 """Directly behind the generation prompt."""
@@ -86,21 +127,31 @@ class ChatFormat:
         render: Renders a chat with the template.
         source: The template's source.
         arguments: The user's template arguments.
+        end_of_turn: The user's text of the token that ends an answer; empty: what the template writes.
     """
 
     render: Render
     source: str = ""
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    _places: dict[Think, Place] = field(default_factory=dict, repr=False, compare=False)
+    end_of_turn: str = ""
+    _places: dict[Think, Place] = field(default_factory=dict, compare=False, repr=False)
+    _kept: dict[tuple[Place, bool], bool] = field(default_factory=dict, compare=False, repr=False)
 
     @functools.cached_property
     def end(self) -> str:
         """The text behind an answer, up to the next question: it begins with the end of turn.
 
-        If the template writes nothing behind the last answer, the text that begins the next question ends the turn.
+        If the template writes no more than white space behind the last answer, what begins the next question ends the turn.
         """
+        if self.end_of_turn:
+            return self.end_of_turn
         last = self._around(self.arguments, ())[1]
-        return last or self._around(self.arguments, (_NEXT_QUESTION,))[1].partition(_NEXT_QUESTION["content"])[0]
+        return last if last.strip() else self._around(self.arguments, (_NEXT_QUESTION,))[1].partition(_NEXT_QUESTION["content"])[0]
+
+    @property
+    def end_marker(self) -> str:
+        """The marker with which `end` begins; or its first word, if that is no marker."""
+        return self.end_of_turn or _marker(self.end)
 
     def place(self, think: Think = None) -> Place:
         """Return where an answer begins.
@@ -109,14 +160,13 @@ class ChatFormat:
             think: Whether the model thinks before it answers.
 
         Raises:
-            UsageError: If the template has no such setting.
+            UsageError: If the template has no such setting, or does not say where an answer begins.
         """
         if think not in self._places:
-            self._places[think] = self._found_place(think)
+            self._places[think] = self._place_of(think)
         return self._places[think]
 
-    def _found_place(self, think: Think) -> Place:
-        """Return what `place` returns, from probes of the template."""
+    def _place_of(self, think: Think) -> Place:
         arguments = dict(self.arguments)
         if think is not None and self.switch and self.switch not in arguments:
             arguments[self.switch] = think is not False
@@ -127,7 +177,7 @@ class ChatFormat:
         place = self._place(arguments)
         off = self.switch and self._prompt(arguments) == self._prompt({**arguments, self.switch: False})
         if think is False or off:
-            place = Place(place.arguments, place.opening)
+            place = Place(place.arguments, place.opening, markers=place.markers)
         elif think and not place.thinks:
             raise UsageError(
                 f"think={think!r}: expected a model whose chat template has thoughts; this one has none. Leave think out, or take "
@@ -160,36 +210,53 @@ class ChatFormat:
     def _around(self, arguments: Mapping[str, Any], then: Sequence[Message], **thought: str) -> tuple[str, str]:
         """Return what the template writes before and behind an answer; two empty texts if it does not write the answer."""
         answer: Message = {"role": "assistant", "content": _ANSWER, **thought}
-        before, _, behind = (self.render([*self._system, _QUESTION, answer, *then], False, arguments) or "").partition(_ANSWER)
-        return (before, behind) if before else ("", "")
+        text = self.render([*self._system, _QUESTION, answer, *then], False, arguments) or ""
+        before, found, behind = text.partition(_ANSWER)
+        return (before, behind) if found else ("", "")
 
     def _place(self, arguments: Mapping[str, Any]) -> Place:
         """Return the place behind a generation prompt, with these template arguments."""
         prompt = self._prompt(arguments) or ""
-        before = self._around(arguments, ())[0]
+        before = self._around(arguments, ())[0] or self._around(arguments, (_NEXT_QUESTION,))[0]
         given = tuple(sorted(arguments.items()))
-        opened, close = self._thought(arguments, prompt, before)
-        opening = before.removeprefix(prompt) if before.startswith(prompt) else close
+        opened, close, markers = self._thought(arguments, prompt, before)
+        if before.startswith(prompt):
+            opening = before.removeprefix(prompt)
+        elif opened is not None:
+            opening = close
+        elif before.startswith(prompt.rstrip()):
+            opening = ""
+        else:
+            raise self._unknown(prompt, before)
         if opened is None:
-            return Place(given, opening)
-        return Place(given, opening, thinks=True, thought_open=opened, thought_close=close)
+            return Place(given, opening, markers=markers)
+        return Place(given, opening, thinks=True, thought_open=opened, thought_close=close, markers=markers)
 
-    def _thought(self, arguments: Mapping[str, Any], prompt: str, before: str) -> tuple[str | None, str]:
-        """Return what stands between the generation prompt and a thought, and between the thought and the answer.
+    def _unknown(self, prompt: str, before: str) -> UsageError:
+        """Return the error for a generation prompt that ends with a text which stands before no answer."""
+        same = next((number for number, pair in enumerate(zip(prompt, before, strict=False)) if len({*pair}) > 1), len(before))
+        return UsageError(
+            "expected a chat template whose generation prompt ends where an answer begins, or in a thought that it shows how to "
+            f"close; got one that ends with {prompt[same:][-80:]!r}. Take the model's own template, or other template_kwargs."
+        )
 
-        The former is None if no thought can follow this generation prompt.
+    def _thought(self, arguments: Mapping[str, Any], prompt: str, before: str) -> tuple[str | None, str, tuple[str, str]]:
+        """Return what stands between the generation prompt and a thought, what stands behind the thought, and the markers of both.
+
+        The first is None if no thought can follow this generation prompt.
         """
         whole = self._around(arguments, (), reasoning=_THOUGHT)[0]
         head, found, close = whole.partition(_THOUGHT)
         if found:
-            return (head.removeprefix(prompt) if head.startswith(prompt) else None), close
-        # the template writes no thoughts, but may remove a thought from an answer, between two markers
-        opened = prompt.removeprefix(before) if before and prompt.startswith(before) else ""
-        for first, last in self._marker_pairs(opened.strip()):
+            opened = head.removeprefix(prompt) if head.startswith(prompt) else None
+            return opened, close, ((opened or "").strip() or _last_marker(head), close.strip())
+        # some templates write no thoughts, but remove one from an answer, between two markers
+        shown = prompt.removeprefix(before) if before and prompt.startswith(before) else ""
+        for first, last in self._marker_pairs(shown.strip()):
             if self._removes(arguments, f"{first}{_THOUGHT}{last}"):
-                space = opened[len(opened.rstrip()) :]
-                return ("" if opened else first), f"{space}{last}{space * 2}"
-        return None, ""
+                space = shown[len(shown.rstrip()) :]
+                return ("" if shown else first), f"{space}{last}{space * 2}", (first, last)
+        return None, "", ("", "")
 
     def _removes(self, arguments: Mapping[str, Any], thought: str) -> bool:
         """Return whether the template removes a thought from an answer and keeps the rest."""
@@ -214,6 +281,11 @@ class ChatFormat:
             place: Where the answer begins.
             thought: Whether the model thought first, and the chat keeps the thought.
         """
+        if (place, thought) not in self._kept:
+            self._kept[place, thought] = self._keeps(place, thought)
+        return self._kept[place, thought]
+
+    def _keeps(self, place: Place, thought: bool) -> bool:
         arguments = dict(place.arguments)
         answer: Message = {"role": "assistant", "content": _ANSWER}
         middle = place.opening
@@ -221,5 +293,11 @@ class ChatFormat:
             answer["reasoning"], middle = _THOUGHT, f"{place.thought_open}{_THOUGHT}{place.thought_close}"
         later = self.render([*self._system, _QUESTION, answer, _NEXT_QUESTION], True, arguments) or ""
         generated = f"{self._prompt(arguments) or ''}{middle}{_ANSWER}"
-        end = self.end
-        return later.startswith(generated) and bool(end.strip()) and later[len(generated) :].startswith(end.rstrip())
+        end = self.end_marker  # what stands behind the end of turn depends on what follows
+        return later.startswith(generated) and bool(end) and later[len(generated) :].lstrip().startswith(end)
+
+
+def _last_marker(text: str) -> str:
+    """Return the marker at the end of a text; empty if there is none."""
+    markers: list[str] = _MARKER.findall(text)
+    return markers[-1] if markers and text.rstrip().endswith(markers[-1]) else ""

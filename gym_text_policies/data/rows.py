@@ -22,7 +22,7 @@ from typing import Any, Literal, NamedTuple
 from gym_text import TextSpec
 from gym_text.errors import UsageError, check_choice
 from gym_text.wrappers.exchange_names import Names
-from gym_text_policies.backends.local.tokens import format_of
+from gym_text_policies.backends.local.rendering import format_of
 from gym_text_policies.policies.config import TRAINED, Depth, PolicyConfig, settings_of
 from gym_text_policies.prompts import Prompt
 from gym_text_policies.records import Episode, Message, Step

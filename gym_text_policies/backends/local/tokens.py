@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import bisect
-import functools
 import json
 import re
-import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from jinja2 import TemplateError
-
 from gym_text.errors import PolicyError, UsageError
-from gym_text_policies.backends.chat_format import PLAIN, ChatFormat, Place
+from gym_text_policies.backends.chat_format import PLAIN, Place
+from gym_text_policies.backends.local.rendering import PROBE, format_of, rendered
 from gym_text_policies.records import Message
 
 _DROPPED_TOGETHER = 8
@@ -35,27 +32,41 @@ def prompt_tokens(tokenizer: Any, messages: Sequence[Message], place: Place = PL
         messages: The chat.
         place: Where the answer begins, or the thought before it; see `ChatFormat.place`.
     """
+    return _tokens_behind(tokenizer, messages, place)
+
+
+def _tokens_behind(tokenizer: Any, messages: Sequence[Message], place: Place, behind: str = "") -> list[int]:
+    """Return the tokens of the part of a chat that stands behind a text; the chat contains this text once."""
+
+    def end_of(text: str) -> str:
+        return text[text.index(behind) + len(behind) :]
+
     special = sorted({*_special_tokens(tokenizer), *_written_tokens(tokenizer)}, key=len, reverse=True)
     pattern = re.compile("|".join(map(re.escape, special)) or r"(?!)")
-    texts = [message["content"] for message in messages]
+    texts = [message[field] for message in messages for field in _TEXTS if field in message]
+    before_word = bool(place.opening or place.arguments)
     if not any(pattern.search(text) or pattern.search(_normalised(tokenizer, text)) for text in texts):
-        return template_tokens(tokenizer, _rendered(tokenizer, messages, place), before_word=bool(place.opening or place.arguments))
+        return template_tokens(tokenizer, end_of(rendered(tokenizer, messages, place)), before_word=before_word)
     # each special token in a message is replaced by a placeholder: those left in the rendered chat are the template's
     sign = _unused_character("".join(texts))
-    hidden = [
-        {**message, "content": pattern.sub(lambda match: f"{sign}{special.index(match[0])}{sign}", message["content"])}
-        for message in messages
-    ]
-    parts = re.split(f"({pattern.pattern})", _rendered(tokenizer, hidden, place))
+
+    def hidden(text: str) -> str:
+        return pattern.sub(lambda match: f"{sign}{special.index(match[0])}{sign}", text)
+
+    chat = [{key: hidden(value) if key in _TEXTS else value for key, value in message.items()} for message in messages]
     tokens: list[int] = []
-    for index, part in enumerate(parts):
+    for index, part in enumerate(re.split(f"({pattern.pattern})", end_of(rendered(tokenizer, chat, place)))):
         if index % 2:
             tokens.append(tokenizer.convert_tokens_to_ids(part))
-        elif part.isspace() and (place.opening or place.arguments):
+        elif part.isspace() and before_word:
             tokens += template_tokens(tokenizer, part)
         elif part:
             tokens += text_tokens(tokenizer, re.sub(f"{sign}(\\d+){sign}", lambda match: special[int(match[1])], part))
     return tokens
+
+
+_TEXTS = ("content", "reasoning")
+"""Parts of a message whose words never become special tokens."""
 
 
 def text_tokens(tokenizer: Any, text: str) -> list[int]:
@@ -112,7 +123,8 @@ def continued_tokens(tokenizer: Any, read: Sequence[int], messages: Sequence[Mes
 
     If the model's words are tokenised again, the tokens may differ from those that it generated: it may have used other tokens for
     a word, generated special tokens, or been cut. So the generated tokens are kept. The tokens from the end of the model's turn on
-    do not depend on its words, as they begin with a special token.
+    do not depend on its words, as they begin with a special token. If the template writes earlier turns in another way than the
+    last, as those do that leave out earlier thoughts, the whole chat is tokenised anew.
 
     Args:
         tokenizer: One of transformers with a chat template.
@@ -121,11 +133,12 @@ def continued_tokens(tokenizer: Any, read: Sequence[int], messages: Sequence[Mes
         place: See `prompt_tokens`.
     """
     last = max(index for index, message in enumerate(messages) if message["role"] == "assistant")
-    before = prompt_tokens(tokenizer, messages[:last], place)
-    emptied = prompt_tokens(tokenizer, [*messages[:last], {"role": "assistant", "content": ""}, *messages[last + 1 :]], place)
-    if emptied[: len(before)] != before:  # the template writes earlier turns in another way than the last
+    thought = "reasoning" in messages[last]
+    if (place.thinks and not thought) or not format_of(tokenizer).continues(place, thought=thought):
         return prompt_tokens(tokenizer, messages, place)
-    following = emptied[len(before) :]
+    sign = _unused_character("".join(text for message in messages for text in message.values()))
+    signed = [*messages[:last], {**messages[last], "content": sign}, *messages[last + 1 :]]
+    following = _tokens_behind(tokenizer, signed, place, sign)
     return [*read, *(following[1:] if read[-1] == following[0] else following)]
 
 
@@ -202,109 +215,62 @@ def check_tokenizer(tokenizer: Any, why: str, most: int | None = None) -> None:
     """
     if not tokenizer.chat_template:
         raise UsageError(f"{why} expected one with a chat template; it has none. Take its instruct version.")
-    if tokenizer.eos_token_id is None:
-        raise UsageError(f"{why} expected an eos_token in tokenizer_config.json; got none. Set it to what ends an answer.")
-    if most is not None and tokenizer.eos_token_id >= most:
-        raise UsageError(f"{why} expected an eos_token among the {most} tokens that the model knows; got {tokenizer.eos_token!r}.")
     try:
-        text = _rendered(tokenizer, _CHECKED)
+        text = rendered(tokenizer, PROBE)
     except PolicyError as error:
         raise UsageError(f"{why} {error} It cannot write a conversation; take another version of the model.") from error
-    lost = [message["role"] for message in _CHECKED if message["content"] not in text]
+    lost = [message["role"] for message in PROBE if message["content"] not in text]
     if lost:
         raise UsageError(f"{why} expected a chat template that writes all messages; it leaves out that of the {lost[0]}.")
-
-
-_CHECKED: tuple[Message, ...] = (
-    {"role": "system", "content": "Rules43"},
-    {"role": "user", "content": "Question44"},
-    {"role": "assistant", "content": "Answer45"},
-    {"role": "user", "content": "Question46"},
-)
-"""A chat to try a template with. Its texts are all different."""
-_MOST_ADDED = 1_000_000
-"""Most characters that a chat template may add. (transformers' sandbox bounds no loops: a template can hang, but do no more
-harm.)"""
-_OF_TEMPLATES = (TemplateError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""Errors that a chat template can raise, as it is a program."""
-
-
-def format_of(tokenizer: Any, arguments: Mapping[str, Any] | None = None) -> ChatFormat:
-    """Return what the chat template says of answers; it is asked once for each tokenizer.
-
-    Args:
-        tokenizer: One of transformers with a chat template.
-        arguments: The user's template arguments.
-    """
-    source, known = json.dumps(tokenizer.chat_template), json.dumps(dict(arguments or {}), sort_keys=True)
-    formats = _formats.setdefault(tokenizer, {})
-    if (source, known) not in formats:
-        formats[source, known] = ChatFormat(functools.partial(_tried, weakref.ref(tokenizer)), source, dict(arguments or {}))
-    return formats[source, known]
-
-
-_formats: WeakKeyDictionary[Any, dict[tuple[str, str], ChatFormat]] = WeakKeyDictionary()
-
-
-def _tried(tokenizer: weakref.ref[Any], messages: Sequence[Message], generation: bool, arguments: Mapping[str, Any]) -> str | None:
-    """Return a chat as text; None if the template refuses it."""
     try:
-        return _applied(tokenizer(), messages, arguments, generation=generation)
-    except _OF_TEMPLATES:
-        return None
+        format_of(tokenizer).place()
+        end = end_of_turn(tokenizer)
+    except UsageError as error:
+        raise UsageError(f"{why} {error}") from error
+    if most is not None and end >= most:
+        got = format_of(tokenizer).end_marker
+        raise UsageError(f"{why} expected an end of turn among the {most} tokens that the model knows; got {got!r}, number {end}.")
 
 
 def end_of_turn(tokenizer: Any, arguments: Mapping[str, Any] | None = None) -> int:
-    """Return the token that ends an answer: the first one behind an answer in the chat template, or the tokenizer's own end.
+    """Return the token that ends an answer: the one that the chat template writes behind an answer, or that the user has set.
 
     The tokenizer's end of text (``eos_token``) often is another token: Gemma's template ends a turn by ``<end_of_turn>``.
+
+    Args:
+        tokenizer: One of transformers with a chat template.
+        arguments: The user's template arguments; None: see `format_of`.
+
+    Raises:
+        UsageError: If no single token ends a turn.
     """
-    first = template_tokens(tokenizer, format_of(tokenizer, arguments).end)[:1]
-    special = {*map(int, tokenizer.added_tokens_decoder), *tokenizer.all_special_ids}
-    return int(first[0]) if first and first[0] in special else int(tokenizer.eos_token_id)
+    chats = format_of(tokenizer, arguments)
+    behind, eos = chats.end.lstrip(), getattr(tokenizer, "eos_token", None)
+    token = max((text for text in _special_tokens(tokenizer) if text and behind.startswith(text)), key=len, default="")
+    found = template_tokens(tokenizer, token or chats.end_marker)
+    if len(found) == 1 and (token or chats.end_of_turn or chats.end_marker[:1] in tuple("<[")):
+        return int(found[0])
+    if chats.end_of_turn:
+        raise UsageError(f"end_of_turn: expected the text of one token; {chats.end_of_turn!r} is {len(found)} tokens.")
+    if eos and str(eos) in behind:
+        return int(tokenizer.eos_token_id)
+    raise UsageError(
+        f"expected a chat template with a special token behind an answer to end the turn; got {behind[:40]!r}. Set end_of_turn "
+        "to the token's text."
+    )
 
 
-def _rendered(tokenizer: Any, messages: Sequence[Message], place: Place = PLAIN) -> str:
-    """Return a chat as text, up to where the model's answer begins."""
-    if messages and messages[0]["role"] == "system" and _folds_system(tokenizer):
-        messages = _folded(messages)
-    try:
-        return _applied(tokenizer, messages, dict(place.arguments)) + ("" if place.thinks else place.opening)
-    except _OF_TEMPLATES as error:
-        message = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-        raise PolicyError(f"chat template: expected a text; got {message.rstrip('.')}.") from error
+def stops(tokenizer: Any, ends: int | Iterable[int] | None = (), place: Place | None = None) -> frozenset[int]:
+    """Return the tokens at which a model has stopped answering: its end of turn, and what ends its texts otherwise.
 
-
-def _applied(tokenizer: Any, messages: Sequence[Message], arguments: Mapping[str, Any], *, generation: bool = True) -> str:
-    text: str = tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=generation, **arguments)
-    most = _MOST_ADDED + 2 * sum(len(message["content"]) for message in messages)
-    if len(text) > most:
-        raise ValueError(f"expected at most {most:,} characters for this chat; got {len(text):,}")
-    return text
-
-
-def _folds_system(tokenizer: Any) -> bool:
-    """Return whether a system message has to become part of the first question, as the template refuses it or leaves it out."""
-    template = tokenizer.chat_template
-    known = _folding.get(tokenizer)
-    if known is None or known[0] != template:
-        try:
-            folds = _CHECKED[0]["content"] not in _applied(tokenizer, _CHECKED[:2], {})
-        except _OF_TEMPLATES:  # Gemma 2 refuses the role, Mistral a chat that does not begin with a question
-            folds = True
-        known = _folding[tokenizer] = template, folds
-    return known[1]
-
-
-_folding: WeakKeyDictionary[Any, tuple[Any, bool]] = WeakKeyDictionary()
-
-
-def _folded(messages: Sequence[Message]) -> list[Message]:
-    """Return a chat whose first question begins with the system's text."""
-    system, *rest = messages
-    if not rest or rest[0]["role"] != "user":
-        return [{**system, "role": "user"}, *rest]
-    return [{**rest[0], "content": f"{system['content']}\n\n{rest[0]['content']}"}, *rest[1:]]
+    Args:
+        tokenizer: One of transformers with a chat template.
+        ends: ``generation_config.eos_token_id`` of the model.
+        place: If given, the tokens are those that stop a thought at this place. Tokens that close the thought are none of them.
+    """
+    others = [ends] if isinstance(ends, int) else list(ends or ())
+    found = {end_of_turn(tokenizer), *others, *filter(None.__ne__, [tokenizer.eos_token_id])}
+    return frozenset(found) - frozenset(template_tokens(tokenizer, place.thought_close) if place else ())
 
 
 def _unused_character(text: str) -> str:

@@ -18,9 +18,10 @@ from gym_text_policies.backends.local.exactness import exact_prefixes, window_of
 from gym_text_policies.backends.local.grammars import Grammars
 from gym_text_policies.backends.local.prefixes import Prefix
 from gym_text_policies.backends.local.questions import Asked, Question
+from gym_text_policies.backends.local.rendering import format_of
 from gym_text_policies.backends.local.sampling import Draw, Sampler
 from gym_text_policies.backends.local.thinking import Thought, ThoughtMarkers
-from gym_text_policies.backends.local.tokens import end_of_turn, fitting_tokens, format_of, text_tokens
+from gym_text_policies.backends.local.tokens import end_of_turn, fitting_tokens, text_tokens
 
 _PASS_TOKENS = 512
 """About the most new tokens of one forward pass on a CPU."""

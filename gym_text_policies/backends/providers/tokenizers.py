@@ -15,7 +15,8 @@ from typing import Any
 
 from gym_text.errors import UsageError, import_extra
 from gym_text_policies.backends.chat_format import PLAIN, Place
-from gym_text_policies.backends.local.tokens import check_tokenizer, end_of_turn, fitting_tokens, format_of, text_tokens
+from gym_text_policies.backends.local.rendering import format_of
+from gym_text_policies.backends.local.tokens import check_tokenizer, end_of_turn, fitting_tokens, text_tokens
 from gym_text_policies.backends.providers.llama_cpp_tokenizer import LlamaCppTokenizer
 from gym_text_policies.records import Message
 

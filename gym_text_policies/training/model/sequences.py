@@ -23,7 +23,8 @@ from typing import Any, NamedTuple
 import torch
 
 from gym_text.errors import UsageError
-from gym_text_policies.backends.local.tokens import end_of_turn, format_of, prompt_tokens, template_tokens, text_tokens
+from gym_text_policies.backends.local.rendering import format_of
+from gym_text_policies.backends.local.tokens import end_of_turn, prompt_tokens, template_tokens, text_tokens
 from gym_text_policies.backends.local.tree import Tree, depths
 from gym_text_policies.data.rows import Example
 from gym_text_policies.records import Message

@@ -1,0 +1,142 @@
+"""`rendered`: a chat as text, as a tokenizer's chat template writes it. Templates run in transformers' sandbox."""
+
+from __future__ import annotations
+
+import functools
+import json
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+from jinja2 import TemplateError
+
+from gym_text.errors import PolicyError
+from gym_text_policies.backends.chat_format import PLAIN, ChatFormat, Place
+from gym_text_policies.records import Message
+
+PROBE: tuple[Message, ...] = (
+    {"role": "system", "content": "Rules43"},
+    {"role": "user", "content": "Question44"},
+    {"role": "assistant", "content": "Answer45"},
+    {"role": "user", "content": "Question46"},
+)
+"""A chat to try a template with. Its texts are all different."""
+_MOST_ADDED = 1_000_000
+"""Most characters that a chat template may add. (transformers' sandbox bounds no loops: a template can hang, but do no more
+harm.)"""
+_OF_TEMPLATES = (TemplateError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""Errors that a chat template can raise, as it is a program."""
+_THOUGHTS = ("reasoning_content", "thinking")
+"""Fields, beside ``reasoning``, in which templates look for the thought before an answer."""
+
+
+class _Chats(NamedTuple):
+    """How a template wants its chats."""
+
+    parts: bool
+    """Whether a message's content has to be a list of parts, as for models that see pictures."""
+    folds: bool
+    """Whether a system message has to become part of the first question, as the template refuses it or leaves it out."""
+
+
+def rendered(tokenizer: Any, messages: Sequence[Message], place: Place = PLAIN) -> str:
+    """Return a chat as text, up to where the model's answer begins, or the thought before it.
+
+    Raises:
+        PolicyError: If the template cannot write this chat.
+    """
+    try:
+        return _applied(tokenizer, messages, dict(place.arguments)) + ("" if place.thinks else place.opening)
+    except _OF_TEMPLATES as error:
+        message = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        raise PolicyError(f"chat template: expected a text; got {message.rstrip('.')}.") from error
+
+
+def format_of(tokenizer: Any, arguments: Mapping[str, Any] | None = None, end_of_turn: str = "") -> ChatFormat:
+    """Return what the chat template says of answers; it is asked once for each tokenizer.
+
+    Args:
+        tokenizer: One of transformers with a chat template.
+        arguments: The user's template arguments; None: those of `set_format`.
+        end_of_turn: The text of the token that ends an answer; empty: that of `set_format`, or else what the template writes.
+    """
+    settled = _settings.get(tokenizer, ({}, ""))
+    given, end = dict(settled[0] if arguments is None else arguments), end_of_turn or settled[1]
+    source = json.dumps(tokenizer.chat_template, ensure_ascii=False)
+    key = source, json.dumps(given, sort_keys=True), end
+    formats = _formats.setdefault(tokenizer, {})
+    if key not in formats:
+        formats[key] = ChatFormat(functools.partial(_tried, weakref.ref(tokenizer)), source, given, end)
+    return formats[key]
+
+
+def set_format(tokenizer: Any, arguments: Mapping[str, Any], end_of_turn: str = "") -> None:
+    """Set the template arguments and the end of turn that `format_of` takes for a tokenizer, if it is not told others."""
+    _settings[tokenizer] = dict(arguments), end_of_turn
+
+
+_settings: WeakKeyDictionary[Any, tuple[dict[str, Any], str]] = WeakKeyDictionary()
+_formats: WeakKeyDictionary[Any, dict[tuple[str, str, str], ChatFormat]] = WeakKeyDictionary()
+
+
+def _tried(tokenizer: weakref.ref[Any], messages: Sequence[Message], generation: bool, arguments: Mapping[str, Any]) -> str | None:
+    """Return a chat as text; None if the template refuses it."""
+    try:
+        return _applied(tokenizer(), messages, arguments, generation=generation)
+    except _OF_TEMPLATES:
+        return None
+
+
+def _applied(tokenizer: Any, messages: Sequence[Message], arguments: Mapping[str, Any], *, generation: bool = True) -> str:
+    chats = _chats(tokenizer)
+    if chats.folds and messages and messages[0]["role"] == "system":
+        messages = _folded(messages)
+    return _written(tokenizer, messages, arguments, parts=chats.parts, generation=generation)
+
+
+def _written(
+    tokenizer: Any, messages: Sequence[Message], arguments: Mapping[str, Any], *, parts: bool, generation: bool = True
+) -> str:
+    chat: list[dict[str, Any]] = []
+    for message in messages:
+        thought = dict.fromkeys(_THOUGHTS, message["reasoning"]) if "reasoning" in message else {}
+        content = {"content": [{"type": "text", "text": message["content"]}]} if parts else {}
+        chat.append({**message, **thought, **content})
+    text: str = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=generation, **arguments)
+    most = _MOST_ADDED + 2 * sum(len(text) for message in messages for text in message.values())
+    if len(text) > most:
+        raise ValueError(f"expected at most {most:,} characters for this chat; got {len(text):,}")
+    return text
+
+
+def _chats(tokenizer: Any) -> _Chats:
+    """Return how the template wants its chats; it is tried once for each template."""
+    template = tokenizer.chat_template
+    known = _wanted.get(tokenizer)
+    if known is None or known[0] != template:
+        question = PROBE[1:2]
+        parts = not _writes(tokenizer, question, parts=False) and _writes(tokenizer, question, parts=True)
+        # Gemma 2 refuses the role of the system, Mistral a chat that does not begin with a question
+        known = _wanted[tokenizer] = template, _Chats(parts, folds=not _writes(tokenizer, PROBE[:2], parts=parts))
+    return known[1]
+
+
+_wanted: WeakKeyDictionary[Any, tuple[Any, _Chats]] = WeakKeyDictionary()
+
+
+def _writes(tokenizer: Any, messages: Sequence[Message], *, parts: bool) -> bool:
+    """Return whether the template writes the texts of a chat."""
+    try:
+        text = _written(tokenizer, messages, {}, parts=parts)
+    except _OF_TEMPLATES:
+        return False
+    return all(message["content"] in text for message in messages)
+
+
+def _folded(messages: Sequence[Message]) -> list[Message]:
+    """Return a chat whose first question begins with the system's text."""
+    system, *rest = messages
+    if not rest or rest[0]["role"] != "user":
+        return [{**system, "role": "user"}, *rest]
+    return [{**rest[0], "content": f"{system['content']}\n\n{rest[0]['content']}"}, *rest[1:]]
