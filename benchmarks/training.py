@@ -21,7 +21,8 @@ import numpy as np
 import torch
 from helpers.harness import command, options, run, table, write
 
-from gym_text_policies.backends.local.tokens import end_of_turn, format_of, prompt_tokens, text_tokens
+from gym_text_policies.backends.local.rendering import format_of
+from gym_text_policies.backends.local.tokens import end_of_turn, prompt_tokens, text_tokens
 from gym_text_policies.backends.local.tree import padded
 from gym_text_policies.data.collect import CollectConfig, collect
 from gym_text_policies.data.rows import Row

@@ -150,7 +150,7 @@ class ChatFormat:
 
     @property
     def end_marker(self) -> str:
-        """The marker with which `end` begins; or its first word, if that is no marker."""
+        """The marker, or else the word, with which `end` begins."""
         return self.end_of_turn or _marker(self.end)
 
     def place(self, think: Think = None) -> Place:
@@ -241,10 +241,7 @@ class ChatFormat:
         )
 
     def _thought(self, arguments: Mapping[str, Any], prompt: str, before: str) -> tuple[str | None, str, tuple[str, str]]:
-        """Return what stands between the generation prompt and a thought, what stands behind the thought, and the markers of both.
-
-        The first is None if no thought can follow this generation prompt.
-        """
+        """Return what stands before a thought (None if none can follow this prompt), what stands behind it, and both markers."""
         whole = self._around(arguments, (), reasoning=_THOUGHT)[0]
         head, found, close = whole.partition(_THOUGHT)
         if found:
