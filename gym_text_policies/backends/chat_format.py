@@ -276,7 +276,7 @@ class ChatFormat:
 
         Args:
             place: Where the answer begins.
-            thought: Whether the model thought first, and the chat keeps the thought.
+            thought: Whether the chat keeps a thought before the answer.
         """
         if (place, thought) not in self._kept:
             self._kept[place, thought] = self._keeps(place, thought)
