@@ -10,8 +10,9 @@ import torch
 from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.chat_format import Place
 from gym_text_policies.backends.local.cached import CachedPrefixes, RereadPrefixes
+from gym_text_policies.backends.local.rendering import format_of
 from gym_text_policies.backends.local.thinking import ThoughtMarkers
-from gym_text_policies.backends.local.tokens import end_of_turn, format_of, prompt_tokens, text_tokens
+from gym_text_policies.backends.local.tokens import end_of_turn, prompt_tokens, text_tokens
 from gym_text_policies.backends.local.transformers import TransformersBackend
 
 FORMS = tuple(models.TEMPLATES)
