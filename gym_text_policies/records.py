@@ -7,6 +7,7 @@ what stays the same, such as the goal and the beginning of a prompt, is stored o
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -198,6 +199,11 @@ class Episode:
     def invalid(self) -> int:
         """Number of steps with an unusable answer, or with an action that the environment did not understand."""
         return sum(not (step.decision.valid and step.action_was_valid) for step in self.steps)
+
+    @property
+    def invalid_reasons(self) -> dict[str, int]:
+        """Number of answers that could not be used, by the reason; see `Decision.invalid`."""
+        return dict(Counter(reason for step in self.steps if (reason := step.decision.invalid) is not None))
 
     @property
     def tokens_in(self) -> int:

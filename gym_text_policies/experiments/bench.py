@@ -14,6 +14,7 @@ from typing import Any, Literal
 from gym_text.errors import MissingDependencyError, UsageError, check_choice, check_int, import_extra
 from gym_text.experts import has_expert
 from gym_text.registration import BENCHMARK, ENGINES, LONG
+from gym_text_policies.backends.chat_format import Think
 from gym_text_policies.backends.provider_table import names_for_help
 from gym_text_policies.engines.base import Engine, EpisodeJob
 from gym_text_policies.engines.options import PlayOptions
@@ -26,6 +27,7 @@ from gym_text_policies.experiments.variants import Variant, read_variants
 from gym_text_policies.old_names import Fixed, gone, old_names
 from gym_text_policies.policies.baselines import controller_of
 from gym_text_policies.policies.config import MODES, WITHOUT_MODEL, Mode, PolicyConfig, PromptOptions, settings_of
+from gym_text_policies.policies.labels import thinking
 from gym_text_policies.policy import text_spec
 from gym_text_policies.redaction import without_secrets
 from gym_text_policies.report.table import NOTES, how_asked, labels, markdown, row
@@ -52,8 +54,13 @@ class BenchConfig(PlayOptions, PromptOptions, Trust):
     """Who plays: language models, module:Name (a policy of your own), sb3:FILE (a model of stable-baselines3), the policy.json of a
     search, random, gold, controller."""
     modes: tuple[Mode, ...] = ()
-    """How language models answer: text, json or choose. Each mode is a row. By default an adapter answers in the mode in which it
-    was trained, and any other model has two rows, text and choose."""
+    """How language models answer: text, json, choose or tool. Each mode is a row. By default an adapter answers in the mode in
+    which it was trained, and any other model has two rows, text and choose."""
+    think: Think = None
+    """Whether a language model that can think does so before it answers: true, false, or an effort, such as low. By default the
+    model does as it does by itself."""
+    think_tokens: int | None = None
+    """Most tokens of a thought; the default is 2,048."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of the language models' backend: dtype, device, base_url, timeout, cache, prices, max_cost …"""
     variants: str = ""
@@ -89,16 +96,19 @@ class BenchConfig(PlayOptions, PromptOptions, Trust):
 
     def rows(self) -> dict[str, Variant]:
         """Return the rows that the user asks for: name -> policy and number of episodes."""
+        thought: dict[str, Any] = {"think": self.think, "think_tokens": self.think_tokens}
         if self.variants:
-            if self.options:
+            given = [name for name, value in {"options": self.options or None, **thought}.items() if value is not None]
+            if given:
                 raise UsageError(
-                    "options: expected none together with variants; write each row's options into the file, as in device: cpu."
+                    f"{given[0]}: expected none together with variants; write each row's settings into the file, as in device: cpu."
                 )
             return read_variants(self.variants, self.trust)
         asking = [model for model in self.models if PolicyConfig(model).asks_model]
         rows = {_label(model): Variant(PolicyConfig(model)) for model in self.models if model not in asking}
+        thinks = f", {said}" if (said := thinking(thought)) else ""
         return rows | {
-            f"{model}, {mode}": Variant(self.asking(model, mode=mode, options=self.options))
+            f"{model}, {mode}{thinks}": Variant(self.asking(model, mode=mode, options=self.options, **thought))
             for model in asking
             for mode in self.modes or _usual_modes(model)
         }

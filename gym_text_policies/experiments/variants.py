@@ -10,7 +10,8 @@ from gym_text_policies.experiments.settings import build, by_new_names
 from gym_text_policies.experiments.trust import Trust
 from gym_text_policies.experiments.yaml_files import Node, read_yaml
 from gym_text_policies.old_names import old_names
-from gym_text_policies.policies.config import FIELDS, PolicyConfig, mixture
+from gym_text_policies.policies.config import FIELDS, PolicyConfig
+from gym_text_policies.policies.labels import mixture
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from gym_text_policies.backends.local.adapters import RECORD, record_of
 from gym_text_policies.backends.own_models import is_own, is_own_backend
 from gym_text_policies.backends.provider_table import names_for_help
 from gym_text_policies.files import check_characters
+from gym_text_policies.policies.labels import mixture, thinking
 from gym_text_policies.prompts import STRATEGIES, TOOL_STRATEGY, Prompt
 
 Mode = Literal["text", "json", "choose", "tool"]
@@ -191,18 +192,10 @@ class PolicyConfig(PolicyOptions):
         """A short name for tables."""
         name = self.model if len(self.model) <= 60 else f"{self.model[:59]}…"
         every = f", every {self.action_rate} steps" if (self.action_rate or 1) > 1 else ""
-        asked = f", {self.settings['strategy']}, {self.settings['mode']}{self._thoughts}" if self.asks_model else ""
+        parts = (self.settings["strategy"], self.settings["mode"], thinking(self.given)) if self.asks_model else ()
+        asked = "".join(f", {part}" for part in parts if part)
         drawn = ", drawn" if self.deterministic is False else ""
         return f"{name}{asked}{drawn}{every}{mixture(self.given)}"
-
-    @property
-    def _thoughts(self) -> str:
-        """The part of `label` that says whether the model thinks; empty if that is not given."""
-        budget = "" if self.think_tokens is None else f" up to {self.think_tokens} tokens"
-        if self.think is None:
-            return budget and f", thinks{budget}"
-        effort = f" {self.think}" if isinstance(self.think, str) else ""
-        return ", no thought" if self.think is False else f", thinks{effort}{budget}"
 
     @property
     def asks_model(self) -> bool:
@@ -239,13 +232,6 @@ class PolicyConfig(PolicyOptions):
     def to_json(self) -> dict[str, Any]:
         """Return the description as plain JSON data, without the settings that were not given."""
         return {"model": self.model, **self.given, **({"options": dict(self.options)} if self.options else {})}
-
-
-def mixture(settings: Mapping[str, Any]) -> str:
-    """Return the part of a policy's name that says how many actions are the expert's or random; empty if none are."""
-    shown = (("expert_share", "expert's share"), ("noise", "noise"))
-    shares = [(text, settings.get(name)) for name, text in shown]
-    return "".join(f", {text} {share:g}" for text, share in shares if isinstance(share, int | float) and share)
 
 
 FIELDS = tuple(field.name for field in dataclasses.fields(PolicyConfig))

@@ -106,7 +106,10 @@ def _write_decision(panel: _Panel, step: Step) -> None:
     decision = step.decision
     panel.text(decision.action, 20, _ACCENT, panel.y + 80)
     if not decision.valid:
-        panel.line(f"its answer could not be used{f': {decision.finish}' if decision.finish else ''}", 13, _FAINT)
+        why = decision.invalid or decision.finish
+        panel.line(f"its answer could not be used{f': {why}' if why else ''}", 13, _FAINT)
+    if decision.thought_cut:
+        panel.line(f"its thought was cut after {decision.tokens_reasoning} tokens", 13, _FAINT)
     known = decision.probabilities or {}
     thoughts = decision.reasoning or (decision.completion if decision.completion != decision.action else "")
     shown = sorted(known, key=lambda name: -known[name])[: _BARS if thoughts else _BARS_ALONE]

@@ -18,7 +18,7 @@ from gym_text_policies.report import curves
 from gym_text_policies.report.compare import FEW, Comparison, compare
 from gym_text_policies.report.plots import Plot, plots
 from gym_text_policies.report.runs import Runs, Variant
-from gym_text_policies.report.table import NOTES, of_earlier_version, table
+from gym_text_policies.report.table import NOTES, more_notes, table
 from gym_text_policies.report.viewer import Shown, script_json
 
 _HERE = Path(__file__).parent
@@ -62,7 +62,7 @@ def render(runs: Runs, shown: Sequence[Shown], title: str) -> str:
     colours = {name: i % _COLOURS for i, name in enumerate(names)}
     gifs, left_out = _gifs(runs.variants)
     notes = [f"{left_out} GIFs are left out, because the page would be too large."] if left_out else []
-    notes += [*filter(None, [of_earlier_version([variant.row for variant in runs.variants])]), *without_pictures(shown)]
+    notes += [*more_notes([variant.row for variant in runs.variants]), *without_pictures(shown)]
     episodes = sum(len(variant.episodes) for variant in runs.variants)
     return _template().render(
         title=title,

@@ -12,7 +12,7 @@ from typing import Any
 
 from gym_text.errors import UsageError
 from gym_text_policies.files import is_regular
-from gym_text_policies.policies.config import mixture
+from gym_text_policies.policies.labels import mixture
 from gym_text_policies.records import Episode
 from gym_text_policies.report.curves import Curve, read_curves
 from gym_text_policies.report.table import Summary, how_asked, labels, row

@@ -6,15 +6,16 @@ import dataclasses
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gym_text_policies.files import check_regular
+from gym_text_policies.policies.labels import thinking
 from gym_text_policies.records import VERSION, Episode, Outcome
 from gym_text_policies.report.intervals import by_level, mean, t_interval, wilson_interval
 
-_MEASURES = ("total_reward", "length", "invalid", "tokens_in", "tokens_out", "seconds", "cost")
+_MEASURES = ("total_reward", "length", "invalid", "tokens_in", "tokens_out", "tokens_reasoning", "thoughts_cut", "seconds", "cost")
 LONG = 1e12
 """Numbers of this size or more are shown as powers of ten."""
 
@@ -38,6 +39,9 @@ class Summary:
     version: int = VERSION
     tells_success: bool = True
     """Whether the environment said if the task was done."""
+    tokens_reasoning: int = 0
+    thoughts_cut: int = 0
+    invalid_reasons: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def won(self) -> bool:
@@ -93,9 +97,12 @@ def row(environment: str, policy: str, episodes: Iterable[Episode | Summary], *,
         "success_interval": wilson_interval(sum(wins), len(wins)),
         **{outcome: outcomes[outcome] for outcome in ("won", "lost", "truncated", "error")},
         "invalid": sum(columns["invalid"]) / steps if steps else None,
+        "invalid_reasons": dict(sum((Counter(summary.invalid_reasons) for summary in played), Counter()).most_common()),
         "length": mean(columns["length"]),
         "tokens_in": mean(columns["tokens_in"]),
         "tokens_out": mean(columns["tokens_out"]),
+        "tokens_reasoning": mean(columns["tokens_reasoning"]),
+        "thoughts_cut": sum(columns["thoughts_cut"]) / steps if steps else None,
         "seconds_per_decision": sum(columns["seconds"]) / steps if steps else None,
         "cost": mean(columns["cost"]),
         "total_cost": sum(summary.cost for summary in summaries),
@@ -113,10 +120,12 @@ def how_asked(policy: Mapping[str, Any], name: str = "") -> str:
     player = policy.get("player") if mixed else policy
     parts = [f"{key} {policy[key]}" for key in ("noise", "expert_share") if mixed and policy.get(key)]
     if isinstance(player, Mapping) and player.get("kind") == "llm":
-        usual = {"history": 0, "temperature": 0.0, "with_reward": False}
+        usual = {"history": 0, "history_thoughts": "none", "temperature": 0.0, "with_reward": False}
         parts = [f"{key} {player[key]}" for key, value in usual.items() if player.get(key, value) != value] + parts
         mode = str(player.get("mode"))
-        parts = [str(player.get("strategy")), *([] if name.endswith(f", {mode}") else [mode]), *parts]
+        thinks = thinking(player)
+        shown = [mode] * (f", {mode}" not in name) + [thinks] * (thinks not in name)
+        parts = [str(player.get("strategy")), *filter(None, shown), *parts]
     return ", ".join(part if len(part) <= 60 else f"{part[:59]}…" for part in parts)  # a record by somebody else may be long
 
 
@@ -129,9 +138,12 @@ _COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "success [95 %]": lambda row: number(row["success"], ".2f") + interval(row["success_interval"], ".2f"),
     "won / lost / truncated / error": lambda row: " / ".join(str(row[name]) for name in ("won", "lost", "truncated", "error")),
     "invalid": lambda row: number(row["invalid"], ".0%"),
+    "why invalid": lambda row: ", ".join(f"{reason} {count}" for reason, count in row["invalid_reasons"].items()) or "-",
     "length": lambda row: number(row["length"], ".1f"),
     "tokens in": lambda row: number(row["tokens_in"], ".0f"),
     "tokens out": lambda row: number(row["tokens_out"], ".0f"),
+    "of it thoughts": lambda row: number(row["tokens_reasoning"] / row["tokens_out"] if row["tokens_reasoning"] else None, ".0%"),
+    "thoughts cut": lambda row: number(row["thoughts_cut"] if row["tokens_reasoning"] else None, ".0%"),
     "s / decision": lambda row: number(row["seconds_per_decision"], ".2g"),
     "cost, $": lambda row: number(row["total_cost"], ".3g"),
 }
@@ -149,14 +161,22 @@ def table(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     """Return the lines of a table as cells: the headings, the rows, and the sum of the costs if anything was paid.
 
     The column ``asked`` is shown if rows of language models differ in it, or if an expert played some actions. The column of costs
-    is shown if anything was paid.
+    is shown if anything was paid, the columns of thoughts if a model thought, and the reasons of invalid answers if there are any.
     """
-    earlier = {"asked": "", "total_cost": 0.0}  # keys that tables of earlier releases lack
+    earlier = {
+        "asked": "",
+        "total_cost": 0.0,
+        "tokens_reasoning": 0,
+        "thoughts_cut": 0,
+        "invalid_reasons": {},
+    }  # keys that tables of earlier releases lack
     rows = [{**earlier, "levels": row["episodes"] - row["error"], **row} for row in rows]
     asked = {row["asked"] for row in rows if row["asked"]}
     paid = sum(row["total_cost"] for row in rows)
     hidden = {"asked"} if len(asked) < 2 and not any("expert_share" in way for way in asked) else set()
     hidden |= set() if paid else {"cost, $"}
+    hidden |= set() if any(row["tokens_reasoning"] for row in rows) else {"of it thoughts", "thoughts cut"}
+    hidden |= set() if any(row["invalid_reasons"] for row in rows) else {"why invalid"}
     columns = {name: cell for name, cell in _COLUMNS.items() if name not in hidden}
     lines = [tuple(columns), *(tuple(cell(row) for cell in columns.values()) for row in rows)]
     return [*lines, ("", "total", *[""] * (len(columns) - 3), number(paid, ".3g"))] if paid else lines
@@ -168,10 +188,21 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in cells]
     lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
-    return "\n".join([*lines, *(["", note] if (note := of_earlier_version(rows)) else [])])
+    return "\n".join([*lines, *(part for note in more_notes(rows) for part in ("", note))])
 
 
-def of_earlier_version(rows: Sequence[Mapping[str, Any]]) -> str:
+def more_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return notes beside `NOTES` that some tables need: on earlier versions, on thoughts, on reasons."""
+    thoughts = (
+        "Of it thoughts: share of the tokens out. Thoughts cut: share of steps whose thought reached its greatest length."
+        if any(row.get("tokens_reasoning") for row in rows)
+        else ""
+    )
+    why = "Why invalid: number of answers that could not be used." if any(row.get("invalid_reasons") for row in rows) else ""
+    return list(filter(None, (" ".join(filter(None, (thoughts, why))), _of_earlier_version(rows))))
+
+
+def _of_earlier_version(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return a sentence that counts episodes of an earlier version, which drew random numbers in another way; empty without any."""
     earlier = sum(row.get("earlier", 0) for row in rows)
     if not earlier:

@@ -18,6 +18,20 @@
     return made;
   }
 
+  // A thought can be long, so it is folded.
+  function folded(title, text) {
+    const made = element("details");
+    made.append(element("summary", title), element("div", text));
+    return made;
+  }
+
+  function cell(value) {
+    if (!(value instanceof Node)) return element("dd", value);
+    const made = element("dd");
+    made.append(value);
+    return made;
+  }
+
   function fill(select, values, wanted) {
     const options = values.map(([value, text]) => {
       const option = element("option", text);
@@ -113,13 +127,19 @@
     if (step) {
       const { decision } = step;
       const expert = step.gold_action || episode.gold[position];
-      rows.push(["action", decision.action + (decision.valid === false ? ` (the answer could not be used${decision.finish ? `: ${decision.finish}` : ""})` : "")]);
+      const why = decision.invalid || decision.finish;
+      const thought = decision.tokens_reasoning || decision.thought_cut;
+      rows.push(["action", decision.action + (decision.valid === false ? ` (the answer could not be used${why ? `: ${why}` : ""})` : "")]);
       if (expert) rows.push(["expert", expert + (expert === decision.action ? " (the same)" : "")]);
       rows.push(["reward", number(step.reward)], ["return so far", number(total("reward", position + 1))]);
       rows.push(["score", number(step.score)]);
       if (!step.action_was_valid) rows.push(["", "the game did not understand the action"]);
+      if (thought) {
+        const title = `${decision.tokens_reasoning || 0} tokens${decision.thought_cut ? ", cut" : ""}`;
+        rows.push(["thought", folded(title, decision.reasoning || "")]);
+      }
       if (decision.completion) rows.push(["answer", decision.completion]);
-      if (decision.reasoning && decision.reasoning !== decision.completion) rows.push(["reasoning", decision.reasoning]);
+      if (!thought && decision.reasoning && decision.reasoning !== decision.completion) rows.push(["reasoning", decision.reasoning]);
       if (decision.retries) rows.push(["asked again", `${decision.retries} times`]);
       if (decision.tokens_in) rows.push(["tokens", `${decision.tokens_in} in, ${decision.tokens_out || 0} out`]);
       if (decision.cost) rows.push(["cost", `$ ${decision.cost}`]);
@@ -129,7 +149,7 @@
       rows.push(["ended", episode.error ? `error: ${episode.error}` : over]);
       rows.push(["return", number(total("reward", episode.steps.length))]);
     }
-    byId("decision").replaceChildren(...rows.flatMap(([name, text]) => [element("dt", name), element("dd", text)]));
+    byId("decision").replaceChildren(...rows.flatMap(([name, text]) => [element("dt", name), cell(text)]));
   }
 
   function showProbabilities(step) {
@@ -154,7 +174,11 @@
   function showPrompt(step) {
     const messages = step ? step.prompt : [];
     byId("prompt-part").hidden = !messages.length;
-    const parts = messages.flatMap((message) => [element("dt", message.role), element("dd", message.content)]);
+    const parts = messages.flatMap((message) => {
+      const said = cell(message.call ? `act(${message.call})` : message.content);
+      if (message.reasoning) said.prepend(folded("thought", message.reasoning));
+      return [element("dt", message.role), said];
+    });
     byId("prompt").replaceChildren(...parts);
   }
 
