@@ -114,9 +114,8 @@ class ProviderServer(ThreadingHTTPServer):
         )
         message: dict[str, Any] = {"role": "assistant", "content": self.text}
         finish = "stop"
-        if called := _called(body, self.text):
-            function = {"name": called[0], "arguments": json.dumps(called[1])}
-            message |= {"content": None, "tool_calls": [{"id": "c1", "type": "function", "function": function}]}
+        if called := called_by(body, self.text):
+            message |= {"content": None, "tool_calls": [call_of(*called)]}
             finish = "tool_calls"
         _check_calls(body["messages"])
         choice = {"index": 0, "finish_reason": finish, "message": message}
@@ -154,7 +153,7 @@ class ProviderServer(ThreadingHTTPServer):
         if unknown or request.stream:
             raise ValueError(f"unknown options {unknown}, or a stream")
         message: dict[str, Any] = {"role": "assistant", "content": self.text}
-        if called := _called(body, self.text):
+        if called := called_by(body, self.text):
             message |= {"content": "", "tool_calls": [{"function": {"name": called[0], "arguments": called[1]}}]}
         response = {"model": request.model, "message": message, "done": True, "prompt_eval_count": 20, "eval_count": 3}
         return ollama.ChatResponse.model_validate(response).model_dump()
@@ -200,7 +199,12 @@ def _check_strict(schema: dict[str, Any]) -> None:
         parts += [part["items"]] if "items" in part else []
 
 
-def _called(body: dict[str, Any], text: str) -> tuple[str, dict[str, str]] | None:
+def call_of(name: str, arguments: dict[str, str]) -> dict[str, Any]:
+    """Return a call in OpenAI's protocol."""
+    return {"id": "c1", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+
+
+def called_by(body: dict[str, Any], text: str) -> tuple[str, dict[str, str]] | None:
     """Return the function and the arguments with which a model that says `text` calls its only tool; None if it cannot."""
     if not body.get("tools"):
         return None

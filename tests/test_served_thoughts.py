@@ -50,12 +50,12 @@ def served(kind, *args, provider=None, options=None, **settings):
             yield server, backend
 
 
-@pytest.mark.parametrize("mode", ["text", "json", "choose"])
+@pytest.mark.parametrize("mode", ["text", "json", "choose", "tool"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_thinking_model_wins_all_levels_at_default_limits(kind, mode, player):
     letters = mode == "choose" and kind not in ("openai", "ollama")
     with served(kind, player, options={"decide": "letter"} if letters else {}) as (server, backend):
-        policy = LLMPolicy(backend, text_spec(make()), mode=mode)
+        policy = LLMPolicy(backend, text_spec(make()), mode=mode, strategy="tool" if mode == "tool" else "zero_shot")
         policy.check()
         episodes = list(rollout(functools.partial(make, expert="off"), policy, SEEDS, workers=4, num_envs=1))
     assert [episode.outcome for episode in episodes] == ["won"] * len(SEEDS) and server.refusal is None
@@ -127,7 +127,7 @@ def test_a_model_that_does_not_think_is_asked_once_more_and_then_as_ever():
     talk = (
         "I would say that the best thing to do in this situation is probably to go straight ahead to the ball and then stop there"
     )
-    with served("vllm", lambda asked: talk, thought="") as (server, backend):
+    with served("vllm", lambda *chat: talk, thought="") as (server, backend):
         server._thinks = lambda body: False
         answers = [backend.answer([QUESTION])[0] for _ in range(3)]
     assert [body["max_tokens"] for _, _, body in server.requests] == [16, 16 + 2048, 16, 16]

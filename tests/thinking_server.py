@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import ollama
 from openai.types.chat import ChatCompletion
-from provider_server import ProviderServer, Refused
+from provider_server import ProviderServer, Refused, call_of, called_by
 
 THOUGHT = (
     "Okay, I do not want to pick up anything, nor to drop it. First I could turn left, or toggle the door, but then I would answer "
@@ -37,8 +37,8 @@ def expert_of(make, seeds):
             over = terminated or truncated
         env.close()
 
-    def player(asked):
-        met = [(len(goal + text), action) for (goal, text), action in known.items() if goal in asked and text in asked]
+    def player(asked, chat=""):
+        met = [(len(goal + text), action) for (goal, text), action in known.items() if goal in asked + chat and text in asked]
         return max(met, default=(0, None))[1]
 
     return player
@@ -66,16 +66,17 @@ class ThinkingServer(ProviderServer):
         opens: Whether the model writes the opening marker itself; else its chat template does.
     """
 
-    def __init__(self, kind, player=lambda asked: "go forward", *, thought=THOUGHT, opens=False):
+    def __init__(self, kind, player=lambda *chat: "go forward", *, thought=THOUGHT, opens=False):
         super().__init__()
         self.kind, self.player, self.thought, self.opens = kind, player, thought, opens
         self.answered = []  # the requests of chats that were not refused
 
-    def generate(self, asked, schema, limit, *, thinks):
-        """Return what the model says to a prompt."""
+    def generate(self, messages, schema, limit, *, thinks):
+        """Return what the model says to a chat."""
+        asked, chat = messages[-1]["content"], "\n".join(message.get("content") or "" for message in messages)
         thought = [*(["<think>\n"] if self.opens else []), *_PIECES.findall(self.thought), "\n</think>"] if thinks else []
         letters = re.findall(r"^([A-Z]): (.+)$", asked, re.MULTILINE) if "Answer with its letter alone." in asked else []
-        action = self.player(asked) or "yes"
+        action = self.player(asked, chat) or "yes"
         answer = next((letter for letter, name in letters if name == action), action)
         if schema is not None:
             allowed = schema["properties"].get("action", {}).get("enum", [action])
@@ -98,13 +99,17 @@ class ThinkingServer(ProviderServer):
         super()._completion({name: value for name, value in body.items() if name not in self._more(body)} | self._plain(body))
         schema = body["response_format"]["json_schema"]["schema"] if "response_format" in body else None
         asked, limit = body["messages"][-1]["content"], body.get("max_tokens", body.get("max_completion_tokens"))
-        said = self.generate(asked, schema, limit, thinks=self._thinks(body))
+        said = self.generate(body["messages"], schema, limit, thinks=self._thinks(body))
         message = {"role": "assistant", "content": said.answer or None}
         if said.thought is not None and self.kind in ("vllm", "llama.cpp"):
             message["reasoning_content"] = said.thought
         elif said.thought is not None and self.kind == "vllm without a parser":
             message["content"] = "".join(said.pieces)
-        choice = {"index": 0, "finish_reason": "length" if said.cut else "stop", "message": message}
+        finish = "length" if said.cut else "stop"
+        if not said.cut and (call := called_by(body, said.answer)):
+            before = "".join(said.pieces[: said.thought_pieces]) if self.kind == "vllm without a parser" else None
+            finish, message = "tool_calls", message | {"content": before, "tool_calls": [call_of(*call)]}
+        choice = {"index": 0, "finish_reason": finish, "message": message}
         if body.get("logprobs"):
             choice["logprobs"] = {"content": [self._row(piece, asked) for piece in said.pieces], "refusal": None}
         words = len(json.dumps(body["messages"]).split())
@@ -180,9 +185,11 @@ class ThinkingServer(ProviderServer):
 
     def _ollama_chat(self, body):
         super()._ollama_chat(body)
-        asked, limit = body["messages"][-1]["content"], body["options"]["num_predict"]
-        said = self.generate(asked, body.get("format"), limit, thinks=body.get("think") is not False)
+        limit, thinks = body["options"]["num_predict"], body.get("think") is not False
+        said = self.generate(body["messages"], body.get("format"), limit, thinks=thinks)
         self.answered.append(body)
         message = {"role": "assistant", "content": said.answer, "thinking": said.thought}
+        if not said.cut and (call := called_by(body, said.answer)):
+            message |= {"content": "", "tool_calls": [{"function": {"name": call[0], "arguments": call[1]}}]}
         response = {"model": body["model"], "message": message, "done": True, "done_reason": "length" if said.cut else "stop"}
         return ollama.ChatResponse.model_validate(response | {"prompt_eval_count": 20, "eval_count": len(said.pieces)}).model_dump()
