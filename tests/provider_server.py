@@ -149,7 +149,7 @@ class ProviderServer(ThreadingHTTPServer):
 
     def _ollama_chat(self, body: dict[str, Any]) -> dict[str, Any]:
         request = ollama._types.ChatRequest.model_validate(body)
-        unknown = set(body.get("options", {})) - set(ollama.Options.model_fields)
+        unknown = set(body.get("options", {})) - set(ollama.Options.model_fields) - {"min_p"}  # the server takes it, too
         if unknown or request.stream:
             raise ValueError(f"unknown options {unknown}, or a stream")
         message: dict[str, Any] = {"role": "assistant", "content": self.text}
