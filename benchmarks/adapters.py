@@ -93,12 +93,12 @@ def summary(figures: Sequence[Mapping[str, Any]], figure: str) -> str:
     return table((figure, "episodes", *columns, "mean", "steps"), rows)
 
 
-def paired(variants: Sequence[Variant], table: Sequence[Mapping[str, Any]], names: Iterable[str]) -> Iterator[str]:
+def paired(variants: Sequence[Variant], labels: Mapping[str, str], names: Iterable[str]) -> Iterator[str]:
     """Yield in words how an adapter of the table differs from the one before it on the same seeds, all environments.
 
     Who wins: McNemar's exact test. What is returned, and how many steps those wins take that both win: Wilcoxon's signed-rank test.
     """
-    played = by_name(variants, table, names)
+    played = by_name(variants, labels, names)
     for kind in ("greedy", "drawn"):
         for before, name in pairwise(name for name in played if name.endswith(kind) and played[name]):
             yield from differences(played, name, before)
@@ -108,10 +108,15 @@ Played = dict[str, dict[tuple[str, int], Summary]]
 """Row of the table -> environment and seed -> episode."""
 
 
-def by_name(variants: Sequence[Variant], table: Sequence[Mapping[str, Any]], names: Iterable[str]) -> Played:
-    """Return the episodes of some rows of a table, without those that ended in an error."""
+def by_name(variants: Sequence[Variant], labels: Mapping[str, str], names: Iterable[str]) -> Played:
+    """Return the episodes of some rows of a table, without those that ended in an error.
+
+    Args:
+        variants: All that was played.
+        labels: The key of one episode of each row -> the row's name, as in the record of `play_variants`.
+        names: Names of rows.
+    """
     played: Played = {name: {} for name in names}
-    labels = {row["key"]: row["policy"] for row in table}
     for variant in variants:
         name = next((labels[episode.key] for episode in variant.episodes if episode.key in labels), "")
         if name in played:
@@ -152,7 +157,7 @@ def main() -> None:
     text, record, store = play_variants(models, **played, llm_episodes=config.episodes, episodes=config.episodes)
     record["command"] = command()
     record["config"] = {key: value for key, value in record["config"].items() if key not in ("variants", "folder")}
-    record["tests"] = list(paired(read_runs([store.folder]).variants, record["rows"], models))
+    record["tests"] = list(paired(read_runs([store.folder]).variants, record["labels"], models))
     head = summary(record["rows"], family.figure)
     text = "\n".join([head, "", *record["tests"], "", text, "", f"Made by `{record['command']}`."])
     write(f"adapters_{config.family}", text, record)

@@ -73,7 +73,7 @@ def figures(name: str, row: dict[str, Any], episodes: Sequence[Episode]) -> tupl
 
 def results(config: Config, record: dict[str, Any], episodes: Sequence[Episode]) -> Iterator[str]:
     """Yield the table, and the paired tests of each row beside the row without thoughts and the adapter before."""
-    played = by_name(read_runs([config.folder]).variants, record["rows"], rows(config))
+    played = by_name(read_runs([config.folder]).variants, record["labels"], rows(config))
     of = {key.key: name for name, summaries in played.items() for key in summaries.values()}
     shown = [
         figures(row["policy"], row, [episode for episode in episodes if of.get(episode.key) == row["policy"]])

@@ -20,8 +20,8 @@ def test_two_adapters_are_compared_on_the_same_seeds_by_the_keys_of_the_table(mo
             for seed, (outcome, reward) in enumerate(outcomes)
         )
         variants.append(Variant("E", "x-sft, greedy" if name == "old" else f"{name}, adapter=1", some, {}))
-    table = [{"key": f"{name}0", "policy": name} for name in played if name != "old"]
-    wins, differences = paired(variants, table, [name for name in played if name != "old"])
+    labels = {f"{name}0": name for name in played if name != "old"}
+    wins, differences = paired(variants, labels, list(labels.values()))
     assert wins == "x-ppo, greedy alone wins 2 of 6 episodes, x-sft, greedy alone 1; p = 1, McNemar's exact test."
     assert differences.startswith("x-ppo, greedy less x-sft, greedy, on the mean: return +0.17 (p = ")
     assert "steps of the 3 that both win -1 (p = " in differences
