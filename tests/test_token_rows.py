@@ -7,10 +7,11 @@ import json
 import gymnasium as gym
 import pytest
 import torch
+from training_data import thinking
 
 from gym_text import UsageError
 from gym_text_policies import Episode, LLMPolicy, load_policy, rollout
-from gym_text_policies.backends.local.tokens import continued_tokens, prompt_tokens
+from gym_text_policies.backends.local.tokens import continued_tokens, format_of, prompt_tokens
 from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.data.token_rows import token_rows
 from gym_text_policies.policy import text_spec
@@ -105,6 +106,26 @@ def test_a_window_of_history_gives_a_sequence_for_each_decision(backend):
     rows = token_rows(play(backend, seeds=[0], mode="text", history=1))
     assert [row.decisions for row in rows] == [2, 1, 1] and [row.last for row in rows] == [False, False, True]
     assert all(set(row.mask) == {1} for row in rows[1:])
+
+
+@pytest.mark.parametrize("think", [False, True])
+@pytest.mark.parametrize("keeps", ["true", "false"])
+def test_an_episode_is_one_sequence_if_the_template_keeps_the_past_and_else_each_decision_is_one(small_model, keeps, think):
+    model, tokenizer = small_model[0], thinking(small_model[1], keeps, opens="true")
+    asked = {"think": think, "think_tokens": 6, "history_thoughts": "all", "temperature": TEMPERATURE}
+    (episode,) = play(TransformersBackend(model, tokenizer, "small"), seeds=[0], mode="text", **asked)
+    rows = token_rows([episode])
+    assert [row.decisions for row in rows] == ([4] if keeps == "true" else [1, 1, 1, 1])
+    decisions = [step.decision for step in episode.steps]
+    assert any(decision.reasoning for decision in decisions) == think
+    place = format_of(tokenizer).place(think)
+    for decision in decisions[: len(rows)]:
+        assert list(decision.tokens.prompt) == prompt_tokens(tokenizer, decision.messages, place), "what the template writes"
+    for row in rows:
+        mask, played = torch.tensor(row.mask, dtype=torch.bool), torch.tensor(row.log_probs)
+        torch.testing.assert_close(played[mask], plain_log_probs(model, row, TEMPERATURE)[mask], atol=1e-4, rtol=1e-4)
+        unlearnt = tokenizer.decode([token for token, own in zip(row.completion, row.mask, strict=True) if not own])
+        assert ("</think>" in unlearnt) >= think, "what closes a thought that was cut is not the model's"
 
 
 def test_groups_are_levels_and_rewards_sum_to_the_return():

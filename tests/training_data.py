@@ -101,16 +101,17 @@ class Rich(Corridor):
 THINKS = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' and (loop.last or KEEPS) %}<think>\n"
     "{{ m.reasoning_content or m.reasoning or '' }}\n</think>\n\n{% endif %}{{ m.content }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n"
-    "{% if enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}{% endif %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% if OPENS or enable_thinking is false %}<think>\n{% endif %}"
+    "{% if enable_thinking is false %}{{ '\n' }}</think>\n\n{% endif %}{% endif %}"
 )
-"""A chat template with thoughts that a switch turns off; KEEPS stands for whether it keeps those of earlier turns."""
+"""A chat template with thoughts that a switch turns off. KEEPS stands for whether it keeps those of earlier turns, OPENS for
+whether the generation prompt opens a thought."""
 
 
-def thinking(tokenizer, keeps="false"):
-    """Return a tokenizer whose chat template has thoughts, and whose markers of thoughts are single tokens."""
+def thinking(tokenizer, keeps="false", opens="false"):
+    """Return a tokenizer whose chat template has thoughts."""
     tokenizer = copy.deepcopy(tokenizer)
-    tokenizer.chat_template = THINKS.replace("KEEPS", keeps)
+    tokenizer.chat_template = THINKS.replace("KEEPS", keeps).replace("OPENS", opens)
     return tokenizer
 
 

@@ -16,6 +16,8 @@ import gymnasium as gym
 import numpy as np
 
 from gym_text.errors import UsageError
+from gym_text_policies.backends.chat_format import Think
+from gym_text_policies.backends.local.tokens import end_of_turn, format_of
 from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.data.token_rows import TokenRow, token_rows
 from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
@@ -41,14 +43,19 @@ def trl_rollout(environment: str, *, num_envs: int = 16, **settings: Any) -> Rol
     ``steps`` and ``invalid`` (the number of steps with an unusable answer). TRL passes these to its reward functions, see
     `episode_reward`. If an episode ends in an error, its reward is None, and the log has the error.
 
+    An episode is one sequence of tokens. So the chat template has to write earlier answers as the model generated them. A template
+    that rewrites them is refused. TRL has others for many models, which keep the past: `get_training_chat_template`. A model that
+    thinks by itself reads its earlier thoughts again, unless ``think=False`` asks it not to think.
+
     Args:
         environment: The environment's name, with arguments as in ``BabyAIText-v0?task=goto&max_episode_steps=24``. The fold comes
             from the rows. Only the step limit limits the length of an episode; TRL's `max_completion_length` does not.
         num_envs: Episodes that run at once; the model decides for them together.
-        settings: Settings of `PolicyConfig`: ``max_tokens`` of an answer (by default 16), ``on_invalid``, ``with_reward`` …
+        settings: Settings of `PolicyConfig`: ``max_tokens`` of an answer (by default 16), ``think``, ``on_invalid`` …
 
     Raises:
-        UsageError: If there is no such environment, or `settings` has another history or mode, or a temperature.
+        UsageError: If there is no such environment, or `settings` has another history or mode, or a temperature. The function that
+            is returned also raises it, if the chat template rewrites earlier answers.
     """
     check_no_fold("environment", [environment], "rows'")
     environment_maker(environment)
@@ -61,7 +68,13 @@ def trl_rollout(environment: str, *, num_envs: int = 16, **settings: Any) -> Rol
         nonlocal calls
         calls += 1
         seed = [trainer.args.seed, trainer.state.global_step, trainer.accelerator.process_index, calls]
-        model, options = _player(trainer), settings | {"temperature": trainer.args.temperature, "tokens": True}
+        options = {
+            **settings,
+            **_past_kept(trainer, settings.get("think")),
+            "temperature": trainer.args.temperature,
+            "tokens": True,
+        }
+        model = _player(trainer)
         levels = [_level(prompt) for prompt in prompts]
         episodes: dict[int, Episode] = {}  # by the index of the prompt
         for fold in dict.fromkeys(fold for fold, _ in levels):
@@ -72,7 +85,7 @@ def trl_rollout(environment: str, *, num_envs: int = 16, **settings: Any) -> Rol
             for episode in rollout(make_env, policy, [levels[index][1] for index in indices], num_envs=num_envs):
                 index = next(index for index in indices if levels[index][1] == episode.seed and index not in episodes)
                 episodes[index] = episode
-        return _fields([episodes[index] for index in range(len(prompts))], trainer.processing_class.eos_token_id)
+        return _fields([episodes[index] for index in range(len(prompts))], end_of_turn(trainer.processing_class))
 
     return play
 
@@ -136,6 +149,23 @@ def _player(trainer: Any) -> TransformersBackend:
         player = player.merge_and_unload()
     player.__dict__.pop("forward", None)  # TRL's replacement would call the model that is being trained
     return TransformersBackend(player.eval(), trainer.processing_class, "trl", optimise=True)
+
+
+def _past_kept(trainer: Any, think: Think) -> dict[str, Any]:
+    """Return the settings with which each prompt begins with the tokens of the prompt and the answer before it.
+
+    Raises:
+        UsageError: If the chat template rewrites earlier answers.
+    """
+    known = format_of(trainer.processing_class)
+    place = known.place(think)
+    if not known.continues(place, thought=place.thinks):
+        raise UsageError(
+            "trl_rollout: expected a chat template that writes earlier answers as the model generated them; this one does not, "
+            "so that an episode is no sequence of tokens. Give the tokenizer one that keeps them: "
+            "tokenizer.chat_template = trl.chat_template_utils.get_training_chat_template(tokenizer)."
+        )
+    return {"history_thoughts": "all"} if place.thinks else {}
 
 
 def _level(prompt: Any) -> tuple[str, int]:

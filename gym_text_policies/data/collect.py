@@ -47,6 +47,8 @@ _BELOW = "below the threshold"
 THRESHOLDS = ("progression", "return")
 _DEFAULTS = {"temperature": 0.0, "noise": 0.0, "expert_share": 0.0, "seed": 0}
 """Defaults for settings of the player that every stored episode records, also if the user gives none."""
+_THINKING = ("think", "think_tokens", "history_thoughts")
+"""Settings of the player that are recorded only where they were given."""
 
 
 @old_names(policy="model")
@@ -130,6 +132,7 @@ class CollectConfig(PlayOptions, PolicyOptions):
             "history": str(prompting.history),
             **{name: getattr(prompting, name) for name in names},
             **({"tokens": True} if prompting.tokens else {}),
+            **{name: value for name in _THINKING if (value := getattr(prompting, name)) is not None},
         }
 
 

@@ -4,6 +4,9 @@ The episodes of an expert contain only states that the expert reaches. A learner
 errs again (Ross et al. 2011, https://arxiv.org/abs/1011.0686). In each iteration the last adapter plays new levels of the train
 fold. DAgger adds the labelled states to the data, and trains this adapter further on all data. The data and the new adapter are in
 the folder ``round-N``. A run that was stopped goes on in the iteration that was not done.
+
+If the data have thoughts, the learner thinks, and the environment writes the thoughts before the expert's actions. If they have
+none, a learner whose chat template has thoughts plays and learns without them.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from gym_text_policies.data.collect import CollectConfig, collect
 from gym_text_policies.data.dataset import read_rows
 from gym_text_policies.data.rows import Row, policy_of
 from gym_text_policies.old_names import old_names
+from gym_text_policies.policies.config import settings_of
 from gym_text_policies.training.model.saving import made
 from gym_text_policies.training.sft import SFTConfig, sft
 
@@ -87,6 +91,8 @@ def dagger(config: DAggerConfig) -> Path:
     """
     rows: list[Row] = [row for source in config.data for row in read_rows(source)]
     prompting = policy_of(rows)
+    if prompting.think is None and settings_of(config.model).get("think"):
+        prompting = dataclasses.replace(prompting, think=False)  # the data have no thoughts, so there are none to learn
     adapter, data = Path(config.model), config.data
     options = {} if config.sft.device == "auto" else {"device": config.sft.device}
     for number in range(1, config.iterations + 1):
@@ -101,6 +107,8 @@ def dagger(config: DAggerConfig) -> Path:
             expert_share=config.expert_share / 2 ** (number - 1),
             strategy=prompting.strategy,
             history=prompting.history,
+            think=prompting.think,
+            thoughts=prompting.think is True,
             options={"with_reward": prompting.with_reward, **options},
             num_envs=config.num_envs,
             seed=config.seed,

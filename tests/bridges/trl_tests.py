@@ -17,6 +17,7 @@ from datasets import load_dataset
 from peft import LoraConfig
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
+from trl.chat_template_utils import get_training_chat_template
 from trl.experimental.async_grpo.async_grpo_trainer import DataCollatorForRollout
 from trl.experimental.async_grpo.packing import TreeRow
 from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
@@ -34,7 +35,8 @@ from gym_text_policies.prompts import Prompt
 GOTO = "BabyAIText-v0?task=goto&max_episode_steps=3"
 CALL = '<tool_call>\n{{"name": "act", "arguments": {{"action": "{}"}}}}\n</tool_call><|im_end|>'
 RESPONSE = "\n<|im_start|>user\n<tool_response>\n{}\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
-WITH_TOOLS = (Path(trl.__file__).parent / "chat_templates" / "qwen2_5.jinja").read_text()
+TEMPLATES = Path(trl.__file__).parent / "chat_templates"
+WITH_TOOLS = (TEMPLATES / "qwen2_5.jinja").read_text()
 
 
 @pytest.fixture
@@ -157,6 +159,35 @@ def test_what_cannot_be_learnt_from_is_refused(rollout_trainer):
         trl_rollout(GOTO, history=0)
     with pytest.raises(UsageError, match="fold"):
         trl_rollout(GOTO + "&fold='dev'")
+
+
+@pytest.mark.parametrize("think", [False, True])
+def test_a_template_that_rewrites_the_past_is_refused_and_trls_training_template_keeps_it(tiny_model, config, think):
+    model, tokenizer = load(tiny_model)
+    tokenizer.chat_template = (TEMPLATES / "qwen3.jinja").read_text()
+    trainer = GRPOTrainer(
+        model=model,
+        args=config(temperature=1.5),
+        processing_class=tokenizer,
+        train_dataset=trl_dataset("BabyAIText-v0", "train", range(2), task="goto"),
+        rollout_func=trl_rollout(GOTO, max_tokens=4, think=think, think_tokens=4),
+        reward_funcs=episode_reward,
+    )
+    prompts = [trainer.train_dataset[0]["prompt"]] * 2
+    with pytest.raises(UsageError, match="expected a chat template that writes earlier answers as the model generated them"):
+        trainer.rollout_func(prompts, trainer)
+    tokenizer.chat_template = get_training_chat_template(tokenizer)
+    played = trainer.rollout_func(prompts, trainer)
+    rows = zip(*(played[name] for name in ("prompt_ids", "completion_ids", "env_mask", "logprobs")), strict=True)
+    for prompt, completion, mask, log_probs in rows:
+        assert sum(after > before for before, after in zip([0, *mask], mask, strict=False)) >= 3, "three answers in one sequence"
+        opened = "<|im_start|>assistant\n" + ("" if think else "<think>\n\n</think>\n\n")
+        assert tokenizer.decode(prompt).endswith(opened) and tokenizer.decode(completion).count(opened) == 2
+        with torch.no_grad():
+            logits = trainer.model(torch.tensor([prompt + completion])).logits[0, len(prompt) - 1 : -1] / 1.5
+        plain = logits.log_softmax(-1).gather(1, torch.tensor(completion)[:, None])[:, 0]
+        drawn = torch.tensor(mask, dtype=torch.bool)
+        torch.testing.assert_close(torch.tensor(log_probs)[drawn], plain[drawn], atol=1e-3, rtol=1e-3)
 
 
 @pytest.fixture(scope="module")
