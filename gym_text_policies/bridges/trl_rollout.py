@@ -62,6 +62,8 @@ def trl_rollout(environment: str, *, num_envs: int = 16, **settings: Any) -> Rol
     settings = {"strategy": "chat", "history": "all", "mode": "text"} | settings
     if settings["history"] != "all" or settings["mode"] != "text" or "temperature" in settings:
         raise UsageError("trl_rollout: expected history='all', mode='text' and the trainer's temperature; they cannot be changed.")
+    if settings.get("on_invalid") == "retry":
+        raise UsageError("trl_rollout: expected another on_invalid than 'retry'; what is asked again is in no later prompt.")
     calls = 0
 
     def play(prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any]]:
@@ -178,6 +180,26 @@ def _level(prompt: Any) -> tuple[str, int]:
         ) from error
 
 
+def _continued(episode: Episode) -> Episode:
+    """Return an episode, with an error if it is no sequence of tokens. TRL learns nothing from an episode with an error.
+
+    Raises:
+        UsageError: If the episode is longer than the model's window.
+    """
+    if len(token_rows([episode])) <= 1:
+        return episode
+    if any(step.decision.turns_dropped for step in episode.steps):
+        raise UsageError(
+            "trl_rollout: expected episodes within the model's window, each of them one growing conversation; one is longer. "
+            "Lower the environment's max_episode_steps."
+        )
+    return replace(
+        episode,
+        error="A model that can think answered without a thought, which this chat template writes in another way in later prompts. "
+        "So the episode is no sequence of tokens. Set think=False if the model seldom thinks.",
+    )
+
+
 def _fields(episodes: Sequence[Episode], end: int) -> dict[str, list[Any]]:
     """Return the fields that TRL reads, with one entry for each episode.
 
@@ -186,16 +208,9 @@ def _fields(episodes: Sequence[Episode], end: int) -> dict[str, list[Any]]:
         end: A token that stands, outside of the mask, for an episode in which the model was never asked: the episode failed before,
             or there was never more than one action.
     """
+    rows: list[TokenRow | None] = [next(iter(token_rows([episode])), None) for episode in episodes]
+    episodes = [_continued(episode) for episode in episodes]
     log_failures("trl_rollout", episodes)
-    rows: list[TokenRow | None] = []
-    for episode in episodes:
-        episode_rows = token_rows([episode])
-        if len(episode_rows) > 1:
-            raise UsageError(
-                "trl_rollout: expected episodes within the model's window, each of them one growing conversation; one is longer. "
-                "Lower the environment's max_episode_steps."
-            )
-        rows.append(episode_rows[0] if episode_rows else None)
     return {
         "prompt_ids": [list(row.prompt) if row else [end] for row in rows],
         "completion_ids": [list(row.completion) if row else [end] for row in rows],

@@ -24,7 +24,7 @@ from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
 
 from gym_text import UsageError
 from gym_text.babyai.env import BabyAITextEnv
-from gym_text.errors import EngineError
+from gym_text.errors import EngineError, RunError
 from gym_text_policies import cli
 from gym_text_policies.backends.local.smollm2 import smollm2_folder
 from gym_text_policies.bridges.trl import trl_dataset, trl_environment
@@ -161,10 +161,10 @@ def test_what_cannot_be_learnt_from_is_refused(rollout_trainer):
         trl_rollout(GOTO + "&fold='dev'")
 
 
-@pytest.mark.parametrize("think", [False, True])
-def test_a_template_that_rewrites_the_past_is_refused_and_trls_training_template_keeps_it(tiny_model, config, think):
+@pytest.mark.parametrize(("template", "think"), [("qwen3", False), ("qwen3_5_think", True)])
+def test_a_template_that_rewrites_the_past_is_refused_and_trls_training_template_keeps_it(tiny_model, config, template, think):
     model, tokenizer = load(tiny_model)
-    tokenizer.chat_template = (TEMPLATES / "qwen3.jinja").read_text()
+    tokenizer.chat_template = (TEMPLATES / f"{template}.jinja").read_text()
     trainer = GRPOTrainer(
         model=model,
         args=config(temperature=1.5),
@@ -181,13 +181,18 @@ def test_a_template_that_rewrites_the_past_is_refused_and_trls_training_template
     rows = zip(*(played[name] for name in ("prompt_ids", "completion_ids", "env_mask", "logprobs")), strict=True)
     for prompt, completion, mask, log_probs in rows:
         assert sum(after > before for before, after in zip([0, *mask], mask, strict=False)) >= 3, "three answers in one sequence"
-        opened = "<|im_start|>assistant\n" + ("" if think else "<think>\n\n</think>\n\n")
+        opened = "<|im_start|>assistant\n<think>\n" + ("" if think else "\n</think>\n\n")
         assert tokenizer.decode(prompt).endswith(opened) and tokenizer.decode(completion).count(opened) == 2
         with torch.no_grad():
             logits = trainer.model(torch.tensor([prompt + completion])).logits[0, len(prompt) - 1 : -1] / 1.5
         plain = logits.log_softmax(-1).gather(1, torch.tensor(completion)[:, None])[:, 0]
         drawn = torch.tensor(mask, dtype=torch.bool)
         torch.testing.assert_close(torch.tensor(log_probs)[drawn], plain[drawn], atol=1e-3, rtol=1e-3)
+        written = tokenizer.decode([token for token, own in zip(completion, mask, strict=True) if not own])
+        assert written.count("</think>") == (3 if think else 2), "also what closes a thought that was cut is not learnt"
+    tokenizer.chat_template = (TEMPLATES / "qwen3_training.jinja").read_text()
+    with pytest.raises(RunError, match="answered without a thought"):
+        trl_rollout(GOTO, max_tokens=4, think=True)(prompts, trainer)
 
 
 @pytest.fixture(scope="module")
