@@ -17,7 +17,8 @@ import numpy as np
 
 from gym_text.errors import UsageError
 from gym_text_policies.backends.chat_format import Think
-from gym_text_policies.backends.local.tokens import end_of_turn, format_of
+from gym_text_policies.backends.local.rendering import format_of
+from gym_text_policies.backends.local.tokens import end_of_turn
 from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.data.token_rows import TokenRow, token_rows
 from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
