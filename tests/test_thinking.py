@@ -7,6 +7,7 @@ import pytest
 import thinking_models as models
 import torch
 
+from gym_text.errors import UsageError
 from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.chat_format import Place
 from gym_text_policies.backends.local.cached import CachedPrefixes, RereadPrefixes
@@ -263,3 +264,15 @@ def test_another_thought_behind_the_first_is_no_answer(random_models, text, answ
     tokens = tokenizer(text, add_special_tokens=False)["input_ids"]
     said = tokenizer.decode(tokens, skip_special_tokens=True)
     assert ThoughtMarkers(tokenizer, THINK, {2}).answer(tokens, said) == (answer, ended)
+
+
+def test_a_thought_that_was_not_asked_for_is_no_answer(form):
+    model = models.taught(form)
+    for text, (thought, action) in models.THOUGHTS.items():
+        (answer,) = ask(model, question(text, think=False, max_tokens=40))
+        assert thought.split()[1] not in answer.text and answer.text.strip() in ("", action)
+
+
+def test_a_budget_that_the_window_cannot_hold_is_refused():
+    with pytest.raises(UsageError, match="think_tokens: expected fewer than the model's window of 2048 tokens; got 2048"):
+        ask(models.taught("opened"), question(think_tokens=2048))

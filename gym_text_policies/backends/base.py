@@ -26,7 +26,8 @@ class Request:
     max_tokens: int = 16
     """Most tokens to generate."""
     temperature: float = 0.0
-    """0 takes the most probable token. Else a token is drawn, from the probabilities to the power of 1 / temperature."""
+    """0 takes the most probable token. Else a token is drawn, from the probabilities to the power of 1 / temperature. With choices
+    only a thought is drawn."""
     seed: int | None = None
     """Seed of the draws; None: a new one each time."""
     length_normalised: bool = False
@@ -41,7 +42,8 @@ class Request:
     think: Think = None
     """Whether the model thinks before it answers: None (as it does by itself), True, False, or an effort such as ``low``."""
     think_tokens: int | None = None
-    """Most tokens of a thought, apart from `max_tokens`. A thought that reaches it is closed, and the answer is asked for."""
+    """Most tokens of a thought, apart from `max_tokens`; None: 2,048, or in this process half of the model's window if that is
+    less. A thought that reaches it is closed, and the answer is asked for."""
     top_p: float | None = None
     """Tokens are drawn among the most probable ones, whose probabilities sum to at least this."""
     top_k: int | None = None

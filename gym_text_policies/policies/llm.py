@@ -319,7 +319,10 @@ def kept_thoughts(thoughts: Sequence[str | None], kept: str) -> tuple[str | None
 
 
 def tempered(probabilities: Sequence[float], temperature: float) -> np.ndarray:
-    """Return the probabilities to the power of 1 / temperature, rescaled to sum to 1. The temperature is above 0."""
+    """Return the probabilities to the power of 1 / temperature, rescaled to sum to 1. The temperature is above 0.
+
+    `top_p`, `top_k` and `min_p` limit the tokens of words and thoughts; among valid actions any may be drawn.
+    """
     # scaled so that the most probable choice has weight 1: else all weights could round to 0
     weights: np.ndarray = (np.array(probabilities) / max(probabilities)) ** (1 / temperature)
     shares: np.ndarray = weights / weights.sum()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import functools
 import re
@@ -9,7 +10,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gym_text_policies.backends.chat_format import Place
+from gym_text.errors import UsageError
+from gym_text_policies.backends.chat_format import ChatFormat, Place
 from gym_text_policies.backends.local.tokens import template_tokens
 
 _MORE = 4
@@ -43,6 +45,13 @@ class Thought:
     """What was written behind it in the model's place: the closing marker, or the space behind that marker."""
     cut: bool = False
     """Whether the model had not closed it."""
+
+
+def thinking_place(chats: ChatFormat) -> Place | None:
+    """Return a place at which the model can think; None if the template has none."""
+    with contextlib.suppress(UsageError):
+        return next((place for place in map(chats.place, (None, True)) if place.thinks), None)
+    return None
 
 
 class ThoughtMarkers:

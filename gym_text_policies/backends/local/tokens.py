@@ -269,7 +269,8 @@ def stops(tokenizer: Any, ends: int | Iterable[int] | None = (), place: Place | 
         place: If given, the tokens are those that stop a thought at this place. Tokens that close the thought are none of them.
     """
     others = [ends] if isinstance(ends, int) else list(ends or ())
-    found = {end_of_turn(tokenizer), *others, *filter(None.__ne__, [tokenizer.eos_token_id])}
+    eos = tokenizer.eos_token_id
+    found = {end_of_turn(tokenizer), *others, *(() if eos is None else (eos,))}
     return frozenset(found) - frozenset(template_tokens(tokenizer, place.thought_close) if place else ())
 
 

@@ -6,11 +6,11 @@ import functools
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gym_text.errors import check_int
+from gym_text.errors import UsageError, check_int
 from gym_text_policies.backends.base import Answer, Backend, Request, softmax
 from gym_text_policies.backends.chat_format import Place
 from gym_text_policies.backends.local.decoding import Candidates, Generation, PromptLookup, generate, read
@@ -20,8 +20,8 @@ from gym_text_policies.backends.local.prefixes import Prefix
 from gym_text_policies.backends.local.questions import Asked, Question
 from gym_text_policies.backends.local.rendering import format_of
 from gym_text_policies.backends.local.sampling import Draw, Sampler
-from gym_text_policies.backends.local.thinking import Thought, ThoughtMarkers
-from gym_text_policies.backends.local.tokens import end_of_turn, fitting_tokens, text_tokens
+from gym_text_policies.backends.local.thinking import Thought, ThoughtMarkers, thinking_place
+from gym_text_policies.backends.local.tokens import end_of_turn, fitting_tokens, stops, text_tokens
 
 _PASS_TOKENS = 512
 """About the most new tokens of one forward pass on a CPU."""
@@ -44,6 +44,11 @@ class TransformersBackend(Backend):
 
     In mode ``choose`` one forward pass computes a request's prompt and all its candidates. The score of a candidate is
     log P(candidate + end of turn | prompt), prompt and candidate tokenised apart. The probabilities are the softmax of the scores.
+
+    If the chat template lets the model think, the thoughts of all requests are generated first, and an answer of any kind stands
+    behind its closed thought. A thought that the model does not close is closed in its place. If the model begins an answer where
+    it could have thought, there is no thought: its words go on from there; JSON, and any answer in front of which the template
+    writes something, such as an empty thought, begin anew behind that.
 
     Args:
         model: A causal language model of transformers.
@@ -72,10 +77,11 @@ class TransformersBackend(Backend):
         self._identity: Mapping[str, Any] = {"model": name} if isinstance(name, str) else name
         self._tokens = tokens = functools.lru_cache(_REMEMBERED)(lambda text: tuple(text_tokens(tokenizer, text)))
         self._place = format_of(tokenizer).place
-        self._end = end_of_turn(tokenizer)
-        self._stops = stops = frozenset(_ends_of(tokenizer, model) | {self._end})
+        self._end, ends = end_of_turn(tokenizer), getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+        self._stops = stops(tokenizer, ends)
         # no function that this object keeps may know it: the model would not be released where it has to be
-        self._markers_of = functools.lru_cache(lambda place: ThoughtMarkers(tokenizer, place, stops))
+        self._markers_of = functools.lru_cache(lambda place: ThoughtMarkers(tokenizer, place, stops(tokenizer, ends, place)))
+        self._thoughts = thinking_place(format_of(tokenizer))
         self._window = window_of(model.config)
         room = check_int("max_cached_tokens", max_cached_tokens, 1, 10**9)
         self._prefixes = exact_prefixes(model.eval(), room, optimise=optimise, weights=weights)
@@ -149,6 +155,8 @@ class TransformersBackend(Backend):
         if not place.thinks:
             return place, None
         budget = min(_THOUGHT_TOKENS, self._window // 2) if request.think_tokens is None else request.think_tokens
+        if budget >= self._window:
+            raise UsageError(f"think_tokens: expected fewer than the model's window of {self._window} tokens; got {budget}.")
         if budget == 0:
             place = replace(place, opening=place.thought_open + place.thought_close, thinks=False)
         return place, budget
@@ -270,8 +278,8 @@ class TransformersBackend(Backend):
         tokens, finish = generation.tokens, "stop" if generation.ended else "length"
         words = tokens[:-1] if generation.ended else tokens
         text = self._tokenizer.decode(words, skip_special_tokens=True)
-        if asked.question.place.thought_close and not asked.question.schema:
-            text, closed = self._markers(asked.question.place).answer(words, text)
+        if self._thoughts and not asked.question.schema:
+            text, closed = self._markers(self._thoughts).answer(words, text)
             finish = finish if closed else "length"
         log_probs = generation.sampler.log_probs[asked.thought_tokens :]
         return asked.answer(text=text, finish=finish, tokens_out=len(tokens), tokens=asked.tokens({text: (tokens, log_probs)}))
@@ -287,11 +295,3 @@ class TransformersBackend(Backend):
         request = question.request
         draw = Draw(request.temperature, request.top_k, request.top_p, request.min_p)
         return Sampler(draw, request.seed or 0, keeps=request.tokens)
-
-
-def _ends_of(tokenizer: Any, model: Any) -> set[int]:
-    """Return the tokens that end a text: the tokenizer's, and those of the model's generation configuration."""
-    settings = getattr(model, "generation_config", None)
-    ends = getattr(settings, "eos_token_id", None)
-    listed: Iterable[int] = ends if isinstance(ends, list | tuple) else () if ends is None else (ends,)
-    return {int(tokenizer.eos_token_id), *map(int, listed)}
