@@ -2,12 +2,15 @@
 
 import contextlib
 import dataclasses
+import functools
 import json
 from pathlib import Path
 
 import gymnasium as gym
 import pytest
-from training_data import GOTO, Corridor
+from provider_server import running
+from thinking_server import ThinkingServer, expert_of
+from training_data import GOTO, Corridor, thinker
 
 from gym_text import UsageError
 from gym_text_policies import load_policy
@@ -15,9 +18,9 @@ from gym_text_policies.data.collect import CollectConfig, collect
 from gym_text_policies.data.dataset import read_rows
 from gym_text_policies.engines import base as engines
 from gym_text_policies.experiments.bench import BenchConfig, run
-from gym_text_policies.policies.config import TRAINED
+from gym_text_policies.policies.config import TRAINED, settings_of
 from gym_text_policies.store import EpisodeStore
-from gym_text_policies.training.sft import SFTConfig
+from gym_text_policies.training.sft import SFTConfig, sft
 
 
 def test_with_noise_the_experts_answer_is_learnt_and_the_played_one_shown(noisy_rows):
@@ -45,6 +48,22 @@ def test_thoughts_of_the_environments_rules_stand_before_the_experts_answers(tmp
         dataclasses.replace(config, labels="own")
     with pytest.raises(UsageError, match="expected an environment with rules for thoughts; SimonSaysText-v0 has none"):
         collect(dataclasses.replace(config, folder=str(tmp_path / "b"), environments=("SimonSaysText-v0",), episodes=("1",)))
+
+
+def test_a_models_own_thoughts_become_data_and_an_adapter_that_learns_them_thinks(tiny_model, tmp_path):
+    make = functools.partial(gym.make, "BabyAIText-v0", task="goto", fold="train", max_episode_steps=20)
+    teacher = ThinkingServer("vllm", expert_of(make, range(2)), thought="I look for it.")
+    config = CollectConfig(str(tmp_path / "data"), (f"{GOTO}&max_episode_steps=20",), ("2",), model="openai:teacher", mode="text")
+    with running(teacher):
+        rows = collect(dataclasses.replace(config, options={"base_url": f"{teacher.url}/v1"}, threshold=0.9))
+    assert len(rows) == 2 and all(row.success for row in rows)
+    thoughts = {example.thought for row in rows for example in row.examples()}
+    assert thoughts == {"I look for it."} and read_rows(tmp_path / "data" / "rows") == rows
+    learning = {"data": (str(tmp_path / "data" / "rows"),), "max_steps": 1, "rows_per_step": 2}
+    with pytest.raises(UsageError, match="expected a model whose chat template has thoughts"):
+        sft(SFTConfig(model=tiny_model, folder=str(tmp_path / "plain"), **learning))
+    adapter = sft(SFTConfig(model=thinker(tiny_model, tmp_path / "thinker"), folder=str(tmp_path / "sft"), **learning))
+    assert settings_of(str(adapter)) == {**TRAINED.given, "think": True}
 
 
 def test_an_episode_in_which_the_expert_has_no_plan_any_more_is_learnt_up_to_there(tmp_path, caplog):

@@ -3,10 +3,9 @@
 import dataclasses
 import json
 import logging
-import shutil
 
 import pytest
-from training_data import GOTO, thinking
+from training_data import GOTO, thinker
 
 from gym_text import UsageError
 from gym_text_policies.backends.scripted import ScriptedBackend
@@ -28,27 +27,18 @@ def settings(tiny_model, folder, **options):
     return PPOConfig(**{"folder": str(folder), "model": tiny_model, **played, **options})
 
 
-@pytest.fixture
-def thinker(tiny_model, tmp_path):
-    """Return the folder of the small model with a chat template whose generation prompt opens a thought."""
-    from transformers import AutoTokenizer
-
-    shutil.copytree(tiny_model, tmp_path / "thinker")
-    thinking(AutoTokenizer.from_pretrained(tiny_model), opens="true").save_pretrained(tmp_path / "thinker")
-    return str(tmp_path / "thinker")
-
-
-def test_a_model_with_thoughts_plays_and_learns_without_them_and_its_adapter_is_asked_so(thinker, tmp_path, caplog):
+def test_a_model_with_thoughts_plays_and_learns_without_them_and_its_adapter_is_asked_so(tiny_model, tmp_path, caplog):
+    model = thinker(tiny_model, tmp_path / "thinker")
     with caplog.at_level(logging.INFO):
-        folder = train(settings(thinker, tmp_path / "run", iterations=1, episodes_per_iteration=2, dev_every=1, dev_episodes=1))
+        folder = train(settings(model, tmp_path / "run", iterations=1, episodes_per_iteration=2, dev_every=1, dev_episodes=1))
     assert "plays and learns without them" in caplog.text
     assert json.loads((tmp_path / "run/metrics.jsonl").read_text().splitlines()[-1])["rollout_gap"] < 1e-3, (
         "play reads what is learnt"
     )
     assert settings_of(str(folder))["think"] is settings_of(str(tmp_path / "run/best"))["think"] is False
-    learner = ActorCritic(thinker)
-    trajectory, *_ = play(settings(thinker, tmp_path / "run", episodes_per_iteration=1), learner, Progress())
-    (conversation,) = trajectory.conversations(settings(thinker, tmp_path / "run"), learner)
+    learner = ActorCritic(model)
+    trajectory, *_ = play(settings(model, tmp_path / "run", episodes_per_iteration=1), learner, Progress())
+    (conversation,) = trajectory.conversations(settings(model, tmp_path / "run"), learner)
     start = conversation.decisions[0].prompt_end + 1
     assert learner.tokenizer.decode(conversation.tree.tokens[:start]).endswith("<think>\n\n</think>\n\n")
 

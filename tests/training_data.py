@@ -127,3 +127,12 @@ def with_gemmas_ends(model, folder):
     settings = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
     (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "eos_token": "<eos>", "pad_token": "<eos>"}), "utf-8")
     return folder
+
+
+def thinker(model, folder):
+    """Copy a model to a folder, with a chat template whose generation prompt opens a thought; return the folder."""
+    from transformers import AutoTokenizer
+
+    shutil.copytree(model, folder)
+    thinking(AutoTokenizer.from_pretrained(model), opens="true").save_pretrained(folder)
+    return str(folder)
