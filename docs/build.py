@@ -28,6 +28,7 @@ PAGES = {
     "experiments.md": "Experiments",
     "reports.md": "Reports",
     "strategies.md": "Strategies and answers",
+    "thinking.md": "Models that think",
     "models.md": "Models in this process",
     "providers.md": "Providers",
     "results.md": "Results",

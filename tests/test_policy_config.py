@@ -110,6 +110,14 @@ def test_noise_and_the_rate_of_questions_are_settings_of_any_policy(make):
         ("with_reward", "yes", "with_reward: expected True or False"),
         ("max_tokens", 0, "max_tokens: expected an integer from 1"),
         ("model", "", "model: expected a model's name"),
+        ("think", 1, "think: expected True, False, or an effort such as 'low'; got 1"),
+        ("think", "", "think: expected True, False, or an effort"),
+        ("think_tokens", -1, "think_tokens: expected an integer from 0"),
+        ("history_thoughts", "first", "history_thoughts: expected one of"),
+        ("top_p", 0, "top_p: expected a number above 0"),
+        ("top_p", 1.1, "top_p: expected a number from 0 to 1"),
+        ("top_k", 0, "top_k: expected an integer from 1"),
+        ("min_p", -0.1, "min_p: expected a number from 0 to 1"),
     ],
 )
 def test_a_mistake_is_named(name, value, message):
@@ -123,6 +131,34 @@ def test_a_row_s_label_and_json_have_what_was_given():
     assert PolicyConfig(**config.to_json()) == config
     assert json.loads(json.dumps(dataclasses.asdict(config)))["history"] is None
     assert table.row("env", config.label, [])["policy"] == config.label
+
+
+@pytest.mark.parametrize(
+    ("words", "value", "label"),
+    [
+        (["--think", "low"], "low", ", thinks low"),
+        (["--think", "true", "--think-tokens", "64"], True, ", thinks up to 64 tokens"),
+        (["--think", "false"], False, ", no thought"),
+        ([], None, ""),
+    ],
+)
+def test_thinking_is_set_on_the_command_line_and_in_yaml_and_stands_in_the_label(words, value, label, tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr("gym_text_policies.experiments.bench.command", seen.append)
+    assert cli.main(["bench", "--models", "scripted:drop", "--modes", "text", "--folder", str(tmp_path), *words]) == 0
+    ((name, variant),) = seen[0].rows().items()
+    assert name == f"scripted:drop, text{label}" and repr(variant.policy.think) == repr(value)
+    assert variant.policy.label == f"scripted:drop, zero_shot, text{label}"
+    spelt = "" if value is None else f"think: {words[1]}, "
+    (tmp_path / "rows.yaml").write_text(f"ours: {{model: 'scripted:drop', {spelt}mode: text}}\n")
+    (variant,) = read_variants(tmp_path / "rows.yaml").values()
+    assert repr(variant.policy.think) == repr(value)
+
+
+def test_a_table_of_variants_has_the_settings_of_thoughts_in_its_file(tmp_path):
+    (tmp_path / "rows.yaml").write_text("ours: {model: random}\n")
+    with pytest.raises(UsageError, match="think: expected none together with variants"):
+        bench.BenchConfig(variants=str(tmp_path / "rows.yaml"), think=True).rows()
 
 
 def test_a_name_says_where_the_expert_or_chance_acts_for_the_model(make, tmp_path):

@@ -129,3 +129,20 @@ def test_what_a_provider_refuses_ends_the_run_and_the_next_goes_on(tmp_path):
     assert len(EvaluationStore(tmp_path)) == 1
     broken = False
     assert len(search(settings, backend=ScriptedBackend(answer)).evaluations) == 2
+
+
+def test_parameters_are_never_read_from_a_thought():
+    answers = ["<think>p1=1, p2=1, p3=1</think>p1=2, p2=2, p3=2", "<think>[3, 3, 3] or", "[4, 4, 4]</think>[5, 5, 5]"]
+    found, requests = asked(answers, evaluations=2, think="low", think_tokens=50)
+    first, second = (evaluation.proposal for evaluation in found.evaluations)
+    assert (first.parameters, second.parameters) == ((2, 2, 2), (5, 5, 5))
+    assert first.thoughts == ("p1=1, p2=1, p3=1",) and first.answers == ("p1=2, p2=2, p3=2",)
+    assert second.rejections == ("No answer followed the thought; think in fewer words.",) and second.tokens_reasoning > 0
+    assert {(request.think, request.think_tokens) for request in requests} == {("low", 50)}
+
+
+def test_a_search_without_settings_of_thoughts_has_the_identity_of_earlier_searches():
+    assert not {"think", "think_tokens"} & config(optimiser="model").identity().keys()
+    assert config(optimiser="model", think=False).identity()["think"] is False
+    with pytest.raises(UsageError, match="think_tokens: expected"):
+        config(optimiser="model", think_tokens=-1)

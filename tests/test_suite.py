@@ -22,7 +22,7 @@ ELSEWHERE = {
     "models": ("backends/load", "local/contents", "local/loading", "model/saving"),
     "play_missing": ("experiments/series",),
     "policy": ("gym_text_policies/load", "policies/baselines"),
-    "policy_config": ("policies/config",),
+    "policy_config": ("policies/config", "policies/labels"),
     "pooled": ("local/packed",),
     "prefixes": ("local/cached",),
     "remote": ("providers/ollama", "providers/openai", "providers/tensorzero"),
@@ -45,6 +45,7 @@ ELSEWHERE = {
     "transformers": ("local/questions",),
     "trl": ("bridges/trl_rollout",),
     "trust": ("providers/keys",),
+    "unusable": ("policies/thinking",),
     "user_folder": ("gym_text_policies/user_cache",),
     "vector": ("gym_text/vectorised",),
 }

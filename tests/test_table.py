@@ -97,6 +97,28 @@ def test_the_table_says_how_rows_are_asked_if_they_differ():
     assert "asked" not in header(("m, text", plain), ("m, choose", plain | {"mode": "choose"}))
 
 
+def test_thoughts_and_reasons_have_columns_only_where_a_model_thought_or_an_answer_was_unusable():
+    thought = {"tokens_out": 40, "tokens_reasoning": 30, "thoughts_cut": 1, "invalid_reasons": {"cut": 2, "no action": 1}}
+    thinking = [dataclasses.replace(summary(seed, "won", 1.0), **thought) for seed in (0, 1)]
+    plain = row("E", "plain", [summary(0, "won", 1.0)])
+    text = markdown([row("E", "thinks", thinking), plain])
+    header, _, *lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()[:4]]
+    cells = [dict(zip(header, line, strict=True)) for line in lines]
+    assert [line["of it thoughts"] for line in cells] == ["75%", "-"]
+    assert [line["thoughts cut"] for line in cells] == ["25%", "-"]
+    assert [line["why invalid"] for line in cells] == ["cut 4, no action 2", "-"]
+    assert "Thoughts cut: share of steps" in text and "Why invalid: number of answers" in text
+    old = {name: value for name, value in plain.items() if name not in ("tokens_reasoning", "thoughts_cut", "invalid_reasons")}
+    assert markdown([old]) == markdown([plain]) and "thought" not in markdown([plain]) and "why" not in markdown([plain])
+
+
+def test_what_is_asked_of_thoughts_is_in_the_words_of_a_row():
+    plain = {"kind": "llm", "strategy": "zero_shot", "mode": "text", "history": 0, "temperature": 0.0}
+    assert how_asked(plain | {"think": "low", "think_tokens": 64}) == "zero_shot, text, thinks low up to 64 tokens"
+    assert how_asked(plain | {"think": False}, "m, text, no thought") == "zero_shot"
+    assert how_asked(plain | {"history": 3, "history_thoughts": "last"}) == "zero_shot, text, history 3, history_thoughts last"
+
+
 class Untold(gym.Env):
     """CartPole with words of its own, that does not say what a success is."""
 

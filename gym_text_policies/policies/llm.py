@@ -18,6 +18,7 @@ from gym_text_policies.policies.config import FIELDS, Depth, Mode, PolicyConfig
 from gym_text_policies.policies.examples import Examples
 from gym_text_policies.policies.parsing import parse_action, read_answer
 from gym_text_policies.policies.question import Question
+from gym_text_policies.policies.thinking import Thinking
 from gym_text_policies.policies.unusable import Reason, reply_to, why_unusable
 from gym_text_policies.policy import Policy, check_lists_actions
 from gym_text_policies.prompts import Prompt
@@ -28,8 +29,6 @@ _MOST_ASKED_AGAIN = 3
 """Most repetitions of a question with ``on_invalid="retry"``."""
 _SHORT = 16
 """Most tokens of an answer that is only a short name."""
-_ASKED = ("think", "think_tokens", "top_p", "top_k", "min_p")
-"""Settings of a request. They are part of a policy's configuration where they are given."""
 
 
 class LLMPolicy(Policy):
@@ -104,23 +103,7 @@ class LLMPolicy(Policy):
         self._max_tokens: int | None = given.get("max_tokens")
         self._temperature = float(given["temperature"])
         self._length_normalised: bool = given["length_normalised"]
-        self._asked = {name: given[name] for name in _ASKED if name in given}
-        self._history_thoughts: str = given.get("history_thoughts", "none")
-        self._check_thoughts(given["strategy"])
-
-    def _check_thoughts(self, strategy: str) -> None:
-        """Raise `UsageError` if the settings of thoughts do not fit the others."""
-        asked = self._asked.get("think") not in (None, False)
-        if self._thinks and (asked or self._history_thoughts != "none"):
-            name = "think" if asked else "history_thoughts"
-            raise UsageError(
-                f"{name}: expected a strategy whose answer is an action alone, such as 'zero_shot', as the model thinks by itself; "
-                f"strategy {strategy!r} asks it to think in words a second time."
-            )
-        if self._history_thoughts != "none" and self._history == 0:
-            raise UsageError(
-                f"history_thoughts={self._history_thoughts!r}: expected a history, in which earlier thoughts stand; got history=0."
-            )
+        self._thinking = Thinking.of(given, self._prompt)
 
     @property
     def remote(self) -> bool:
@@ -143,8 +126,7 @@ class LLMPolicy(Policy):
             "temperature": self._temperature,
             "length_normalised": self._length_normalised,
             **({"tokens": True} if self._tokens else {}),  # left out if False, as in earlier records
-            **self._asked,
-            **({} if self._history_thoughts == "none" else {"history_thoughts": self._history_thoughts}),
+            **self._thinking.config,
             "seed": self.seed,
         }
 
@@ -173,10 +155,10 @@ class LLMPolicy(Policy):
                 raise UsageError(f"obs: expected the key {key!r}; it is missing. Use policy.wrap(env).")
         examples = self._examples.of(turn.obs) if self._examples else ()
         said = turn.completions if self._own_words else ()
-        thoughts = kept_thoughts(turn.thoughts, self._history_thoughts)
+        thoughts = self._thinking.kept(turn.thoughts)
         calls = self._mode == "tool"
         messages = self._prompt.render(self.spec, turn.obs, examples=examples, said=said, thoughts=thoughts, calls=calls)
-        question = Question(turn, self.spec.names(dict(turn.obs)), list(messages), keeps_thoughts=self._history_thoughts != "none")
+        question = Question(turn, self.spec.names(dict(turn.obs)), list(messages), keeps_thoughts=self._thinking.history != "none")
         if self._tokens and turn.last and turn.last.tokens:
             before, thought = len(turn.last.messages), turn.last.tokens_reasoning > 0 or turn.last.thought_cut
             said_since = [message for message in messages[before:] if message["role"] == "assistant"]
@@ -211,7 +193,7 @@ class LLMPolicy(Policy):
 
     def _draws(self, *, choose: bool) -> bool:
         """Return whether tokens are drawn: those of an answer in words, or of a thought before a choice."""
-        return self._temperature > 0 and (not choose or self._asked.get("think") not in (None, False))
+        return self._temperature > 0 and (not choose or self._thinking.is_asked)
 
     def _request(
         self, messages: Sequence[Message], names: tuple[str, ...], seed: int | None, episode: str = "", *, choose: bool
@@ -229,7 +211,7 @@ class LLMPolicy(Policy):
             seed=seed if drawn else None,
             length_normalised=self._length_normalised,
             episode=episode,
-            **self._asked,
+            **self._thinking.request,
         )
 
     def _enough_tokens(self, names: Sequence[str], *, choose: bool) -> int:
@@ -305,17 +287,6 @@ def _least_tokens(thinks: bool, mode: Mode, spec: TextSpec) -> int:
     if mode == "tool":
         return 100 if spec.lists_actions else 200
     return 200 if thinks else 60 if mode == "json" or not spec.lists_actions else _SHORT
-
-
-def kept_thoughts(thoughts: Sequence[str | None], kept: str) -> tuple[str | None, ...]:
-    """Return the thought of each earlier step that the model reads again, or None.
-
-    Args:
-        thoughts: The thoughts of all earlier steps.
-        kept: Which are read again: none, last or all.
-    """
-    last = len(thoughts) - 1
-    return tuple(text if kept == "all" or (kept == "last" and step == last) else None for step, text in enumerate(thoughts))
 
 
 def tempered(probabilities: Sequence[float], temperature: float) -> np.ndarray:

@@ -12,7 +12,7 @@ from typing import Any
 
 from gym_text.errors import UsageError
 from gym_text_policies.files import is_regular
-from gym_text_policies.policies.labels import mixture
+from gym_text_policies.policies.labels import mixture, thinking
 from gym_text_policies.records import Episode
 from gym_text_policies.report.curves import Curve, read_curves
 from gym_text_policies.report.table import Summary, how_asked, labels, row
@@ -171,7 +171,8 @@ def policy_name(config: Mapping[str, Any]) -> str:
     if kind == "llm":
         backend, model = config.get("backend", ""), str(config.get("model") or config.get("name") or "model")
         is_clear = backend in ("", "transformers", "own") or model.partition(":")[0] == backend
-        return f"{model if is_clear else f'{backend}:{model}'}, {config.get('mode')}"
+        parts = (model if is_clear else f"{backend}:{model}", str(config.get("mode")), thinking(config))
+        return ", ".join(filter(None, parts))
     return kind if kind in ("random", "controller") else str(config.get("name") or kind)
 
 

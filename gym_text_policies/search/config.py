@@ -116,7 +116,9 @@ class SearchConfig(Trust, Asking, EngineOptions):
         settings = {name: value for name, value in dataclasses.asdict(self).items() if name not in _NOT_IN_IDENTITY}
         if len(self.stages) > 1:
             settings["refine_at"] = self.takes_over_at
+        without = [name for name in ("think", "think_tokens") if settings[name] is None]  # as in earlier searches
         if "model" not in self.stages:
-            for name in ("model", *(field.name for field in dataclasses.fields(Asking))):
-                settings.pop(name)
+            without = ["model", *(field.name for field in dataclasses.fields(Asking))]
+        for name in without:
+            settings.pop(name)
         return {"search": 1, **settings}

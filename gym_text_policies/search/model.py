@@ -11,7 +11,10 @@ from typing import Any, Literal
 from gym_text import TextSpec
 from gym_text.errors import UsageError, check_choice, check_int
 from gym_text_policies.backends.base import Answer, Backend, Request
+from gym_text_policies.backends.chat_format import Think
+from gym_text_policies.backends.thoughts import thought_apart
 from gym_text_policies.old_names import gone, old_names
+from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.policies.forms import Form, Parameter
 from gym_text_policies.records import Message
 from gym_text_policies.search.optimisers import Optimiser, RandomOptimiser, generator
@@ -46,11 +49,17 @@ class Asking:
     """Greatest possible value, which the prompt names. None: the prompt names none. It is part of the run's configuration."""
     num_reasks: int = 3
     """How often the model is asked again after an unusable answer, before a random proposal replaces it."""
+    think: Think = None
+    """Whether a language model that can think does so before it answers: true, false, or an effort, such as low. By default the
+    model does as it does by itself."""
+    think_tokens: int | None = None
+    """Most tokens of a thought; the default is 2,048."""
 
     def __post_init__(self) -> None:
         check_choice("prompt", self.prompt, ("numeric", "semantic"))
         for name, least in (("proposals_per_prompt", 1), ("buffer_size", 1), ("num_reasks", 0)):
             check_int(name, getattr(self, name), least, 10_000)
+        PolicyConfig(think=self.think, think_tokens=self.think_tokens)  # checks them
         if not self.search_std > 0:
             raise UsageError(f"search_std: expected a number above 0; got {self.search_std!r}.")
 
@@ -122,9 +131,12 @@ class ModelOptimiser(Optimiser):
 
     def _read(self, draft: _Draft, answer: Answer, history: Sequence[Evaluation], others: Sequence[Sequence[float]]) -> None:
         """Add an answer to a draft, with its parameters or with the reason why it is rejected."""
+        answer = thought_apart(answer)
         draft.answers.append(answer)
         text = answer.text or ""
         try:
+            if not text and answer.reasoning is not None:
+                raise RejectedError("No answer followed the thought; think in fewer words.")
             values = parse_parameters(text, self._shown_parameters, finish=answer.finish)
             check_new(values, history, others)
             draft.parameters = values
@@ -146,6 +158,8 @@ class ModelOptimiser(Optimiser):
             tokens_in=sum(answer.tokens_in for answer in answers),
             tokens_cached=sum(answer.tokens_cached for answer in answers),
             tokens_out=sum(answer.tokens_out for answer in answers),
+            tokens_reasoning=sum(answer.tokens_reasoning for answer in answers),
+            thoughts=tuple(answer.reasoning or "" for answer in answers) if any(answer.reasoning for answer in answers) else (),
             cost=sum(answer.cost for answer in answers),
             seconds=seconds,
         )
@@ -237,6 +251,8 @@ class ModelOptimiser(Optimiser):
             + (70 if self._asking.reasons else 0),  # the numbers, and a short reason
             temperature=1.0,
             seed=int(draws[attempt]),
+            think=self._asking.think,
+            think_tokens=self._asking.think_tokens,
         )
 
     def _schema(self) -> dict[str, Any]:

@@ -38,6 +38,10 @@ class Proposal:
     """Those of `tokens_in` that an earlier call had cached. Tokens that proposals from one prompt share do not count as cached."""
     tokens_out: int = 0
     """Tokens that the model wrote."""
+    tokens_reasoning: int = 0
+    """The part of `tokens_out` that belongs to thoughts."""
+    thoughts: tuple[str, ...] = ()
+    """What the model thought before each answer; empty if it never thought."""
     cost: float = 0.0
     """US dollars."""
     seconds: float = 0.0
