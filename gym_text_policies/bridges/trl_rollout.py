@@ -17,7 +17,7 @@ import numpy as np
 
 from gym_text.errors import UsageError
 from gym_text_policies.backends.chat_format import Think
-from gym_text_policies.backends.local.rendering import format_of
+from gym_text_policies.backends.local.rendering import format_of, set_format
 from gym_text_policies.backends.local.tokens import end_of_turn
 from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.data.token_rows import TokenRow, token_rows
@@ -46,7 +46,8 @@ def trl_rollout(environment: str, *, num_envs: int = 16, **settings: Any) -> Rol
 
     An episode is one sequence of tokens. So the chat template has to write earlier answers as the model generated them. A template
     that rewrites them is refused. TRL has others for many models, which keep the past: `get_training_chat_template`. A model that
-    thinks by itself reads its earlier thoughts again, unless ``think=False`` asks it not to think.
+    thinks by itself reads its earlier thoughts again, unless ``think=False`` asks it not to think. The template gets the trainer's
+    ``chat_template_kwargs``.
 
     Args:
         environment: The environment's name, with arguments as in ``BabyAIText-v0?task=goto&max_episode_steps=24``. The fold comes
@@ -160,6 +161,7 @@ def _past_kept(trainer: Any, think: Think) -> dict[str, Any]:
     Raises:
         UsageError: If the chat template rewrites earlier answers.
     """
+    set_format(trainer.processing_class, trainer.args.chat_template_kwargs or {})
     known = format_of(trainer.processing_class)
     place = known.place(think)
     if not known.continues(place, thought=place.thinks):

@@ -182,7 +182,9 @@ def rows_of(
             rows.append(_row(messages, learnt, origin))
             messages, learnt = [], []
         learnt += [("", "")] * (len(prompted) - len(learnt))
-        learnt.append(_expert_label(episode.steps[: number + 1], thought) if labels == "expert" else _own_label(step, prompt))
+        learnt.append(
+            _expert_label(episode.steps[: number + 1], thought) if labels == "expert" else _own_label(step, policy, prompt)
+        )
         messages = [*prompted, {"role": "assistant", "content": step.decision.action}]
     rows.append(_row(messages, learnt, origin))
     return [_ends_with_its_label(row) for row in rows if row.decisions]
@@ -236,13 +238,14 @@ def _expert_label(steps: Sequence[Step], thought: Thoughts | None) -> tuple[str,
     return action, thought([step.observation for step in steps], [*(step.decision.action for step in steps[:-1]), action])
 
 
-def _own_label(step: Step, prompt: Prompt) -> tuple[str, str]:
+def _own_label(step: Step, policy: PolicyConfig, prompt: Prompt) -> tuple[str, str]:
     """Return the player's answer, and its thought before it; two empty texts if the answer is unusable or the thought was cut."""
     decision = step.decision
     if not decision.valid or decision.thought_cut:
         return "", ""
     thought = "" if prompt.thinks else decision.reasoning or ""  # a strategy that thinks has its reasoning in the answer
-    return decision.completion or decision.action, thought
+    said = None if policy.mode == "tool" else decision.completion  # a call is no answer in words
+    return said or decision.action, thought
 
 
 def prompts_of(episode: Episode, spec: TextSpec, policy: PolicyConfig, prompt: Prompt) -> Iterator[tuple[Message, ...]]:

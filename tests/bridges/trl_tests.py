@@ -161,16 +161,22 @@ def test_what_cannot_be_learnt_from_is_refused(rollout_trainer):
         trl_rollout(GOTO + "&fold='dev'")
 
 
-@pytest.mark.parametrize(("template", "think"), [("qwen3", False), ("qwen3_5_think", True)])
-def test_a_template_that_rewrites_the_past_is_refused_and_trls_training_template_keeps_it(tiny_model, config, template, think):
+@pytest.mark.parametrize(
+    ("template", "arguments", "asked"),
+    [("qwen3", {}, {"think": False}), ("qwen3", {"enable_thinking": False}, {}), ("qwen3_5_think", {}, {"think_tokens": 4})],
+)
+def test_a_template_that_rewrites_the_past_is_refused_and_trls_training_template_keeps_it(
+    tiny_model, config, template, arguments, asked
+):
+    think = "think_tokens" in asked
     model, tokenizer = load(tiny_model)
     tokenizer.chat_template = (TEMPLATES / f"{template}.jinja").read_text()
     trainer = GRPOTrainer(
         model=model,
-        args=config(temperature=1.5),
+        args=config(temperature=1.5, chat_template_kwargs=arguments),
         processing_class=tokenizer,
         train_dataset=trl_dataset("BabyAIText-v0", "train", range(2), task="goto"),
-        rollout_func=trl_rollout(GOTO, max_tokens=4, think=think, think_tokens=4),
+        rollout_func=trl_rollout(GOTO, max_tokens=4, **asked),
         reward_funcs=episode_reward,
     )
     prompts = [trainer.train_dataset[0]["prompt"]] * 2
@@ -190,7 +196,7 @@ def test_a_template_that_rewrites_the_past_is_refused_and_trls_training_template
         torch.testing.assert_close(torch.tensor(log_probs)[drawn], plain[drawn], atol=1e-3, rtol=1e-3)
         written = tokenizer.decode([token for token, own in zip(completion, mask, strict=True) if not own])
         assert written.count("</think>") == (3 if think else 2), "also what closes a thought that was cut is not learnt"
-    tokenizer.chat_template = (TEMPLATES / "qwen3_training.jinja").read_text()
+    tokenizer.chat_template, trainer.args.chat_template_kwargs = (TEMPLATES / "qwen3_training.jinja").read_text(), None
     with pytest.raises(RunError, match="answered without a thought"):
         trl_rollout(GOTO, max_tokens=4, think=True)(prompts, trainer)
 
