@@ -74,15 +74,20 @@ def test_the_page_loads_nothing_from_elsewhere(page):
     assert not re.search(r"""(src|href)=["']?(https?:|//)""", text)
 
 
-def test_the_page_works_in_a_browser(page, tmp_path):
+@pytest.fixture
+def browser():
     path = BROWSER["find_browser"]()
     if path is None:
         pytest.skip("Chromium is not installed")
     try:
-        browser = BROWSER["Browser"](path)
+        started = BROWSER["Browser"](path)
     except BROWSER["BrowserError"] as error:
         pytest.skip(f"Chromium does not start here: {error}")
+    with started:
+        yield started
 
+
+def test_the_page_works_in_a_browser(page, browser):
     def text(name):
         return browser.run(f"document.getElementById('{name}').textContent")
 
@@ -90,35 +95,54 @@ def test_the_page_works_in_a_browser(page, tmp_path):
         browser.run(f"document.getElementById('pick-{name}').value = {json.dumps(value)}")
         browser.run(f"document.getElementById('pick-{name}').dispatchEvent(new Event('change'))")
 
-    with browser:
-        browser.open(page.as_uri().replace("'", "%27"))
-        assert browser.run("document.title") == "Report"
-        pick("policy", "scripted, choose")
-        pick("seed", "1")
-        browser.press("ArrowRight")  # above the viewer this scrolls
-        assert text("place").startswith("step 1 of ")
-        browser.run("document.getElementById('viewer').scrollIntoView()")
-        assert text("place").startswith("step 1 of ")
-        first = text("decision")
-        browser.press("ArrowRight")
-        assert text("place").startswith("step 2 of ") and text("decision") != first
-        assert "turn left ← taken" in text("probabilities") and "expert" in text("decision")
-        assert "go to" in text("seen") and "Which action" in text("prompt")
-        assert browser.run(
-            "document.querySelector('#picture img').decode().then(() => document.querySelector('#picture img').width)"
-        )
-        browser.press("ArrowLeft")
-        assert text("decision") == first
-        browser.press("End")
-        assert text("place") == "the end" and "ended" in text("decision")
-        for name in browser.run("[...document.getElementById('pick-policy').options].map((option) => option.value)"):
-            pick("policy", name)
-            if ATTACK in name or name == "forward":
-                assert ATTACK in text("decision") + text("seen")
-        assert browser.run("document.title") == "Report"
-        browser.call("Emulation.setDeviceMetricsOverride", width=360, height=740, deviceScaleFactor=1, mobile=True)
-        assert browser.run("document.documentElement.scrollWidth") <= 360
-        assert browser.complaints == []
+    browser.open(page.as_uri().replace("'", "%27"))
+    assert browser.run("document.title") == "Report"
+    pick("policy", "scripted, choose")
+    pick("seed", "1")
+    browser.press("ArrowRight")  # above the viewer this scrolls
+    assert text("place").startswith("step 1 of ")
+    browser.run("document.getElementById('viewer').scrollIntoView()")
+    assert text("place").startswith("step 1 of ")
+    first = text("decision")
+    browser.press("ArrowRight")
+    assert text("place").startswith("step 2 of ") and text("decision") != first
+    assert "turn left ← taken" in text("probabilities") and "expert" in text("decision")
+    assert "go to" in text("seen") and "Which action" in text("prompt")
+    assert browser.run("document.querySelector('#picture img').decode().then(() => document.querySelector('#picture img').width)")
+    browser.press("ArrowLeft")
+    assert text("decision") == first
+    browser.press("End")
+    assert text("place") == "the end" and "ended" in text("decision")
+    for name in browser.run("[...document.getElementById('pick-policy').options].map((option) => option.value)"):
+        pick("policy", name)
+        if ATTACK in name or name == "forward":
+            assert ATTACK in text("decision") + text("seen")
+    assert browser.run("document.title") == "Report"
+    browser.call("Emulation.setDeviceMetricsOverride", width=360, height=740, deviceScaleFactor=1, mobile=True)
+    assert browser.run("document.documentElement.scrollWidth") <= 360
+    assert browser.complaints == []
+
+
+def test_a_thought_is_folded_with_its_tokens_and_an_unusable_answer_says_why(browser, tmp_path):
+    def make_game():
+        return gym.make("BabyAIText-v0", max_episode_steps=2)
+
+    says = "scripted:<think>The <b>goal</b> is left.</think>turn left|<think>It goes on and"
+    with EpisodeStore(tmp_path) as store, make_game() as env:
+        policy = load_policy(says, env, strategy="chat", history="all", history_thoughts="all")
+        for episode in rollout(make_game, policy, [0]):
+            store.append(episode)
+    page = write_report([tmp_path], tmp_path / "report.html", pictures=False)
+    assert "cut 1" in page.read_text() and "thoughts cut" in page.read_text()
+    browser.open(page.as_uri())
+    decision = "document.getElementById('decision')"
+    assert browser.run(f"{decision}.querySelector('details').open") is False
+    assert browser.run(f"{decision}.querySelector('summary').textContent") == "4 tokens"
+    assert browser.run(f"{decision}.querySelector('details div').textContent") == "The <b>goal</b> is left."
+    browser.run("document.getElementById('forward').click()")
+    assert "could not be used: cut" in browser.run(f"{decision}.textContent")
+    assert browser.run("document.querySelector('#prompt details div').textContent") == "The <b>goal</b> is left."
+    assert browser.complaints == []
 
 
 def test_pictures_are_kept_and_an_episode_that_goes_another_way_has_none(run, page):
