@@ -8,14 +8,14 @@ import struct
 import subprocess
 import sys
 import threading
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from gym_text.errors import StoreError
-from gym_text_policies.backends.base import Answer
-from gym_text_policies.backends.providers.cache import _TABLE, AnswerCache
+from gym_text_policies.backends.base import Answer, Request
+from gym_text_policies.backends.providers.cache import _TABLE, AnswerCache, key_of_request
 from gym_text_policies.records import Tokens
 
 ANSWER = Answer("go north", finish="stop", tokens_in=30, tokens_out=3, cost=0.5, reference="e7")
@@ -57,6 +57,48 @@ def test_an_answer_is_read_again_by_another_run_and_costs_nothing(tmp_path, answ
 def test_what_is_no_whole_answer_is_asked_again(tmp_path, text, finish):
     for _ in range(2):
         assert get(tmp_path, answer=Answer(text, finish=finish, tokens_in=5))[1]
+
+
+CHAT = ({"role": "user", "content": "A red ball."},)
+OF_EARLIER_VERSIONS = {
+    "641f5657041b40384e7edd56fa1e94b989442335c0d84aba779f5d65350cb6c7": Request(CHAT, max_tokens=7, temperature=0.5, seed=3),
+    "3e3c647f09620572f5499629e3a0bf31f4ce5f85dd8070c777bc0741c27a3f84": Request(
+        CHAT, schema={"type": "object"}, episode="7", tokens=True, read=(1, 2)
+    ),
+    "924a918d33cb96e5ee731755b8ec195b9ffd5910e16e72d8ca739519017b48ed": Request(CHAT, ("go", "wait")),
+}
+
+
+@pytest.mark.parametrize("key", OF_EARLIER_VERSIONS)
+def test_a_request_of_an_earlier_version_keeps_its_key_and_each_new_setting_changes_it(key):
+    config, request = {"backend": "openai", "model": "m", "server": "lab"}, OF_EARLIER_VERSIONS[key]
+    assert key_of_request(config, request) == key
+    new = {"think": False, "think_tokens": 9, "top_p": 0.5, "top_k": 3, "min_p": 0.1, "tool": {"name": "act"}, "picture": b"PNG"}
+    keys = {key_of_request(config, replace(request, **{name: value})) for name, value in new.items()}
+    assert len(keys | {key}) == len(new) + 1
+    assert key_of_request(config, replace(request, picture=b"another")) not in keys
+
+
+def test_an_answer_of_an_earlier_version_is_read_and_one_without_a_thought_is_stored_in_its_form(tmp_path):
+    stored = {
+        **{"text": "go north", "finish": "stop", "probabilities": None, "probability_kind": None, "tokens_in": 30, "tokens_out": 3},
+        **{"tokens_cached": 0, "turns_dropped": 0, "cost": 0.5, "reference": "e7", "tokens": None},
+    }
+    get(tmp_path)
+    with sqlite3.connect(tmp_path / "answers.sqlite") as table:
+        ((text,),) = table.execute("SELECT answer FROM answers")
+    table.close()
+    assert json.loads(text) == stored
+    write(tmp_path / "answers.sqlite", json.dumps(stored), "old")
+    again, asked = get(tmp_path, "old")
+    assert not asked and (again.text, again.reasoning, again.tokens_reasoning) == ("go north", None, 0)
+
+
+def test_a_thought_is_stored_with_its_answer(tmp_path):
+    thought = Answer("go", reasoning="A wall.", finish="stop", tokens_in=9, tokens_out=8, tokens_reasoning=6, thought_cut=True)
+    get(tmp_path, answer=thought)
+    again, asked = get(tmp_path)
+    assert not asked and again == replace(thought, tokens_cached=9)
 
 
 def test_a_journal_that_another_process_removes_meanwhile_is_no_error(tmp_path, monkeypatch):

@@ -56,6 +56,74 @@ def test_parts_of_text_are_one_text_and_other_parts_are_none_of_it(server):
     assert answer(server, completion(parts)).text == "go forward"
 
 
+THOUGHTS = {
+    "DeepSeek and SGLang": {"reasoning_content": " A wall.\n"},
+    "vLLM": {"reasoning": "A wall."},
+    "others": {"thinking": "A wall."},
+    "OpenRouter": {
+        "reasoning_details": [{"type": "reasoning.text", "text": "A wall."}, {"type": "reasoning.encrypted", "data": "x"}]
+    },
+    "OpenRouter, in short": {"reasoning": None, "reasoning_details": [{"type": "reasoning.summary", "summary": "A wall."}]},
+    "Mistral": {
+        "content": [{"type": "thinking", "thinking": [{"type": "text", "text": "A wall."}]}, {"type": "text", "text": "go"}]
+    },
+    "Anthropic": {"content": [{"type": "thinking", "thinking": "A wall."}, {"type": "text", "text": "go"}]},
+    "a server without a parser": {"content": "<think>A wall.</think>go"},
+    "one whose prompt opens the thought": {"content": "A wall.\n</think>\n\ngo"},
+}
+
+
+@pytest.mark.parametrize("whose", THOUGHTS)
+def test_a_thought_is_read_wherever_a_server_puts_it(server, whose):
+    told = answer(server, completion("go", message=THOUGHTS[whose], usage=USAGE | {"completion_tokens": 10, "total_tokens": 19}))
+    assert (told.text, told.reasoning, told.finish) == ("go", "A wall.", "stop")
+    assert 5 <= told.tokens_reasoning < told.tokens_out == 10, "its share of the characters, where the server does not count"
+
+
+def test_what_stands_for_no_thought_is_none(server):
+    for message in (
+        {"reasoning": {"effort": "low"}},
+        {"reasoning_content": ""},
+        {"reasoning_details": [{"data": "x"}]},
+        {"thinking": 5},
+    ):
+        assert answer(server, completion("go", message=message)).reasoning is None
+
+
+def test_ollamas_thought_is_read(server):
+    told = answer(
+        server, ollama_chat("go", message={"role": "assistant", "content": "go", "thinking": "A wall."}, eval_count=9), "ollama"
+    )
+    assert (told.text, told.reasoning, told.tokens_reasoning) == ("go", "A wall.", 7)
+
+
+def test_tensorzeros_thought_is_read(server):
+    body = server._inference({"function_name": "f", "input": {"messages": []}})
+    thought = {"type": "thought", "text": "A wall.", "signature": None, "summary": None, "provider_type": None}
+    told = answer(server, body | {"content": [thought, *body["content"]]}, "tensorzero")
+    assert (told.text, told.reasoning) == ("go forward", "A wall.")
+
+
+@pytest.mark.parametrize(
+    ("usage", "tokens_out", "thought"),
+    [
+        ({"completion_tokens": 30, "total_tokens": 39, "completion_tokens_details": {"reasoning_tokens": 25}}, 30, 25),
+        ({"completion_tokens": 5, "total_tokens": 39, "completion_tokens_details": {"reasoning_tokens": 25}}, 30, 25),  # as xAI
+        ({"completion_tokens": 5, "total_tokens": 39}, 30, 25),  # as Gemini
+        ({"completion_tokens": 5, "total_tokens": None}, 5, 0),
+    ],
+)
+def test_tokens_of_thoughts_are_counted_and_priced_whether_a_server_adds_them_to_the_answers_or_not(
+    server, usage, tokens_out, thought
+):
+    prices = {"m": {"input": 0, "output": 1000, "reasoning": 100}}
+    told = answer(server, completion(usage=USAGE | usage), prices=prices)
+    assert (told.tokens_out, told.tokens_reasoning) == (tokens_out, thought)
+    assert told.cost == pytest.approx((thought * 100 + (tokens_out - thought) * 1000) / 1e6)
+    told = answer(server, completion(usage=USAGE | usage), prices={"m": {"input": 0, "output": 1000}})
+    assert told.cost == pytest.approx(tokens_out * 1000 / 1e6), "without a price of their own they cost what an answer costs"
+
+
 @pytest.mark.parametrize(
     ("reason", "finish"), [("stop", "stop"), ("length", "length"), ("content_filter", "content_filter"), (None, None), ("x", None)]
 )
@@ -126,6 +194,7 @@ OTHER_FORMS = {
     "tokens in parts": usage(completion_tokens=0.5),
     "tokens below none": usage(prompt_tokens=-5),
     "tokens true": usage(prompt_tokens=True),
+    "more thought than generated": usage(completion_tokens_details={"reasoning_tokens": 10}),
     "more cached than read": usage(prompt_tokens_details={"cached_tokens": 10}),
     "fewer cached than none": usage(prompt_tokens_details={"cached_tokens": -1}),
     "usage a list": completion(usage=[1]),
