@@ -80,7 +80,7 @@ def test_a_thought_that_leaked_into_the_text_is_split_off_with_or_without_its_op
     with served("vllm without a parser", opens=opens) as (server, backend):
         (answer,) = backend.answer([QUESTION])
         assert (answer.text, answer.reasoning) == ("go forward", THOUGHT)
-        assert [body["max_tokens"] for _, _, body in server.requests] == [16, 16 + 2048]
+        assert [body["max_tokens"] for _, _, body in server.requests] == [16, 16 + (2048 if opens else 1024)]
         backend.answer([QUESTION])
         assert [body["max_tokens"] for _, _, body in server.requests[2:]] == [16 + 2048], "it is known to think"
 
@@ -130,9 +130,27 @@ def test_a_model_that_does_not_think_is_asked_once_more_and_then_as_ever():
     with served("vllm", lambda *chat: talk, thought="") as (server, backend):
         server._thinks = lambda body: False
         answers = [backend.answer([QUESTION])[0] for _ in range(3)]
-    assert [body["max_tokens"] for _, _, body in server.requests] == [16, 16 + 2048, 16, 16]
+        limits = [body["max_tokens"] for _, _, body in server.requests]
+        assert limits == [16, 16 + 1024, 16, 16] and backend.spent.tokens > sum(
+            answer.tokens_in + answer.tokens_out for answer in answers
+        )
     assert {(answer.text, answer.finish, answer.reasoning) for answer in answers} == {(" ".join(talk.split()[:16]), "length", None)}
-    assert answers[0].tokens_out > answers[1].tokens_out == 16, "what was asked to find that out is counted"
+    assert answers[0] == answers[1] == answers[2], "what was asked to find that out belongs to no answer"
+
+
+def test_a_model_that_talks_on_for_too_long_is_asked_once_with_room_and_then_as_ever():
+    with served("vllm", lambda *chat: "word " * 50, thought="", options={"timeout": 0.5}) as (server, backend):
+        server._thinks = lambda body: False
+        server.latency = lambda number: 1.0 if number == 1 else 0.0
+        assert backend.answer([QUESTION])[0].finish == backend.answer([QUESTION])[0].finish == "length"
+        assert [body["max_tokens"] for _, _, body in server.requests] == [16, 16 + 1024, 16]
+
+
+def test_cut_words_of_a_model_that_is_asked_to_think_are_a_thought():
+    with served("vllm without a parser") as (server, backend):
+        (answer,) = backend.answer([Request(QUESTION.messages, think=True, think_tokens=20)])
+        assert [body["max_tokens"] for _, _, body in server.requests] == [36, 16]
+    assert (answer.text, answer.thought_cut) == ("go forward", True) and THOUGHT.startswith(answer.reasoning)
 
 
 def test_threads_that_meet_cut_answers_at_once_find_out_once_whether_the_model_thinks():

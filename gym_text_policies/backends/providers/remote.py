@@ -227,12 +227,12 @@ class RemoteBackend(Backend):
             )
         return replace(answer, text=None, finish=None)
 
-    def _call(self, request: Request) -> Answer:
-        """Ask with retries, within the budget."""
+    def _call(self, request: Request, *, once: bool = False) -> Answer:
+        """Ask with retries, or only once, within the budget."""
         sent, most = self._sent(request)
         bound = self._budget.bound(sent, len(request.messages), len(request.choices or ()), most)
         try:
-            answer: Answer = self.retrying()(self._ask_within_budget, request, bound)
+            answer: Answer = self.retrying(0 if once else None)(self._ask_within_budget, request, bound)
         except CallError as error:
             raise self.failure(error, self._hint() if request.choices is not None and error.refused else "") from None
         except UsageError as error:  # its message may quote the server, and so a key
@@ -256,8 +256,8 @@ class RemoteBackend(Backend):
             self._budget.settle(bound, reserved, spent)
         return answer
 
-    def retrying(self) -> Any:
-        """Return a caller of tenacity's, which tries again after a `CallError` with `retry`, with backoff and jitter."""
+    def retrying(self, retries: int | None = None) -> Any:
+        """Return a caller of tenacity's, which tries again after a `CallError` with `retry`: so often, or as the options say."""
 
         def wait(state: Any) -> float:
             error = state.outcome.exception()
@@ -272,7 +272,7 @@ class RemoteBackend(Backend):
 
         backoff = self._tenacity.wait_exponential_jitter(multiplier=_BACKOFF, max=30.0, jitter=_BACKOFF)
         return self._tenacity.Retrying(
-            stop=self._tenacity.stop_after_attempt(self._options.retries + 1),
+            stop=self._tenacity.stop_after_attempt(1 + (self._options.retries if retries is None else retries)),
             retry=self._tenacity.retry_if_exception(lambda error: isinstance(error, CallError) and error.retry),
             wait=wait,
             before_sleep=log,

@@ -2,21 +2,25 @@
 
 On a server of chats a thought and an answer share one limit of tokens. A request has room for a thought if the user asks for one,
 or if the model has been seen to think: if an answer that was cut shows a thought, or contains nothing. After the first answer that
-was cut without such a sign the model is once asked with room.
+was cut without such a sign the model is once asked with some room. That belongs to the run, as the check before it does, and to no
+answer.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
 from dataclasses import replace
 
-from gym_text.errors import UsageError
+from gym_text.errors import PolicyError, UsageError
 from gym_text_policies.backends.base import Answer, Request
 from gym_text_policies.backends.chat_format import THOUGHT_TOKENS, Think
 
 _logger = logging.getLogger(__name__)
+_TRIED = 1_024
+"""Tokens with which a model is asked to find out whether it thinks."""
 _THOUGHT_BEFORE = "{}\n\nYou have thought about this before:\n{}\n\nAnswer now, in the form that is asked for, and think no more."
 
 
@@ -24,10 +28,10 @@ class Thinking:
     """Asks a server so that its model has room for thoughts, and asks for the answer when a thought has reached its limit.
 
     Args:
-        ask: Sends one request.
+        ask: Sends one request; with ``once``, it is not sent again if it fails.
     """
 
-    def __init__(self, ask: Callable[[Request], Answer]) -> None:
+    def __init__(self, ask: Callable[..., Answer]) -> None:
         self._ask = ask
         self._thinks: dict[Think, bool] = {}  # by the request's setting, if it is known
         self._unmarked: set[Think] = set()  # settings with which thoughts that were cut stand in the text without a marker
@@ -39,14 +43,13 @@ class Thinking:
         answer = self._ask(replace(request, think_tokens=room))
         if not _is_cut(request, answer):
             return answer
-        answer, again = self._find_out(request, answer)
+        whole = self._find_out(request, answer)
         if not self._thinks[request.think]:
             return answer
         if room is None:
             room = _limit(request)
-            if again is None or room < THOUGHT_TOKENS:
-                again = self._ask(replace(request, think_tokens=room))
-            answer = _after(answer, again)
+            enough = whole is not None and room >= _TRIED and not _is_cut(request, whole)
+            answer = _after(answer, whole if whole and enough else self._ask(replace(request, think_tokens=room)))
         answer = self._marked(request, answer)
         return self._closed(request, answer) if request.think is not False and _is_in_thought(request, answer, room) else answer
 
@@ -55,22 +58,25 @@ class Thinking:
         asked_for = bool(request.think) or (request.think is None and request.think_tokens is not None)
         return _limit(request) if asked_for or self._thinks.get(request.think) else None
 
-    def _find_out(self, request: Request, cut: Answer) -> tuple[Answer, Answer | None]:
+    def _find_out(self, request: Request, cut: Answer) -> Answer | None:
         """Find out by an answer that was cut whether the model thinks, if that is not known.
 
         Returns:
-            `cut`, and the answer to the same request with room for a thought, if that was needed to find out.
+            The answer to the same request with room for a thought, if it was needed to find out and shows one.
         """
         if _shows_thought(cut):
             self._thinks[request.think] = True
         with self._lock:  # several threads may meet their first cut answers at once
             if request.think in self._thinks:
-                return cut, None
-            whole = self._ask(replace(request, think_tokens=max(_limit(request), THOUGHT_TOKENS)))
-            if _shows_thought(whole):
+                return None
+            whole = None
+            if not request.think:
+                with contextlib.suppress(PolicyError):  # a model that talks on may take too long
+                    whole = self._ask(replace(request, think_tokens=_TRIED), once=True)
+            self._thinks[request.think] = bool(request.think) or (whole is not None and _shows_thought(whole))
+            if self._thinks[request.think]:
                 self._unmarked.add(request.think)
-            self._thinks[request.think] = _shows_thought(whole)
-        return (cut, whole) if self._thinks[request.think] else (_after(whole, cut), None)
+            return whole
 
     def _marked(self, request: Request, answer: Answer) -> Answer:
         """Return an answer whose text is empty if it is a thought that was cut, though no marker says so."""
