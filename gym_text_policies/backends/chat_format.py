@@ -30,7 +30,7 @@ _ANSWER, _THOUGHT = "Answer45", "Thought47"
 _SWITCHES = ("enable_thinking", "thinking", "enable_reasoning", "reasoning")
 """Template arguments that may turn thoughts on and off."""
 _EFFORT = "reasoning_effort"
-_MARKER = re.compile(r"<[^<>\s'\"{}]{2,40}>|\[/?[A-Z_]{3,20}\]")
+MARKER = re.compile(r"<[^<>\s'\"{}]{2,40}>|\[/?[A-Z_]{3,20}\]")
 """Markers in the source of a template: ``</think>``, ``<|channel>``, ``[/THINK]``."""
 _MOST_MARKERS = 24
 
@@ -111,7 +111,7 @@ def _thought(text: str, first: str) -> str | None:
 def _marker(text: str) -> str:
     """Return the marker with which a text begins, or else its first word."""
     text = text.lstrip()
-    found = _MARKER.match(text)
+    found = MARKER.match(text)
     return found[0] if found else "".join(text.split(maxsplit=1)[:1])
 
 
@@ -266,7 +266,7 @@ class ChatFormat:
 
     def _marker_pairs(self, opened: str) -> Iterator[tuple[str, str]]:
         """Yield markers of the template's source that may open and close a thought; `opened` is known to open it."""
-        markers = list(dict.fromkeys(_MARKER.findall(self.source)))[:_MOST_MARKERS]
+        markers = list(dict.fromkeys(MARKER.findall(self.source)))[:_MOST_MARKERS]
         yield from ((opened, last) for last in markers if opened and last != opened)
         if not opened:
             yield from itertools.permutations(markers, 2)
@@ -296,5 +296,5 @@ class ChatFormat:
 
 def _last_marker(text: str) -> str:
     """Return the marker at the end of a text; empty if there is none."""
-    markers: list[str] = _MARKER.findall(text)
+    markers: list[str] = MARKER.findall(text)
     return markers[-1] if markers and text.rstrip().endswith(markers[-1]) else ""

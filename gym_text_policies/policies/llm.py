@@ -159,7 +159,7 @@ class LLMPolicy(Policy):
         calls = self._mode == "tool"
         messages = self._prompt.render(self.spec, turn.obs, examples=examples, said=said, thoughts=thoughts, calls=calls)
         question = Question(turn, self.spec.names(dict(turn.obs)), list(messages), keeps_thoughts=self._thinking.history != "none")
-        if self._tokens and turn.last and turn.last.tokens:
+        if self._tokens and turn.last and turn.last.tokens and (turn.last.valid or not calls):  # another call stands in its place
             before, thought = len(turn.last.messages), turn.last.tokens_reasoning > 0 or turn.last.thought_cut
             said_since = [message for message in messages[before:] if message["role"] == "assistant"]
             if messages[:before] == turn.last.messages and said_since and ("reasoning" in said_since[0] or not thought):

@@ -25,12 +25,17 @@ from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
 from gym_text import UsageError
 from gym_text.babyai.env import BabyAITextEnv
 from gym_text.errors import EngineError, RunError
-from gym_text_policies import cli
+from gym_text_policies import EpisodeStore, cli, load_policy, rollout
+from gym_text_policies.backends.call_format import with_tool
+from gym_text_policies.backends.local.rendering import calls_of
 from gym_text_policies.backends.local.smollm2 import smollm2_folder
+from gym_text_policies.backends.local.tokens import prompt_tokens
+from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.bridges.trl import trl_dataset, trl_environment
 from gym_text_policies.bridges.trl_rollout import episode_reward, trl_rollout
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.prompts import Prompt
+from gym_text_policies.prompts.tools import call_of, tool_function
 
 GOTO = "BabyAIText-v0?task=goto&max_episode_steps=3"
 CALL = '<tool_call>\n{{"name": "act", "arguments": {{"action": "{}"}}}}\n</tool_call><|im_end|>'
@@ -253,6 +258,80 @@ def test_a_step_of_grpo_by_environment_factory(caller, config):
     assert logged["tools/call_frequency"] > 0 and logged["tools/failure_frequency"] == 0
     assert len(trainer.environments) == 4 and max(one.steps for one in trainer.environments) == 2
     assert logged["rewards/BabyAIText/mean"] == pytest.approx(np.mean([one.get_reward() for one in trainer.environments]))
+
+
+TEMPLATES = Path(trl.__file__).parent / "chat_templates"
+PLAYED_AS = {"qwen2_5": "qwen2_5", "qwen3": "qwen3_training", "llama3_1": "llama3_1"}
+"""By the model's template the one with which TRL trains: the same, if earlier turns stay as they were generated."""
+
+
+def with_markers(tokenizer, template):
+    """Give a tokenizer one of TRL's templates, and its markers as tokens; the end of turn is its last token."""
+    end = "<|eot_id|>" if template.startswith("llama") else "<|im_end|>"
+    roles = ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>"] if template.startswith("llama") else ["<tool_call>"]
+    tokenizer.add_special_tokens({"additional_special_tokens": [*roles, end]})
+    tokenizer.eos_token, tokenizer.bos_token = end, (roles[0] if template.startswith("llama") else tokenizer.bos_token)
+    tokenizer.chat_template = (TEMPLATES / f"{template}.jinja").read_text()
+    return tokenizer
+
+
+@pytest.mark.parametrize("template", PLAYED_AS)
+def test_a_policy_in_mode_tool_reads_the_tokens_that_trl_reads(tiny_model, config, template):
+    model, tokenizer = load(tiny_model)
+    _, players = load(tiny_model)
+    with_markers(tokenizer, template), with_markers(players, PLAYED_AS[template])
+    torch.manual_seed(0)
+    model.resize_token_embeddings(len(tokenizer))
+    make = environment_maker(GOTO, fold="train")
+    with make() as env:
+        backend = TransformersBackend(model, players, "tiny")
+        policy = load_policy(backend, env, mode="tool", tokens=True, temperature=1.0, think=False)
+    (episode,) = rollout(make, policy, [1])
+    assert episode.error is None and episode.invalid == 0 and len(episode.steps) == 3
+    place = calls_of(players, with_tool({}, tool_function(policy.spec)), think=False).place
+    without = [prompt_tokens(players, step.decision.messages, place) for step in episode.steps]
+    trainer = GRPOTrainer(
+        model=model,
+        args=config(max_completion_length=2000, chat_template_kwargs={"enable_thinking": False}),
+        processing_class=tokenizer,
+        train_dataset=trl_dataset("BabyAIText-v0", "train", [1], task="goto"),
+        environment_factory=trl_environment("BabyAIText-v0", task="goto", max_episode_steps=3),
+    )
+    says = [*(list(step.decision.tokens.said) for step in episode.steps), [*tokenizer("done")["input_ids"], tokenizer.eos_token_id]]
+    read = []
+
+    def generate(prompt_ids, *_, **__):
+        read.append([list(ids) for ids in prompt_ids])
+        return [says[len(read) - 1] for _ in prompt_ids], None
+
+    trainer._generate_single_turn = generate
+    trainer._generate_and_score_completions([trainer.train_dataset[0]] * 2)
+    assert [one == other for one, other in read[:3]] == [True] * 3 and len(read) == 4
+    played = [list(step.decision.tokens.prompt) for step in episode.steps]
+    assert [ids[0] for ids in read[:3]] == played
+    # tokenised anew, the text is the same; a tokenizer may join white space before a call with it
+    assert list(map(players.decode, without)) == list(map(players.decode, played))
+    assert [environment.steps for environment in trainer.environments] == [3, 3]
+
+
+def test_a_folder_that_trl_saved_is_measured_in_mode_tool(caller, config, tmp_path):
+    model, tokenizer = caller
+    trainer = GRPOTrainer(
+        model=model,
+        args=config(max_tool_calling_iterations=1),
+        processing_class=tokenizer,
+        train_dataset=trl_dataset("BabyAIText-v0", "train", [1], task="goto"),
+        environment_factory=trl_environment("BabyAIText-v0", task="goto"),
+    )
+    trainer.save_model(tmp_path / "model")
+    command = ["bench", "--models", str(tmp_path / "model"), "--modes", "tool", "--environments", GOTO, "--episodes", "2"]
+    assert cli.main([*command, "--folder", str(tmp_path / "bench")]) == 0
+    episodes = [
+        episode for path in (tmp_path / "bench").rglob("episodes.jsonl") for episode in EpisodeStore(path.parent).episodes()
+    ]
+    assert len(episodes) == 2 and all(episode.error is None and episode.invalid == 0 for episode in episodes)
+    assert {episode.policy["strategy"] for episode in episodes} == {"tool"}
+    assert all(step.decision.completion in map(call_of, ("go forward", "turn left")) for e in episodes for step in e.steps)
 
 
 def test_trl_refuses_a_template_without_tools(tiny_model, config):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from gym_text.errors import import_extra
@@ -39,8 +40,30 @@ class Grammars:
 
     def of(self, schema: str) -> Any:
         """Return a new matcher of a JSON schema."""
-        llguidance = import_extra("llguidance", "local")
+        matchers = import_extra("llguidance", "local").LLMatcher
+        return self._matcher(matchers.grammar_from_json_schema(schema, defaults={"whitespace_flexible": False}))
+
+    def of_text(self, before: str, behind: str, longest: int, *, escaped: bool) -> Any:
+        """Return a new matcher of a text of the user's between two texts of the chat template, whose markers are recognised.
+
+        Args:
+            before: The text before it.
+            behind: The text behind it.
+            longest: Most characters of the text.
+            escaped: Whether the text is written as JSON writes it. Else it has no ``<`` and no line break.
+        """
+        character = r'([^"\\\x00-\x1f]|\\["\\\/bfnrt])' if escaped else r"[^<\n]"
+        parts = [*self._written(before), f"/{character}{{1,{longest}}}/", *self._written(behind)]
+        return self._matcher(f"start: {' '.join(parts)}")
+
+    def _written(self, text: str) -> Iterator[str]:
+        """Yield a text of the chat template as symbols of a grammar: its special tokens by their numbers."""
+        special = {str(token): number for number, token in self._tokenizer.added_tokens_decoder.items() if token.special}
+        pattern = "|".join(map(re.escape, sorted(special, key=len, reverse=True))) or "(?!)"
+        for part in filter(None, re.split(f"({pattern})", text)):
+            yield f"<[{special[part]}]>" if part in special else json.dumps(part, ensure_ascii=False)
+
+    def _matcher(self, grammar: str) -> Any:
         if self._tokens is None:
             self._tokens = importlib.import_module("llguidance.hf").from_tokenizer(self._tokenizer)
-        grammar = llguidance.LLMatcher.grammar_from_json_schema(schema, defaults={"whitespace_flexible": False})
-        return llguidance.LLMatcher(self._tokens, grammar)
+        return import_extra("llguidance", "local").LLMatcher(self._tokens, grammar)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gym_text_policies.backends.base import Answer, Request
+from gym_text_policies.backends.call_format import CallFormat
 from gym_text_policies.backends.chat_format import Place
 from gym_text_policies.backends.local.decoding import Generation
 from gym_text_policies.backends.local.prefixes import Prefix
@@ -22,8 +23,10 @@ class Question:
     turns_dropped: int
     schema: str | None
     request: Request
-    """The request without its messages, schema and episode. `prompt` and `schema` replace the first two, and no answer depends on
-    the episode."""
+    """The request without its messages, schema, tool and episode. `prompt`, `schema` and `calls` replace the first three, and no
+    answer depends on the episode."""
+    calls: CallFormat | None
+    """How a call of the request's tool is written; None if it has none."""
     place: Place = field(compare=False)
     """Where the prompt ends. `prompt` and the request's `think` determine it."""
 

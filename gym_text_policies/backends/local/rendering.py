@@ -12,7 +12,8 @@ from weakref import WeakKeyDictionary
 from jinja2 import TemplateError
 
 from gym_text.errors import PolicyError
-from gym_text_policies.backends.chat_format import PLAIN, ChatFormat, Place
+from gym_text_policies.backends.call_format import CallFormat
+from gym_text_policies.backends.chat_format import PLAIN, ChatFormat, Place, Think
 from gym_text_policies.records import Message
 
 PROBE: tuple[Message, ...] = (
@@ -71,6 +72,21 @@ def format_of(tokenizer: Any, arguments: Mapping[str, Any] | None = None, end_of
     return formats[key]
 
 
+def calls_of(tokenizer: Any, arguments: Mapping[str, Any], think: Think = None) -> CallFormat:
+    """Return what the chat template says of calls of a tool; it is asked once for each tool.
+
+    Args:
+        tokenizer: One of transformers with a chat template.
+        arguments: Template arguments, with the tool: see `with_tool`.
+        think: Whether the model thinks before it calls.
+    """
+    chats = format_of(tokenizer, arguments)
+    formats = _call_formats.setdefault(tokenizer, {})
+    if (id(chats), think) not in formats:  # `_formats` keeps `chats`
+        formats[id(chats), think] = CallFormat(chats, think)
+    return formats[id(chats), think]
+
+
 def set_format(tokenizer: Any, arguments: Mapping[str, Any], end_of_turn: str = "") -> None:
     """Set the template arguments and the end of turn that `format_of` takes for a tokenizer, if it is not told others."""
     _settings[tokenizer] = dict(arguments), end_of_turn
@@ -78,6 +94,7 @@ def set_format(tokenizer: Any, arguments: Mapping[str, Any], end_of_turn: str = 
 
 _settings: WeakKeyDictionary[Any, tuple[dict[str, Any], str]] = WeakKeyDictionary()
 _formats: WeakKeyDictionary[Any, dict[tuple[str, str, str], ChatFormat]] = WeakKeyDictionary()
+_call_formats: WeakKeyDictionary[Any, dict[tuple[int, Think], CallFormat]] = WeakKeyDictionary()
 
 
 def _tried(tokenizer: weakref.ref[Any], messages: Sequence[Message], generation: bool, arguments: Mapping[str, Any]) -> str | None:
@@ -102,12 +119,24 @@ def _written(
     for message in messages:
         thought = dict.fromkeys(_THOUGHTS, message["reasoning"]) if "reasoning" in message else {}
         content = {"content": [{"type": "text", "text": message["content"]}]} if parts else {}
-        chat.append({**message, **thought, **content})
+        calls = _calls(message, arguments) if "call" in message or message["role"] == "tool" else {}
+        chat.append({key: value for key, value in message.items() if key != "call"} | thought | content | calls)
     text: str = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=generation, **arguments)
     most = _MOST_ADDED + 2 * sum(len(text) for message in messages for text in message.values())
     if len(text) > most:
         raise ValueError(f"expected at most {most:,} characters for this chat; got {len(text):,}")
     return text
+
+
+def _calls(message: Message, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parts of a message that are a call of the tool, or that name the tool whose result the message is."""
+    tools = arguments.get("tools")
+    if not tools:
+        raise ValueError("expected the description of the tool that the chat calls; got a chat with calls alone")
+    name = tools[0]["function"]["name"]
+    if "call" not in message:
+        return {"name": name}
+    return {"tool_calls": [{"type": "function", "function": {"name": name, "arguments": json.loads(message["call"])}}]}
 
 
 def _chats(tokenizer: Any) -> _Chats:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import bisect
+import functools
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from gym_text.errors import PolicyError, UsageError
 from gym_text_policies.backends.chat_format import PLAIN, Place
-from gym_text_policies.backends.local.rendering import PROBE, format_of, rendered
+from gym_text_policies.backends.local.rendering import PROBE, calls_of, format_of, rendered
 from gym_text_policies.records import Message
 
 _DROPPED_TOGETHER = 8
@@ -38,24 +39,39 @@ def prompt_tokens(tokenizer: Any, messages: Sequence[Message], place: Place = PL
 def _tokens_behind(tokenizer: Any, messages: Sequence[Message], place: Place, behind: str = "") -> list[int]:
     """Return the tokens of the part of a chat that stands behind a text; the chat contains this text once."""
 
-    def end_of(text: str) -> str:
+    def write(hide: Callable[[str], str]) -> str:
+        chat = [{key: hide(value) if key in _TEXTS else value for key, value in message.items()} for message in messages]
+        text = rendered(tokenizer, chat, place)
         return text[text.index(behind) + len(behind) :]
 
+    texts = [message[field] for message in messages for field in _TEXTS if field in message]
+    before_word = bool(place.opening or place.arguments) and "tools" not in dict(place.arguments)  # a call begins with a marker
+    return tokens_around(tokenizer, texts, write, before_word=before_word)
+
+
+def tokens_around(
+    tokenizer: Any, texts: Sequence[str], write: Callable[[Callable[[str], str]], str], *, before_word: bool
+) -> list[int]:
+    """Return the tokens of what a chat template writes around texts, none of which becomes a special token.
+
+    Args:
+        tokenizer: One of transformers.
+        texts: The texts.
+        write: Returns what the template writes, with each text passed through a function.
+        before_word: See `template_tokens`.
+    """
     special = sorted({*_special_tokens(tokenizer), *_written_tokens(tokenizer)}, key=len, reverse=True)
     pattern = re.compile("|".join(map(re.escape, special)) or r"(?!)")
-    texts = [message[field] for message in messages for field in _TEXTS if field in message]
-    before_word = bool(place.opening or place.arguments)
     if not any(pattern.search(text) or pattern.search(_normalised(tokenizer, text)) for text in texts):
-        return template_tokens(tokenizer, end_of(rendered(tokenizer, messages, place)), before_word=before_word)
-    # each special token in a message is replaced by a placeholder: those left in the rendered chat are the template's
+        return template_tokens(tokenizer, write(str), before_word=before_word)
+    # each special token in a text is replaced by a placeholder: those left in the rendered chat are the template's
     sign = _unused_character("".join(texts))
 
     def hidden(text: str) -> str:
         return pattern.sub(lambda match: f"{sign}{special.index(match[0])}{sign}", text)
 
-    chat = [{key: hidden(value) if key in _TEXTS else value for key, value in message.items()} for message in messages]
     tokens: list[int] = []
-    for index, part in enumerate(re.split(f"({pattern.pattern})", end_of(rendered(tokenizer, chat, place)))):
+    for index, part in enumerate(re.split(f"({pattern.pattern})", write(hidden))):
         if index % 2:
             tokens.append(tokenizer.convert_tokens_to_ids(part))
         elif part.isspace() and before_word:
@@ -65,7 +81,7 @@ def _tokens_behind(tokenizer: Any, messages: Sequence[Message], place: Place, be
     return tokens
 
 
-_TEXTS = ("content", "reasoning")
+_TEXTS = ("content", "reasoning", "call")
 """Parts of a message whose words never become special tokens."""
 
 
@@ -134,11 +150,15 @@ def continued_tokens(tokenizer: Any, read: Sequence[int], messages: Sequence[Mes
     """
     last = max(index for index, message in enumerate(messages) if message["role"] == "assistant")
     thought = "reasoning" in messages[last]
-    if (place.thinks and not thought) or not format_of(tokenizer).continues(place, thought=thought):
+    calls = calls_of(tokenizer, dict(place.arguments)) if "call" in messages[last] else None
+    continues = calls.continues if calls else functools.partial(format_of(tokenizer).continues, place)
+    if (place.thinks and not thought) or not continues(thought=thought):
         return prompt_tokens(tokenizer, messages, place)
     sign = _unused_character("".join(text for message in messages for text in message.values()))
-    signed = [*messages[:last], {**messages[last], "content": sign}, *messages[last + 1 :]]
-    following = _tokens_behind(tokenizer, signed, place, sign)
+    signed = {"call": json.dumps({calls.argument: sign}, ensure_ascii=False)} if calls else {"content": sign}
+    following = _tokens_behind(tokenizer, [*messages[:last], {**messages[last], **signed}, *messages[last + 1 :]], place, sign)
+    if calls:  # the rest of the call is generated as well
+        following = following[following.index(*template_tokens(tokenizer, calls.end)) :]
     return [*read, *(following[1:] if read[-1] == following[0] else following)]
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from gym_text.errors import UsageError, check_int
 from gym_text_policies.backends.base import Answer, Backend, Request, softmax
 from gym_text_policies.backends.chat_format import Place
+from gym_text_policies.backends.local.calls import Calls
 from gym_text_policies.backends.local.decoding import Candidates, Generation, PromptLookup, generate, read
 from gym_text_policies.backends.local.exactness import exact_prefixes, window_of
 from gym_text_policies.backends.local.grammars import Grammars
@@ -88,6 +89,7 @@ class TransformersBackend(Backend):
         self._pass_tokens = _PASS_TOKENS if model.device.type == "cpu" else _GPU_PASS_TOKENS
         self._texts = PromptLookup()
         self._grammars = Grammars(tokenizer, lambda text: len(tokens(text)))
+        self._calls = Calls(tokenizer, self._grammars)
         self._answered: OrderedDict[Question, Answer] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -132,7 +134,8 @@ class TransformersBackend(Backend):
         return list(self._tokens(text))
 
     def _question(self, request: Request) -> Question:
-        place, budget = self._place_of(request)
+        calls = self._calls.form(request) if request.tool else None
+        place, budget = self._place_of(request, calls.place if calls else self._place(request.think))
         room = 1 + max(len(self.tokens(choice)) for choice in request.choices) if request.choices else request.max_tokens
         if budget:
             room += budget + len(self._markers(place).ids(place.thought_open + place.thought_close))
@@ -143,15 +146,14 @@ class TransformersBackend(Backend):
         if request.choices is not None and not place.thinks:  # nothing is drawn
             request = replace(request, temperature=0.0, seed=None, top_p=None, top_k=None, min_p=None)
         seed = secrets.randbits(31) if request.temperature and request.seed is None else request.seed
-        request = replace(request, messages=(), schema=None, episode="", seed=seed, read=(), think_tokens=budget)
-        return Question(tuple(prompt), turns_dropped, schema, request, place)
+        request = replace(request, messages=(), schema=None, tool=None, episode="", seed=seed, read=(), think_tokens=budget)
+        return Question(tuple(prompt), turns_dropped, schema, request, calls, place)
 
-    def _place_of(self, request: Request) -> tuple[Place, int | None]:
+    def _place_of(self, request: Request, place: Place) -> tuple[Place, int | None]:
         """Return where the answer or the thought begins, and most tokens of the thought; None if the model does not think.
 
         A thought of no tokens is written in the model's place: as part of the prompt.
         """
-        place = self._place(request.think)
         if not place.thinks:
             return place, None
         budget = min(_THOUGHT_TOKENS, self._window // 2) if request.think_tokens is None else request.think_tokens
@@ -261,32 +263,32 @@ class TransformersBackend(Backend):
 
     def _generation(self, asked: Asked, prefix: Prefix) -> Generation:
         """Return the generation of an answer in words."""
-        question, generation = asked.question, asked.generation
-        grammar = self._grammars.of(question.schema) if question.schema else None
+        question, generation, grammar, ends = asked.question, asked.generation, None, self._stops
+        if question.schema and question.calls:
+            grammar, ends = self._calls.matcher(question.calls, question.schema), frozenset([self._calls.end(question.calls)])
+        elif question.schema:
+            grammar = self._grammars.of(question.schema)
+        until, most = (lambda tokens: tokens[-1] in ends), question.request.max_tokens
         if generation is None:
-            generation = Generation(
-                asked.prompt, prefix, self._sampler(question), self._texts, self._ends, question.request.max_tokens
-            )
+            generation = Generation(asked.prompt, prefix, self._sampler(question), self._texts, until, most)
         else:
             del generation.sampler.log_probs[asked.thought_tokens + len(asked.begun) :]
-            generation.go_on(asked.prompt, prefix, asked.begun, self._ends, question.request.max_tokens)
+            generation.go_on(asked.prompt, prefix, asked.begun, until, most)
         generation.sampler.grammar = grammar
         return generation
 
     def _said(self, asked: Asked, generation: Generation) -> Answer:
         """Return a generated answer."""
-        tokens, finish = generation.tokens, "stop" if generation.ended else "length"
+        tokens, finish, called = generation.tokens, "stop" if generation.ended else "length", None
         words = tokens[:-1] if generation.ended else tokens
         text = self._tokenizer.decode(words, skip_special_tokens=True)
-        if self._thoughts and not asked.question.schema:
+        if asked.question.calls:
+            text, called = "", self._calls.arguments(asked.question.calls, asked.question.schema or "", tokens)
+        elif self._thoughts and not asked.question.schema:
             text, closed = self._markers(self._thoughts).answer(words, text)
             finish = finish if closed else "length"
-        log_probs = generation.sampler.log_probs[asked.thought_tokens :]
-        return asked.answer(text=text, finish=finish, tokens_out=len(tokens), tokens=asked.tokens({text: (tokens, log_probs)}))
-
-    def _ends(self, tokens: list[int]) -> bool:
-        """Return whether an answer ends with the last of these tokens."""
-        return tokens[-1] in self._stops
+        numbers = asked.tokens({called or text: (tokens, generation.sampler.log_probs[asked.thought_tokens :])})
+        return asked.answer(text=text, arguments=called, finish=finish, tokens_out=len(tokens), tokens=numbers)
 
     def _markers(self, place: Place) -> ThoughtMarkers:
         return self._markers_of(replace(place, arguments=()))  # arguments of a template may have no hash

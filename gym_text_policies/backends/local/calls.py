@@ -1,0 +1,109 @@
+"""Calls of a tool by a model in this process: which tokens a call can have, and what was called."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from gym_text_policies.backends.base import Request
+from gym_text_policies.backends.call_format import CallFormat, with_tool
+from gym_text_policies.backends.local.grammars import Grammars
+from gym_text_policies.backends.local.rendering import calls_of, format_of
+from gym_text_policies.backends.local.tokens import template_tokens, tokens_around
+
+_REMEMBERED = 4096
+"""Most values whose calls' tokens are kept."""
+
+
+class OneOf:
+    """Allows one of several sequences of tokens; it has the methods of llguidance's matchers that `Sampler` calls.
+
+    Args:
+        sequences: The sequences. None of them begins with another one.
+    """
+
+    def __init__(self, sequences: Sequence[Sequence[int]]) -> None:
+        self._node: dict[int, Any] = {}  # token -> what may follow it
+        for sequence in sequences:
+            node = self._node
+            for token in sequence:
+                node = node.setdefault(token, {})
+
+    def compute_ff_tokens(self) -> list[int]:
+        """Return the next tokens that are the same in all sequences left."""
+
+        def forced(node: dict[int, Any]) -> Iterator[int]:
+            while len(node) == 1:
+                ((token, node),) = node.items()
+                yield token
+
+        return list(forced(self._node))
+
+    def compute_bitmask(self) -> bytes:
+        """Return a bit for each token that can be next, the lowest first."""
+        allowed = np.zeros(max(self._node) + 1, np.uint8)
+        allowed[list(self._node)] = 1
+        return np.packbits(allowed, bitorder="little").tobytes()
+
+    def consume_token(self, token: int) -> None:
+        """Go on behind a token."""
+        self._node = self._node[token]
+
+
+class Calls:
+    """Makes what limits the tokens of a call, and reads calls.
+
+    Args:
+        tokenizer: One of transformers with a chat template.
+        grammars: Makes the matchers of free texts.
+    """
+
+    def __init__(self, tokenizer: Any, grammars: Grammars) -> None:
+        self._tokenizer, self._grammars = tokenizer, grammars
+        self._tokens: Callable[[CallFormat, str], tuple[int, ...]] = functools.lru_cache(_REMEMBERED)(
+            lambda form, value: tuple(tokens_around(tokenizer, [value], lambda hide: form.text(hide(value)), before_word=False))
+        )
+
+    def form(self, request: Request) -> CallFormat:
+        """Return what the chat template says of calls of a request's tool.
+
+        Raises:
+            UsageError: If the template has no tools.
+        """
+        assert request.tool is not None
+        arguments = with_tool(format_of(self._tokenizer).arguments, request.tool)
+        return calls_of(self._tokenizer, arguments, request.think)
+
+    def matcher(self, form: CallFormat, schema: str) -> Any:
+        """Return what allows the calls with valid arguments.
+
+        Args:
+            form: How a call is written.
+            schema: The JSON schema of the arguments.
+        """
+        argument = json.loads(schema)["properties"][form.argument]
+        if "enum" in argument:
+            return OneOf([self._tokens(form, value) for value in argument["enum"]])
+        before, behind = form.around
+        return self._grammars.of_text(before, behind, argument["maxLength"], escaped=form.is_json)
+
+    def end(self, form: CallFormat) -> int:
+        """Return the token that ends a call."""
+        return template_tokens(self._tokenizer, form.end)[-1]
+
+    def arguments(self, form: CallFormat, schema: str, tokens: Sequence[int]) -> str | None:
+        """Return the arguments of a generated call, as JSON; None if the tokens are no whole call."""
+        values = json.loads(schema)["properties"][form.argument].get("enum")
+        if values is not None:
+            called = next((value for value in values if self._tokens(form, value) == tuple(tokens)), None)
+        else:
+            before, behind = form.around
+            text = self._tokenizer.decode(list(tokens), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+            inner = text.removeprefix(before).removesuffix(behind)
+            whole = text == before + inner + behind
+            called = (json.loads(f'"{inner}"') if form.is_json else inner) if whole else None
+        return None if called is None else json.dumps({form.argument: called}, ensure_ascii=False)

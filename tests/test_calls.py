@@ -1,0 +1,136 @@
+"""Calls by models in this process, among all calls that the template can write."""
+
+import itertools
+import json
+
+import pytest
+import torch
+from tool_templates import AS_JSON, AS_TEXT, THINKING, give
+
+from gym_text import UsageError
+from gym_text.babyai.env import BABYAI_SPEC
+from gym_text_policies import load_policy, rollout
+from gym_text_policies.backends.base import Request
+from gym_text_policies.backends.call_format import with_tool
+from gym_text_policies.backends.local.calls import OneOf
+from gym_text_policies.backends.local.rendering import calls_of
+from gym_text_policies.backends.local.tokens import prompt_tokens, template_tokens
+from gym_text_policies.backends.local.transformers import TransformersBackend
+from gym_text_policies.environments import environment_maker
+from gym_text_policies.prompts.tools import argument_schema, called_action, tool_function
+
+GOTO = "BabyAIText-v0?task=goto&max_episode_steps=3"
+NAMES = ("turn left", "turn right", "go forward", "go <|end|>")
+BOTH = pytest.mark.parametrize("template", [AS_JSON, AS_TEXT])
+
+
+@pytest.fixture(scope="module")
+def backends(tiny_model):
+    """Return a model with random weights for each template."""
+    from small_models import small_llama
+    from transformers import AutoTokenizer
+
+    made = {}
+    for template in (AS_JSON, AS_TEXT, THINKING):
+        tokenizer = give(AutoTokenizer.from_pretrained(tiny_model), template)
+        model = small_llama(len(tokenizer), initializer_range=0.3, max_position_embeddings=2048)
+        made[template] = TransformersBackend(model, tokenizer, "tiny"), model, tokenizer
+    return made
+
+
+def request(text="A wall.", names=NAMES, **more):
+    schema = argument_schema(BABYAI_SPEC, names or ())
+    if names is None:
+        del schema["properties"]["action"]["enum"]
+    settings = {"max_tokens": 60, "think": False} | more
+    return Request(({"role": "user", "content": text},), schema=schema, tool=tool_function(BABYAI_SPEC), **settings)
+
+
+def test_one_of_several_sequences_is_taken_token_by_token():
+    matcher = OneOf([(5, 6, 9, 1), (5, 6, 17), (5, 6, 9, 2)])
+    assert matcher.compute_ff_tokens() == [5, 6]
+    matcher.consume_token(5)
+    matcher.consume_token(6)
+    assert matcher.compute_ff_tokens() == [] and matcher.compute_bitmask() == bytes([0, 2, 2])
+    matcher.consume_token(17)
+    assert matcher.compute_ff_tokens() == []
+
+
+@BOTH
+def test_a_call_is_the_path_of_the_most_probable_tokens_among_the_calls(backends, template):
+    backend, model, tokenizer = backends[template]
+    calls = calls_of(tokenizer, with_tool({}, tool_function(BABYAI_SPEC)), think=False)
+    called = set()
+    for text in (f"{i} walls{' far' * i}" for i in range(12)):
+        (answer,) = backend.answer([request(text, tokens=True)])
+        prompt = prompt_tokens(tokenizer, request(text).messages, calls.place)
+        left = {name: list(answer.tokens[answer.arguments].said) for name in [called_action(answer.arguments)]}
+        for name in NAMES[:3]:
+            left[name] = template_tokens(tokenizer, calls.text(name))
+        left[NAMES[3]] = left.get(NAMES[3]) or backend._calls._tokens(calls, NAMES[3])
+        said = []
+        while len(left) > 1:
+            with torch.inference_mode():
+                logits = model(torch.tensor([[*prompt, *said]])).logits[0, -1]
+            said.append(max({tokens[len(said)] for tokens in left.values()}, key=lambda token: logits[token].item()))
+            left = {name: tokens for name, tokens in left.items() if tokens[len(said) - 1] == said[-1]}
+        assert answer.arguments == json.dumps({"action": next(iter(left))}) and answer.finish == "stop" and answer.text == ""
+        called.add(answer.arguments)
+    assert len(called) > 1
+
+
+@BOTH
+def test_drawn_calls_are_all_valid_and_follow_the_seed(backends, template):
+    backend, *_ = backends[template]
+    drawn = [request(temperature=1.5, seed=seed) for seed in range(40)]
+    answers = backend.answer(drawn)
+    assert {called_action(answer.arguments) for answer in answers} == set(NAMES)
+    assert [answer.arguments for answer in backend.answer(drawn[::-1])][::-1] == [answer.arguments for answer in answers]
+
+
+@BOTH
+def test_any_text_can_be_the_argument_where_no_actions_are_listed(backends, template):
+    backend, *_ = backends[template]
+    answers = backend.answer([request(names=None, temperature=1.0, seed=seed, max_tokens=120) for seed in range(6)])
+    texts = [called_action(answer.arguments) for answer in answers if answer.arguments is not None]
+    assert len(set(texts)) > 2 and all(texts)
+
+
+def test_a_call_that_is_cut_is_no_call(backends):
+    backend, *_ = backends[AS_JSON]
+    (answer,) = backend.answer([request(max_tokens=5)])
+    assert (answer.arguments, answer.finish, answer.tokens_out) == (None, "length", 5)
+
+
+def test_a_thought_is_closed_before_the_call(backends):
+    backend, *_ = backends[THINKING]
+    answers = backend.answer([request(str(i), think=True, think_tokens=6, temperature=2.0, seed=i) for i in range(6)])
+    assert all(answer.arguments and called_action(answer.arguments) in NAMES for answer in answers)
+    assert all(answer.tokens_reasoning <= 6 for answer in answers) and any(answer.thought_cut for answer in answers)
+    assert any(answer.reasoning for answer in answers) and not any("think>" in answer.arguments for answer in answers)
+
+
+def test_a_chat_template_without_tools_is_refused(tiny_model):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model, tokenizer = (kind.from_pretrained(tiny_model) for kind in (AutoModelForCausalLM, AutoTokenizer))
+    backend = TransformersBackend(model, tokenizer, "tiny")
+    with pytest.raises(UsageError, match="mode 'tool': expected a model whose chat template describes tools"):
+        backend.answer([request()])
+
+
+@BOTH
+def test_an_episode_with_kept_tokens_is_the_episode_without(backends, template):
+    backend, *_ = backends[template]
+    make = environment_maker(GOTO, fold="train")
+    episodes = []
+    for tokens in (False, True):
+        with make() as env:
+            policy = load_policy(backend, env, mode="tool", tokens=tokens, think=False)
+        (episode,) = rollout(make, policy, [3])
+        assert episode.error is None and episode.invalid == 0
+        episodes.append(episode)
+    plain, kept = episodes
+    assert [step.decision.completion for step in plain.steps] == [step.decision.completion for step in kept.steps]
+    for before, after in itertools.pairwise(step.decision.tokens for step in kept.steps):
+        assert after.prompt[: len(before.prompt + before.said)] == before.prompt + before.said
