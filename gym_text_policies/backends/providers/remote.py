@@ -20,7 +20,7 @@ from gym_text_policies.backends.providers.cache import AnswerCache, key_of_reque
 from gym_text_policies.backends.providers.checks import check_answer
 from gym_text_policies.backends.providers.errors import CallError
 from gym_text_policies.backends.providers.options import SHARED_OPTIONS, RemoteOptions
-from gym_text_policies.backends.providers.served_thoughts import Thinking, check_thought
+from gym_text_policies.backends.providers.thought_room import Thinking, check_thought
 from gym_text_policies.backends.providers.tool_calls import check_call
 from gym_text_policies.backends.thoughts import thought_apart
 from gym_text_policies.redaction import hide_keys
