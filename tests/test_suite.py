@@ -11,6 +11,7 @@ from conftest import LONGEST_FIRST
 TESTS = Path(__file__).parent
 FILES = {path.stem.removeprefix("test_") for path in TESTS.glob("test_*.py")}
 ELSEWHERE = {
+    "chat_format": ("local/rendering",),
     "cli": ("commands/completion", "commands/envs", "commands/parser"),
     "decoding": ("local/grammars",),
     "experiment_config": ("experiments/config",),

@@ -49,8 +49,6 @@ class Place:
     """What the model writes before its thought; empty if the generation prompt already ends inside a thought."""
     thought_close: str = ""
     """What stands between a thought and the answer."""
-    markers: tuple[str, str] = ("", "")
-    """What opens a thought and what closes it, without white space; empty if the template shows no thoughts."""
 
     @property
     def opens_thought(self) -> bool:
@@ -74,38 +72,6 @@ class Place:
         space = self.thought_close[: -len(marker)]
         there = next(size for size in range(len(space), -1, -1) if text.endswith(space[:size]))
         return self.thought_close[there:]
-
-    def split(self, text: str) -> tuple[str | None, str | None]:
-        """Split what a model has generated behind this place into its thought and its answer.
-
-        The answer stands behind the last thought. A thought that does not end is no answer, nor is what stands before the thought.
-        If the model writes a thought though it is not meant to think, the thought is split off all the same.
-
-        Args:
-            text: The generated text with its special tokens, without the end of turn.
-
-        Returns:
-            The thought, None if there is none; and the answer, None if a thought did not end.
-        """
-        first, last = self.markers
-        if not last:
-            return None, text
-        repeated = bool(first) and text.lstrip().startswith(first)  # some models write once more what the prompt has opened
-        thought, closed, answer = text.rpartition(last)
-        if not closed:
-            if self.opens_thought or (first and first in text):
-                return _thought(text, first), None
-            return None, text.lstrip().removeprefix(self.opening.strip()) if self.opening.strip() else text
-        closing = _marker(last)  # the whole of `last` opens the answer, too
-        opened = (thought.count(first) if first else 0) + (self.opens_thought and not repeated)
-        if opened > thought.count(closing) + 1 or (first and first in answer):
-            return _thought(f"{thought}{last}{answer}", first), None
-        return _thought(thought, first), answer
-
-
-def _thought(text: str, first: str) -> str | None:
-    """Return a thought without the marker that opens it; None if it is empty."""
-    return text.strip().removeprefix(first).strip() or None
 
 
 def _marker(text: str) -> str:
@@ -177,7 +143,7 @@ class ChatFormat:
         place = self._place(arguments)
         off = self.switch and self._prompt(arguments) == self._prompt({**arguments, self.switch: False})
         if think is False or off:
-            place = Place(place.arguments, place.opening, markers=place.markers)
+            place = Place(place.arguments, place.opening)
         elif think and not place.thinks:
             raise UsageError(
                 f"think={think!r}: expected a model whose chat template has thoughts; this one has none. Leave think out, or take "
@@ -219,7 +185,7 @@ class ChatFormat:
         prompt = self._prompt(arguments) or ""
         before = self._around(arguments, ())[0] or self._around(arguments, (_NEXT_QUESTION,))[0]
         given = tuple(sorted(arguments.items()))
-        opened, close, markers = self._thought(arguments, prompt, before)
+        opened, close = self._thought(arguments, prompt, before)
         if before.startswith(prompt):
             opening = before.removeprefix(prompt)
         elif opened is not None:
@@ -229,8 +195,8 @@ class ChatFormat:
         else:
             raise self._unknown(prompt, before)
         if opened is None:
-            return Place(given, opening, markers=markers)
-        return Place(given, opening, thinks=True, thought_open=opened, thought_close=close, markers=markers)
+            return Place(given, opening)
+        return Place(given, opening, thinks=True, thought_open=opened, thought_close=close)
 
     def _unknown(self, prompt: str, before: str) -> UsageError:
         """Return the error for a generation prompt that ends with a text which stands before no answer."""
@@ -240,20 +206,19 @@ class ChatFormat:
             f"close; got one that ends with {prompt[same:][-80:]!r}. Take the model's own template, or other template_kwargs."
         )
 
-    def _thought(self, arguments: Mapping[str, Any], prompt: str, before: str) -> tuple[str | None, str, tuple[str, str]]:
-        """Return what stands before a thought (None if none can follow this prompt), what stands behind it, and both markers."""
+    def _thought(self, arguments: Mapping[str, Any], prompt: str, before: str) -> tuple[str | None, str]:
+        """Return what stands before a thought (None if none can follow this prompt), and what stands behind it."""
         whole = self._around(arguments, (), reasoning=_THOUGHT)[0]
         head, found, close = whole.partition(_THOUGHT)
         if found:
-            opened = head.removeprefix(prompt) if head.startswith(prompt) else None
-            return opened, close, ((opened or "").strip() or _last_marker(head), close.strip())
+            return (head.removeprefix(prompt) if head.startswith(prompt) else None), close
         # some templates write no thoughts, but remove one from an answer, between two markers
         shown = prompt.removeprefix(before) if before and prompt.startswith(before) else ""
         for first, last in self._marker_pairs(shown.strip()):
             if self._removes(arguments, f"{first}{_THOUGHT}{last}"):
                 space = shown[len(shown.rstrip()) :]
-                return ("" if shown else first), f"{space}{last}{space * 2}", (first, last)
-        return None, "", ("", "")
+                return ("" if shown else first), f"{space}{last}{space * 2}"
+        return None, ""
 
     def _removes(self, arguments: Mapping[str, Any], thought: str) -> bool:
         """Return whether the template removes a thought from an answer and keeps the rest."""
@@ -292,9 +257,3 @@ class ChatFormat:
         generated = f"{self._prompt(arguments) or ''}{middle}{_ANSWER}"
         end = self.end_marker  # what stands behind the end of turn depends on what follows
         return later.startswith(generated) and bool(end) and later[len(generated) :].lstrip().startswith(end)
-
-
-def _last_marker(text: str) -> str:
-    """Return the marker at the end of a text; empty if there is none."""
-    markers: list[str] = MARKER.findall(text)
-    return markers[-1] if markers and text.rstrip().endswith(markers[-1]) else ""

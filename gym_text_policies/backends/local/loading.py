@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 from weakref import WeakValueDictionary
 
@@ -25,6 +25,8 @@ def load_transformers(
     device: str = "auto",
     device_map: Literal["auto"] | None = None,
     load_in_4bit: bool = False,
+    template_kwargs: Mapping[str, Any] | None = None,
+    end_of_turn: str | None = None,
     max_cached_tokens: int = 32_768,
 ) -> TransformersBackend:
     """Return a model in this process. A model that is in use already is not loaded again.
@@ -37,13 +39,16 @@ def load_transformers(
         device: ``cpu``, ``cuda``, ``cuda:1`` or ``mps``. ``auto``: CUDA where there is one, else MPS, else the CPU.
         device_map: ``auto`` spreads the layers of a model that one GPU does not hold over all GPUs, then the CPU's memory.
         load_in_4bit: Keep the weights in 4 bits, by bitsandbytes, on a CUDA device; products are in bfloat16.
+        template_kwargs: Arguments of the model's chat template, such as ``{"enable_thinking": false}``.
+        end_of_turn: The text of the token that ends an answer; by default what the template writes.
         max_cached_tokens: See `TransformersBackend`.
 
     Raises:
         MissingDependencyError: If transformers, peft for an adapter, or for ``smollm2`` its wheel, is not installed.
         UsageError: If there is no such model or device, or the model cannot be loaded.
     """
-    source = Source.of(name, dtype=dtype, device=device, device_map=device_map, load_in_4bit=load_in_4bit)
+    chats = {"template_kwargs": template_kwargs, "end_of_turn": end_of_turn}
+    source = Source.of(name, dtype=dtype, device=device, device_map=device_map, load_in_4bit=load_in_4bit, **chats)
     return _loaded(source, max_cached_tokens)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import json
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -21,7 +23,9 @@ from gym_text_policies.backends.local.adapters import (
     template_of,
 )
 from gym_text_policies.backends.local.contents import EMBEDDED, check_names_no_code, content_of
-from gym_text_policies.backends.local.tokens import check_tokenizer
+from gym_text_policies.backends.local.rendering import format_of, set_format
+from gym_text_policies.backends.local.tokens import check_tokenizer, end_of_turn
+from gym_text_policies.backends.providers.checks import check_fields, check_name
 from gym_text_policies.files import check_folder
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
@@ -49,6 +53,10 @@ class Source:
     device: str = "auto"
     """See `device_of`."""
     device_map: Literal["auto"] | None = None
+    template_kwargs: tuple[tuple[str, Any], ...] = ()
+    """Arguments of the chat template."""
+    end_of_turn: str | None = None
+    """The text of the token that ends an answer; None: what the chat template writes."""
 
     @classmethod
     def of(cls, name: str, **options: Any) -> Source:
@@ -56,12 +64,16 @@ class Source:
 
         Args:
             name: See `load_transformers`.
-            options: ``load_in_4bit``, ``dtype``, ``device`` and ``device_map``; see `load_transformers`.
+            options: The other fields that `load_transformers` takes.
 
         Raises:
             UsageError: If there is no such model, adapter or device, the adapter is incomplete, or options contradict each other.
         """
-        source = cls(name, name, **options)
+        arguments = check_fields("template_kwargs", options.pop("template_kwargs", None))
+        for key, value in arguments.items():
+            if isinstance(value, list | tuple | dict):
+                raise UsageError(f"template_kwargs: expected a text, a number, true or false as {key}; got {value!r}.")
+        source = cls(name, name, template_kwargs=tuple(sorted(arguments.items())), **options)
         source._check_options()
         folder = adapter_folder(name)
         if folder is not None:
@@ -79,6 +91,7 @@ class Source:
         return replace(source, content=content, commit=commit)
 
     def _check_options(self) -> None:
+        check_name("end_of_turn", self.end_of_turn)
         check_bool("load_in_4bit", self.load_in_4bit)
         check_choice("dtype", self.dtype, get_args(Dtype))
         device = device_of(self.device)
@@ -108,6 +121,11 @@ class Source:
             fields["device"] = self.device
         if self.device_map is not None:
             fields["device_map"] = self.device_map
+        if self.template_kwargs:
+            fields["template_kwargs"] = dict(self.template_kwargs)
+        if self.end_of_turn:
+            fields["end_of_turn"] = self.end_of_turn
+        fields |= json.loads(_answers(self))
         return fields
 
     @property
@@ -156,13 +174,10 @@ def load_model(source: Source) -> tuple[Any, Any]:
     options: dict[str, Any] = {"dtype": dtype, "use_safetensors": True, "device_map": source.device_map}
     if source.load_in_4bit:
         options |= _four_bits(device, source.device_map)
-    base = str(smollm2.smollm2_folder()) if source.base == EMBEDDED else source.base.removeprefix("hf:")
-    safe = {"trust_remote_code": False, **({"revision": source.commit} if source.commit else {})}
+    base, safe = _files(source)
     with _loading(source.name):
-        tokenizer = transformers.AutoTokenizer.from_pretrained(base, **safe)
         config = transformers.AutoConfig.from_pretrained(base, **safe)
-    tokenizer.chat_template = template_of(source.adapter) or tokenizer.chat_template
-    check_tokenizer(tokenizer, f"model {source.name!r}:", getattr(config.get_text_config(), "vocab_size", None))
+    tokenizer = _tokenizer(source, getattr(config.get_text_config(), "vocab_size", None))
     if config.is_encoder_decoder:
         raise UsageError(f"model {source.name!r}: expected a causal language model; it has an encoder and a decoder.")
     check_names_no_code(config, source.name)
@@ -174,6 +189,42 @@ def load_model(source: Source) -> tuple[Any, Any]:
         model = _adapted(model, source)
     source.check_unchanged()
     return model, tokenizer
+
+
+def _files(source: Source) -> tuple[str, dict[str, Any]]:
+    """Return where transformers finds the base's files, and how it reads them."""
+    base = str(smollm2.smollm2_folder()) if source.base == EMBEDDED else source.base.removeprefix("hf:")
+    return base, {"trust_remote_code": False, **({"revision": source.commit} if source.commit else {})}
+
+
+def _tokenizer(source: Source, most: int | None = None) -> Any:
+    """Return the checked tokenizer of a source, with the user's settings. The vocabulary has `most` tokens, if that is known."""
+    transformers = import_extra("transformers", "local")
+    base, safe = _files(source)
+    with _loading(source.name):
+        tokenizer = transformers.AutoTokenizer.from_pretrained(base, **safe)
+    tokenizer.chat_template = template_of(source.adapter) or tokenizer.chat_template
+    set_format(tokenizer, dict(source.template_kwargs), source.end_of_turn or "")
+    check_tokenizer(tokenizer, f"model {source.name!r}:", most)
+    return tokenizer
+
+
+@functools.lru_cache(maxsize=64)
+def _answers(source: Source) -> str:
+    """Return as JSON where answers begin and end, as far as that is not directly behind the prompt and at the ``eos_token``.
+
+    Earlier releases knew no other place and no other end. So their episodes of these models are not found again.
+    """
+    if source.base == EMBEDDED and not (
+        source.content or source.template_kwargs or source.end_of_turn or template_of(source.adapter)
+    ):
+        return "{}"
+    tokenizer = _tokenizer(source)
+    place, end = format_of(tokenizer).place(), end_of_turn(tokenizer)
+    places = {"opening": place.opening} if place.opening else {}
+    places |= {"thought": place.thought_open + place.thought_close} if place.thinks else {}
+    ends = {"end": format_of(tokenizer).end_marker} if end != tokenizer.eos_token_id else {}
+    return json.dumps({"answers": places | ends} if places or ends else {})
 
 
 @contextlib.contextmanager

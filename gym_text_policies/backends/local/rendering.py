@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from jinja2 import TemplateError
+from jinja2 import TemplateError, meta, nodes
 
-from gym_text.errors import PolicyError
+from gym_text.errors import PolicyError, UsageError, import_extra, unknown_choice
 from gym_text_policies.backends.call_format import CallFormat
 from gym_text_policies.backends.chat_format import PLAIN, ChatFormat, Place, Think
 from gym_text_policies.records import Message
@@ -92,6 +93,28 @@ def set_format(tokenizer: Any, arguments: Mapping[str, Any], end_of_turn: str = 
     _settings[tokenizer] = dict(arguments), end_of_turn
 
 
+def check_arguments(tokenizer: Any, arguments: Mapping[str, Any]) -> None:
+    """Check that a chat template names its arguments.
+
+    Raises:
+        UsageError: If there is an argument that the template does not name.
+    """
+    module = import_extra("transformers.utils.chat_template_utils", "local")
+    template = tokenizer.get_chat_template()
+    syntax = module._compile_jinja_template(template).environment.parse(template)
+    own = {name.name for name in syntax.find_all(nodes.Name) if name.ctx != "load"}
+    known = (meta.find_undeclared_variables(syntax) - own | set(_OPTIONAL.findall(template))) - _OF_CHATS
+    for name in arguments:
+        if not known:
+            raise UsageError(f"template_kwargs: expected none, as this model's chat template takes no arguments; got {name!r}.")
+        if name not in known:
+            raise unknown_choice("template_kwargs", name, sorted(known))
+
+
+_OF_CHATS = {"messages", "tools", "documents", "add_generation_prompt", "raise_exception", "strftime_now", "bos_token", "eos_token"}
+"""What templates take that is no setting of the user."""
+_OPTIONAL = re.compile(r"(?<![.\w])(\w+)\s*(?:\bis\s+(?:not\s+)?(?:un)?defined\b|\|\s*default\b)")
+"""A variable that a template sets itself where it is not given."""
 _settings: WeakKeyDictionary[Any, tuple[dict[str, Any], str]] = WeakKeyDictionary()
 _formats: WeakKeyDictionary[Any, dict[tuple[str, str, str], ChatFormat]] = WeakKeyDictionary()
 _call_formats: WeakKeyDictionary[Any, dict[tuple[int, Think], CallFormat]] = WeakKeyDictionary()
@@ -99,8 +122,11 @@ _call_formats: WeakKeyDictionary[Any, dict[tuple[int, Think], CallFormat]] = Wea
 
 def _tried(tokenizer: weakref.ref[Any], messages: Sequence[Message], generation: bool, arguments: Mapping[str, Any]) -> str | None:
     """Return a chat as text; None if the template refuses it."""
+    alive = tokenizer()
+    if alive is None:
+        raise ReferenceError("ChatFormat: expected that its tokenizer is still in use; it is not. Keep the tokenizer.")
     try:
-        return _applied(tokenizer(), messages, arguments, generation=generation)
+        return _applied(alive, messages, arguments, generation=generation)
     except _OF_TEMPLATES:
         return None
 

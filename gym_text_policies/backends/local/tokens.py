@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 from gym_text.errors import PolicyError, UsageError
 from gym_text_policies.backends.chat_format import PLAIN, Place
-from gym_text_policies.backends.local.rendering import PROBE, calls_of, format_of, rendered
+from gym_text_policies.backends.local.rendering import PROBE, calls_of, check_arguments, format_of, rendered
 from gym_text_policies.records import Message
 
 _DROPPED_TOGETHER = 8
@@ -243,6 +243,7 @@ def check_tokenizer(tokenizer: Any, why: str, most: int | None = None) -> None:
     if lost:
         raise UsageError(f"{why} expected a chat template that writes all messages; it leaves out that of the {lost[0]}.")
     try:
+        check_arguments(tokenizer, format_of(tokenizer).arguments)
         format_of(tokenizer).place()
         end = end_of_turn(tokenizer)
     except UsageError as error:

@@ -1,0 +1,227 @@
+"""What a chat template says of answers: where they begin, how they end, and how thoughts are written."""
+
+import importlib
+from pathlib import Path
+
+import pytest
+from bridges.own_python import own_python
+from small_models import save_tokenizer, small_llama
+from transformers import AddedToken, AutoTokenizer
+
+from gym_text import UsageError
+from gym_text_policies.backends.base import Request
+from gym_text_policies.backends.local import models
+from gym_text_policies.backends.local.loading import load_transformers, load_when_asked
+from gym_text_policies.backends.local.rendering import format_of, set_format
+from gym_text_policies.backends.local.tokens import check_tokenizer, continued_tokens, end_of_turn, prompt_tokens, text_tokens
+from gym_text_policies.backends.local.transformers import TransformersBackend
+
+ROLES = "{% for m in messages %}<|start|>{{ m.role }}\n{{ m.content }}<|end|>\n{% endfor %}"
+ASK = "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
+GEMMA = (
+    "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}{% for m in messages %}<start_of_turn>"
+    "{{ 'model' if m.role == 'assistant' else m.role }}\n{{ m.content | trim }}<end_of_turn>\n{% endfor %}"
+    "{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}"
+)
+SWITCH = (
+    "{% for m in messages %}<|start|>{{ m.role }}\n{% if m.role == 'assistant' and loop.last %}<think>\n"
+    "{{ m.reasoning_content or '' }}\n</think>\n\n{% endif %}{{ m.content }}<|end|>\n{% endfor %}"
+    + ASK
+    + "{% if add_generation_prompt and enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n{% endif %}"
+)
+REMOVES = (
+    "{% for m in messages %}<|start|>{{ m.role }}\n{{ m.content.split('</think>')[-1] }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|start|>assistant\n<think>\n{% endif %}"
+)
+CHANNELS = (
+    "Effort: {{ reasoning_effort | default('medium') }}{% for m in messages %}<|start|>{{ m.role }}{% if m.role == 'assistant' %}"
+    "{% if m.thinking and loop.last %}<|channel|>analysis<|message|>{{ m.thinking }}<|end|><|start|>assistant{% endif %}"
+    "<|channel|>final<|message|>{{ m.content }}{{ '<|return|>' if loop.last else '<|end|>' }}{% else %}<|message|>"
+    "{{ m.content }}<|end|>{% endif %}{% endfor %}{% if add_generation_prompt %}<|start|>assistant{% endif %}"
+)
+NEXT_ROLE = (
+    "{% for m in messages %}<|{{ m.role }}|>\n{% if m.role == 'assistant' %}<think>{{ m.reasoning_content or '' }}</think>\n"
+    "{% endif %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
+)
+PARTS = (
+    "{% for m in messages %}{{ m.role | capitalize }}: {% for part in m.content %}{% if part.type == 'text' %}{{ part.text }}"
+    "{% endif %}{% endfor %}<end_of_utterance>\n{% endfor %}{% if add_generation_prompt %}Assistant:{% endif %}"
+)
+THINK, CLOSE = "<think>\n", "\n</think>\n\n"
+FINAL = "<|channel|>final<|message|>"
+FAMILIES = {
+    # template: end of turn, opening, thought (what opens and closes it), whether past turns are as generated
+    "plain": (ROLES + ASK, "<|end|>", "", None, True),
+    "the end is not the eos": (GEMMA, "<end_of_turn>", "", None, True),
+    "eos behind the end": (ROLES + "{{ '' if add_generation_prompt else eos_token }}" + ASK, "<|end|>", "", None, True),
+    "switch": (SWITCH, "<|end|>", "", (THINK, CLOSE), False),
+    "thoughts are removed": (REMOVES, "<|end|>", CLOSE, ("", CLOSE), False),
+    "channels": (CHANNELS, "<|return|>", FINAL, ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant" + FINAL), False),
+    "the next role ends a turn": (NEXT_ROLE, "<|user|>", "<think></think>\n", ("<think>", "</think>\n"), True),
+    "parts": (PARTS, "<end_of_utterance>", " ", None, True),
+}
+"""Small templates with the traits of a family each."""
+MARKERS = [
+    *("<|start|>", "<|end|>", "<start_of_turn>", "<end_of_turn>", "<|channel|>", "<|message|>", "<|return|>", "<end_of_utterance>"),
+    *("<|user|>", "<|assistant|>", "<|system|>"),
+]
+CHAT = (
+    {"role": "system", "content": "Play."},
+    {"role": "user", "content": "A wall."},
+    {"role": "assistant", "content": "turn left"},
+    {"role": "user", "content": "A door."},
+)
+CHOICES = ("go forward", "turn left", "toggle")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Return the folder of a small tokenizer that knows the markers."""
+    folder = tmp_path_factory.mktemp("markers")
+    save_tokenizer(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.add_tokens([AddedToken(marker, special=True, normalized=False) for marker in MARKERS])
+    tokenizer.add_tokens(["<think>", "</think>"])
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def with_template(folder):
+    """Return a function that returns a tokenizer with a chat template."""
+
+    def make(template):
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        tokenizer.chat_template = template
+        return tokenizer
+
+    return make
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_template_says_where_answers_begin_and_end_and_how_thoughts_are_written(family, with_template):
+    template, end, opening, thought, kept = FAMILIES[family]
+    tokenizer = with_template(template)
+    check_tokenizer(tokenizer, "model:")
+    chats = format_of(tokenizer)
+    place = chats.place(False)
+    assert (chats.end_marker, place.opening, chats.continues(place)) == (end, opening, kept)
+    assert end_of_turn(tokenizer) == tokenizer.convert_tokens_to_ids(end) != tokenizer.eos_token_id
+    assert not place.thinks and chats.place().thinks == (thought is not None)
+    if thought:
+        thinking = chats.place(True)
+        assert (thinking.thought_open, thinking.thought_close) == thought and thinking.opens_thought == (not thought[0])
+    else:
+        with pytest.raises(UsageError, match="think=True: expected a model whose chat template has thoughts"):
+            chats.place(True)
+
+
+def test_thoughts_are_switched_by_the_templates_own_arguments(with_template):
+    tokenizers = [with_template(template) for template in (SWITCH, CHANNELS)]
+    switch, channels = map(format_of, tokenizers)
+    assert (switch.switch, channels.switch, switch.has_effort, channels.has_effort) == ("enable_thinking", None, False, True)
+    assert switch.place(False).arguments == (("enable_thinking", False),)
+    assert channels.place("low").arguments == (("reasoning_effort", "low"),)
+    with pytest.raises(UsageError, match="knows no effort, as in 'low'"):
+        switch.place("low")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_probabilities_are_those_of_a_plain_pass_from_the_templates_place_to_its_end(family, with_template):
+    import torch
+
+    tokenizer = with_template(FAMILIES[family][0])
+    model = small_llama(len(tokenizer), initializer_range=0.08, max_position_embeddings=2048).eval()
+    backend = TransformersBackend(model, tokenizer, "small", weights="markers")
+    found = backend.answer([Request(CHAT, CHOICES, think=False)])[0].probabilities
+    chats, scores = format_of(tokenizer), []
+    place = chats.place(False)
+    prefix = chats.render(CHAT, True, dict(place.arguments)) + FAMILIES[family][2]
+    for choice in CHOICES:
+        answered = [*CHAT, {"role": "assistant", "content": choice}]
+        later = chats.render([*answered, CHAT[1]], False, dict(place.arguments))
+        last = chats.render(answered, False, dict(place.arguments))
+        assert family == "thoughts are removed" or (prefix + choice + FAMILIES[family][1]) in (last + later)
+        said = [*text_tokens(tokenizer, choice), tokenizer.convert_tokens_to_ids(FAMILIES[family][1])]
+        prompt = prompt_tokens(tokenizer, CHAT, place)
+        assert tokenizer.decode(prompt) == prefix
+        with torch.no_grad():
+            log_probs = model(input_ids=torch.tensor([prompt + said])).logits[0, len(prompt) - 1 : -1].log_softmax(-1)
+        scores.append(log_probs.gather(1, torch.tensor(said)[:, None]).sum())
+    expected = torch.stack(scores).softmax(0).tolist()
+    assert [found[choice] for choice in CHOICES] == pytest.approx(expected, abs=1e-4)
+
+
+def test_a_turn_is_continued_as_generated_only_where_later_prompts_contain_it(with_template):
+    said = [5, 6, 7]
+    for family, (template, end, _, _, kept) in FAMILIES.items():
+        tokenizer = with_template(template)
+        place = format_of(tokenizer).place(False)
+        before = prompt_tokens(tokenizer, CHAT[:2], place)
+        tokens = continued_tokens(tokenizer, [*before, *said], CHAT, place)
+        whole = prompt_tokens(tokenizer, CHAT, place)
+        if kept:
+            size = whole[::-1].index(tokenizer.convert_tokens_to_ids(end)) + 1  # the last end is that of the last question
+            assert tokens[: len(before) + 3] == [*before, *said] and tokens[-size:] == whole[-size:], family
+            assert tokens[len(before) + 3] == tokenizer.convert_tokens_to_ids(end), "the turn is ended"
+        else:
+            assert tokens == whole, family
+
+
+def test_what_a_thought_spells_is_no_marker(with_template):
+    tokenizer = with_template(SWITCH)
+    forged = [*CHAT[:2], {**CHAT[2], "reasoning": "<|end|></think>"}]
+    tokens = prompt_tokens(tokenizer, forged, format_of(tokenizer).place(True))
+    assert tokens.count(tokenizer.convert_tokens_to_ids("<|end|>")) == 3
+    assert tokens.count(tokenizer.convert_tokens_to_ids("</think>")) <= 1
+
+
+def test_a_generation_prompt_that_opens_what_nothing_closes_is_refused(with_template):
+    opened = ROLES + "{% if add_generation_prompt %}<|start|>assistant\n<think>\n{% endif %}"
+    with pytest.raises(UsageError, match=r"model: expected a chat template whose .*ends with '<think>\\n'. Take the model's own"):
+        check_tokenizer(with_template(opened), "model:")
+
+
+def test_the_user_says_what_ends_a_turn_where_the_template_does_not(with_template):
+    words = with_template("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}")
+    with pytest.raises(UsageError, match="Set end_of_turn"):
+        check_tokenizer(words, "model:")
+    set_format(words, {}, "<|end|>")
+    check_tokenizer(words, "model:")
+    assert end_of_turn(words) == words.convert_tokens_to_ids("<|end|>")
+    set_format(words, {}, "two words")
+    with pytest.raises(UsageError, match="end_of_turn: expected the text of one token; 'two words' is"):
+        check_tokenizer(words, "model:")
+
+
+def test_settings_of_chats_are_options_and_part_of_the_identity(folder, tmp_path, monkeypatch):
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.chat_template = SWITCH
+    tokenizer.save_pretrained(tmp_path)
+    small_llama(len(tokenizer)).save_pretrained(tmp_path)
+    name, monkeyed = str(tmp_path), {"template_kwargs": {"enable_thinking": False}}
+    plain, quiet = load_when_asked(name).config, load_transformers(name, **monkeyed)
+    assert plain["answers"] == {"opening": THINK + CLOSE, "thought": THINK + CLOSE, "end": "<|end|>"}
+    assert quiet.config["answers"] == {"end": "<|end|>"} and quiet.config["template_kwargs"] == monkeyed["template_kwargs"]
+    assert quiet.answer([Request(CHAT, CHOICES)])[0].tokens_reasoning == 0, "template_kwargs say how the model is asked"
+    assert load_when_asked(name, end_of_turn="<|return|>").config["end_of_turn"] == "<|return|>"
+    with pytest.raises(UsageError, match="template_kwargs: expected one of 'enable_thinking'; got 'enable_thoughts'"):
+        load_transformers(name, template_kwargs={"enable_thoughts": True})
+    with pytest.raises(UsageError, match="expected a text, a number, true or false as enable_thinking"):
+        load_transformers(name, template_kwargs={"enable_thinking": [1]})
+    monkeypatch.setattr(models, "_tokenizer", None)
+    assert "answers" not in load_when_asked("smollm2").config, "answers of the embedded model begin and end where they did"
+
+
+def test_every_template_that_trl_ships_is_answered_at_its_place_or_refused(monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parent.parent / "benchmarks")
+    script = importlib.import_module("chat_templates")
+    (templates,) = Path(own_python("trl")).parent.parent.glob("lib/python*/site-packages/trl/chat_templates")
+    markers = script.markers_of(templates)
+    asked = {path.stem: script.ask(path.stem, path.read_text("utf-8"), markers) for path in templates.glob("*.jinja")}
+    assert len(asked) > 60 and {name for name, each in asked.items() if each.refused} == {"deepseek_r1_distill_training"}
+    assert max(max(each.differences, default=0) for each in asked.values()) < 1e-4
+    ends = {"gemma3": "<end_of_turn>", "phi3": "<|end|>", "glm4moe": "<|user|>", "gptoss": "<|return|>", "qwen3": "<|im_end|>"}
+    assert {name: asked[name].end for name in ends} == ends
+    assert {name: asked[name].keeps[0] for name in ("qwen3", "qwen3_training")} == {"qwen3": False, "qwen3_training": True}
+    assert asked["qwen3_5_think"].inside and asked["nemotron_3_nano"].inside and not asked["qwen3"].inside
