@@ -30,6 +30,7 @@ PAGES = {
     "strategies.md": "Strategies and answers",
     "thinking.md": "Models that think",
     "models.md": "Models in this process",
+    "gguf.md": "Other formats of a model",
     "providers.md": "Providers",
     "results.md": "Results",
     "training.md": "Training",

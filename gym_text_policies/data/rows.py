@@ -162,17 +162,7 @@ def rows_of(
     """
     check_choice("labels", labels, LABELS)
     prompt = prompt or training_prompt(policy)
-    origin: dict[str, Any] = {
-        "environment": json.dumps(dict(episode.environment), sort_keys=True),
-        "episode": episode.key,
-        "seed": episode.seed,
-        "episode_return": episode.total_reward,
-        "success": episode.outcome == "won",
-        "strategy": policy.strategy,
-        "history": str(policy.history),
-        "template": str(prompt.config["template"]),
-        "with_reward": bool(policy.with_reward),
-    }
+    origin = _origin(episode, policy, prompt)
     rows: list[Row] = []
     messages: list[Message] = []
     learnt: list[tuple[str, str]] = []
@@ -188,6 +178,21 @@ def rows_of(
         messages = [*prompted, {"role": "assistant", "content": step.decision.action}]
     rows.append(_row(messages, learnt, origin))
     return [_ends_with_its_label(row) for row in rows if row.decisions]
+
+
+def _origin(episode: Episode, policy: PolicyConfig, prompt: Prompt) -> dict[str, Any]:
+    """Return the fields that all rows of an episode share."""
+    return {
+        "environment": json.dumps(dict(episode.environment), sort_keys=True),
+        "episode": episode.key,
+        "seed": episode.seed,
+        "episode_return": episode.total_reward,
+        "success": episode.outcome == "won",
+        "strategy": policy.strategy,
+        "history": str(policy.history),
+        "template": str(prompt.config["template"]),
+        "with_reward": bool(policy.with_reward),
+    }
 
 
 def _row(messages: Sequence[Message], learnt: Sequence[tuple[str, str]], origin: Mapping[str, Any]) -> Row:
