@@ -108,6 +108,8 @@ def test_thoughts_and_reasons_have_columns_only_where_a_model_thought_or_an_answ
     assert [line["thoughts cut"] for line in cells] == ["25%", "-"]
     assert [line["why invalid"] for line in cells] == ["cut 4, no action 2", "-"]
     assert "Thoughts cut: share of steps" in text and "Why invalid: number of answers" in text
+    foreign = dataclasses.replace(summary(0, "won", 1.0), invalid_reasons={"a|b\n" * 999: 2})
+    assert row("E", "by somebody else", [foreign])["invalid_reasons"] == {"other": 2}
     old = {name: value for name, value in plain.items() if name not in ("tokens_reasoning", "thoughts_cut", "invalid_reasons")}
     assert markdown([old]) == markdown([plain]) and "thought" not in markdown([plain]) and "why" not in markdown([plain])
 

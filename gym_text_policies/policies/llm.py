@@ -46,6 +46,7 @@ class LLMPolicy(Policy):
               with the name of an action. The prompts are those that TRL makes of `bridges.trl`: earlier actions are calls, and
               what followed them are the tool's answers.
             * `history`: `wrap` puts on the wrapper that keeps it. `own_words` needs `rollout` or `Agent`, which know the answers.
+            * `think` and `history_thoughts`: see `Thinking`. A model's own thought is `Decision.reasoning`, apart from its answer.
             * `tokens`: each decision keeps its tokens, see `Tokens`. If a prompt begins with the prompt before it (strategy
               ``chat`` with the whole history), it continues that prompt's tokens and those that the model generated. This
               needs `rollout`.

@@ -12,6 +12,7 @@ from typing import Any
 
 from gym_text_policies.files import check_regular
 from gym_text_policies.policies.labels import thinking
+from gym_text_policies.policies.unusable import REASONS
 from gym_text_policies.records import VERSION, Episode, Outcome
 from gym_text_policies.report.intervals import by_level, mean, t_interval, wilson_interval
 
@@ -97,7 +98,7 @@ def row(environment: str, policy: str, episodes: Iterable[Episode | Summary], *,
         "success_interval": wilson_interval(sum(wins), len(wins)),
         **{outcome: outcomes[outcome] for outcome in ("won", "lost", "truncated", "error")},
         "invalid": sum(columns["invalid"]) / steps if steps else None,
-        "invalid_reasons": dict(sum((Counter(summary.invalid_reasons) for summary in played), Counter()).most_common()),
+        "invalid_reasons": _reasons(played),
         "length": mean(columns["length"]),
         "tokens_in": mean(columns["tokens_in"]),
         "tokens_out": mean(columns["tokens_out"]),
@@ -107,6 +108,12 @@ def row(environment: str, policy: str, episodes: Iterable[Episode | Summary], *,
         "cost": mean(columns["cost"]),
         "total_cost": sum(summary.cost for summary in summaries),
     }
+
+
+def _reasons(played: Iterable[Summary]) -> dict[str, int]:
+    """Return the number of unusable answers by their reasons, the most frequent first. A record may have reasons of its own."""
+    known = [(reason if reason in REASONS else "other", count) for each in played for reason, count in each.invalid_reasons.items()]
+    return dict(Counter(reason for reason, count in known for _ in range(count)).most_common())
 
 
 def how_asked(policy: Mapping[str, Any], name: str = "") -> str:
@@ -142,7 +149,9 @@ _COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "length": lambda row: number(row["length"], ".1f"),
     "tokens in": lambda row: number(row["tokens_in"], ".0f"),
     "tokens out": lambda row: number(row["tokens_out"], ".0f"),
-    "of it thoughts": lambda row: number(row["tokens_reasoning"] / row["tokens_out"] if row["tokens_reasoning"] else None, ".0%"),
+    "of it thoughts": lambda row: number(
+        row["tokens_reasoning"] / max(row["tokens_out"], 1) if row["tokens_reasoning"] else None, ".0%"
+    ),
     "thoughts cut": lambda row: number(row["thoughts_cut"] if row["tokens_reasoning"] else None, ".0%"),
     "s / decision": lambda row: number(row["seconds_per_decision"], ".2g"),
     "cost, $": lambda row: number(row["total_cost"], ".3g"),
