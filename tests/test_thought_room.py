@@ -190,9 +190,9 @@ def test_llama_cpps_own_server_thinks_within_its_budget_and_then_answers(llama, 
         (answer,) = backend.answer([replace(asked, think=True, think_tokens=24)])
         assert answer.thought_cut and answer.reasoning and answer.text and answer.reasoning not in answer.text
         assert answer.tokens_out >= 24 + 24 and answer.tokens_reasoning >= 24
-        (off,) = backend.answer([replace(asked, think=False, max_tokens=200)])
-        assert (off.reasoning, off.thought_cut) == (None, False) and off.text
         if schema:
+            (off,) = backend.answer([replace(asked, think=False)])
+            assert (off.reasoning, off.thought_cut) == (None, False)
             assert {json.loads(said.text)["action"] for said in (answer, off)} <= {"go forward", "drop"}
 
 
