@@ -16,8 +16,9 @@ from thinking_server import KINDS, THOUGHT, ThinkingServer, expert_of
 from gym_text import UsageError
 from gym_text.errors import BudgetError
 from gym_text_policies import LLMPolicy, rollout
-from gym_text_policies.backends.base import Request
+from gym_text_policies.backends.base import Answer, Request
 from gym_text_policies.backends.load import load_backend
+from gym_text_policies.backends.providers.cache import key_of_request
 from gym_text_policies.policy import text_spec
 
 SEEDS = range(8)
@@ -87,6 +88,14 @@ def test_a_thought_that_leaked_into_the_text_is_split_off_with_or_without_its_op
         assert [body["max_tokens"] for _, _, body in server.requests] == [16, 16 + (2048 if opens else 1024)]
         backend.answer([QUESTION])
         assert [body["max_tokens"] for _, _, body in server.requests[2:]] == [16 + 2048], "it is known to think"
+
+
+def test_a_thought_that_an_earlier_version_stored_as_text_is_split_off_when_it_is_read(tmp_path):
+    with served("vllm", options={"cache": str(tmp_path)}) as (server, backend):
+        stored = Answer(f"<think>{THOUGHT}</think>go forward", finish="stop", tokens_in=9, tokens_out=WORDS + 4)
+        backend._cache.get(key_of_request(backend.config, QUESTION), lambda: stored)
+        (answer,) = backend.answer([QUESTION])
+        assert (answer.text, answer.reasoning, server.requests) == ("go forward", THOUGHT, [])
 
 
 @pytest.mark.parametrize("kind", KINDS)
