@@ -68,6 +68,49 @@ def adapter_changes(folder: Path, heads: dict[str, int], blocks: int) -> dict[st
     return changes
 
 
+def write_model(model: Any, tokenizer: Any, target: Path) -> Path:
+    """Write a Llama of transformers, and its tokenizer of bytes with the chat template, as llama.cpp's file of 32 bits."""
+    import gguf
+
+    config, writer = model.config, gguf.GGUFWriter(target, "llama")
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_rope_dimension_count(config.head_dim)
+    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    writer.add_file_type(gguf.LlamaFileType.ALL_F32)
+    kinds = {
+        number: gguf.TokenType.CONTROL if token.special else gguf.TokenType.USER_DEFINED
+        for number, token in tokenizer.added_tokens_decoder.items()
+    }
+    merges = json.loads(tokenizer.backend_tokenizer.to_str())["model"]["merges"]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(gguf.GGUFReader(smollm2_file()).get_field("tokenizer.ggml.pre").contents())
+    writer.add_token_list(tokenizer.convert_ids_to_tokens(range(len(tokenizer))))
+    writer.add_token_types([kinds.get(number, gguf.TokenType.NORMAL) for number in range(len(tokenizer))])
+    writer.add_token_merges([merge if isinstance(merge, str) else " ".join(merge) for merge in merges])
+    writer.add_bos_token_id(tokenizer.bos_token_id)
+    writer.add_eos_token_id(tokenizer.eos_token_id)
+    writer.add_add_bos_token(False)
+    writer.add_chat_template(tokenizer.chat_template)
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)
+    heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
+    for name, tensor in model.state_dict().items():
+        weights, own = tensor.float().numpy(), names.get_name(name.removesuffix(".weight"))
+        if (layer := own.rpartition(".")[2]) in heads:  # llama.cpp has the two halves of each head interleaved
+            weights = weights.reshape(heads[layer], 2, -1, weights.shape[1]).swapaxes(1, 2).reshape(weights.shape)
+        writer.add_tensor(f"{own}.weight", np.ascontiguousarray(weights))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return target
+
+
 def settings(options: argparse.Namespace, model: str) -> Any:
     """Return llama.cpp's settings for serving the file of a model."""
     import xllamacpp

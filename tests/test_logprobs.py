@@ -20,7 +20,7 @@ from gym_text_policies.backends.load import load_backend
 from gym_text_policies.backends.local.smollm2 import smollm2_folder
 from gym_text_policies.backends.local.tokens import prompt_tokens
 from gym_text_policies.backends.providers.errors import CallError
-from gym_text_policies.backends.providers.paths import followers
+from gym_text_policies.backends.providers.paths import ToWrite, followers
 from gym_text_policies.backends.providers.scoring import VLLM
 from gym_text_policies.data.token_rows import token_rows
 from gym_text_policies.policy import text_spec
@@ -382,10 +382,10 @@ class Written:
 
 def test_vllm_says_the_tokens_of_a_text_at_the_temperatures_at_which_it_knows_their_probabilities():
     server = Written()
-    writing = VLLM({}, None).write(server, [7, 8], 6, 1.0, 3)
+    writing = VLLM({}, None).write(server, [7, 8], ToWrite(6, 1.0, 3, exact=True))
     assert (writing.text, writing.tokens, writing.log_probs, writing.finish) == ("go", [5, 2], [-0.5, -0.25], "length")
     assert (server.asked[0]["prompt"], server.asked[0]["max_tokens"], server.asked[0]["seed"]) == ([7, 8], 6, 3)
     with pytest.raises(UsageError, match=r"expected 0 or 1.*got 0\.7"):
-        VLLM({}, None).write(server, [7, 8], 6, 0.7, 3)
+        VLLM({}, None).write(server, [7, 8], ToWrite(6, 0.7, 3, exact=True))
     with pytest.raises(CallError, match="the tokens that were sent"):
-        VLLM({}, None).write(Written(prompt_token_ids=[9]), [7, 8], 6, 1.0, 3)
+        VLLM({}, None).write(Written(prompt_token_ids=[9]), [7, 8], ToWrite(6, 1.0, 3, exact=True))

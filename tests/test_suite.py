@@ -19,6 +19,7 @@ ELSEWHERE = {
     "jvm": ("java/signals",),
     "llm": ("backends/base", "backends/scripted", "policies/question"),
     "logprobs": ("providers/checks", "providers/llama_cpp", "providers/llama_cpp_tokenizer", "providers/scoring"),
+    "served_thoughts": ("providers/asked",),
     "lunar_lander": ("gym_text/box2d",),
     "models": ("backends/load", "local/contents", "local/loading", "model/saving"),
     "play_missing": ("experiments/series",),

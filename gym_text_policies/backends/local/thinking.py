@@ -7,11 +7,11 @@ import enum
 import functools
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gym_text.errors import UsageError
-from gym_text_policies.backends.chat_format import ChatFormat, Place
+from gym_text_policies.backends.chat_format import THOUGHT_TOKENS, ChatFormat, Place
 from gym_text_policies.backends.local.tokens import template_tokens
 
 _MORE = 4
@@ -165,7 +165,7 @@ class ThoughtWatch:
         text = markers.raw(said)
         if self._state is not _State.CLOSED or not place.is_closed(text):
             # taken back: the beginning of a closing marker, and a token that is the marker's end and the answer's beginning
-            while said and (markers.closed in text or _ends_with_beginning(text, markers.closed)):
+            while said and (markers.closed in text or ends_with_beginning(text, markers.closed)):
                 said.pop()
                 text = markers.raw(said)
         inner = text.lstrip().removeprefix(markers.opened)
@@ -174,6 +174,29 @@ class ThoughtWatch:
         return Thought(markers.plain(inner), tuple(said), closing, cut=self._state is not _State.CLOSED)
 
 
-def _ends_with_beginning(text: str, marker: str) -> bool:
+def with_budget(place: Place, tokens: int | None, window: int) -> tuple[Place, int | None]:
+    """Return where the answer or the thought begins, and most tokens of the thought; None if the model does not think.
+
+    A thought of no tokens is written in the model's place: as part of the prompt.
+
+    Args:
+        place: Where the answer begins, or the thought before it.
+        tokens: Most tokens of a thought, if a request says so. Else half of the model's window is the most.
+        window: Most tokens that the model reads.
+
+    Raises:
+        UsageError: If the thought would take the whole window.
+    """
+    if not place.thinks:
+        return place, None
+    budget = min(THOUGHT_TOKENS, window // 2) if tokens is None else tokens
+    if budget >= window:
+        raise UsageError(f"think_tokens: expected fewer than the model's window of {window} tokens; got {budget}.")
+    if budget == 0:
+        place = replace(place, opening=place.thought_open + place.thought_close, thinks=False)
+    return place, budget
+
+
+def ends_with_beginning(text: str, marker: str) -> bool:
     """Return whether a text ends with the beginning of a marker."""
     return any(text.endswith(marker[:size]) for size in range(1, len(marker)))

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gym_text.errors import UsageError, check_int
+from gym_text.errors import check_int
 from gym_text_policies.backends.base import Answer, Backend, Request, softmax
 from gym_text_policies.backends.chat_format import Place
 from gym_text_policies.backends.local.calls import Calls
@@ -21,7 +21,7 @@ from gym_text_policies.backends.local.prefixes import Prefix
 from gym_text_policies.backends.local.questions import Asked, Question
 from gym_text_policies.backends.local.rendering import format_of
 from gym_text_policies.backends.local.sampling import Draw, Sampler
-from gym_text_policies.backends.local.thinking import Thought, ThoughtMarkers, thinking_place
+from gym_text_policies.backends.local.thinking import Thought, ThoughtMarkers, thinking_place, with_budget
 from gym_text_policies.backends.local.tokens import end_of_turn, fitting_tokens, stops, text_tokens
 
 _PASS_TOKENS = 512
@@ -31,10 +31,6 @@ _GPU_PASS_TOKENS = 2048
 _REMEMBERED = 4096
 """Most answers that are kept, for requests that come again (as in a game that stands still); and most texts whose tokens are
 kept."""
-
-
-_THOUGHT_TOKENS = 2048
-"""Most tokens of a thought, unless a request says otherwise; half of the model's window if that is less."""
 
 
 class TransformersBackend(Backend):
@@ -135,7 +131,8 @@ class TransformersBackend(Backend):
 
     def _question(self, request: Request) -> Question:
         calls = self._calls.form(request) if request.tool else None
-        place, budget = self._place_of(request, calls.place if calls else self._place(request.think))
+        place = calls.place if calls else self._place(request.think)
+        place, budget = with_budget(place, request.think_tokens, self._window)
         room = 1 + max(len(self.tokens(choice)) for choice in request.choices) if request.choices else request.max_tokens
         if budget:
             room += budget + len(self._markers(place).ids(place.thought_open + place.thought_close))
@@ -148,20 +145,6 @@ class TransformersBackend(Backend):
         seed = secrets.randbits(31) if request.temperature and request.seed is None else request.seed
         request = replace(request, messages=(), schema=None, tool=None, episode="", seed=seed, read=(), think_tokens=budget)
         return Question(tuple(prompt), turns_dropped, schema, request, calls, place)
-
-    def _place_of(self, request: Request, place: Place) -> tuple[Place, int | None]:
-        """Return where the answer or the thought begins, and most tokens of the thought; None if the model does not think.
-
-        A thought of no tokens is written in the model's place: as part of the prompt.
-        """
-        if not place.thinks:
-            return place, None
-        budget = min(_THOUGHT_TOKENS, self._window // 2) if request.think_tokens is None else request.think_tokens
-        if budget >= self._window:
-            raise UsageError(f"think_tokens: expected fewer than the model's window of {self._window} tokens; got {budget}.")
-        if budget == 0:
-            place = replace(place, opening=place.thought_open + place.thought_close, thinks=False)
-        return place, budget
 
     def _recall(self, question: Question) -> Answer:
         """Return the answer to a question that was answered before. All its tokens count as cached."""

@@ -10,8 +10,8 @@ from gym_text_policies.backends.providers.chats import finish_of
 from gym_text_policies.backends.providers.checks import count
 from gym_text_policies.backends.providers.connection import Connection
 from gym_text_policies.backends.providers.errors import CallError
-from gym_text_policies.backends.providers.llama_cpp_tokenizer import LlamaCppTokenizer
-from gym_text_policies.backends.providers.paths import Paths, Reading, Writing, along, followers
+from gym_text_policies.backends.providers.llama_cpp_tokenizer import MARK, LlamaCppTokenizer
+from gym_text_policies.backends.providers.paths import Paths, Reading, ToWrite, Writing, along, followers
 from gym_text_policies.backends.providers.scoring import ScoringServer
 
 _FORCED = 1e4
@@ -19,6 +19,8 @@ _FORCED = 1e4
 _PREFERRED = 100.0
 """Bias in nats for several tokens. All other tokens get a negligible probability. The probabilities of the biased tokens relative
 to each other keep their digits."""
+_LIMITS = ("top_k", "top_p", "min_p")
+"""In the order in which a model in this process applies them, and transformers' `generate`."""
 _LEAST_SHARE = 1e-30
 """Least relative probability that has all digits of a float32."""
 
@@ -53,27 +55,38 @@ class LlamaCpp(ScoringServer):
         log_probs_behind = {beginning: questions.log_probs([*prompt, *beginning], tokens) for beginning, tokens in following}
         return Reading(along(paths, log_probs_behind), questions.computed)
 
-    def write(self, server: Connection, prompt: Sequence[int], most: int, temperature: float, seed: int | None) -> Writing:
-        """Ask for a completion. If tokens are drawn, the probabilities are those after the temperature, the only sampler."""
-        drawn = temperature > 0
+    def write(self, server: Connection, prompt: Sequence[int], wanted: ToWrite) -> Writing:
+        """Ask for a completion. If tokens are drawn, the probabilities are those after the temperature and the limits."""
+        samplers = ["temperature", *(name for name in _LIMITS if name in wanted.limits)]
         body = {
             "prompt": list(prompt),
-            "n_predict": most,
-            "temperature": temperature,
-            "samplers": ["temperature"],
-            "n_probs": 1,
-            "post_sampling_probs": drawn,
+            "n_predict": wanted.most,
+            "temperature": wanted.temperature,
+            "samplers": samplers,
             "return_tokens": True,
             "cache_prompt": True,
+            **wanted.limits,
+            **wanted.drawn,
         }
-        answer = server.post("/completion", body | ({"seed": seed} if drawn and seed is not None else {}))
-        rows = answer["completion_probabilities"]
+        if wanted.exact:
+            body |= {"n_probs": 1, "post_sampling_probs": wanted.temperature > 0}
+        elif wanted.stop:
+            # special tokens stand in the text, and so stop it, only if they are named here
+            body |= {"stop": [wanted.stop], "preserved_tokens": MARK.findall(wanted.stop)}
+        if wanted.schema is not None:
+            body["json_schema"] = dict(wanted.schema)
+        answer = server.post("/completion", body)
         tokens = [int(token) for token in answer["tokens"]]
-        if [row["id"] for row in rows] != tokens:
-            raise CallError(f"expected probabilities of the tokens {tokens}; got those of {[row['id'] for row in rows]}")
-        log_probs = [math.log(row["prob"]) if drawn else float(row["logprob"]) for row in rows]
+        log_probs = _log_probs(answer["completion_probabilities"], tokens, drawn=wanted.temperature > 0) if wanted.exact else []
         computed, finish = count(answer["timings"]["prompt_n"]), finish_of(answer.get("stop_type"))
         return Writing(answer["content"], tokens, log_probs, computed, finish)
+
+
+def _log_probs(rows: Sequence[Mapping[str, Any]], tokens: Sequence[int], *, drawn: bool) -> list[float]:
+    """Return the log-probability of each generated token."""
+    if [row["id"] for row in rows] != list(tokens):
+        raise CallError(f"expected probabilities of the tokens {tokens}; got those of {[row['id'] for row in rows]}")
+    return [math.log(row["prob"]) if drawn else float(row["logprob"]) for row in rows]
 
 
 class _Questions:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gym_text.errors import UsageError
 from gym_text_policies.backends.base import Answer, Request, softmax
 from gym_text_policies.backends.chat_format import Place
+from gym_text_policies.backends.local.thinking import Thought, with_budget
+from gym_text_policies.backends.providers.asked import Asked
 from gym_text_policies.backends.providers.checks import is_log_prob
 from gym_text_policies.backends.providers.connection import Connection
 from gym_text_policies.backends.providers.errors import CallError
 from gym_text_policies.backends.providers.llama_cpp import LlamaCpp
+from gym_text_policies.backends.providers.paths import ToWrite, Writing
 from gym_text_policies.backends.providers.scoring import VLLM, ScoringServer, SGLang
 from gym_text_policies.backends.providers.tokenizers import ChatTokenizer
-from gym_text_policies.records import Tokens
 
 FORMS: tuple[type[ScoringServer], ...] = (LlamaCpp, VLLM, SGLang)
 _UNKNOWN = (404, 405, 501)
@@ -87,27 +90,93 @@ class LogProbs:
         return cls(form(row, tokenizer), server, template_kwargs, end_of_turn)
 
     def ask(self, request: Request) -> Answer:
-        """Return the probabilities of a request's choices: the softmax of their scores."""
+        """Return the probabilities of a request's choices: the softmax of their scores, behind the thought if the model thinks."""
         choices = request.choices or ()
-        prompt, paths, dropped = self._tokens.of(request.messages, choices, read=request.read, place=self._place(request))
-        reading = self._form.read(self._server, prompt, paths)
+        asked = self._asked(request, choices)
+        if asked is None:
+            raise UsageError(
+                f"tokens: expected False with a model that thinks and {self._form.name}, which does not tell the exact "
+                "log-probabilities of what it generates. Leave tokens out, or set think=False."
+            )
+        reading = self._form.read(self._server, asked.prompt, asked.paths)
         if invalid := [value for row in reading.log_probs for value in row if not is_log_prob(value)]:
             raise CallError(
                 f"expected log-probabilities, finite and none above 0; got {invalid[0]:g}. Start {self._form.name} without an "
                 "option for other numbers, such as vLLM's --logprobs-mode raw_logits."
             )
         scores = [sum(row) / (len(row) if request.length_normalised else 1) for row in reading.log_probs]
-        tokens_in = len(prompt) + sum(map(len, paths))
-        rows = zip(choices, paths, reading.log_probs, strict=True)
-        tokens_of = {choice: Tokens(tuple(prompt), tuple(path), tuple(log_probs)) for choice, path, log_probs in rows}
-        return Answer(
+        rows = zip(choices, zip(asked.paths, reading.log_probs, strict=True), strict=True)
+        return asked.answer(
+            computed=reading.computed,
             probabilities=softmax(choices, scores),
             probability_kind="likelihood",
-            tokens_in=tokens_in,
-            tokens_cached=0 if reading.computed is None else max(0, tokens_in - reading.computed),
-            turns_dropped=dropped,
-            tokens=tokens_of if request.tokens else None,
+            tokens_in=sum(map(len, asked.paths)),
+            tokens=asked.tokens(dict(rows)) if request.tokens else None,
         )
+
+    def write(self, request: Request) -> Answer | None:
+        """Return a text with its tokens; None if the server does not tell them."""
+        asked = self._asked(request)
+        writing = self._answered(request, asked) if asked else None
+        if asked is None or writing is None:
+            return None
+        said = self._tokens.answer(asked.place, writing, words=request.schema is None)
+        return asked.answer(
+            computed=writing.computed,
+            text=said.text,
+            finish=said.finish,
+            tokens_out=len(said.tokens),
+            tokens=asked.tokens({said.text: (said.tokens, said.log_probs)}) if request.tokens else None,
+        )
+
+    def _asked(self, request: Request, choices: Sequence[str] = ()) -> Asked | None:
+        """Return a request as tokens, with the model's thought, if it thinks; None if the server does not tell tokens."""
+        place, budget = with_budget(self._place(request), request.think_tokens, self._tokens.window)
+        room = 0 if budget is None else budget + len(self._tokens.ids(place.thought_open + place.thought_close))
+        question, paths, dropped = self._tokens.of(
+            request.messages, choices, room=request.max_tokens, more=room, read=request.read, place=place
+        )
+        asked = Asked(place, tuple(question), paths, dropped)
+        if budget == 0:
+            asked.thought = Thought("", cut=True)
+        return self._think(request, asked, budget) if budget else asked
+
+    def _think(self, request: Request, asked: Asked, budget: int) -> Asked | None:
+        """Let the model think; None if the server does not tell tokens."""
+        wanted = replace(_wanted(request, budget), stop=asked.place.thought_close.strip())
+        writing = self._form.write(self._server, asked.prompt, wanted)
+        while writing and len(writing.tokens) < budget and self._tokens.stopped_within(asked.place, writing):
+            writing = self._go_on(asked, writing, wanted)
+        if writing is None:
+            return None
+        thought = self._tokens.thought(asked.place, writing)
+        asked.computed, asked.thought, asked.log_probs = writing.computed, thought, writing.log_probs
+        if thought is None:  # the model has begun its answer; unless answers begin there, it answers anew where they do
+            asked.opening = self._tokens.ids(asked.place.opening)
+            if not (asked.opening or request.schema or request.choices):
+                asked.begun = writing
+        return asked
+
+    def _answered(self, request: Request, asked: Asked) -> Writing | None:
+        """Return the text of an answer, or the rest of one that the model has begun."""
+        begun, wanted = asked.begun, replace(_wanted(request, request.max_tokens), schema=request.schema, stop=self._tokens.stop)
+        tokens = begun.tokens[: request.max_tokens]
+        if begun.finish == "stop" or len(tokens) == request.max_tokens:
+            finish = begun.finish if len(tokens) == len(begun.tokens) else "length"
+            return replace(begun, tokens=tokens, log_probs=begun.log_probs[: len(tokens)], finish=finish)
+        if asked.thought and wanted.seed is not None:
+            wanted = replace(wanted, seed=(wanted.seed + 1) % 2**31)  # the thought has used the draws of this seed
+        return self._go_on(asked, replace(begun, tokens=tokens), wanted)
+
+    def _go_on(self, asked: Asked, begun: Writing, wanted: ToWrite) -> Writing | None:
+        """Return a text that is begun, with more tokens behind it."""
+        prompt, most = [*asked.prompt, *begun.tokens], wanted.most - len(begun.tokens)
+        more = self._form.write(self._server, prompt, replace(wanted, most=most))
+        if more is None:
+            return None
+        computed = None if begun.computed is None or more.computed is None else begun.computed + more.computed
+        tokens, log_probs = [*begun.tokens, *more.tokens], [*begun.log_probs, *more.log_probs]
+        return replace(more, text=begun.text + more.text, tokens=tokens, log_probs=log_probs, computed=computed)
 
     def _place(self, request: Request) -> Place:
         """Return where the answer begins, after a comparison of the prompt's tokens with the server's."""
@@ -118,22 +187,11 @@ class LogProbs:
             self._compared.add(known)
         return place
 
-    def write(self, request: Request) -> Answer | None:
-        """Return a text with its tokens; None if the server does not tell them."""
-        place = self._place(request)
-        prompt, _, dropped = self._tokens.of(request.messages, room=request.max_tokens, read=request.read, place=place)
-        writing = self._form.write(self._server, prompt, request.max_tokens, request.temperature, request.seed)
-        if writing is None:
-            return None
-        return Answer(
-            writing.text,
-            finish=writing.finish,
-            tokens_in=len(prompt),
-            tokens_cached=0 if writing.computed is None else max(0, len(prompt) - writing.computed),
-            tokens_out=len(writing.tokens),
-            turns_dropped=dropped,
-            tokens={writing.text: Tokens(tuple(prompt), tuple(writing.tokens), tuple(writing.log_probs))},
-        )
+
+def _wanted(request: Request, most: int) -> ToWrite:
+    """Return how tokens are drawn for a request, at most `most`."""
+    draw = {name: getattr(request, name) for name in ("temperature", "seed", "top_p", "top_k", "min_p")}
+    return ToWrite(most, **draw, exact=request.tokens)
 
 
 def tells(server: Connection) -> dict[str, Any]:

@@ -201,7 +201,7 @@ class OpenAIBackend(RemoteBackend):
 
     def _write(self, server: Connection, request: Request) -> Answer | None:
         """Return a text with its tokens; None if the request does not ask for tokens, or the server does not tell them."""
-        if not request.tokens or request.schema is not None or not self._urls:
+        if not request.tokens or request.schema is not None or request.tool is not None or not self._urls:
             return None
         way = self._ask_for_way(server)
         return way.write(request) if isinstance(way, LogProbs) else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 Paths = Sequence[Sequence[int]]
 
@@ -19,6 +20,37 @@ class Reading:
 
 
 @dataclass(frozen=True)
+class ToWrite:
+    """What a server is asked to generate behind a prompt."""
+
+    most: int
+    """Most tokens."""
+    temperature: float = 0.0
+    seed: int | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    """These five: see `Request`."""
+    stop: str = ""
+    """A text behind which the server may stop, if there is one."""
+    schema: Mapping[str, Any] | None = None
+    """The JSON schema that the text follows, if there is one."""
+    exact: bool = False
+    """Whether the log-probability of each token is needed. Then `stop` is left out, as servers do not tell those of its tokens."""
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """`top_p`, `top_k` and `min_p`, as far as they are given and tokens are drawn."""
+        values = {"top_p": self.top_p, "top_k": self.top_k, "min_p": self.min_p} if self.temperature else {}
+        return {name: value for name, value in values.items() if value is not None}
+
+    @property
+    def drawn(self) -> dict[str, int]:
+        """The seed, if tokens are drawn with one."""
+        return {"seed": self.seed} if self.temperature and self.seed is not None else {}
+
+
+@dataclass(frozen=True)
 class Writing:
     """A text that a server has generated behind a prompt."""
 
@@ -28,7 +60,7 @@ class Writing:
     """The text's tokens, the end of turn included if the model ended the text."""
     log_probs: list[float]
     """The log-probability of each token, in nats: in the distribution that the token was drawn from, or at temperature 1 if nothing
-    was drawn."""
+    was drawn. Empty unless they were asked for."""
     computed: int | None
     """Number of the prompt's tokens that the server computed; None if it does not say."""
     finish: str | None = None

@@ -6,6 +6,7 @@ with the end of turn. Requests are made so that the server computes the prompt o
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -15,7 +16,7 @@ from gym_text_policies.backends.providers.chats import finish_of
 from gym_text_policies.backends.providers.checks import count
 from gym_text_policies.backends.providers.connection import Connection
 from gym_text_policies.backends.providers.errors import CallError
-from gym_text_policies.backends.providers.paths import Paths, Reading, Writing, along, followers, parted
+from gym_text_policies.backends.providers.paths import Paths, Reading, ToWrite, Writing, along, followers, parted
 from gym_text_policies.backends.providers.tokenizers import load_tokenizer
 
 _MOST_TOKENS = 128
@@ -81,9 +82,9 @@ class ScoringServer(ABC):
     def read(self, server: Connection, prompt: Sequence[int], paths: Paths) -> Reading:
         """Return the log-probabilities of paths behind a prompt."""
 
-    def write(self, server: Connection, prompt: Sequence[int], most: int, temperature: float, seed: int | None) -> Writing | None:
-        """Generate at most `most` tokens behind a prompt; None if this kind of server does not tell its tokens."""
-        return None
+    @abstractmethod
+    def write(self, server: Connection, prompt: Sequence[int], wanted: ToWrite) -> Writing | None:
+        """Generate tokens behind a prompt; None if this kind of server does not tell their exact log-probabilities."""
 
     def _model_path(self, server: Connection) -> str:
         """Return the server's name for the model: a folder, or a name on the hub."""
@@ -124,38 +125,45 @@ class VLLM(ScoringServer):
                 log_probs_behind.setdefault(beginning, {}).update({token: float(rows[f"token_id:{token}"]) for token in tokens})
         return Reading(along(paths, log_probs_behind), None)
 
-    def write(self, server: Connection, prompt: Sequence[int], most: int, temperature: float, seed: int | None) -> Writing:
+    def write(self, server: Connection, prompt: Sequence[int], wanted: ToWrite) -> Writing:
         """Ask for a completion with `return_token_ids`, which vLLM has since 0.10.2.
 
-        By default vLLM gives log-probabilities before the temperature is applied. Only at temperature 1 are these the ones of the
-        draws. At temperature 0 nothing is drawn.
+        By default vLLM gives log-probabilities before the temperature and the limits are applied. Only at temperature 1 and without
+        limits are these the ones of the draws. At temperature 0 nothing is drawn.
 
         Raises:
-            UsageError: If the temperature is neither 0 nor 1.
+            UsageError: If the log-probabilities are needed, and would be those of another distribution.
         """
-        if temperature not in (0, SAMPLED):
+        if wanted.exact and (wanted.temperature not in (0, SAMPLED) or wanted.limits):
             raise UsageError(
-                f"temperature: expected 0 or 1 with tokens=True and vLLM, which gives log-probabilities at 1; got {temperature:g}."
+                "temperature: expected 0 or 1 with tokens=True and vLLM, and no top_p, top_k or min_p: it gives log-probabilities "
+                f"at 1 without limits; got {wanted.temperature:g} {wanted.limits or ''}".rstrip()
+                + "."
             )
         body = {
             "model": server.model,
             "prompt": list(prompt),
-            "max_tokens": most,
-            "temperature": temperature,
+            "max_tokens": wanted.most,
+            "temperature": wanted.temperature,
             "top_p": 1.0,
             "top_k": 0,
             "repetition_penalty": 1.0,
-            "logprobs": 0,
             "return_token_ids": True,
+            **wanted.limits,
+            **wanted.drawn,
         }
-        answer = server.post("/v1/completions", body | ({"seed": seed} if seed is not None else {}))
-        choice = answer["choices"][0]
+        if wanted.exact:
+            body["logprobs"] = 0
+        elif wanted.stop:
+            body |= {"stop": [wanted.stop], "include_stop_str_in_output": True, "skip_special_tokens": False}
+        if wanted.schema is not None:
+            body["structured_outputs"] = {"json": dict(wanted.schema)}
+        choice = server.post("/v1/completions", body)["choices"][0]
         tokens = [int(token) for token in choice["token_ids"]]
-        log_probs = [float(value) for value in choice["logprobs"]["token_logprobs"]]
-        finish = finish_of(choice.get("finish_reason"))
-        if list(choice.get("prompt_token_ids") or prompt) != list(prompt) or len(tokens) != len(log_probs):
+        log_probs = [float(value) for value in choice["logprobs"]["token_logprobs"]] if wanted.exact else []
+        if list(choice.get("prompt_token_ids") or prompt) != list(prompt) or (wanted.exact and len(tokens) != len(log_probs)):
             raise CallError("expected the tokens that were sent, and a log-probability for each that was drawn; got others")
-        return Writing(choice["text"], tokens, log_probs, None, finish)
+        return Writing(choice["text"], tokens, log_probs, None, finish_of(choice.get("finish_reason")))
 
 
 class SGLang(ScoringServer):
@@ -185,6 +193,23 @@ class SGLang(ScoringServer):
             log_probs.append([float(value) for value, *_ in rows])
         infos = [answer["meta_info"] for answer in answers]
         return Reading(log_probs, sum(count(info["prompt_tokens"]) - count(info["cached_tokens"]) for info in infos))
+
+    def write(self, server: Connection, prompt: Sequence[int], wanted: ToWrite) -> Writing | None:
+        """Ask for a completion. Its log-probabilities depend on how the server was started, so they are not asked for."""
+        if wanted.exact:
+            return None
+        settings: dict[str, Any] = {"max_new_tokens": wanted.most, "temperature": wanted.temperature, **wanted.limits}
+        if wanted.drawn:
+            settings["sampling_seed"] = wanted.seed
+        if wanted.stop:
+            settings |= {"stop": [wanted.stop], "no_stop_trim": True, "skip_special_tokens": False}
+        if wanted.schema is not None:
+            settings["json_schema"] = json.dumps(wanted.schema)
+        answer = server.post("/generate", {"input_ids": list(prompt), "sampling_params": settings})
+        info = answer["meta_info"]
+        computed = count(info["prompt_tokens"]) - count(info["cached_tokens"])
+        finish = finish_of((info.get("finish_reason") or {}).get("type"))
+        return Writing(answer["text"], [int(token) for token in answer["output_ids"]], [], computed, finish)
 
     def _model_path(self, server: Connection) -> str:
         return str(server.get("/model_info")["tokenizer_path"])

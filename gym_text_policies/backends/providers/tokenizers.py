@@ -11,17 +11,29 @@ import contextlib
 import functools
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from gym_text.errors import UsageError, import_extra
 from gym_text_policies.backends.chat_format import PLAIN, Place
-from gym_text_policies.backends.local.rendering import format_of
-from gym_text_policies.backends.local.tokens import check_tokenizer, end_of_turn, fitting_tokens, text_tokens
+from gym_text_policies.backends.local.rendering import format_of, set_format
+from gym_text_policies.backends.local.thinking import Thought, ThoughtMarkers, ends_with_beginning
+from gym_text_policies.backends.local.tokens import check_tokenizer, fitting_tokens, stops, template_tokens, text_tokens
+from gym_text_policies.backends.local.tokens import end_of_turn as end_of_turn_of
 from gym_text_policies.backends.providers.llama_cpp_tokenizer import LlamaCppTokenizer
+from gym_text_policies.backends.providers.paths import Writing
 from gym_text_policies.records import Message
 
 _REMEMBERED = 4096
 """Most texts whose tokens, or special tokens, are kept."""
+
+
+class Said(NamedTuple):
+    """A generated answer, apart from the thought before it."""
+
+    text: str
+    tokens: list[int]
+    log_probs: list[float]
+    finish: str | None
 
 
 class ChatTokenizer:
@@ -44,14 +56,18 @@ class ChatTokenizer:
         end_of_turn: str | None = None,
     ) -> None:
         self._tokenizer = tokenizer
-        self._window = window
         self._name = name
         self._asks = isinstance(tokenizer, LlamaCppTokenizer)
         # a tokenizer of transformers has a state, so only one thread may use it
         self._lock: Any = contextlib.nullcontext() if self._asks else threading.Lock()
         self._of_text = functools.lru_cache(_REMEMBERED)(lambda text: tuple(text_tokens(tokenizer, text)))
-        self.format = format_of(tokenizer, template_kwargs)
-        self.end = _end(tokenizer, template_kwargs, end_of_turn)
+        set_format(tokenizer, template_kwargs or {}, end_of_turn or "")
+        self.format = format_of(tokenizer)
+        if self._asks:
+            tokenizer.learn_text(self.format.end)
+        self.end = end_of_turn_of(tokenizer)
+        self.window = window
+        self._stops = stops(tokenizer)
 
     def of(
         self,
@@ -59,6 +75,7 @@ class ChatTokenizer:
         choices: Sequence[str] = (),
         *,
         room: int = 1,
+        more: int = 0,
         read: Sequence[int] = (),
         place: Place = PLAIN,
     ) -> tuple[list[int], list[list[int]], int]:
@@ -67,7 +84,8 @@ class ChatTokenizer:
         Args:
             messages: The chat.
             choices: The choices.
-            room: Number of tokens for which the model's window must have room behind the chat.
+            room: Number of tokens for which the model's window must have room behind the chat, if there are no choices.
+            more: Number of tokens for which it must have room before the answer.
             read: The tokens of the chat's start, if they are known; see `continued_tokens`.
             place: Where the answer begins, or the thought before it.
 
@@ -76,11 +94,72 @@ class ChatTokenizer:
         """
         with self._lock:
             paths = [[*self._of_text(choice), self.end] for choice in choices]
-            room = max(room, *map(len, paths)) if paths else room
+            room = more + (max(map(len, paths)) if paths else room)
             if self._asks:
                 self._tokenizer.learn(messages)
-            prompt, dropped = fitting_tokens(self._tokenizer, messages, self._window - room, self._name, read=read, place=place)
+            prompt, dropped = fitting_tokens(self._tokenizer, messages, self.window - room, self._name, read=read, place=place)
         return prompt, paths, dropped
+
+    def ids(self, text: str) -> tuple[int, ...]:
+        """Return the tokens of a text that the chat template writes."""
+        with self._lock:
+            return tuple(template_tokens(self._tokenizer, text)) if text else ()
+
+    @property
+    def stop(self) -> str:
+        """The end of turn as text; empty if it is the tokenizer's end of text, where every server stops."""
+        if self.end == self._tokenizer.eos_token_id:
+            return ""
+        with self._lock:
+            return str(self._tokenizer.decode([self.end]))
+
+    def stopped_within(self, place: Place, writing: Writing) -> bool:
+        """Return whether a server took a part of what closes a thought for an end: in channels, a thought and a turn end alike."""
+        if writing.finish != "stop" or not writing.tokens or writing.tokens[-1] in self._stops:
+            return False
+        with self._lock:
+            return ends_with_beginning(self._tokenizer.decode(writing.tokens), place.thought_close.strip())
+
+    def thought(self, place: Place, writing: Writing) -> Thought | None:
+        """Return the thought with which a generated text begins; None if the model began an answer.
+
+        Args:
+            place: Where the text was generated.
+            writing: The text, up to the end of the thought or of the turn.
+        """
+        with self._lock:
+            markers, tokens = self._markers(place, writing), list(writing.tokens)
+            if tokens and writing.finish == "stop" and not place.is_closed(markers.raw(tokens)):
+                ends = stops(self._tokenizer, tokens[-1], place)  # the server may know more ends
+                markers = ThoughtMarkers(self._tokenizer, place, ends)
+            watch = markers.watch()
+            said = next((tokens[:size] for size in range(1, len(tokens) + 1) if watch(tokens[:size])), tokens)
+            return watch.thought(said)
+
+    def answer(self, place: Place, writing: Writing, *, words: bool = True) -> Said:
+        """Return a generated answer up to its end of turn, without thoughts.
+
+        Args:
+            place: Where the answer, or the thought before it, begins.
+            writing: What was generated behind that thought.
+            words: Whether thoughts may stand in the answer: not if it follows a JSON schema.
+        """
+        ends = [index for index, token in enumerate(writing.tokens, 1) if token in self._stops]
+        ended = ends[0] if ends else len(writing.tokens) if writing.finish == "stop" else 0
+        tokens = list(writing.tokens[: ended or None])
+        finish, text, closed = "stop" if ended else writing.finish, writing.text, True
+        said = tokens[:-1] if ended else tokens
+        with self._lock:
+            if place.thought_close or self.end != self._tokenizer.eos_token_id or len(tokens) < len(writing.tokens):
+                text = str(self._tokenizer.decode(said, skip_special_tokens=True))
+            if words and place.thought_close:
+                text, closed = self._markers(place, writing).answer(said, text)
+        return Said(text, tokens, writing.log_probs[: len(tokens)], finish if closed else "length")
+
+    def _markers(self, place: Place, writing: Writing) -> ThoughtMarkers:
+        if self._asks:
+            self._tokenizer.learn_text(self._tokenizer.decode(writing.tokens))
+        return ThoughtMarkers(self._tokenizer, place, stops(self._tokenizer, place=place))
 
 
 def load_tokenizer(name: str, *, why: str) -> Any:
@@ -107,15 +186,3 @@ def load_tokenizer(name: str, *, why: str) -> Any:
         ) from error
     check_tokenizer(tokenizer, f"{why} {name!r}:")
     return tokenizer
-
-
-def _end(tokenizer: Any, arguments: Mapping[str, Any] | None, text: str | None) -> int:
-    """Return the token that ends an answer: that of a text which the user gave, or else what the chat template writes."""
-    if isinstance(tokenizer, LlamaCppTokenizer):
-        tokenizer.learn_text(text or format_of(tokenizer, arguments).end)
-    if text is None:
-        return end_of_turn(tokenizer, arguments)
-    tokens = tokenizer(text, add_special_tokens=False)["input_ids"]
-    if len(tokens) != 1:
-        raise UsageError(f"end_of_turn: expected the text of one token of the model; {text!r} has {len(tokens)}.")
-    return int(tokens[0])
