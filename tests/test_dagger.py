@@ -8,7 +8,7 @@ import pytest
 
 from gym_text import UsageError
 from gym_text_policies.data.collect import CollectConfig, collect
-from gym_text_policies.data.dataset import read_rows
+from gym_text_policies.data.dataset import read_rows, write_rows
 from gym_text_policies.engines import base as engines
 from gym_text_policies.policy import text_spec
 from gym_text_policies.store import EpisodeStore
@@ -83,6 +83,20 @@ def test_a_round_plays_the_learners_own_episodes_and_learns_the_experts_words_an
     assert learnt == [(str(adapter), 8)], "only the second round, from the first one's adapter"
     levels = [episode.seed for episode in EpisodeStore(second.parents[1] / "data").episodes()]
     assert levels == [502, 503], "new ones"
+
+
+def test_a_learner_thinks_if_the_data_have_thoughts_and_is_else_asked_not_to(tmp_path, monkeypatch, noisy_rows):
+    played = []
+    monkeypatch.setattr(module, "collect", lambda config: played.append(config) or noisy_rows[:1])
+    monkeypatch.setattr(module, "sft", lambda *_: None)
+    (tmp_path / "adapter_config.json").write_text("{}")
+    (tmp_path / "training.json").write_text(json.dumps({"asked": {"think": True}}))
+    row = noisy_rows[0]
+    thoughts = {"without": (), "with": tuple("so" * bool(label) for label in row.labels)}
+    for name, of_labels in thoughts.items():
+        write_rows([dataclasses.replace(row, thoughts=of_labels)], tmp_path / name)
+        dagger(DAggerConfig(str(tmp_path / "run"), str(tmp_path), (str(tmp_path / name),), (GOTO,), iterations=1))
+    assert [(config.think, config.thoughts) for config in played] == [(False, False), (True, True)]
 
 
 @pytest.mark.parametrize("option", [{"expert_share": 1.5}, {"iterations": 0}, {"sft": SFTConfig(folder="runs/x")}])

@@ -64,7 +64,8 @@ class ExportConfig:
 def openai_lines(rows: Sequence[Row]) -> list[str]:
     """Return rows as lines of JSON, each a chat in which only messages of weight 1 are learnt.
 
-    If a label differs from the message that was played, the label becomes the last message of a separate chat.
+    If a label differs from the message that was played, the label becomes the last message of a separate chat. Thoughts are left
+    out: the format has none.
     """
     lines = []
     for row in rows:
@@ -82,8 +83,8 @@ def openai_lines(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-def _token_lines(config: ExportConfig) -> tuple[list[str], int]:
-    """Return the lines for the episodes of run folders, and their number of sequences; episodes with an error are left out."""
+def _token_lines(config: ExportConfig) -> tuple[list[str], str]:
+    """Return the lines for the episodes of run folders, and what they contain; episodes with an error are left out."""
     played = []
     for folder in config.runs:
         if not (Path(folder) / EpisodeStore.file_name).is_file():
@@ -93,7 +94,7 @@ def _token_lines(config: ExportConfig) -> tuple[list[str], int]:
     rows = token_rows(played)
     if not rows:
         raise UsageError(f"runs: expected run folders with episodes; got none in {', '.join(config.runs)}.")
-    return TOKEN_FORMATS[config.format](rows), len(rows)
+    return TOKEN_FORMATS[config.format](rows), f"{len(rows)} sequences of {len(played)} episodes"
 
 
 def submit(
@@ -134,10 +135,10 @@ def run(config: ExportConfig) -> str:
     if path.exists():
         raise UsageError(f"{path}: expected a new file; it is there already. Name another one, or remove it.")
     chats = config.format == "openai"
-    lines, count = (openai_lines(read_rows(config.data)), 0) if chats else _token_lines(config)
+    lines, what = (openai_lines(read_rows(config.data)), "") if chats else _token_lines(config)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, "\n".join(lines) + "\n")
     if not config.submit_to:
-        return f"{len(lines)} chats: {path}" if chats else f"{count} sequences: {path}"
+        return f"{what or f'{len(lines)} chats'}: {path}"
     tuned = submit(path, config.submit_to, base_url=config.base_url, suffix=config.suffix, timeout=config.timeout)
     return f"The tuned model: openai:{tuned}"
