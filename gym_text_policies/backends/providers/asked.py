@@ -76,7 +76,8 @@ class Asked:
         """
         drawn = list(self.log_probs[: len(self.thought.tokens)]) if self.thought else []
         before = [*drawn, *[0.0] * (len(self.behind) - len(drawn))]
+        written = tuple(range(len(drawn), len(before)))
         return {
-            text: Tokens(self.question, (*self.behind, *tokens), (*before, *log_probs))
+            text: Tokens(self.question, (*self.behind, *tokens), (*before, *log_probs), written)
             for text, (tokens, log_probs) in answers.items()
         }
