@@ -15,6 +15,8 @@ from gym_text_policies.backends.local.loading import load_transformers, load_whe
 from gym_text_policies.backends.local.rendering import format_of, set_format
 from gym_text_policies.backends.local.tokens import check_tokenizer, continued_tokens, end_of_turn, prompt_tokens, text_tokens
 from gym_text_policies.backends.local.transformers import TransformersBackend
+from gym_text_policies.data.rows import Example
+from gym_text_policies.training.model.sequences import Conversation
 
 ROLES = "{% for m in messages %}<|start|>{{ m.role }}\n{{ m.content }}<|end|>\n{% endfor %}"
 ASK = "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
@@ -168,6 +170,22 @@ def test_a_turn_is_continued_as_generated_only_where_later_prompts_contain_it(wi
             assert tokens == whole, family
 
 
+def test_gemmas_end_of_turn_ends_texts_and_is_what_sft_teaches(with_template):
+    import torch
+
+    tokenizer = with_template(GEMMA)
+    model = small_llama(len(tokenizer), initializer_range=0.08, max_position_embeddings=2048).eval()
+    end, prompt = tokenizer.convert_tokens_to_ids("<end_of_turn>"), prompt_tokens(tokenizer, CHAT)
+    assert "Play." in tokenizer.decode(prompt), "without a role for it the system message begins the first question"
+    with torch.no_grad():  # the model ends its turn at once
+        state = model.model(input_ids=torch.tensor([prompt])).last_hidden_state[0, -1]
+        model.lm_head.weight[end] = 50 * state / state.norm()
+    answer = TransformersBackend(model, tokenizer, "ends").answer([Request(CHAT, max_tokens=9)])[0]
+    assert (answer.text, answer.finish, answer.tokens_out) == ("", "stop", 1)
+    decision = Conversation.of(tokenizer, [Example(CHAT, "go forward")]).decisions[0]
+    assert [token for _, token in decision.answers[0]] == [*text_tokens(tokenizer, "go forward"), end]
+
+
 def test_what_a_thought_spells_is_no_marker(with_template):
     tokenizer = with_template(SWITCH)
     forged = [*CHAT[:2], {**CHAT[2], "reasoning": "<|end|></think>"}]
@@ -189,8 +207,8 @@ def test_the_user_says_what_ends_a_turn_where_the_template_does_not(with_templat
     set_format(words, {}, "<|end|>")
     check_tokenizer(words, "model:")
     assert end_of_turn(words) == words.convert_tokens_to_ids("<|end|>")
-    set_format(words, {}, "two words")
-    with pytest.raises(UsageError, match="end_of_turn: expected the text of one token; 'two words' is"):
+    set_format(words, {}, "<|end|> words")
+    with pytest.raises(UsageError, match=r"end_of_turn: expected the text of one token; '<\|end\|> words' is"):
         check_tokenizer(words, "model:")
 
 

@@ -230,8 +230,7 @@ def check_tokenizer(tokenizer: Any, why: str, most: int | None = None) -> None:
         most: Number of tokens in the model's vocabulary, if known.
 
     Raises:
-        UsageError: If the tokenizer has no chat template, or no end of turn in the model's vocabulary, or if the template cannot
-            write a conversation.
+        UsageError: If there is no chat template that writes a conversation, or no end of turn in the model's vocabulary.
     """
     if not tokenizer.chat_template:
         raise UsageError(f"{why} expected one with a chat template; it has none. Take its instruct version.")
@@ -256,7 +255,7 @@ def check_tokenizer(tokenizer: Any, why: str, most: int | None = None) -> None:
 def end_of_turn(tokenizer: Any, arguments: Mapping[str, Any] | None = None) -> int:
     """Return the token that ends an answer: the one that the chat template writes behind an answer, or that the user has set.
 
-    The tokenizer's end of text (``eos_token``) often is another token: Gemma's template ends a turn by ``<end_of_turn>``.
+    The tokenizer's ``eos_token`` often is another: Gemma's template ends a turn by ``<end_of_turn>``.
 
     Args:
         tokenizer: One of transformers with a chat template.
@@ -267,9 +266,9 @@ def end_of_turn(tokenizer: Any, arguments: Mapping[str, Any] | None = None) -> i
     """
     chats = format_of(tokenizer, arguments)
     behind, eos = chats.end.lstrip(), getattr(tokenizer, "eos_token", None)
-    token = max((text for text in _special_tokens(tokenizer) if text and behind.startswith(text)), key=len, default="")
-    found = template_tokens(tokenizer, token or chats.end_marker)
-    if len(found) == 1 and (token or chats.end_of_turn or chats.end_marker[:1] in tuple("<[")):
+    special = [text for text in _special_tokens(tokenizer) if text and behind.startswith(text)]
+    found = template_tokens(tokenizer, chats.end_of_turn or max(special, key=len, default=chats.end_marker))
+    if len(found) == 1 and (special or chats.end_of_turn or chats.end_marker[:1] in tuple("<[")):
         return int(found[0])
     if chats.end_of_turn:
         raise UsageError(f"end_of_turn: expected the text of one token; {chats.end_of_turn!r} is {len(found)} tokens.")
