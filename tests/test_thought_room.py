@@ -67,6 +67,8 @@ def test_a_thinking_model_wins_all_levels_at_default_limits(kind, mode, player):
     decisions = [step.decision for episode in episodes for step in episode.steps]
     assert all(decision.valid for decision in decisions)
     if mode != "choose":
+        assert all(0 < decision.tokens_reasoning < decision.tokens_out for decision in decisions)
+        assert all(decision.reasoning == (None if kind == "openai" else THOUGHT) for decision in decisions)
         assert len(server.requests) <= len(decisions) + 12, "once the model is known to think, each question takes one request"
 
 

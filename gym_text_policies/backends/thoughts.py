@@ -100,7 +100,7 @@ def thought_apart(answer: Answer, names: Collection[str] = ()) -> Answer:
     """Return an answer whose `text` contains no thought; what was one is in `reasoning`.
 
     If the thought did not end, the text is empty and `finish` is ``length``. If the backend has not counted the thought's tokens,
-    they are the thought's share of the text's characters.
+    they are the thought's share of the characters.
 
     Args:
         answer: A backend's answer.
@@ -112,7 +112,8 @@ def thought_apart(answer: Answer, names: Collection[str] = ()) -> Answer:
     thought, rest, closed = split_thought(text)
     if rest == text and closed:
         return answer
-    counted = answer.tokens_reasoning or round(answer.tokens_out * (1 - len(rest) / len(text)))
+    call = len(answer.arguments or "")
+    counted = answer.tokens_reasoning or round(answer.tokens_out * (1 - (len(rest) + call) / (len(text) + call)))
     tokens = answer.tokens and {rest if key == text else key: value for key, value in answer.tokens.items()}
     finish = answer.finish if closed or answer.finish in ("refusal", "content_filter") else "length"
     reasoning = _joined([answer.reasoning or "", thought or ""])

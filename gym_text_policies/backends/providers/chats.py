@@ -64,9 +64,9 @@ def with_thought(answer: Answer, thought: str | None) -> Answer:
     """
     if not thought:
         return answer
-    said = answer.text or ""
+    said = f"{answer.text or ''}{answer.arguments or ''}"
     counted = answer.tokens_reasoning or round(answer.tokens_out * len(thought) / len(thought + said))
-    finish = answer.finish if said.strip() or answer.arguments is not None else answer.finish or "length"
+    finish = answer.finish if said.strip() else answer.finish or "length"
     return replace(answer, reasoning=thought, tokens_reasoning=counted, finish=finish)
 
 
