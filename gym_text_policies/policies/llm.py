@@ -19,7 +19,7 @@ from gym_text_policies.policies.examples import Examples
 from gym_text_policies.policies.parsing import parse_action, read_answer
 from gym_text_policies.policies.question import Question
 from gym_text_policies.policies.thinking import Thinking
-from gym_text_policies.policies.unusable import Reason, reply_to, why_unusable
+from gym_text_policies.policies.unusable import reply_to, why_unusable
 from gym_text_policies.policy import Policy, check_lists_actions
 from gym_text_policies.prompts import Prompt
 from gym_text_policies.prompts.tools import argument_schema, called_action, tool_function
@@ -245,13 +245,12 @@ class LLMPolicy(Policy):
             self._ask(waiting)
             for question in waiting:
                 question.action, question.reasoning = self._read(question)
-                question.invalid = None if question.action is not None else self._why_unusable(question)
+                question.invalid = None
+                if question.action is None:
+                    question.invalid = why_unusable(question.answers[-1], self.spec, question.turn.obs, calls=self._mode == "tool")
             waiting = [question for question in waiting if question.action is None]
         for question in waiting:
             question.action = self._instead(question)
-
-    def _why_unusable(self, question: Question) -> Reason:
-        return why_unusable(question.answers[-1], self.spec, question.turn.obs, calls=self._mode == "tool")
 
     def _read(self, question: Question) -> tuple[str | None, str | None]:
         """Return the action and the reasoning in an answer in words; None for what is missing."""
