@@ -138,7 +138,8 @@ class LLMPolicy(Policy):
 
     def check(self) -> None:
         """Let the backend check that it can be asked in this policy's mode, with its temperature and number of tokens."""
-        messages: list[Message] = [{"role": "user", "content": "Answer yes or no, in the form that is asked for."}]
+        form = "by a call of the tool act" if self._mode == "tool" else "in the form that is asked for"
+        messages: list[Message] = [{"role": "user", "content": f"Answer yes or no, {form}."}]
         self._backend.check(self._request(messages, ("yes", "no"), 0, choose=self._mode == "choose"))
 
     def decide(self, turns: Sequence[Turn]) -> list[Decision]:

@@ -23,11 +23,11 @@ from trl.experimental.async_grpo.packing import TreeRow
 from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
 
 from gym_text import UsageError
-from gym_text.babyai.env import BabyAITextEnv
+from gym_text.babyai.env import BABYAI_SPEC, BabyAITextEnv
 from gym_text.errors import EngineError, RunError
 from gym_text_policies import EpisodeStore, cli, load_policy, rollout
 from gym_text_policies.backends.call_format import with_tool
-from gym_text_policies.backends.local.rendering import calls_of
+from gym_text_policies.backends.local.rendering import calls_of, rendered
 from gym_text_policies.backends.local.smollm2 import smollm2_folder
 from gym_text_policies.backends.local.tokens import prompt_tokens
 from gym_text_policies.backends.local.transformers import TransformersBackend
@@ -326,12 +326,34 @@ def test_a_folder_that_trl_saved_is_measured_in_mode_tool(caller, config, tmp_pa
     trainer.save_model(tmp_path / "model")
     command = ["bench", "--models", str(tmp_path / "model"), "--modes", "tool", "--environments", GOTO, "--episodes", "2"]
     assert cli.main([*command, "--folder", str(tmp_path / "bench")]) == 0
-    episodes = [
-        episode for path in (tmp_path / "bench").rglob("episodes.jsonl") for episode in EpisodeStore(path.parent).episodes()
-    ]
-    assert len(episodes) == 2 and all(episode.error is None and episode.invalid == 0 for episode in episodes)
+    stores = [EpisodeStore(path.parent) for path in (tmp_path / "bench").rglob("episodes.jsonl")]
+    episodes = [episode for store in stores for episode in store.episodes() if episode.policy["kind"] == "llm"]
+    assert len(episodes) >= 2 and all(episode.error is None and episode.invalid == 0 for episode in episodes)
     assert {episode.policy["strategy"] for episode in episodes} == {"tool"}
-    assert all(step.decision.completion in map(call_of, ("go forward", "turn left")) for e in episodes for step in e.steps)
+    assert all(step.decision.completion == call_of(step.decision.action) for episode in episodes for step in episode.steps)
+
+
+def test_each_template_of_trl_has_calls_that_are_read_from_it_or_is_refused_in_a_sentence(tiny_model):
+    _, tokenizer = load(tiny_model)
+    with_calls = set()
+    for path in sorted(TEMPLATES.glob("*.jinja")):
+        tokenizer.chat_template = path.read_text()
+        try:
+            calls = calls_of(tokenizer, with_tool({}, tool_function(BABYAI_SPEC)), think=False)
+        except UsageError as error:
+            assert "describes tools" in str(error) or "where an answer begins" in str(error)
+            continue
+        question = {"role": "user", "content": "A wall."}
+        later = [question, {"role": "assistant", "content": "", "call": call_of('say "x"')}, {"role": "tool", "content": "A ball."}]
+        text = calls.text('say "x"')
+        assert "act" in text and text.endswith(calls.end) and ('say "x"' in text or 'say \\"x\\"' in text), path.stem
+        if calls.continues():
+            assert rendered(tokenizer, later, calls.place).startswith(rendered(tokenizer, [question], calls.place) + text), (
+                path.stem
+            )
+        with_calls.add(path.stem)
+    assert len(with_calls) >= 40 and {"qwen3_5_think", "gptoss", "glm4moe", "gemma4", "llama3_1"} <= with_calls
+    assert not {"gemma3", "phi3", "llama3", "deepseekv3", "smolvlm"} & with_calls
 
 
 def test_trl_refuses_a_template_without_tools(tiny_model, config):
