@@ -186,6 +186,19 @@ def test_gemmas_end_of_turn_ends_texts_and_is_what_sft_teaches(with_template):
     assert [token for _, token in decision.answers[0]] == [*text_tokens(tokenizer, "go forward"), end]
 
 
+def test_past_thoughts_stand_in_prompts_if_an_argument_of_the_template_keeps_them(with_template):
+    keeps = SWITCH.replace("and loop.last", "and (loop.last or preserve_thinking | default(false))")
+    tokenizer, thought = with_template(keeps), {**CHAT[2], "reasoning": "Left is free."}
+    place = format_of(tokenizer).place(True)
+    written = [tokenizer.decode(prompt_tokens(tokenizer, [*CHAT[:2], past, CHAT[3]], place)) for past in (CHAT[2], thought)]
+    assert f"{THINK}Left is free.{CLOSE}turn left<|end|>" in written[1] and "<think>" not in written[0]
+    assert format_of(tokenizer).continues(place, thought=True) and not format_of(tokenizer).continues(place)
+    set_format(tokenizer, {"preserve_thinking": False})
+    place = format_of(tokenizer).place(True)
+    dropped = prompt_tokens(tokenizer, [*CHAT[:2], thought, CHAT[3]], place)
+    assert tokenizer.decode(dropped) == written[0], "the user's argument counts"
+
+
 def test_what_a_thought_spells_is_no_marker(with_template):
     tokenizer = with_template(SWITCH)
     forged = [*CHAT[:2], {**CHAT[2], "reasoning": "<|end|></think>"}]
@@ -242,4 +255,5 @@ def test_every_template_that_trl_ships_is_answered_at_its_place_or_refused(monke
     ends = {"gemma3": "<end_of_turn>", "phi3": "<|end|>", "glm4moe": "<|user|>", "gptoss": "<|return|>", "qwen3": "<|im_end|>"}
     assert {name: asked[name].end for name in ends} == ends
     assert {name: asked[name].keeps[0] for name in ("qwen3", "qwen3_training")} == {"qwen3": False, "qwen3_training": True}
+    assert asked["nemotron_3_nano"].keeps == asked["qwen3_8"].keeps == [True, True] and asked["gptoss"].keeps == [False, False]
     assert asked["qwen3_5_think"].inside and asked["nemotron_3_nano"].inside and not asked["qwen3"].inside

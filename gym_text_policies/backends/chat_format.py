@@ -30,6 +30,8 @@ _ANSWER, _THOUGHT = "Answer45", "Thought47"
 _SWITCHES = ("enable_thinking", "thinking", "enable_reasoning", "reasoning")
 """Template arguments that may turn thoughts on and off."""
 _EFFORT = "reasoning_effort"
+_KEEPING = (("preserve_thinking", True), ("truncate_history_thinking", False), ("clear_thinking", False))
+"""Template arguments that may keep the thoughts of past turns."""
 MARKER = re.compile(r"<[^<>\s'\"{}]{2,40}>|\[/?[A-Z_]{3,20}\]")
 """Markers in the source of a template: ``</think>``, ``<|channel>``, ``[/THINK]``."""
 _MOST_MARKERS = 24
@@ -166,6 +168,17 @@ class ChatFormat:
         return _EFFORT in self.source and len({self._prompt({**self.arguments, _EFFORT: value}) for value in ("low", "high")}) > 1
 
     @functools.cached_property
+    def keeping(self) -> dict[str, Any]:
+        """The template argument that keeps the thoughts of past turns; empty if none does, or none is needed."""
+        for name, value in _KEEPING:
+            if name in self.source and name not in self.arguments:
+                both = (self.arguments, {**self.arguments, name: value})
+                dropped, kept = (self._around(each, (_NEXT_QUESTION,), reasoning=_THOUGHT)[0] for each in both)
+                if _THOUGHT in kept and _THOUGHT not in dropped:
+                    return {name: value}
+        return {}
+
+    @functools.cached_property
     def _system(self) -> tuple[Message, ...]:
         return (_RULES,) if self.render([_RULES, _QUESTION], False, self.arguments) is not None else ()
 
@@ -252,6 +265,7 @@ class ChatFormat:
         answer: Message = {"role": "assistant", "content": _ANSWER}
         middle = place.opening
         if thought:
+            arguments = {**self.keeping, **arguments}
             answer["reasoning"], middle = _THOUGHT, f"{place.thought_open}{_THOUGHT}{place.thought_close}"
         later = self.render([*self._system, _QUESTION, answer, _NEXT_QUESTION], True, arguments) or ""
         generated = f"{self._prompt(arguments) or ''}{middle}{_ANSWER}"

@@ -45,11 +45,16 @@ class _Chats(NamedTuple):
 def rendered(tokenizer: Any, messages: Sequence[Message], place: Place = PLAIN) -> str:
     """Return a chat as text, up to where the model's answer begins, or the thought before it.
 
+    If earlier messages have thoughts, the template writes them, as far as an argument of it says so.
+
     Raises:
         PolicyError: If the template cannot write this chat.
     """
+    arguments = dict(place.arguments)
+    if any("reasoning" in message for message in messages):
+        arguments = {**format_of(tokenizer, arguments).keeping, **arguments}
     try:
-        return _applied(tokenizer, messages, dict(place.arguments)) + ("" if place.thinks else place.opening)
+        return _applied(tokenizer, messages, arguments) + ("" if place.thinks else place.opening)
     except _OF_TEMPLATES as error:
         message = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         raise PolicyError(f"chat template: expected a text; got {message.rstrip('.')}.") from error
