@@ -276,3 +276,15 @@ def test_a_thought_that_was_not_asked_for_is_no_answer(form):
 def test_a_budget_that_the_window_cannot_hold_is_refused():
     with pytest.raises(UsageError, match="think_tokens: expected fewer than the model's window of 2048 tokens; got 2048"):
         ask(models.taught("opened"), question(think_tokens=2048))
+
+
+def test_limits_of_draws_hold_for_thoughts_and_words(form):
+    model = models.taught(form)
+    greedy, limited, *free = ask(
+        model,
+        question("Go."),
+        question("Go.", temperature=3.0, seed=1, top_k=1),
+        *(question("Go.", temperature=3.0, seed=seed, think_tokens=20) for seed in range(3)),
+    )
+    assert (limited.reasoning, limited.text) == (greedy.reasoning, greedy.text)
+    assert {(answer.reasoning, answer.text) for answer in free} != {(greedy.reasoning, greedy.text)}
