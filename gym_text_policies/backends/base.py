@@ -53,8 +53,6 @@ class Request:
     tool: Mapping[str, Any] | None = None
     """If given, the answer is a call of one function. This is the function as in ``tools`` of OpenAI's protocol, with ``name``,
     ``description`` and ``parameters`` (a JSON schema). It is equal at each step; `schema` says what can be given now."""
-    picture: bytes | None = None
-    """A PNG that is a part of the last message."""
 
     @property
     def most_tokens(self) -> int:
