@@ -52,6 +52,7 @@ def assert_equal(served, local, request):
         assert answer.probabilities == pytest.approx(dict(own.probabilities), abs=1e-3)
     for text, tokens in (answer.tokens or {}).items():
         assert (tokens.prompt, tokens.said) == (own.tokens[text].prompt, own.tokens[text].said)
+        assert tokens.written == own.tokens[text].written
         assert tokens.log_probs == pytest.approx(own.tokens[text].log_probs, abs=2e-3)
     assert bool(answer.tokens) == request.tokens
     return answer
