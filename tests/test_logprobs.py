@@ -108,8 +108,9 @@ def test_llama_cpp_says_the_tokens_of_choices(llama, local, backend_of):
 
 
 def test_an_answer_with_tokens_survives_the_cache(llama, backend_of, tmp_path):
-    request = Request(chat(), max_tokens=4, tokens=True)
+    request = Request(chat(), max_tokens=128, tokens=True)
     answers = [backend_of(llama, cache=str(tmp_path)).answer([request])[0] for _ in range(2)]
+    assert answers[0].finish == "stop", "a cut answer is not kept"
     assert answers[0].tokens == answers[1].tokens and answers[0].tokens
 
 
