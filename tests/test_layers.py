@@ -2,6 +2,7 @@
 
 import ast
 import graphlib
+import re
 from pathlib import Path
 
 import gymnasium as gym
@@ -95,6 +96,14 @@ def layer(module):
 def test_no_module_imports_itself_by_a_detour(graph):
     order = list(graphlib.TopologicalSorter(graph).static_order())  # raises CycleError with the circle
     assert len(order) == len(graph) > 100
+
+
+def test_the_model_in_this_process_lists_its_files_in_an_order_in_which_no_file_imports_a_later_one(graph):
+    package = "gym_text_policies.backends.local"
+    docstring = ast.get_docstring(modules("gym_text_policies")[package])
+    order = [f"{package}.{name}" for name in re.findall(r"^    (\w+) ", docstring, re.MULTILINE)]
+    assert sorted(order) == sorted(name for name in graph if name.startswith(f"{package}."))
+    assert [(name, later) for n, name in enumerate(order) for later in order[n:] if later in graph[name]] == []
 
 
 @pytest.mark.parametrize("package", LAYERS)

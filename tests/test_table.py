@@ -104,7 +104,7 @@ def test_thoughts_and_reasons_have_columns_only_where_a_model_thought_or_an_answ
     text = markdown([row("E", "thinks", thinking), plain])
     header, _, *lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()[:4]]
     cells = [dict(zip(header, line, strict=True)) for line in lines]
-    assert [line["of it thoughts"] for line in cells] == ["75%", "-"]
+    assert [line["share of thoughts"] for line in cells] == ["75%", "-"]
     assert [line["thoughts cut"] for line in cells] == ["25%", "-"]
     assert [line["why invalid"] for line in cells] == ["cut 4, no action 2", "-"]
     assert "Thoughts cut: share of steps" in text and "Why invalid: number of answers" in text

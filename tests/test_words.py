@@ -59,18 +59,20 @@ def test_options_of_one_name_have_one_type_and_one_meaning():
 
 @functools.cache
 def options_of(command):
-    """Return the options of a command as its help shows them."""
+    """Return the options of a command as its help shows them, each with whether it takes a value."""
     (commands,) = (a for a in cli.make_parser([command])._actions if isinstance(a, argparse._SubParsersAction))
     actions = commands.choices[command]._actions
-    return {option for action in actions if action.help != argparse.SUPPRESS for option in action.option_strings}
+    return {option: action.nargs != 0 for action in actions if action.help != argparse.SUPPRESS for option in action.option_strings}
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_documents_show_commands_with_the_options_that_they_have(path):
     wrong = []
     for command, words in _USE.findall(path.read_text("utf-8")):
-        given = re.findall(r"(?<=\s)--[a-z][a-z0-9.-]*", re.sub(r"#.*|[|;&>].*|'[^']*'|\"[^\"]*\"", "", words))
-        wrong += [f"{command} {option}" for option in given if command in COMMANDS and option not in options_of(command)]
+        given = re.findall(r"(?<=\s)(--[a-z][a-z0-9.-]*)(?: +([\w.]+))?", re.sub(r"#.*|[|;&>].*|'[^']*'|\"[^\"]*\"", "", words))
+        for option, value in given if command in COMMANDS else ():
+            wrong += [f"{command} {option}"] if option not in options_of(command) else []
+            wrong += [f"{command} {option} {value}"] if value and not options_of(command).get(option, True) else []
     assert wrong == []
 
 

@@ -170,6 +170,8 @@ def _series(config: CollectConfig, environment: str, count: int, engine: Engine)
     if expert != "off":
         with environment_maker(environment, **arguments)() as env:
             check_expert(env, "labels='expert'" if config.learnt == "expert" else "model 'gold'")
+            if config.thoughts:
+                _thoughts_of(env)  # raises before anything is played
     job = EpisodeJob(environment, arguments, config.player, num_envs=config.num_envs, max_concurrency=config.max_concurrency)
     return Series.of(environment, job, engine, range(config.first_seed, config.first_seed + count))
 

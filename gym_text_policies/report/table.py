@@ -149,7 +149,7 @@ _COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "length": lambda row: number(row["length"], ".1f"),
     "tokens in": lambda row: number(row["tokens_in"], ".0f"),
     "tokens out": lambda row: number(row["tokens_out"], ".0f"),
-    "of it thoughts": lambda row: number(
+    "share of thoughts": lambda row: number(
         row["tokens_reasoning"] / max(row["tokens_out"], 1) if row["tokens_reasoning"] else None, ".0%"
     ),
     "thoughts cut": lambda row: number(row["thoughts_cut"] if row["tokens_reasoning"] else None, ".0%"),
@@ -161,8 +161,8 @@ NOTES = """
 Return: mean and Student's 95 % interval. Success: rate and Wilson's 95 % interval; a dash if the environment does not say what a
 success is. A level that was played more than once counts once in both. An episode that ended in an error counts only in the column
 error. Invalid: share of steps whose answer could not be used or whose action the game did not understand. Tokens: mean per episode;
-in `choose` the model reads the candidate actions, which counts as tokens in, and generates nothing. Seconds: the time of a batch
-divided by its decisions. Cost: the sum over all episodes of the row.
+in `choose` the model reads the candidate actions, which counts as tokens in, and generates nothing but its thoughts. Seconds: the
+time of a batch divided by its decisions. Cost: the sum over all episodes of the row.
 """
 
 
@@ -184,7 +184,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     paid = sum(row["total_cost"] for row in rows)
     hidden = {"asked"} if len(asked) < 2 and not any("expert_share" in way for way in asked) else set()
     hidden |= set() if paid else {"cost, $"}
-    hidden |= set() if any(row["tokens_reasoning"] for row in rows) else {"of it thoughts", "thoughts cut"}
+    hidden |= set() if any(row["tokens_reasoning"] for row in rows) else {"share of thoughts", "thoughts cut"}
     hidden |= set() if any(row["invalid_reasons"] for row in rows) else {"why invalid"}
     columns = {name: cell for name, cell in _COLUMNS.items() if name not in hidden}
     lines = [tuple(columns), *(tuple(cell(row) for cell in columns.values()) for row in rows)]

@@ -2,6 +2,7 @@
 
 ::
 
+    rendering     messages -> text, as the model's chat template writes it
     tokens        messages -> tokens
     tree          tokens of several texts -> one tree, in which a common start is computed once
     attention     several trees in one row of tokens: which tokens attend to which
@@ -11,8 +12,13 @@
     packed        reading in packed rows, for models with attention alone
     pooled        the same on a GPU, where all sequences of a row attend in one product
     cached        reading by the model's own cache, or without one, for all other models
+    sampling      logits -> the next token
     decoding      logits -> scores of the candidates, or the tokens of a text
     exactness     the fastest of these ways that gives the probabilities of a model's plain forward pass
+    thinking      tokens -> where a thought ends, and what closes one that does not end
+    grammars      JSON schemas -> which tokens may come next
+    calls         a tool -> the tokens of its valid calls
+    questions     a request as tokens, on its way to an answer
     smollm2       the embedded model as a folder
     contents      the name of a model -> what identifies its files
     adapters      the name of an adapter -> its base, its digest, and how it is asked
