@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import json
 import logging
@@ -41,7 +42,8 @@ class RunFolder:
     Args:
         folder: Made if it does not exist.
         config: The settings that all runs into the folder share, as plain JSON. With None no settings are compared.
-        kind: The dataclass whose fields the settings are. Its old names are accepted in a folder that an earlier release wrote.
+        kind: The dataclass whose fields the settings are. A folder that an earlier release wrote may have
+            their old names, and lack those that have their default.
 
     Raises:
         UsageError: If the folder belongs to another configuration; the error names the keys that differ.
@@ -110,6 +112,12 @@ class RunFolder:
             self.close()
             raise
 
+    def _defaults(self) -> dict[str, Any]:
+        """Return the default of each setting that has one, as plain JSON."""
+        fields = dataclasses.fields(self._kind) if dataclasses.is_dataclass(self._kind) else ()
+        defaults = {field.name: field.default for field in fields if field.default is not dataclasses.MISSING}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in defaults.items()}
+
     def _claim(self, config: dict[str, Any]) -> None:
         """Write the folder's configuration, or compare with it."""
         path = self.path / _CONFIG
@@ -120,6 +128,7 @@ class RunFolder:
         try:
             stored = stored_by_new_names(self._kind, json.loads(check_regular(path).read_bytes()))
             keys = config.keys() | (stored.keys() & table_of(self._kind).keys())
+            stored = self._defaults() | stored  # an earlier release did not know every setting
             differing = sorted(key for key in keys if stored.get(key) != config.get(key))
         except (ValueError, AttributeError, RecursionError) as error:
             raise UsageError(f"{path}: expected a JSON object ({error}). Restore the file, or name another folder.") from None

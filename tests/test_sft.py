@@ -83,10 +83,13 @@ def test_a_run_folder_of_an_earlier_release_goes_on_and_an_adapter_that_is_train
     sft(config, examples())
     path, more = tmp_path / "run/config.json", dataclasses.replace(config, max_steps=2)
     stored = {key: value for key, value in json.loads(path.read_text()).items() if key not in ("dtype", "load_in_4bit")}
+    stored = {key: value for key, value in stored.items() if "thoughts" not in key and key != "chat_template"}  # new settings
     stored |= {"model": tiny_model, "adapter": str(first), "precision": "float32", "four_bit": False, "alpha": 32.0}
     path.write_text(json.dumps(stored | {"weight_decay": 0.0, "max_norm": 0.5}))
     with pytest.raises(UsageError, match=r"these keys differ: max_norm: stored 0\.5, given None"):
         sft(more, examples())
+    with pytest.raises(UsageError, match=r"learn_thoughts: stored True, given False; max_norm"):
+        sft(dataclasses.replace(more, learn_thoughts=False), examples())
     path.write_text(json.dumps(stored | {"weight_decay": 0.0, "max_norm": 1.0}))
     made = sft(more, examples()), sft(dataclasses.replace(more, folder=str(tmp_path / "straight")), examples())
     weights = [load_file(folder / "adapter_model.safetensors") for folder in made]
