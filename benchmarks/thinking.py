@@ -1,6 +1,6 @@
 """Does a thought help the embedded model in CookingWorld? An adapter that thinks, with thoughts of several lengths and without.
 
-python benchmarks/thinking.py --adapter runs/think --episodes 50
+python benchmarks/thinking.py --episodes 50
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BEFORE, WITHOUT = "the adapter before", "no thought"
 class Config:
     """What is played. All rows play the same levels of the test fold, greedily, in mode choose."""
 
-    adapter: str = "adapters/cookingworld-think"
+    adapter: str = "benchmarks/starts/thinking"
     """The adapter that thinks."""
     before: str = "adapters/cookingworld-sft"
     """The adapter that its training began with."""
