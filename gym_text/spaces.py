@@ -1,4 +1,4 @@
-"""Spaces for text: strings up to a bound, lists of action names, and histories of texts and actions.
+"""Spaces for text: strings up to a bound, lists of action names, histories of texts and actions; and for pictures of any size.
 
 They are Gymnasium's own spaces with two changes. They have shape ``()`` and dtype ``object``, so that libraries which put
 observations into NumPy arrays (stable-baselines3's ``DummyVecEnv``) keep whole strings. And they refuse ``AsyncVectorEnv`` with
@@ -96,10 +96,40 @@ class TextHistory(spaces.Sequence):
         return f"TextHistory({self._max_length}, {self.n})"
 
 
+class AnyPicture(spaces.Space[np.ndarray]):
+    """A picture of any size: a uint8 array of shape (height, width, 3)."""
+
+    def __init__(self, seed: int | np.random.Generator | None = None) -> None:
+        super().__init__((), np.dtype(object), seed)
+
+    @property
+    def is_np_flattenable(self) -> bool:
+        """Pictures of different sizes have no common flat form."""
+        return False
+
+    def sample(self, mask: Any = None, probability: Any = None) -> np.ndarray:
+        """Draw a small picture at random."""
+        height, width = self.np_random.integers(1, 9, 2)
+        return self.np_random.integers(0, 256, (height, width, 3), np.uint8)
+
+    def contains(self, x: Any) -> bool:
+        """Return whether `x` is a picture with at least one pixel."""
+        return isinstance(x, np.ndarray) and x.dtype == np.uint8 and x.ndim == 3 and x.shape[2] == 3 and x.size > 0
+
+    def __eq__(self, other: object) -> bool:
+        """All spaces of pictures are equal."""
+        return isinstance(other, AnyPicture)
+
+    def __repr__(self) -> str:
+        """Show the name."""
+        return "AnyPicture()"
+
+
+@create_shared_memory.register(AnyPicture)
 @create_shared_memory.register(FreeText)
 @create_shared_memory.register(ActionNames)
 @create_shared_memory.register(TextHistory)
-def _refuse_shared_memory(space: FreeText | ActionNames | TextHistory, *args: object, **kwargs: object) -> NoReturn:
+def _refuse_shared_memory(space: AnyPicture | FreeText | ActionNames | TextHistory, *args: object, **kwargs: object) -> NoReturn:
     raise CustomSpaceError(f"{space} has no fixed size and cannot live in shared memory: pass shared_memory=False.")
 
 

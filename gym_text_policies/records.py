@@ -118,6 +118,8 @@ class Decision:
     """The provider's id of the episode, if the provider gives one."""
     tokens: Tokens | None = None
     """The tokens of the prompt and of the answer, if the policy keeps them."""
+    picture: str | None = None
+    """SHA-256 of the picture that the model saw, before it was made smaller; see `picture_digest`. None if it saw none."""
 
 
 @dataclass(frozen=True)

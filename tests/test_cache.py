@@ -73,9 +73,10 @@ OF_EARLIER_VERSIONS = {
 def test_a_request_of_an_earlier_version_keeps_its_key_and_each_new_setting_changes_it(key):
     config, request = {"backend": "openai", "model": "m", "server": "lab"}, OF_EARLIER_VERSIONS[key]
     assert key_of_request(config, request) == key
-    new = {"think": False, "think_tokens": 9, "top_p": 0.5, "top_k": 3, "min_p": 0.1, "tool": {"name": "act"}}
+    new = {"think": False, "think_tokens": 9, "top_p": 0.5, "top_k": 3, "min_p": 0.1, "tool": {"name": "act"}, "picture": b"PNG"}
     keys = {key_of_request(config, replace(request, **{name: value})) for name, value in new.items()}
     assert len(keys | {key}) == len(new) + 1
+    assert key_of_request(config, replace(request, picture=b"another")) not in keys
 
 
 def test_an_answer_of_an_earlier_version_is_read_and_one_without_a_thought_is_stored_in_its_form(tmp_path):

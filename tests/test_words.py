@@ -42,6 +42,7 @@ OTHERWISE = {
     "folder": "gym-text average and merge write a folder that is no run folder",
     "imports": "a report plays records again, where other commands read files",
     "model": "the model plays, proposes, is trained further, or is merged",
+    "pictures": "a model sees them, a report and a search draw them",
     "name": "sections of a YAML file: an environment's and a run folder's",
 }
 """Names whose type or help differs between commands -> why."""

@@ -53,6 +53,8 @@ class Request:
     tool: Mapping[str, Any] | None = None
     """If given, the answer is a call of one function. This is the function as in ``tools`` of OpenAI's protocol, with ``name``,
     ``description`` and ``parameters`` (a JSON schema). It is equal at each step; `schema` says what can be given now."""
+    picture: bytes | None = None
+    """A PNG that is a part of the last message."""
 
     @property
     def most_tokens(self) -> int:
@@ -111,6 +113,8 @@ class Backend(ABC):
 
     remote: bool = False
     """Whether a call waits for a server. If so, many threads send one request each; else one thread sends many requests at once."""
+    takes_pictures: bool = False
+    """Whether a request may have a picture."""
 
     @classmethod
     def of(cls, model: str, options: Mapping[str, Any]) -> Self:

@@ -149,7 +149,7 @@ class OwnBackend(Backend):
     """
 
     def __init__(self, model: Backend, name: str) -> None:
-        self.remote = model.remote
+        self.remote, self.takes_pictures = model.remote, model.takes_pictures
         self._model, self._name, self._source = model, name, source_of(name)
 
     def answer(self, requests: Sequence[Request]) -> list[Answer]:

@@ -102,7 +102,7 @@ class EpisodeJob(Job[Episode]):
         """Return the environment's maker, the policy and their identity. A process makes them once."""
         name = json.dumps(dataclasses.asdict(self), sort_keys=True, default=str)
         if name not in held:
-            make_env = environment_maker(self.environment, **self.arguments)
+            make_env = environment_maker(self.environment, **self.policy.rendering | dict(self.arguments))
             env = make_env()
             with one_purse(held.setdefault("purse", Purse())):  # all policies of a run share its limits on spending
                 policy = self.make_policy(env)
@@ -114,7 +114,7 @@ class EpisodeJob(Job[Episode]):
     @property
     def asks(self) -> str:
         """The settings on which the requests to the model's server depend, as a text."""
-        noticed = ("mode", "temperature", "max_tokens", "length_normalised")
+        noticed = ("mode", "temperature", "max_tokens", "length_normalised", "pictures")
         settings = {name: self.policy.settings.get(name) for name in noticed}
         return json.dumps([self.policy.model, dict(self.policy.options), settings], sort_keys=True, default=str)
 

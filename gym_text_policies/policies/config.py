@@ -106,6 +106,11 @@ class PolicyConfig(PolicyOptions):
     """Tokens are drawn among this many most probable ones."""
     min_p: float | None = None
     """Tokens are drawn among those with at least this share of the most probable token's probability."""
+    pictures: bool | None = None
+    """Whether a language model sees the environment's picture of each step, too. It stands in the last message. Models behind
+    openai: and ollama: can see pictures."""
+    picture_size: int | None = None
+    """Pixels of the longest side to which larger pictures are reduced; by default they stay as they are rendered."""
     length_normalised: bool | None = None
     """Whether choose scores an action by the mean log-probability of its tokens, not by their sum."""
     shots: int | None = None
@@ -128,7 +133,7 @@ class PolicyConfig(PolicyOptions):
             check_choice("history_thoughts", self.history_thoughts, HISTORY_THOUGHTS)
         for name, least, most in (
             *(("max_tokens", 1, 100_000), ("think_tokens", 0, 1_000_000), ("top_k", 1, 1_000_000)),
-            *(("shots", 1, 1000), ("demonstrations", 1, 100_000)),
+            *(("picture_size", 16, 10_000), ("shots", 1, 1000), ("demonstrations", 1, 100_000)),
             *(("action_rate", 1, 1_000_000), ("seed", 0, 2**31 - 1), ("history", 0, 1_000_000)),
         ):
             value = getattr(self, name)
@@ -143,7 +148,7 @@ class PolicyConfig(PolicyOptions):
             raise UsageError("top_p: expected a number above 0, up to 1; got 0. For the most probable answer set temperature=0.")
         if not isinstance(self.think, bool | str | None) or self.think == "":
             raise UsageError(f"think: expected True, False, or an effort such as 'low'; got {self.think!r}.")
-        for name in ("with_reward", "own_words", "tokens", "length_normalised", "deterministic"):
+        for name in ("with_reward", "own_words", "tokens", "pictures", "length_normalised", "deterministic"):
             if not isinstance(getattr(self, name), bool | None):
                 raise UsageError(f"{name}: expected True or False; got {getattr(self, name)!r}.")
         for name in ("strategy", "on_invalid", "between"):
@@ -188,14 +193,20 @@ class PolicyConfig(PolicyOptions):
         return {"strategy": TOOL_STRATEGY, "history": "all"} if self.mode == "tool" else {}
 
     @property
+    def rendering(self) -> dict[str, Any]:
+        """Arguments of the environment without which the policy cannot play."""
+        return {"render_mode": "rgb_array"} if self.pictures else {}
+
+    @property
     def label(self) -> str:
         """A short name for tables."""
         name = self.model if len(self.model) <= 60 else f"{self.model[:59]}…"
         every = f", every {self.action_rate} steps" if (self.action_rate or 1) > 1 else ""
-        parts = (self.settings["strategy"], self.settings["mode"], thinking(self.given)) if self.asks_model else ()
-        asked = "".join(f", {part}" for part in parts if part)
+        asked = (self.settings["strategy"], self.settings["mode"], thinking(self.given), "pictures" if self.pictures else "")
+        parts = asked if self.asks_model else ()
+        how = "".join(f", {part}" for part in parts if part)
         drawn = ", drawn" if self.deterministic is False else ""
-        return f"{name}{asked}{drawn}{every}{mixture(self.given)}"
+        return f"{name}{how}{drawn}{every}{mixture(self.given)}"
 
     @property
     def asks_model(self) -> bool:

@@ -17,6 +17,7 @@ from gym_text_policies.backends.thoughts import thought_apart
 from gym_text_policies.policies.config import FIELDS, Depth, Mode, PolicyConfig
 from gym_text_policies.policies.examples import Examples
 from gym_text_policies.policies.parsing import parse_action, read_answer
+from gym_text_policies.policies.pictures import Pictures
 from gym_text_policies.policies.question import Question
 from gym_text_policies.policies.thinking import Thinking
 from gym_text_policies.policies.unusable import reply_to, why_unusable
@@ -47,6 +48,7 @@ class LLMPolicy(Policy):
               what followed them are the tool's answers.
             * `history`: `wrap` puts on the wrapper that keeps it. `own_words` needs `rollout` or `Agent`, which know the answers.
             * `think` and `history_thoughts`: see `Thinking`. A model's own thought is `Decision.reasoning`, apart from its answer.
+            * `pictures`: `wrap` puts on the wrapper that adds each step's picture, which stands in the last message.
             * `tokens`: each decision keeps its tokens, see `Tokens`. If a prompt begins with the prompt before it (strategy
               ``chat`` with the whole history), it continues that prompt's tokens and those that the model generated. This
               needs `rollout`.
@@ -105,6 +107,7 @@ class LLMPolicy(Policy):
         self._temperature = float(given["temperature"])
         self._length_normalised: bool = given["length_normalised"]
         self._thinking = Thinking.of(given, self._prompt)
+        self._pictures = Pictures.of(given, backend)
 
     @property
     def remote(self) -> bool:
@@ -128,19 +131,21 @@ class LLMPolicy(Policy):
             "length_normalised": self._length_normalised,
             **({"tokens": True} if self._tokens else {}),  # left out if False, as in earlier records
             **self._thinking.config,
+            **self._pictures.config,
             "seed": self.seed,
         }
 
     def wrap(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
-        """Put on the `History` wrapper, if the prompt shows a history."""
+        """Put on the wrappers `History` and `Picture`, if the model sees a history and pictures."""
         depth = None if self._history == "all" else self._history
-        return env if depth == 0 else History(env, depth, whole=self._mode == "tool")
+        return self._pictures.wrap(env if depth == 0 else History(env, depth, whole=self._mode == "tool"))
 
     def check(self) -> None:
         """Let the backend check that it can be asked in this policy's mode, with its temperature and number of tokens."""
         form = "by a call of the tool act" if self._mode == "tool" else "in the form that is asked for"
         messages: list[Message] = [{"role": "user", "content": f"Answer yes or no, {form}."}]
-        self._backend.check(self._request(messages, ("yes", "no"), 0, choose=self._mode == "choose"))
+        request = self._request(messages, ("yes", "no"), 0, choose=self._mode == "choose")
+        self._backend.check(dataclasses.replace(request, picture=self._pictures.example))
 
     def decide(self, turns: Sequence[Turn]) -> list[Decision]:
         """Ask the model about all turns together, and again about those whose answers cannot be used."""
@@ -161,6 +166,7 @@ class LLMPolicy(Policy):
         calls = self._mode == "tool"
         messages = self._prompt.render(self.spec, turn.obs, examples=examples, said=said, thoughts=thoughts, calls=calls)
         question = Question(turn, self.spec.names(dict(turn.obs)), list(messages), keeps_thoughts=self._thinking.history != "none")
+        question.picture = self._pictures.seen(turn.obs)
         if self._tokens and turn.last and turn.last.tokens and (turn.last.valid or not calls):  # another call stands in its place
             before, thought = len(turn.last.messages), turn.last.tokens_reasoning > 0 or turn.last.thought_cut
             said_since = [message for message in messages[before:] if message["role"] == "assistant"]
@@ -176,7 +182,8 @@ class LLMPolicy(Policy):
             request = self._request(question.messages, question.names, seed, question.turn.episode, choose=choose)
             if choose and question.answers and question.answers[-1].reasoning is not None:
                 request = dataclasses.replace(request, think=False)  # it has thought before it answered in words
-            requests.append(dataclasses.replace(request, tokens=self._tokens, read=question.read))
+            picture = question.picture.png if question.picture else None
+            requests.append(dataclasses.replace(request, tokens=self._tokens, read=question.read, picture=picture))
         for question, answer in zip(questions, self._backend.answer(requests) if requests else [], strict=True):
             if self._tokens and answer.tokens is None:
                 raise UsageError(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gym_text_policies.backends.base import Answer
+from gym_text_policies.policies.pictures import Seen
 from gym_text_policies.policies.unusable import Reason
 from gym_text_policies.prompts.tools import as_calls
 from gym_text_policies.records import Decision, Message, Tokens, Turn
@@ -28,6 +29,8 @@ class Question:
     """Whether later messages of the chat keep the thoughts of earlier ones."""
     read: tuple[int, ...] = ()
     """The tokens of the chat up to the end of the model's last message, if they are kept."""
+    picture: Seen | None = None
+    """The picture that stands in the last message."""
 
     @property
     def text(self) -> str:
@@ -85,6 +88,7 @@ class Question:
             cost=sum(answer.cost for answer in self.answers),
             reference=self.answers[-1].reference if self.answers else None,
             tokens=self._tokens(chosen),
+            picture=self.picture.digest if self.picture and self.answers else None,
         )
 
     def _tokens(self, chosen: bool) -> Tokens | None:

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,14 @@ import numpy as np
 from gym_text.errors import UsageError, import_extra
 from gym_text_policies.files import is_regular, subfolder
 from gym_text_policies.json_data import plain
+from gym_text_policies.policies.pictures import picture_digest
 from gym_text_policies.records import Episode
 from gym_text_policies.remake import owner_of, remake_environment
 from gym_text_policies.report.replay import replay
 from gym_text_policies.run_folders import write_atomically
 
 _MOST_PICTURES = 40
-"""Most pictures of an episode. A longer one shows every second step, or every third, and so on."""
+"""Most pictures of an episode. A longer one shows every second step, or every third, and so on; and each that the model saw."""
 _MOST_WIDTH = 720
 """Pixels."""
 _COLOURS = 32
@@ -35,7 +36,7 @@ _KEY = re.compile("[0-9a-f]{32}")
 """Pattern of an episode's key, which becomes the name of a file. Any other text could lead out of the folder."""
 _MOST_REASON = 300
 """Most characters of a reason."""
-_STORED = {"pictures": str, "shown": int, "gold_actions": str}
+_STORED = {"pictures": str, "shown": int, "gold_actions": str, "differing": int}
 """Fields of `Pictures` that are stored in a file -> type of their entries."""
 
 
@@ -49,6 +50,8 @@ class Pictures:
     """For each observation the index of its picture, or None if the picture before it stays."""
     gold_actions: tuple[str | None, ...] = ()
     """For each step the expert's action, or None if it is unknown."""
+    differing: tuple[int, ...] = ()
+    """Numbers of the steps before which the model saw another picture, by its digest in the record."""
     missing: str = ""
     """Why there are no pictures."""
 
@@ -94,8 +97,9 @@ def _read(run: Path, episode: Episode) -> Pictures | None:
     with suppress(OSError, ValueError, TypeError, KeyError):
         if is_regular(path, run):
             stored: dict[str, Any] = json.loads(path.read_text("utf-8"))
+            stored.setdefault("differing", [])  # which earlier versions did not keep
             if all(isinstance(part, kind | None) for name, kind in _STORED.items() for part in stored[name]):
-                return Pictures(tuple(stored["pictures"]), tuple(stored["shown"]), tuple(stored["gold_actions"]))
+                return replace(Pictures(), **{name: tuple(stored[name]) for name in _STORED})
     return None
 
 
@@ -110,18 +114,22 @@ def _draw(episode: Episode, imports: Sequence[str]) -> Pictures:
     pictures: dict[str, int] = {}  # PNG -> its index
     shown: list[int | None] = []
     gold: list[str | None] = []
+    differing: list[int] = []
     stride = math.ceil((episode.length + 1) / _MOST_PICTURES)
     for state in replay(episode, functools.partial(_make, episode, imports)):
         number = state.number
-        if number % stride and number != episode.length:
+        seen = episode.steps[number].decision.picture if number < episode.length else None
+        if number % stride and number != episode.length and not seen:
             shown.append(None)
         else:
-            shown.append(pictures.setdefault(_encode(state.picture()), len(pictures)))
+            picture = state.picture()
+            differing += [number] * bool(seen and seen != picture_digest(picture))
+            shown.append(pictures.setdefault(_encode(picture), len(pictures)))
         if number < episode.length:
             step = episode.steps[number]
             _check(state.obs, step.observation)
             gold.append(step.gold_action or state.info.get("gold_action"))
-    return Pictures(tuple(pictures), tuple(shown), tuple(gold))
+    return Pictures(tuple(pictures), tuple(shown), tuple(gold), tuple(differing))
 
 
 def _make(episode: Episode, imports: Sequence[str]) -> gym.Env[Any, Any]:

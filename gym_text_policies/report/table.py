@@ -132,6 +132,7 @@ def how_asked(policy: Mapping[str, Any], name: str = "") -> str:
         mode = str(player.get("mode"))
         thinks = thinking(player)
         shown = [mode] * (f", {mode}" not in name) + [thinks] * (thinks not in name)
+        shown += ["pictures"] * bool(player.get("pictures") and ", pictures" not in name)
         parts = [str(player.get("strategy")), *filter(None, shown), *parts]
     return ", ".join(part if len(part) <= 60 else f"{part[:59]}…" for part in parts)  # a record by somebody else may be long
 

@@ -71,6 +71,7 @@
     });
     const last = { ...observation, ...data.last_observation };
     episode = { steps, last, error: data.error, pictures: data.pictures, shown: data.shown, gold: data.gold_actions };
+    episode.differing = data.differing;
     slider.max = steps.length;
     show(0);
   }
@@ -140,6 +141,11 @@
       }
       if (decision.completion) rows.push(["answer", decision.completion]);
       if (!thought && decision.reasoning && decision.reasoning !== decision.completion) rows.push(["reasoning", decision.reasoning]);
+      if (decision.picture) {
+        const drawn = episode.shown.length > position;
+        const same = drawn && !episode.differing.includes(position);
+        rows.push(["picture", same ? "the model saw this picture" : drawn ? "the model saw another picture than this one" : "the model saw one"]);
+      }
       if (decision.retries) rows.push(["asked again", `${decision.retries} times`]);
       if (decision.tokens_in) rows.push(["tokens", `${decision.tokens_in} in, ${decision.tokens_out || 0} out`]);
       if (decision.cost) rows.push(["cost", `$ ${decision.cost}`]);

@@ -93,7 +93,7 @@ def show(
         if pictures_left < 0:
             drawn = Pictures(gold_actions=drawn.gold_actions)
         rank = order.setdefault(id(variant), len(order))
-        data = script_json(text | {name: getattr(drawn, name) for name in ("pictures", "shown", "gold_actions")})
+        data = script_json(text | {name: getattr(drawn, name) for name in ("pictures", "shown", "gold_actions", "differing")})
         shown.append((rank, summary.seed, Shown(_entry(variant, summary), data, drawn.missing)))
     return [episode for *_, episode in sorted(shown, key=lambda item: item[:2])]
 

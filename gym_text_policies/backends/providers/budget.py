@@ -125,7 +125,7 @@ class Budget:
         self._purse = _PURSE.get() or Purse()
         self._beyond = Spending()  # the most that any call so far has spent beyond its bound
 
-    def bound(self, sent: Any, messages: int, choices: int, most: int) -> Spending:
+    def bound(self, sent: Any, messages: int, choices: int, most: int, picture: int = 0) -> Spending:
         """Return the most that a call may spend.
 
         Args:
@@ -133,9 +133,10 @@ class Budget:
             messages: Number of messages in it.
             choices: Number of choices in it.
             most: Most tokens that may be generated.
+            picture: Most tokens of a picture beside it.
         """
         around = _PER_REQUEST + _PER_MESSAGE * messages + _PER_CHOICE * choices
-        tokens_in = len(json.dumps(sent, ensure_ascii=False, default=str).encode(errors="replace")) + around
+        tokens_in = len(json.dumps(sent, ensure_ascii=False, default=str).encode(errors="replace")) + around + picture
         return Spending(tokens_in + most, self._prices.most(tokens_in, most) if self._prices else 0.0)
 
     def reserve(self, bound: Spending) -> Spending:

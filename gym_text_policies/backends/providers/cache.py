@@ -38,7 +38,7 @@ _FIRST_FIELDS = (
     *("reference", "tokens"),
 )
 """The fields of an answer that every stored one has. Later fields are stored only where they differ from their defaults."""
-_LATER_SETTINGS = ("think", "think_tokens", "top_p", "top_k", "min_p", "tool")
+_LATER_SETTINGS = ("think", "think_tokens", "top_p", "top_k", "min_p", "tool", "picture")
 """Settings of a request that are a part of its key only where they are given, so that answers stored before are found."""
 _REPAIR = "Remove the file (its answers are then asked for again), or name another folder."
 
@@ -49,6 +49,8 @@ def key_of_request(config: Mapping[str, Any], request: Request) -> str:
     for name in _LATER_SETTINGS:
         if asked[name] is None:
             del asked[name]
+    if request.picture is not None:
+        asked["picture"] = hashlib.sha256(request.picture).hexdigest()
     parts = [config, asked, _FIRST_FIELDS]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 

@@ -18,6 +18,7 @@ from gym_text_policies.backends.providers.errors import CallError
 from gym_text_policies.backends.providers.keys import client_key, key_of
 from gym_text_policies.backends.providers.openai import INSTRUCTIONS
 from gym_text_policies.backends.providers.options import RemoteOptions
+from gym_text_policies.backends.providers.picture_parts import no_picture_in_a_decision, with_images
 from gym_text_policies.backends.providers.remote import RemoteBackend
 from gym_text_policies.backends.providers.tool_calls import arguments_of, tools_of, with_calls
 from gym_text_policies.records import Message
@@ -44,6 +45,7 @@ class OllamaBackend(RemoteBackend):
     """
 
     provider = "ollama"
+    takes_pictures = True
     most_choices = 255
 
     def __init__(
@@ -96,11 +98,12 @@ class OllamaBackend(RemoteBackend):
             "seed": request.seed,
             "num_ctx": self._num_ctx,
         }
+        messages = with_calls(with_field(request.messages, "thinking"), request, numbered=False)
         response = in_time(
             self._options.timeout,
             lambda: self._client.chat(
                 self.model,
-                with_calls(with_field(request.messages, "thinking"), request, numbered=False),
+                with_images(messages, request.picture),
                 tools=None if request.tool is None else tools_of(request),
                 think=request.think,
                 format=None if request.schema is None or request.tool is not None else dict(request.schema),
@@ -140,6 +143,7 @@ class OllamaBackend(RemoteBackend):
 
     def _check_choices(self, request: Request) -> None:
         super()._check_choices(request)
+        no_picture_in_a_decision(request)
         no_thought_before_a_decision(request)
 
     def _systemone(self, request: Request) -> Answer:

@@ -20,6 +20,7 @@ from gym_text_policies.backends.providers.keys import NO_KEY, key_of
 from gym_text_policies.backends.providers.letters import MOST_LETTERS, answer_tokens, lettered, of_letters
 from gym_text_policies.backends.providers.logprobs import LogProbs, tells
 from gym_text_policies.backends.providers.options import RemoteOptions
+from gym_text_policies.backends.providers.picture_parts import Detail, as_parts, no_picture_in_a_decision
 from gym_text_policies.backends.providers.remote import RemoteBackend
 from gym_text_policies.backends.providers.servers import Servers
 from gym_text_policies.backends.providers.tool_calls import tools_of, with_calls
@@ -71,11 +72,13 @@ class OpenAIBackend(RemoteBackend):
             refused.
         template_kwargs: Arguments of the model's chat template, such as ``{"enable_thinking": false}``, on a server of one's own.
         end_of_turn: The text of the token that ends an answer, for ``logprobs`` and tokens; by default what the template writes.
+        picture_detail: In how much detail a model of OpenAI's sees a picture: low, high or auto; None leaves it to the server.
         extra: More fields of a chat completion, such as ``{"reasoning_effort": "low"}``. None leaves a field out:
             ``{"temperature": None}`` for models that take no temperature.
     """
 
     provider = "openai"
+    takes_pictures = True
 
     def __init__(
         self,
@@ -88,10 +91,14 @@ class OpenAIBackend(RemoteBackend):
         tokenizer: str | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
         end_of_turn: str | None = None,
+        picture_detail: Detail | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(model, options)
         check_choice("decide", decide, get_args(Decide))
+        if picture_detail is not None:
+            check_choice("picture_detail", picture_detail, get_args(Detail))
+        self._detail = picture_detail
         base_url = base_url if base_url is not None else os.environ.get("OPENAI_BASE_URL") or ()
         self._urls = [check_url(url) for url in (base_url if isinstance(base_url, list | tuple) else [base_url])]
         key = key_of(key_variable)
@@ -138,6 +145,7 @@ class OpenAIBackend(RemoteBackend):
             "decide": decide,
             "template_kwargs": None if _KWARGS in self._extra else self._template_kwargs,
             "end_of_turn": self._end_of_turn,
+            "picture_detail": self._detail,
             "extra": self._extra,
         }
         return super().config | {name: value for name, value in settings.items() if value}
@@ -155,6 +163,8 @@ class OpenAIBackend(RemoteBackend):
         return not self._settings.by_template
 
     def _check_choices(self, request: Request) -> None:
+        if self._decide != "letter":
+            no_picture_in_a_decision(request)
         if self._decide in _LIMITS:  # else the server is asked first
             super()._check_choices(request)
 
@@ -162,6 +172,7 @@ class OpenAIBackend(RemoteBackend):
         """Return what is sent. A chat contains `extra`, which may raise the number of tokens that can be generated."""
         if request.choices is not None and self._decide != "letter":
             return super()._sent(request)
+        request = replace(request, picture=None)  # its bytes are no tokens
         body = self._body(request) if request.choices is None else self._letters(request)
         limits = [body[name] for name in ("max_tokens", "max_completion_tokens") if name in body]
         answers = [body[name] for name in ("n", "best_of") if name in body]
@@ -201,7 +212,13 @@ class OpenAIBackend(RemoteBackend):
 
     def _write(self, server: Connection, request: Request) -> Answer | None:
         """Return a text with its tokens; None if the request does not ask for tokens, or the server does not tell them."""
-        if not request.tokens or request.schema is not None or request.tool is not None or not self._urls:
+        if (
+            not request.tokens
+            or request.picture is not None
+            or request.schema is not None
+            or request.tool is not None
+            or not self._urls
+        ):
             return None
         way = self._ask_for_way(server)
         return way.write(request) if isinstance(way, LogProbs) else None
@@ -215,9 +232,10 @@ class OpenAIBackend(RemoteBackend):
             more["response_format"] = {"type": "json_schema", "json_schema": schema}
         if not self._urls:
             refuse_settings("OpenAI", request, ("top_k", "min_p"))
+        messages = with_calls(with_field(request.messages, self._settings.thought_field), request, numbered=True)
         fields: dict[str, Any] = {
             "model": self.model,
-            "messages": with_calls(with_field(request.messages, self._settings.thought_field), request, numbered=True),
+            "messages": as_parts(messages, request.picture, self._detail),
             # OpenAI's newer models take only the longer name; not every compatible server knows that one
             "max_tokens" if self._urls else "max_completion_tokens": request.most_tokens,
             **{name: getattr(request, name) for name in ("temperature", "seed", "top_p", "top_k", "min_p")},

@@ -20,6 +20,7 @@ from gym_text_policies.backends.providers.cache import AnswerCache, key_of_reque
 from gym_text_policies.backends.providers.checks import check_answer
 from gym_text_policies.backends.providers.errors import CallError
 from gym_text_policies.backends.providers.options import SHARED_OPTIONS, RemoteOptions
+from gym_text_policies.backends.providers.picture_parts import most_tokens
 from gym_text_policies.backends.providers.thought_room import Thinking, check_thought
 from gym_text_policies.backends.providers.tool_calls import check_call
 from gym_text_policies.backends.thoughts import thought_apart
@@ -230,7 +231,7 @@ class RemoteBackend(Backend):
     def _call(self, request: Request, *, once: bool = False) -> Answer:
         """Ask with retries, or only once, within the budget."""
         sent, most = self._sent(request)
-        bound = self._budget.bound(sent, len(request.messages), len(request.choices or ()), most)
+        bound = self._budget.bound(sent, len(request.messages), len(request.choices or ()), most, most_tokens(request.picture))
         try:
             answer: Answer = self.retrying(0 if once else None)(self._ask_within_budget, request, bound)
         except CallError as error:

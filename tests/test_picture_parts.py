@@ -1,0 +1,224 @@
+"""Pictures that a model behind a provider sees: what arrives, what is refused, and what records keep of them."""
+
+import base64
+import contextlib
+import io
+import json
+from dataclasses import replace
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from PIL import Image
+from provider_server import ProviderServer, running
+
+from gym_text.errors import BudgetError, PolicyError, UsageError
+from gym_text_policies import LLMPolicy, ScriptedBackend, load_policy, rollout
+from gym_text_policies.backends.base import Request
+from gym_text_policies.backends.load import load_backend
+from gym_text_policies.backends.providers.picture_parts import most_tokens
+from gym_text_policies.engines.base import EpisodeJob
+from gym_text_policies.environments import environment_maker
+from gym_text_policies.policies.config import PolicyConfig
+from gym_text_policies.policies.pictures import picture_digest
+from gym_text_policies.policy import text_spec
+
+BABYAI, CART = "BabyAIText-v0?task=goto&max_episode_steps=5", "CartPole-v1?max_episode_steps=5"
+PLAYED = [(BABYAI, "turn left"), (CART, "push right")]
+
+
+@pytest.fixture(autouse=True)
+def no_addresses_of_the_environment(monkeypatch):
+    for name in ("OPENAI_BASE_URL", "OLLAMA_HOST", "OLLAMA_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+
+
+@contextlib.contextmanager
+def served(provider="openai", text="turn left", **options):
+    """Yield a server that says `text`, and the settings of a model behind it that sees pictures."""
+    with running(ProviderServer(text=text)) as server:
+        url = server.url if provider == "ollama" else f"{server.url}/v1"
+        yield server, PolicyConfig.of(f"{provider}:m", pictures=True, base_url=url, retries=0, **options)
+        assert server.refusal is None
+
+
+def played(config, environment, seeds=(0,), *, check=True, **arguments):
+    """Return episodes as every command plays them: the job makes the environment by its name."""
+    job, held = EpisodeJob(environment, arguments, config, max_concurrency=1), {}
+    _, policy, _ = job.player(held)
+    with contextlib.closing(policy._backend):
+        if check:
+            policy.check()
+        return list(job.play(seeds, held))
+
+
+def pictures_of(server):
+    """Return for each request the messages without their picture, the picture in the last message, and its detail."""
+    found = []
+    for path, _, body in server.requests:
+        *before, last = body["messages"]
+        if path == "/api/chat":
+            (encoded,), detail = last.pop("images"), None
+        else:
+            *text, part = last["content"]
+            assert part["type"] == "image_url"
+            kind, encoded = part["image_url"]["url"].split(",")
+            assert kind == "data:image/png;base64"
+            last, detail = last | {"content": "".join(each["text"] for each in text)}, part["image_url"].get("detail")
+        with Image.open(io.BytesIO(base64.b64decode(encoded))) as image:
+            assert image.format == "PNG"
+            found.append(([*before, last], np.asarray(image), detail))
+    return found
+
+
+def rendered(environment, episode):
+    """Return what the environment renders before each step of an episode."""
+    with environment_maker(environment, render_mode="rgb_array")() as env:
+        obs, _ = env.reset(seed=episode.seed)
+        for step in episode.steps:
+            yield np.array(env.render())
+            obs, *_ = env.step(text_spec(env).encode(step.decision.action, dict(obs)))
+
+
+@pytest.mark.parametrize("provider", ["openai", "ollama"])
+@pytest.mark.parametrize(("environment", "text"), PLAYED)
+@pytest.mark.parametrize("mode", ["text", "json", "tool"])
+def test_the_server_gets_each_steps_pixels_in_the_last_message_and_the_record_their_digest(provider, environment, text, mode):
+    said = json.dumps({"action": text}) if mode == "json" else text
+    with served(provider, said, mode=mode) as (server, config):
+        check = mode != "tool"  # the server's one answer is no yes
+        (episode,) = played(config, environment, check=check)
+        *example, _, _, _, _, _ = seen = pictures_of(server)
+    frames = list(rendered(environment, episode))
+    assert [picture.shape for _, picture, _ in example] == [(64, 64, 3)] * check, "the question before the run"
+    seen = seen[len(example) :]
+    assert len(seen) == len(frames) == episode.length == 5 and not episode.error and not episode.invalid
+    assert len({frame.tobytes() for frame in frames}) > 1
+    for step, frame, (messages, picture, detail) in zip(episode.steps, frames, seen, strict=True):
+        assert np.array_equal(picture, frame) and detail is None
+        assert step.decision.picture == picture_digest(frame)
+        if mode == "tool" and step is not episode.steps[0]:
+            assert {"content": "", **messages.pop()} == {"role": "user", "content": ""}, "a tool's result has no picture"
+            assert messages[-1]["role"] == "tool"
+        assert [message["content"] or "" for message in messages if "tool_calls" not in message] == [
+            message["content"] for message in step.decision.messages if "call" not in message
+        ]
+        assert "picture" not in step.observation
+    assert "picture" not in episode.last_observation and len(json.dumps(episode.to_json())) < 30_000
+    assert type(episode).from_json(json.loads(json.dumps(episode.to_json()))) == episode
+
+
+def test_a_choice_by_letter_shows_the_list_and_the_picture():
+    request = Request(({"role": "user", "content": "Where?"},), ("go", "wait"), picture=png(8, 8))
+    with served(decide="letter") as (server, config):
+        backend = load_backend(config.model, **config.options)
+        with contextlib.closing(backend), pytest.raises(PolicyError, match="expected a letter among"):
+            backend.answer([request])  # the server of this test gives no log-probabilities
+        messages, picture, _ = pictures_of(server)[0]
+    assert "A: go\nB: wait" in messages[-1]["content"] and picture.shape == (8, 8, 3)
+
+
+def png(width, height):
+    buffer = io.BytesIO()
+    Image.new("RGB", (width, height)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def test_size_and_detail_arrive_and_are_of_the_identity():
+    with served(picture_size=100, picture_detail="low") as (server, config):
+        (episode,) = played(config, BABYAI)
+        seen = pictures_of(server)[1:]
+    frames = list(rendered(BABYAI, episode))
+    assert frames[0].shape == (344, 256, 3) and {(picture.shape, detail) for _, picture, detail in seen} == {((100, 74, 3), "low")}
+    assert [step.decision.picture for step in episode.steps] == [picture_digest(frame) for frame in frames]
+    assert {name: episode.policy[name] for name in ("pictures", "picture_size", "picture_detail")} == {
+        **{"pictures": True, "picture_size": 100, "picture_detail": "low"}
+    }
+    assert ["Picture", {}] in episode.environment["wrappers"]
+    for name, value in (("picture_size", 8), ("picture_size", 20.5), ("pictures", "yes")):
+        with pytest.raises(UsageError, match=f"{name}: expected"):
+            PolicyConfig("openai:m", **{name: value})
+    with pytest.raises(UsageError, match="picture_detail: expected"):
+        load_backend("openai:m", picture_detail="much")
+
+
+def test_an_identity_without_pictures_stays_as_it_was(make):
+    env = make("BabyAIText-v0")
+    plain, off = (load_policy("openai:m", env, **more).config for more in ({}, {"pictures": False}))
+    assert plain == off and not {"pictures", "picture_size", "picture_detail"} & plain.keys()
+    assert "picture" not in json.dumps(next(rollout(lambda: gym.make("BabyAIText-v0"), load_policy("random", env), [0])).to_json())
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "message"),
+    [
+        ("scripted:go", {}, "pictures: expected a model behind openai: or ollama:.*takes none"),
+        ("smollm2", {}, "pictures: expected a model behind"),
+        ("tensorzero:f", {"base_url": "http://127.0.0.1:9"}, "pictures: expected a model behind"),
+        ("openai:m", {"tokens": True}, "pictures: expected tokens=False"),
+        ("openai:m", {"pictures": False, "picture_size": 64}, "picture_size: expected pictures=True"),
+        ("openai:m", {"mode": "choose"}, "pictures: expected mode 'text', 'json' or 'tool'.*'letter'"),
+        ("openai:m", {"mode": "choose", "decide": "logprobs", "base_url": "http://127.0.0.1:9/v1"}, "without a picture"),
+        ("ollama:m", {"mode": "choose"}, "pictures: expected mode 'text'"),
+    ],
+)
+def test_who_sees_no_pictures_refuses_them_before_a_run(model, settings, message):
+    with pytest.raises(UsageError, match=message) as error:
+        played(PolicyConfig.of(model, **{"pictures": True, **settings}), BABYAI)
+    assert str(error.value).count("\n") == 0
+
+
+def test_an_environment_that_draws_no_pictures_is_refused_in_one_sentence(make):
+    env = make("BabyAIText-v0")
+    policy = load_policy("openai:m", env, pictures=True)
+    with pytest.raises(UsageError, match="expected an environment made with render_mode='rgb_array'; got render_mode=None"):
+        policy.wrap(env)
+    with pytest.raises(UsageError, match=r"expected the key 'picture'.*policy\.wrap"):
+        policy(env.reset(seed=0)[0])
+    with pytest.raises(UsageError, match="got render_mode='ansi'"):
+        played(PolicyConfig("openai:m", pictures=True), BABYAI, render_mode="ansi")
+
+
+def test_a_model_of_ones_own_can_see_pictures():
+    class Seeing(ScriptedBackend):
+        takes_pictures = True
+
+    requests = []
+    make_env = environment_maker(BABYAI, render_mode="rgb_array")
+    with make_env() as env:
+        policy = LLMPolicy(Seeing(lambda request: requests.append(request) or "toggle"), text_spec(env), pictures=True, history=2)
+    (episode,) = rollout(make_env, policy, [0])
+    assert len(requests) == 5 and all(request.picture.startswith(b"\x89PNG") for request in requests)
+    assert all(step.decision.picture for step in episode.steps)
+
+
+def test_a_picture_counts_for_the_limits_by_its_squares_and_not_by_its_bytes():
+    assert [most_tokens(picture) for picture in (None, png(512, 512), png(513, 512), png(1, 1))] == [0, 9000, 15000, 9000]
+    noise = io.BytesIO()
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (300, 300, 3), np.uint8)).save(noise, "PNG")
+    request = Request(({"role": "user", "content": "Where?"},), picture=noise.getvalue())
+    assert len(request.picture) > 200_000
+    for provider in ("openai", "ollama"):
+        with served(provider) as (server, config):
+            for limit, enough in ((8_999, False), (9_500, True)):
+                backend = load_backend(config.model, **config.options, max_total_tokens=limit)
+                refused = contextlib.nullcontext() if enough else pytest.raises(BudgetError, match="may take")
+                with contextlib.closing(backend), refused:
+                    backend.answer([request])
+            assert len(server.requests) == 1
+
+
+def test_an_answer_is_stored_for_its_picture_alone(tmp_path):
+    with served(cache=str(tmp_path)) as (server, config):
+        backend = load_backend(config.model, **config.options)
+        request = Request(({"role": "user", "content": "Where?"},), picture=png(20, 20))
+        with contextlib.closing(backend):
+            for picture in (request.picture, request.picture, png(20, 21), None):
+                backend.answer([replace(request, picture=picture)])
+        assert len(server.requests) == 3
+
+
+def test_the_digest_is_of_the_shape_and_the_pixels():
+    picture = np.arange(36, dtype=np.uint8).reshape(3, 4, 3)
+    assert picture_digest(picture) == picture_digest(np.asfortranarray(picture)) != picture_digest(picture.reshape(4, 3, 3))
