@@ -14,7 +14,7 @@ from report_runs import ATTACK
 
 from gym_text.descriptions import description_of
 from gym_text.wrappers import DescribeObservation
-from gym_text_policies import EpisodeStore, cli, load_policy, rollout
+from gym_text_policies import EpisodeStore, LLMPolicy, ScriptedBackend, cli, load_policy, rollout
 from gym_text_policies.report import write_report
 from gym_text_policies.report.page import render
 from gym_text_policies.report.runs import read_runs
@@ -143,6 +143,35 @@ def test_a_thought_is_folded_with_its_tokens_and_an_unusable_answer_says_why(bro
     assert "could not be used: cut" in browser.run(f"{decision}.textContent")
     assert browser.run("document.querySelector('#prompt details div').textContent") == "The <b>goal</b> is left."
     assert browser.complaints == []
+
+
+class Seeing(ScriptedBackend):
+    """Takes pictures, and says always the same."""
+
+    takes_pictures = True
+
+
+def test_a_step_says_whether_its_picture_is_the_one_that_the_model_saw(browser, tmp_path):
+    def make_game():
+        return gym.make("BabyAIText-v0", max_episode_steps=60, render_mode="rgb_array")
+
+    with make_game() as env:
+        (episode,) = rollout(make_game, LLMPolicy(Seeing(["turn left"]), env.get_wrapper_attr("text_spec"), pictures=True), [0])
+    changed = dataclasses.replace(episode.steps[1].decision, picture="0" * 64)
+    steps = (episode.steps[0], dataclasses.replace(episode.steps[1], decision=changed), *episode.steps[2:])
+    with EpisodeStore(tmp_path) as store:
+        store.append(dataclasses.replace(episode, steps=steps))
+    page = write_report([tmp_path], tmp_path / "report.html")
+    (kept,) = (json.loads(path.read_text()) for path in (tmp_path / "pictures").iterdir())
+    assert kept["differing"] == [1] and None not in kept["shown"], "each of 60 pictures that the model saw is shown"
+    assert write_report([tmp_path], tmp_path / "again.html").read_bytes() == page.read_bytes(), "from the pictures that are kept"
+    browser.open(page.as_uri())
+    for wanted in ("the model saw this picture", "the model saw another picture than this one", "the model saw this picture"):
+        assert wanted in browser.run("document.getElementById('decision').textContent")
+        browser.run("document.getElementById('forward').click()")
+    assert ", pictures" in page.read_text() and browser.complaints == []
+    browser.open(write_report([tmp_path], tmp_path / "report.html", pictures=False).as_uri())
+    assert browser.run("document.getElementById('decision').textContent").count("the model saw one") == 1
 
 
 def test_pictures_are_kept_and_an_episode_that_goes_another_way_has_none(run, page):

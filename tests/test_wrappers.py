@@ -11,8 +11,9 @@ from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AsyncVectorEnv
 
 from gym_text import UsageError
-from gym_text.spaces import ActionNames, FreeText, TextHistory
-from gym_text.wrappers import EncodeText, ExchangeNames, GoldAction, History
+from gym_text.spaces import ActionNames, AnyPicture, FreeText, TextHistory
+from gym_text.wrappers import EncodeText, ExchangeNames, GoldAction, History, Picture
+from gym_text_policies.environments import environment_maker
 
 
 class Saying(gym.Env):
@@ -145,6 +146,43 @@ def test_environments_that_cannot_be_encoded_are_refused():
     env.observation_space = gym.spaces.Dict({"graph": gym.spaces.Sequence(gym.spaces.Box(0, 1))})
     with pytest.raises(UsageError, match="got 'graph' in Sequence"):
         EncodeText(env)
+
+
+# ---------------------------------------------------------------- Picture
+
+
+@pytest.mark.parametrize("name", ["BabyAIText-v0?task=goto", "CartPole-v1", "MountainCarContinuousLLM-v0"])
+def test_the_picture_is_what_the_environment_renders_and_of_the_space(name):
+    env = Picture(environment_maker(name, render_mode="rgb_array")())
+    obs, _ = env.reset(seed=3)
+    first = obs["picture"]
+    assert obs in env.observation_space and np.array_equal(first, env.render())
+    assert data_equivalence({key: value for key, value in obs.items() if key != "picture"}, env.env.reset(seed=3)[0])
+    before, spec = first.copy(), env.get_wrapper_attr("text_spec")
+    for _ in range(5):
+        obs, *_ = env.step(spec.encode(spec.names(obs)[0], obs))
+    assert np.array_equal(obs["picture"], env.render()) and not np.array_equal(obs["picture"], before)
+    assert np.array_equal(first, before), "a picture of an earlier step stays"
+    env.close()
+
+
+def test_a_space_of_pictures_takes_any_size_and_nothing_else():
+    space = AnyPicture(seed=0)
+    assert len({space.sample().shape for _ in range(9)}) > 1 and all(space.sample() in space for _ in range(9))
+    wrong = (None, np.zeros((2, 2, 3)), np.zeros((2, 2, 4), np.uint8), np.zeros((0, 2, 3), np.uint8), np.zeros((2, 2), np.uint8))
+    assert not any(picture in space for picture in wrong)
+    assert space == AnyPicture() == pickle.loads(pickle.dumps(space)) and space != gym.spaces.Discrete(2)
+
+
+@pytest.mark.parametrize(("drawn", "message"), [(None, "got 'None'"), (np.zeros((2, 2)), "uint8 array")])
+def test_an_environment_that_draws_something_else_is_refused(drawn, message):
+    env = Saying(text="A red ball.")
+    env.render_mode, env.render = "rgb_array", lambda: drawn
+    with pytest.raises(UsageError, match=f"Picture: expected render.*{message}"):
+        Picture(env).reset()
+    env.render_mode = "human"
+    with pytest.raises(UsageError, match="render_mode='rgb_array'; got render_mode='human'"):
+        Picture(env)
 
 
 # ---------------------------------------------------------------- History

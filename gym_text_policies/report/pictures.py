@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -98,8 +98,9 @@ def _read(run: Path, episode: Episode) -> Pictures | None:
         if is_regular(path, run):
             stored: dict[str, Any] = json.loads(path.read_text("utf-8"))
             stored.setdefault("differing", [])  # which earlier versions did not keep
-            if all(isinstance(part, kind | None) for name, kind in _STORED.items() for part in stored[name]):
-                return replace(Pictures(), **{name: tuple(stored[name]) for name in _STORED})
+            fields: dict[str, Any] = {name: tuple(stored[name]) for name in _STORED}
+            if all(isinstance(part, kind | None) for name, kind in _STORED.items() for part in fields[name]):
+                return Pictures(**fields)
     return None
 
 
