@@ -65,7 +65,13 @@ def learner_of(policy: PolicyConfig, tokenizer: Any) -> PolicyConfig:
     """
     known = format_of(tokenizer)
     if policy.think:
-        known.place(True)
+        try:
+            known.place(True)
+        except UsageError as error:
+            repair = (
+                "Give a template that has some (chat_template), or collect again from a player with think=False."
+            )
+            raise UsageError(f"data: expected rows without thoughts, as this model's chat template has none. {repair}") from error
         return policy
     known.place(False)
     return dataclasses.replace(policy, think=False if known.place().thinks else None)

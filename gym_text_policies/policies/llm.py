@@ -150,10 +150,8 @@ class LLMPolicy(Policy):
     def decide(self, turns: Sequence[Turn]) -> list[Decision]:
         """Ask the model about all turns together, and again about those whose answers cannot be used."""
         questions = [self._question(turn) for turn in turns]
-        if self._mode == "choose":
-            self._let_choose(questions)
-        else:
-            self._let_say(questions)
+        ask = self._let_choose if self._mode == "choose" else self._let_say
+        ask(questions)
         return [question.decision() for question in questions]
 
     def _question(self, turn: Turn) -> Question:
