@@ -68,9 +68,7 @@ def learner_of(policy: PolicyConfig, tokenizer: Any) -> PolicyConfig:
         try:
             known.place(True)
         except UsageError as error:
-            repair = (
-                "Give a template that has some (chat_template), or collect again from a player with think=False."
-            )
+            repair = "Give a template that has some (chat_template), or collect again from a player with think=False."
             raise UsageError(f"data: expected rows without thoughts, as this model's chat template has none. {repair}") from error
         return policy
     known.place(False)
