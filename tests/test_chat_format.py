@@ -114,8 +114,9 @@ def test_a_template_says_where_answers_begin_and_end_and_how_thoughts_are_writte
         thinking = chats.place(True)
         assert (thinking.thought_open, thinking.thought_close) == thought and thinking.opens_thought == (not thought[0])
     else:
-        with pytest.raises(UsageError, match="think=True: expected a model whose chat template has thoughts"):
-            chats.place(True)
+        for think in (True, "low"):
+            with pytest.raises(UsageError, match=f"think={think!r}: expected a model whose chat template has thoughts"):
+                chats.place(think)
 
 
 def test_thoughts_are_switched_by_the_templates_own_arguments(with_template):

@@ -138,9 +138,7 @@ class ChatFormat:
         arguments = dict(self.arguments)
         if think is not None and self.switch and self.switch not in arguments:
             arguments[self.switch] = think is not False
-        if isinstance(think, str):
-            if not self.has_effort:
-                raise UsageError(f"think: expected None, True or False; this model's template knows no effort, as in {think!r}.")
+        if isinstance(think, str) and self.has_effort:
             arguments[_EFFORT] = think
         place = self._place(arguments)
         off = self.switch and self._prompt(arguments) == self._prompt({**arguments, self.switch: False})
@@ -151,6 +149,8 @@ class ChatFormat:
                 f"think={think!r}: expected a model whose chat template has thoughts; this one has none. Leave think out, or take "
                 "the strategy 'reasoning', which asks any model to think in words."
             )
+        if isinstance(think, str) and not self.has_effort:
+            raise UsageError(f"think: expected None, True or False; this model's template knows no effort, as in {think!r}.")
         return place
 
     @functools.cached_property
