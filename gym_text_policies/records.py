@@ -38,11 +38,11 @@ class Turn:
     step: int = 0
     """Number of steps before this one."""
     completions: tuple[str | None, ...] = ()
-    """The model's text at each step before this one. Empty outside `rollout`."""
+    """The model's text at each step before this one. Empty outside `rollout` and `Agent`."""
     thoughts: tuple[str | None, ...] = ()
-    """What the model thought at each step before this one; see `Decision.reasoning`. Empty outside `rollout`."""
+    """What the model thought at each step before this one; see `Decision.reasoning`. Empty outside `rollout` and `Agent`."""
     last: Decision | None = None
-    """The decision before this one. None at the first step, and outside `rollout`."""
+    """The decision before this one. None at the first step, and outside `rollout` and `Agent`."""
 
     def after(self, decision: Decision, obs: Mapping[str, Any] | None = None) -> Turn:
         """Return the turn that follows a decision, with the same generator.

@@ -60,7 +60,7 @@ def test_a_models_own_thoughts_become_data_and_an_adapter_that_learns_them_think
     thoughts = {example.thought for row in rows for example in row.examples()}
     assert thoughts == {"I look for it."} and read_rows(tmp_path / "data" / "rows") == rows
     learning = {"data": (str(tmp_path / "data" / "rows"),), "max_steps": 1, "rows_per_step": 2}
-    with pytest.raises(UsageError, match="expected a model whose chat template has thoughts"):
+    with pytest.raises(UsageError, match=r"template has none\. Give a template that has some \(chat_template\), or collect"):
         sft(SFTConfig(model=tiny_model, folder=str(tmp_path / "plain"), **learning))
     adapter = sft(SFTConfig(model=thinker(tiny_model, tmp_path / "thinker"), folder=str(tmp_path / "sft"), **learning))
     assert settings_of(str(adapter)) == {**TRAINED.given, "think": True}

@@ -64,12 +64,6 @@ def test_the_end_of_turn_that_is_learnt_is_the_templates_and_not_the_tokenizers(
         assert said.tolist() == expected and tokenizer.eos_token == "<eos>"
 
 
-def test_thoughts_are_refused_if_the_models_template_has_none_with_what_to_do(tiny_model, tmp_path):
-    rows = [dataclasses.replace(row, thoughts=("", "It is near.")) for row in examples()]
-    with pytest.raises(UsageError, match=r"template has none\. Give a template that has some \(chat_template\), or collect again"):
-        sft(settings(tiny_model, tmp_path / "run", max_steps=1), rows)
-
-
 def test_a_run_that_is_done_goes_on_if_max_steps_is_raised(tiny_model, tmp_path):
     config = settings(tiny_model, tmp_path / "run", max_steps=2, epochs=20, schedule="constant")
     sft(config, examples())
