@@ -101,6 +101,14 @@ def test_a_thought_is_stored_with_its_answer(tmp_path):
     assert not asked and again == replace(thought, tokens_cached=9)
 
 
+def test_a_call_of_a_tool_is_stored_and_an_answer_without_words_and_call_is_not(tmp_path):
+    call = Answer("", arguments='{"action": "go"}', finish="stop", tokens_in=9, tokens_out=8)
+    get(tmp_path, answer=call)
+    assert get(tmp_path) == (replace(call, tokens_cached=9), False)
+    get(tmp_path, "empty", replace(call, arguments=None))
+    assert get(tmp_path, "empty")[1]
+
+
 def test_a_journal_that_another_process_removes_meanwhile_is_no_error(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "glob", lambda folder, pattern: iter([folder / "answers.sqlite-journal"]))
     assert get(tmp_path)[1]

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from gym_text_policies.backends.local.rendering import calls_of
 from gym_text_policies.backends.local.tokens import prompt_tokens, template_tokens
 from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.environments import environment_maker
-from gym_text_policies.prompts.tools import argument_schema, called_action, tool_function
+from gym_text_policies.prompts.tools import argument_schema, as_calls, call_of, called_action, tool_function
 
 GOTO = "BabyAIText-v0?task=goto&max_episode_steps=3"
 NAMES = ("turn left", "turn right", "go forward", "go <|end|>")
@@ -108,6 +109,20 @@ def test_a_thought_is_closed_before_the_call(backends):
     assert all(answer.arguments and called_action(answer.arguments) in NAMES for answer in answers)
     assert all(answer.tokens_reasoning <= 6 for answer in answers) and any(answer.thought_cut for answer in answers)
     assert any(answer.reasoning for answer in answers) and not any("think>" in answer.arguments for answer in answers)
+
+
+@BOTH
+def test_a_chat_of_calls_beyond_the_window_loses_its_oldest_turns(backends, template):
+    backend, _, tokenizer = backends[template]
+    texts = [text for i in range(80) for text in (f"You see wall {i}. " * 4, call_of(NAMES[i % 2]))]
+    steps = [{"role": role, "content": text} for role, text in zip(itertools.cycle(("user", "assistant")), texts, strict=False)]
+    rules, last = {"role": "system", "content": "Play."}, {"role": "user", "content": "A ball."}
+    (answer,) = backend.answer([replace(request(), messages=as_calls([rules, *steps, last]))])
+    assert called_action(answer.arguments) in NAMES and answer.turns_dropped > 30
+    left = as_calls([rules, *steps[2 * answer.turns_dropped :], last])
+    assert [message["role"] for message in left[:4]] == ["system", "user", "assistant", "tool"]
+    place = calls_of(tokenizer, with_tool({}, tool_function(BABYAI_SPEC)), think=False).place
+    assert answer.tokens_in == len(prompt_tokens(tokenizer, left, place))
 
 
 def test_a_chat_template_without_tools_is_refused(tiny_model):

@@ -4,8 +4,7 @@ import math
 
 import pytest
 
-from gym_text_policies.backends.providers.errors import CallError
-from gym_text_policies.backends.providers.letters import lettered, of_letters
+from gym_text_policies.backends.providers.letters import lettered, of_letters, read_letter
 
 CHOICES = ("go", "take lamp", "wait")
 
@@ -26,11 +25,19 @@ def test_probabilities_are_relative_and_a_letter_with_a_space_is_the_same_letter
     assert found == pytest.approx({"go": 0.75, "take lamp": 0.25, "wait": 0.0})
 
 
-def test_no_letter_among_the_tokens_is_an_error_that_was_paid_for():
-    with pytest.raises(CallError, match=r"expected a letter .*; got 'Well', 'b'\. Mode 'json' needs none"):
-        of_letters(CHOICES, [token("Well", 0.6), token("b", 0.1)])
-    with pytest.raises(CallError, match="got none"):
-        of_letters(CHOICES, [])
+def completion(text, *tokens):
+    rows = [{"token": row["token"], "top_logprobs": [row]} for row in tokens]
+    choice = {"message": {"content": text}, "finish_reason": "length", "logprobs": {"content": rows}}
+    return {"choices": [choice], "usage": {"prompt_tokens": 9, "completion_tokens": 1}}
+
+
+def test_an_answer_without_a_letter_has_no_probabilities_and_its_tokens_are_paid_for():
+    assert of_letters(CHOICES, [token("Well", 0.6), token("b", 0.1)]) is None and of_letters(CHOICES, []) is None
+    for tokens in ([token("Well", 0.6)], []):
+        answer = read_letter(completion("Well", *tokens), CHOICES)
+        assert (answer.text, answer.probabilities, answer.probability_kind, answer.tokens_in) == ("Well", None, None, 9)
+    thinking = read_letter(completion("<think>A: no</think>B", token("A", 0.9), token("</think>", 0.9), token("B", 0.5)), CHOICES)
+    assert thinking.probabilities == {"go": 0.0, "take lamp": 1.0, "wait": 0.0} and thinking.reasoning == "A: no"
 
 
 @pytest.mark.parametrize("wrong", [0.5, math.nan, "-1", None])

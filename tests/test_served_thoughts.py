@@ -3,6 +3,7 @@
 import contextlib
 import json
 import threading
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import llama_server
@@ -12,6 +13,7 @@ from serving import serving
 from thinking_models import TEMPLATES, THOUGHTS, chat, taught
 
 from gym_text import UsageError
+from gym_text.errors import BudgetError
 from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.load import load_backend
 from gym_text_policies.backends.local.transformers import TransformersBackend
@@ -224,3 +226,21 @@ def test_template_arguments_and_the_end_of_turn_are_the_users_and_part_of_the_id
     assert other.config["end_of_turn"] == "<|im_start|>"
     with pytest.raises(UsageError, match="end_of_turn: expected the text of one token"):
         backend_of(url, end_of_turn="the end").answer([request])
+
+
+@pytest.mark.parametrize("token_server", [("vllm", "switch"), ("sglang", "opened")], indirect=True, ids=str)
+def test_a_model_that_is_asked_to_think_takes_half_of_its_window_at_most_as_in_this_process(token_server, backend_of):
+    local = TransformersBackend(token_server.model, token_server.tokenizer, "thinker")
+    backend = backend_of(f"http://127.0.0.1:{token_server.server_address[1]}", decide="logprobs")
+    answer = assert_equal(backend, local, Request(chat("A wall."), CHOICES, think=True))
+    assert answer.reasoning == THOUGHTS["A wall."][0]
+
+
+@pytest.mark.parametrize("token_server", [("vllm", "switch")], indirect=True, ids=str)
+def test_the_longest_thought_that_the_window_allows_is_reserved(token_server, backend_of):
+    url = f"http://127.0.0.1:{token_server.server_address[1]}"
+    for request in (Request(chat("A wall."), CHOICES), Request(chat("A wall."), max_tokens=8, tokens=True)):
+        with pytest.raises(BudgetError, match=r"the next call may take up to (7|8)\d\d"):
+            backend_of(url, max_total_tokens=700).answer([request])
+        for settings in ({"think_tokens": 20}, {"think": False}):
+            backend_of(url, max_total_tokens=700).answer([replace(request, **settings)])

@@ -167,7 +167,7 @@ def fitting_tokens(
 ) -> tuple[list[int], int]:
     """Return the tokens of a chat, and the number of turns dropped: if the chat is too long, its oldest turns are left out.
 
-    The system message and the last question always stay. A turn is a question with its answer.
+    The system message and the last question always stay. A turn is a question, or a tool's answer, with what the model says to it.
 
     Args:
         tokenizer: One of transformers with a chat template.
@@ -184,18 +184,17 @@ def fitting_tokens(
     tokens = continued_tokens(tokenizer, read, messages, place) if read else prompt_tokens(tokenizer, messages, place)
     if len(tokens) <= max_tokens:
         return tokens, 0
-    turns = [index for index, message in enumerate(messages) if message["role"] == "user"]
+    turns = [index for index, message in enumerate(messages) if message["role"] in ("user", "tool")]
 
     def tokens_without(dropped: int) -> list[int]:
-        return prompt_tokens(tokenizer, [*messages[: turns[0]], *messages[turns[dropped] :]], place)
+        first = {**messages[turns[dropped]], "role": "user"}  # a tool's answer whose call is left out is a question
+        return prompt_tokens(tokenizer, [*messages[: turns[0]], first, *messages[turns[dropped] + 1 :]], place)
 
     needed = bisect.bisect_left(range(len(turns)), True, key=lambda dropped: len(tokens_without(dropped)) <= max_tokens)
     if needed == len(turns):
         least = len(tokens_without(needed - 1)) if turns else len(tokens)
-        raise PolicyError(
-            f"{name}: expected a prompt of at most {max_tokens} tokens; got {least} without any earlier turn. "
-            "Show fewer examples, or a shorter text."
-        )
+        got = f"expected a prompt of at most {max_tokens} tokens; got {least} without any earlier turn"
+        raise PolicyError(f"{name}: {got}. Show fewer examples or a shorter text, or let it think and answer in fewer tokens.")
     together = -(-needed // _DROPPED_TOGETHER) * _DROPPED_TOGETHER
     dropped = max(needed, min(together, len(turns) - 3))
     return tokens_without(dropped), dropped

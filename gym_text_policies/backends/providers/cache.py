@@ -189,7 +189,7 @@ class AnswerCache:
 
 def _is_whole(answer: Answer) -> bool:
     """Return whether an answer may be used again: it is not empty, not cut, and not a refusal."""
-    return answer.finish in (None, "stop") and (answer.text is None or bool(answer.text.strip()))
+    return answer.finish in (None, "stop") and (answer.text is None or bool((answer.arguments or answer.text).strip()))
 
 
 def _restored(stored: Any) -> Answer:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 import string
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gym_text_policies.backends.base import Answer
+from gym_text_policies.backends.providers.chats import first_choice, read_chat
 from gym_text_policies.backends.providers.checks import is_log_prob
+from gym_text_policies.backends.thoughts import thought_apart
 from gym_text_policies.records import Message
 
 MOST_LETTERS = 20
@@ -21,6 +24,14 @@ def lettered(messages: Sequence[Message], choices: Sequence[str]) -> list[Messag
     rows = "\n".join(f"{letter}: {choice}" for letter, choice in zip(string.ascii_uppercase, choices, strict=False))
     *before, last = messages
     return [*before, {"role": last["role"], "content": f"{last['content']}\n\n{_QUESTION.format(rows)}"}]
+
+
+def read_letter(completion: Any, choices: Sequence[str]) -> Answer:
+    """Return the probabilities of the letters at the answer's first token, and the answer; no probabilities without a letter."""
+    answer = thought_apart(read_chat(completion))
+    rows = (first_choice(completion).get("logprobs") or {}).get("content")
+    probabilities = of_letters(choices, answer_tokens(rows or (), answer))
+    return replace(answer, probabilities=probabilities, probability_kind="letter" if probabilities else None)
 
 
 def answer_tokens(rows: Sequence[Mapping[str, Any]], answer: Answer) -> Sequence[Mapping[str, Any]]:

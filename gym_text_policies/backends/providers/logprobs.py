@@ -131,7 +131,7 @@ class LogProbs:
 
     def _asked(self, request: Request, choices: Sequence[str] = ()) -> Asked | None:
         """Return a request as tokens, with the model's thought, if it thinks; None if the server does not tell tokens."""
-        place, budget = with_budget(self._place(request), request.think_tokens, self._tokens.window)
+        place, budget = self._limited_place(request)
         room = 0 if budget is None else budget + len(self._tokens.ids(place.thought_open + place.thought_close))
         question, paths, dropped = self._tokens.of(
             request.messages, choices, room=request.max_tokens, more=room, read=request.read, place=place
@@ -178,14 +178,19 @@ class LogProbs:
         tokens, log_probs = [*begun.tokens, *more.tokens], [*begun.log_probs, *more.log_probs]
         return replace(more, text=begun.text + more.text, tokens=tokens, log_probs=log_probs, computed=computed)
 
-    def _place(self, request: Request) -> Place:
-        """Return where the answer begins, after a comparison of the prompt's tokens with the server's."""
+    def thought_tokens(self, request: Request) -> int:
+        """Return the most tokens of a thought about a request; 0 if the model does not think."""
+        return self._limited_place(request)[1] or 0
+
+    def _limited_place(self, request: Request) -> tuple[Place, int | None]:
+        """Return the result of `with_budget`, after a comparison of the prompt's tokens with the server's."""
         place = self._tokens.format.place(request.think)
         arguments = dict(place.arguments)
-        if (known := json.dumps(arguments, sort_keys=True)) not in self._compared:
-            self._form.compare(self._server, self._tokenizer, arguments)
-            self._compared.add(known)
-        return place
+        with self._tokens.lock:
+            if (known := json.dumps(arguments, sort_keys=True)) not in self._compared:
+                self._form.compare(self._server, self._tokenizer, arguments)
+                self._compared.add(known)
+        return with_budget(place, request.think_tokens, self._tokens.window)
 
 
 def _wanted(request: Request, most: int) -> ToWrite:

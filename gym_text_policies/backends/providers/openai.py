@@ -12,19 +12,19 @@ from gym_text.errors import UsageError, check_choice, import_extra
 from gym_text_policies.backends.base import Answer, Request
 from gym_text_policies.backends.provider_table import PROVIDERS
 from gym_text_policies.backends.providers.chat_settings import ChatSettings, no_thought_before_a_decision, refuse_settings
-from gym_text_policies.backends.providers.chats import as_state, first_choice, read_chat, with_field
+from gym_text_policies.backends.providers.chats import as_state, read_chat, with_field
 from gym_text_policies.backends.providers.checks import check_fields, check_name, count, normalised
 from gym_text_policies.backends.providers.connection import UNPACKED, Connection, bounded, check_url
 from gym_text_policies.backends.providers.errors import CallError
 from gym_text_policies.backends.providers.keys import NO_KEY, key_of
-from gym_text_policies.backends.providers.letters import MOST_LETTERS, answer_tokens, lettered, of_letters
+from gym_text_policies.backends.providers.letters import MOST_LETTERS, lettered, read_letter
 from gym_text_policies.backends.providers.logprobs import LogProbs, tells
 from gym_text_policies.backends.providers.options import RemoteOptions
 from gym_text_policies.backends.providers.picture_parts import Detail, as_parts, no_picture_in_a_decision
 from gym_text_policies.backends.providers.remote import RemoteBackend
 from gym_text_policies.backends.providers.servers import Servers
+from gym_text_policies.backends.providers.thought_room import Thinking
 from gym_text_policies.backends.providers.tool_calls import tools_of, with_calls
-from gym_text_policies.backends.thoughts import thought_apart
 
 Decide = Literal["auto", "decisions", "systemone", "logprobs", "letter"]
 """The ways to ask for choices; see `OpenAIBackend`."""
@@ -43,8 +43,7 @@ class OpenAIBackend(RemoteBackend):
     """A model by the official `openai` client.
 
     For a text a chat completion is requested, with the schema, if any, as a strict JSON schema, and with the tool, if any, as the
-    one function that the model has to call. There are five ways to ask for
-    choices:
+    one function that the model has to call. There are five ways to ask for choices:
 
     * ``decisions``: one typed decision of 2 to 255 choices, at OpenAI.
     * ``logprobs``: the exact score of each choice, log P(choice + end of turn | prompt), as of a model in this process; from
@@ -113,8 +112,9 @@ class OpenAIBackend(RemoteBackend):
         self._end_of_turn = check_name("end_of_turn", end_of_turn)
         self._extra = check_fields("extra", extra)
         self._template_kwargs = self._arguments(check_fields("template_kwargs", template_kwargs))
-        name, own = f"openai:{model}", bool(self._urls)
-        self._settings = ChatSettings(name, own=own, template_kwargs=self._template_kwargs, given=self._extra)
+        kwargs, own = self._template_kwargs, bool(self._urls)
+        self._settings = ChatSettings(f"openai:{model}", own=own, template_kwargs=kwargs, given=self._extra)
+        self._thinking = Thinking(self._call, self._is_by_tokens)
         self._ways: dict[Connection, LogProbs | Literal["decisions"]] = {}  # how to ask each server for choices
         self._lock = threading.Lock()
         self.most_choices = _LIMITS.get(self._decide, _LIMITS["decisions"])[0]
@@ -170,8 +170,10 @@ class OpenAIBackend(RemoteBackend):
 
     def _sent(self, request: Request) -> tuple[Any, int]:
         """Return what is sent. A chat contains `extra`, which may raise the number of tokens that can be generated."""
+        thought = self._thought_by_tokens(request)
         if request.choices is not None and self._decide != "letter":
-            return super()._sent(request)
+            sent, most = super()._sent(request)
+            return sent, most + thought
         request = replace(request, picture=None)  # its bytes are no tokens
         body = self._body(request) if request.choices is None else self._letters(request)
         limits = [body[name] for name in ("max_tokens", "max_completion_tokens") if name in body]
@@ -181,13 +183,30 @@ class OpenAIBackend(RemoteBackend):
                 "extra: expected max_tokens, or max_completion_tokens, to be a number with max_cost and max_total_tokens; without "
                 "it an answer's cost has no bound."
             )
-        return body, max(limits, default=request.most_tokens) * max(answers, default=1)
+        return body, max(limits, default=request.most_tokens) * max(answers, default=1) + thought
+
+    def _is_by_tokens(self, request: Request) -> bool:
+        """Return whether a request is answered by tokens, if the server takes tokens."""
+        if request.choices is not None:
+            return self._decide not in _LIMITS
+        return request.tokens and bool(self._urls) and request.schema is request.tool is request.picture is None
+
+    def _thought_by_tokens(self, request: Request) -> int:
+        """Return the most tokens of a thought that the model's window limits, and not the request."""
+        if not self._budget.is_limited or request.think_tokens is not None or not self._is_by_tokens(request):
+            return 0
+        if not self._ways:
+            with self._client.turn() as server, self._failures():
+                self._ask_for_way(server)
+        way = next(iter(self._ways.values()))
+        return way.thought_tokens(request) if isinstance(way, LogProbs) else 0
 
     def _ask(self, request: Request) -> Answer:
         with self._client.turn() as server, self._failures():
+            way = self._ask_for_way(server) if self._is_by_tokens(request) else self._decide
             if request.choices is None:
-                return self._write(server, request) or read_chat(self._complete(server, request))
-            way = self._decide if self._decide in _LIMITS else self._ask_for_way(server)
+                written = way.write(request) if isinstance(way, LogProbs) else None
+                return written or read_chat(self._complete(server, request))
             if isinstance(way, LogProbs):
                 return way.ask(request)
             super()._check_choices(request)
@@ -209,19 +228,6 @@ class OpenAIBackend(RemoteBackend):
         if any(isinstance(way, LogProbs) for way in self._ways.values()):
             return " Mode 'json' needs no log-probabilities."
         return _OTHER_WAYS
-
-    def _write(self, server: Connection, request: Request) -> Answer | None:
-        """Return a text with its tokens; None if the request does not ask for tokens, or the server does not tell them."""
-        if (
-            not request.tokens
-            or request.picture is not None
-            or request.schema is not None
-            or request.tool is not None
-            or not self._urls
-        ):
-            return None
-        way = self._ask_for_way(server)
-        return way.write(request) if isinstance(way, LogProbs) else None
 
     def _body(self, request: Request, **more: Any) -> dict[str, Any]:
         """Return the body of a chat completion's request, with `more` fields."""
@@ -262,12 +268,7 @@ class OpenAIBackend(RemoteBackend):
         return self._body(question, logprobs=True, top_logprobs=MOST_LETTERS)
 
     def _letter(self, server: Connection, request: Request) -> Answer:
-        """Return the probabilities of the letters at the answer's first token, and the answer; None if no letter is listed."""
-        completion = self._complete(server, request)
-        answer = thought_apart(read_chat(completion))
-        rows = (first_choice(completion).get("logprobs") or {}).get("content")
-        probabilities = of_letters(request.choices or (), answer_tokens(rows or (), answer))
-        return replace(answer, probabilities=probabilities, probability_kind=self.probability_kind if probabilities else None)
+        return read_letter(self._complete(server, request), request.choices or ())
 
     def _decision(self, server: Connection, request: Request) -> Answer:
         choices = [{"value": choice} for choice in request.choices or ()]
@@ -282,8 +283,7 @@ class OpenAIBackend(RemoteBackend):
         answer = self._of_choices(
             normalised(request.choices or (), probabilities), usage["input_tokens"], cached, usage["output_tokens"]
         )
-        thought = (usage.get("output_tokens_details") or {}).get("reasoning_tokens")
-        return replace(answer, tokens_reasoning=count(thought))
+        return replace(answer, tokens_reasoning=count((usage.get("output_tokens_details") or {}).get("reasoning_tokens")))
 
     def _systemone(self, server: Connection, request: Request) -> Answer:
         criteria = dict.fromkeys(request.choices or ())

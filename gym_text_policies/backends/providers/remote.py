@@ -230,19 +230,19 @@ class RemoteBackend(Backend):
 
     def _call(self, request: Request, *, once: bool = False) -> Answer:
         """Ask with retries, or only once, within the budget."""
-        sent, most = self._sent(request)
-        bound = self._budget.bound(sent, len(request.messages), len(request.choices or ()), most, most_tokens(request.picture))
         try:
-            answer: Answer = self.retrying(0 if once else None)(self._ask_within_budget, request, bound)
+            answer: Answer = self.retrying(0 if once else None)(self._ask_within_budget, request)
         except CallError as error:
             raise self.failure(error, self._hint() if request.choices is not None and error.refused else "") from None
         except UsageError as error:  # its message may quote the server, and so a key
             raise UsageError(self._shown(error, _SHOWN * 4)) from None
         return answer
 
-    def _ask_within_budget(self, request: Request, bound: Spending) -> Answer:
-        reserved = self._budget.reserve(bound)
-        spent = Spending()
+    def _ask_within_budget(self, request: Request) -> Answer:
+        with self._failures():
+            sent, most = self._sent(request)
+        bound = self._budget.bound(sent, len(request.messages), len(request.choices or ()), most, most_tokens(request.picture))
+        reserved, spent = self._budget.reserve(bound), Spending()
         try:
             with self._failures():
                 answer = thought_apart(self._ask(request))

@@ -29,10 +29,11 @@ class Thinking:
 
     Args:
         ask: Sends one request; with ``once``, it is not sent again if it fails.
+        is_limited: Whether a thought about a request is limited without `think_tokens`, by the model's window.
     """
 
-    def __init__(self, ask: Callable[..., Answer]) -> None:
-        self._ask = ask
+    def __init__(self, ask: Callable[..., Answer], is_limited: Callable[[Request], bool] = lambda _: False) -> None:
+        self._ask, self._is_limited = ask, is_limited
         self._thinks: dict[Think, bool] = {}  # by the request's setting, if it is known
         self._unmarked: set[Think] = set()  # settings with which thoughts that were cut stand in the text without a marker
         self._lock = threading.Lock()
@@ -55,6 +56,8 @@ class Thinking:
 
     def _room(self, request: Request) -> int | None:
         """Return the limit of tokens for a thought; None if no room for one is known to be needed."""
+        if self._is_limited(request):
+            return request.think_tokens
         asked_for = bool(request.think) or (request.think is None and request.think_tokens is not None)
         return _limit(request) if asked_for or self._thinks.get(request.think) else None
 
@@ -73,7 +76,8 @@ class Thinking:
             if not request.think:
                 with contextlib.suppress(PolicyError):  # a model that talks on may take too long
                     whole = self._ask(replace(request, think_tokens=_TRIED), once=True)
-            self._thinks[request.think] = bool(request.think) or (whole is not None and _shows_thought(whole))
+            shown = bool(request.think) or (whole is not None and _shows_thought(whole))
+            self._thinks[request.think] = shown or self._thinks.get(request.think, False)  # another answer may have shown it
             if self._thinks[request.think]:
                 self._unmarked.add(request.think)
             return whole

@@ -59,7 +59,7 @@ class ChatTokenizer:
         self._name = name
         self._asks = isinstance(tokenizer, LlamaCppTokenizer)
         # a tokenizer of transformers has a state, so only one thread may use it
-        self._lock: Any = contextlib.nullcontext() if self._asks else threading.Lock()
+        self.lock: Any = contextlib.nullcontext() if self._asks else threading.Lock()
         self._of_text = functools.lru_cache(_REMEMBERED)(lambda text: tuple(text_tokens(tokenizer, text)))
         set_format(tokenizer, template_kwargs or {}, end_of_turn or "")
         self.format = format_of(tokenizer)
@@ -92,7 +92,7 @@ class ChatTokenizer:
         Raises:
             PolicyError: If the chat is longer than the model's window even without its earlier turns.
         """
-        with self._lock:
+        with self.lock:
             paths = [[*self._of_text(choice), self.end] for choice in choices]
             room = more + (max(map(len, paths)) if paths else room)
             if self._asks:
@@ -102,7 +102,7 @@ class ChatTokenizer:
 
     def ids(self, text: str) -> tuple[int, ...]:
         """Return the tokens of a text that the chat template writes."""
-        with self._lock:
+        with self.lock:
             return tuple(template_tokens(self._tokenizer, text)) if text else ()
 
     @property
@@ -110,14 +110,14 @@ class ChatTokenizer:
         """The end of turn as text; empty if it is the tokenizer's end of text, where every server stops."""
         if self.end == self._tokenizer.eos_token_id:
             return ""
-        with self._lock:
+        with self.lock:
             return str(self._tokenizer.decode([self.end]))
 
     def stopped_within(self, place: Place, writing: Writing) -> bool:
         """Return whether a server took a part of what closes a thought for an end: in channels, a thought and a turn end alike."""
         if writing.finish != "stop" or not writing.tokens or writing.tokens[-1] in self._stops:
             return False
-        with self._lock:
+        with self.lock:
             return ends_with_beginning(self._tokenizer.decode(writing.tokens), place.thought_close.strip())
 
     def thought(self, place: Place, writing: Writing) -> Thought | None:
@@ -127,7 +127,7 @@ class ChatTokenizer:
             place: Where the text was generated.
             writing: The text, up to the end of the thought or of the turn.
         """
-        with self._lock:
+        with self.lock:
             markers, tokens = self._markers(place, writing), list(writing.tokens)
             if tokens and writing.finish == "stop" and not place.is_closed(markers.raw(tokens)):
                 ends = stops(self._tokenizer, tokens[-1], place)  # the server may know more ends
@@ -149,7 +149,7 @@ class ChatTokenizer:
         tokens = list(writing.tokens[: ended or None])
         finish, text, closed = "stop" if ended else writing.finish, writing.text, True
         said = tokens[:-1] if ended else tokens
-        with self._lock:
+        with self.lock:
             if place.thought_close or self.end != self._tokenizer.eos_token_id or len(tokens) < len(writing.tokens):
                 text = str(self._tokenizer.decode(said, skip_special_tokens=True))
             if words and place.thought_close:
