@@ -210,10 +210,10 @@ class OpenAIBackend(RemoteBackend):
             if isinstance(way, LogProbs):
                 return way.ask(request)
             super()._check_choices(request)
-            if way != "letter":
-                no_thought_before_a_decision(request)
-            ways = {"decisions": self._decision, "systemone": self._systemone, "letter": self._letter}
-            return ways[way](server, request)
+            if way == "letter":
+                return read_letter(self._complete(server, request), request.choices)
+            no_thought_before_a_decision(request)
+            return self._systemone(server, request) if way == "systemone" else self._decision(server, request)
 
     def _ask_for_way(self, server: Connection) -> LogProbs | Literal["decisions"]:
         """Return how to ask a server for choices. Each server is asked for its kind once."""
@@ -266,9 +266,6 @@ class OpenAIBackend(RemoteBackend):
         most = 1 if request.think_tokens is None else request.max_tokens
         question = replace(request, messages=tuple(lettered(request.messages, request.choices or ())), max_tokens=most)
         return self._body(question, logprobs=True, top_logprobs=MOST_LETTERS)
-
-    def _letter(self, server: Connection, request: Request) -> Answer:
-        return read_letter(self._complete(server, request), request.choices or ())
 
     def _decision(self, server: Connection, request: Request) -> Answer:
         choices = [{"value": choice} for choice in request.choices or ()]
