@@ -189,7 +189,8 @@ class OpenAIBackend(RemoteBackend):
         """Return whether a request is answered by tokens, if the server takes tokens."""
         if request.choices is not None:
             return self._decide not in _LIMITS
-        return request.tokens and bool(self._urls) and request.schema is request.tool is request.picture is None
+        others = (request.schema, request.tool, request.picture)
+        return request.tokens and bool(self._urls) and all(part is None for part in others)
 
     def _thought_by_tokens(self, request: Request) -> int:
         """Return the most tokens of a thought that the model's window limits, and not the request."""
