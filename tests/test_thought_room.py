@@ -19,6 +19,7 @@ from gym_text_policies import LLMPolicy, rollout
 from gym_text_policies.backends.base import Answer, Request
 from gym_text_policies.backends.load import load_backend
 from gym_text_policies.backends.providers.cache import key_of_request
+from gym_text_policies.backends.providers.thought_room import Thinking
 from gym_text_policies.policy import text_spec
 
 SEEDS = range(8)
@@ -173,6 +174,19 @@ def test_threads_that_meet_cut_answers_at_once_find_out_once_whether_the_model_t
         answers = backend.answer([Request(({"role": "user", "content": f"Ball {i}."},)) for i in range(12)])
     assert {answer.text for answer in answers} == {"go forward"}
     assert len(server.requests) <= 24
+
+
+def test_a_thought_that_is_seen_while_another_request_finds_none_is_not_forgotten():
+    cut = Answer("I see a ball and so", finish="length", tokens_out=16)
+
+    def ask(request, *, once=False):
+        if once:  # meanwhile the answer to another request shows a thought
+            thinking._thinks[None] = True
+            return replace(cut, text="I see no ball.", finish="stop")
+        return cut if request.think_tokens is None else Answer("go forward", finish="stop", reasoning="A ball.")
+
+    thinking = Thinking(ask)
+    assert [thinking.answer(QUESTION).text for _ in range(2)] == ["I see no ball.", "go forward"]
 
 
 def test_thinking_stays_within_the_limits_of_a_run():
