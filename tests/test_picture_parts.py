@@ -4,6 +4,7 @@ import base64
 import contextlib
 import io
 import json
+import math
 from dataclasses import replace
 
 import gymnasium as gym
@@ -12,7 +13,7 @@ import pytest
 from PIL import Image
 from provider_server import ProviderServer, running
 
-from gym_text.errors import BudgetError, PolicyError, UsageError
+from gym_text.errors import BudgetError, UsageError
 from gym_text_policies import LLMPolicy, ScriptedBackend, load_policy, rollout
 from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.load import load_backend
@@ -114,14 +115,28 @@ def test_the_server_gets_each_steps_pixels_in_the_last_message_and_the_record_th
     assert type(episode).from_json(json.loads(json.dumps(episode.to_json()))) == episode
 
 
+class Lettering(ProviderServer):
+    """Gives the log-probabilities of two letters where the answer begins."""
+
+    def _completion(self, body):
+        completion = super()._completion(body)
+        tokens = [{"token": letter, "logprob": math.log(share), "bytes": None} for letter, share in (("B", 0.7), ("A", 0.3))]
+        completion["choices"][0]["logprobs"] = {"content": [{**tokens[0], "top_logprobs": tokens}]}
+        return completion
+
+
 def test_a_choice_by_letter_shows_the_list_and_the_picture():
-    request = Request(({"role": "user", "content": "Where?"},), ("go", "wait"), picture=png(8, 8))
-    with served(decide="letter") as (server, config):
-        backend = load_backend(config.model, **config.options)
-        with contextlib.closing(backend), pytest.raises(PolicyError, match="expected a letter among"):
-            backend.answer([request])  # the server of this test gives no log-probabilities
-        messages, picture, _ = pictures_of(server)[0]
-    assert "A: go\nB: wait" in messages[-1]["content"] and picture.shape == (8, 8, 3)
+    with running(Lettering(text="B")) as server:
+        url = f"{server.url}/v1"
+        config = PolicyConfig.of("openai:m", pictures=True, mode="choose", decide="letter", base_url=url, retries=0)
+        (episode,) = played(config, BABYAI)
+        seen = pictures_of(server)[1:]
+        assert server.refusal is None
+    assert {step.decision.action for step in episode.steps} == {"turn right"} and len(seen) == episode.length == 5
+    for step, frame, (messages, picture, _) in zip(episode.steps, rendered(BABYAI, episode), seen, strict=True):
+        assert "A: turn left\nB: turn right\n" in messages[-1]["content"]
+        assert np.array_equal(picture, frame) and step.decision.picture == picture_digest(frame)
+        assert step.decision.probabilities["turn left"] == pytest.approx(0.3)
 
 
 def png(width, height):
