@@ -1,11 +1,14 @@
-"""Reproducible draws of models that use the global random generators of their libraries: each turn seeds these generators."""
+"""What is drawn: models that use the global random generators of their libraries draw reproducibly, and actions at a temperature.
+
+Each turn seeds these generators.
+"""
 
 from __future__ import annotations
 
 import random
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -44,3 +47,14 @@ def drawing_from(rng: np.random.Generator, space: Any = None) -> Iterator[None]:
         finally:
             random.setstate(python)
             np.random.set_state(numpy)
+
+
+def tempered(probabilities: Sequence[float], temperature: float) -> np.ndarray:
+    """Return the probabilities to the power of 1 / temperature, rescaled to sum to 1. The temperature is above 0.
+
+    `top_p`, `top_k` and `min_p` limit the tokens of words and thoughts; among valid actions any may be drawn.
+    """
+    # scaled so that the most probable choice has weight 1: else all weights could round to 0
+    weights: np.ndarray = (np.array(probabilities) / max(probabilities)) ** (1 / temperature)
+    shares: np.ndarray = weights / weights.sum()
+    return shares

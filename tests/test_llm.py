@@ -11,7 +11,7 @@ from gym_text import UsageError
 from gym_text_policies import Episode, LLMPolicy, PolicyError, ScriptedBackend, load_policy, rollout
 from gym_text_policies.backends.base import Answer, Backend
 from gym_text_policies.backends.local.smollm2 import smollm2_folder
-from gym_text_policies.policies.llm import tempered
+from gym_text_policies.drawing import tempered
 from gym_text_policies.policy import text_spec
 from gym_text_policies.records import Turn
 

@@ -107,8 +107,7 @@ class PolicyConfig(PolicyOptions):
     min_p: float | None = None
     """Tokens are drawn among those with at least this share of the most probable token's probability."""
     pictures: bool | None = None
-    """Whether a language model sees the environment's picture of each step, too. It stands in the last message. Models behind
-    openai: and ollama: can see pictures."""
+    """Whether a language model behind openai: or ollama: also sees the environment's picture of each step."""
     picture_size: int | None = None
     """Pixels of the longest side to which larger pictures are reduced; by default they stay as they are rendered."""
     length_normalised: bool | None = None
@@ -202,9 +201,8 @@ class PolicyConfig(PolicyOptions):
         """A short name for tables."""
         name = self.model if len(self.model) <= 60 else f"{self.model[:59]}…"
         every = f", every {self.action_rate} steps" if (self.action_rate or 1) > 1 else ""
-        asked = (self.settings["strategy"], self.settings["mode"], thinking(self.given), "pictures" if self.pictures else "")
-        parts = asked if self.asks_model else ()
-        how = "".join(f", {part}" for part in parts if part)
+        parts = (self.settings["strategy"], self.settings["mode"], thinking(self.given), "pictures" * bool(self.pictures))
+        how = "".join(f", {part}" for part in parts if part and self.asks_model)
         drawn = ", drawn" if self.deterministic is False else ""
         return f"{name}{how}{drawn}{every}{mixture(self.given)}"
 

@@ -14,6 +14,7 @@ from gym_text.errors import PolicyError, UsageError, check_choice, check_options
 from gym_text.wrappers import History
 from gym_text_policies.backends.base import Backend, Request
 from gym_text_policies.backends.thoughts import thought_apart
+from gym_text_policies.drawing import tempered
 from gym_text_policies.policies.config import FIELDS, Depth, Mode, PolicyConfig
 from gym_text_policies.policies.examples import Examples
 from gym_text_policies.policies.parsing import parse_action, read_answer
@@ -293,14 +294,3 @@ def _least_tokens(thinks: bool, mode: Mode, spec: TextSpec) -> int:
     if mode == "tool":
         return 100 if spec.lists_actions else 200
     return 200 if thinks else 60 if mode == "json" or not spec.lists_actions else _SHORT
-
-
-def tempered(probabilities: Sequence[float], temperature: float) -> np.ndarray:
-    """Return the probabilities to the power of 1 / temperature, rescaled to sum to 1. The temperature is above 0.
-
-    `top_p`, `top_k` and `min_p` limit the tokens of words and thoughts; among valid actions any may be drawn.
-    """
-    # scaled so that the most probable choice has weight 1: else all weights could round to 0
-    weights: np.ndarray = (np.array(probabilities) / max(probabilities)) ** (1 / temperature)
-    shares: np.ndarray = weights / weights.sum()
-    return shares

@@ -16,12 +16,12 @@ from gym_text.registration import TRAINING
 from gym_text.wrappers.exchange_names import ExchangeNames
 from gym_text_policies.backends.base import Backend
 from gym_text_policies.data.rows import learner_of, prompts_of, trained_as, training_prompt
+from gym_text_policies.drawing import tempered
 from gym_text_policies.environments import check_no_fold, environment_maker
 from gym_text_policies.game import MakeEnv
 from gym_text_policies.load import load_policy
 from gym_text_policies.old_names import Fixed, gone, old_names
 from gym_text_policies.policies.config import PolicyConfig, PromptOptions
-from gym_text_policies.policies.llm import tempered
 from gym_text_policies.policy import text_spec
 from gym_text_policies.prompts import Prompt
 from gym_text_policies.records import Decision, Episode, Message
