@@ -6,13 +6,15 @@ import contextlib
 import enum
 import functools
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from gym_text.errors import UsageError
+from gym_text_policies.backends.base import Answer
 from gym_text_policies.backends.chat_format import THOUGHT_TOKENS, ChatFormat, Place
 from gym_text_policies.backends.local.tokens import template_tokens
+from gym_text_policies.records import Tokens
 
 _MORE = 4
 """Tokens that are looked at beside those of a marker: a marker of n characters has at most n tokens."""
@@ -45,6 +47,76 @@ class Thought:
     """What was written behind it in the model's place: the closing marker, or the space behind that marker."""
     cut: bool = False
     """Whether the model had not closed it."""
+
+
+@dataclass(kw_only=True)
+class BehindThought:
+    """A request as tokens, with what stands between its chat and the answer."""
+
+    chat: tuple[int, ...]
+    """The tokens of the chat, up to where the answer begins, or the thought before it."""
+    turns_dropped: int
+    """See `Answer.turns_dropped`."""
+    thought: Thought | None = None
+    """None if the model has not thought."""
+    log_probs: Sequence[float] = ()
+    """The log-probability of each token that the model generated first, the thought's before others, if they were asked for."""
+    opening: tuple[int, ...] = ()
+    """What was written between the chat and an answer, as the model could have thought and did not."""
+
+    @property
+    def thought_tokens(self) -> int:
+        """Number of tokens of the thought that the model generated."""
+        return len(self.thought.tokens) if self.thought else 0
+
+    @property
+    def behind(self) -> tuple[int, ...]:
+        """The tokens between the chat and the answer."""
+        return (*self.thought.tokens, *self.thought.closing) if self.thought else self.opening
+
+    @property
+    def prompt(self) -> tuple[int, ...]:
+        """The tokens before the answer."""
+        return (*self.chat, *self.behind)
+
+    @property
+    def read(self) -> int:
+        """Number of the tokens before the answer that the model did not generate."""
+        return len(self.prompt) - self.thought_tokens
+
+    def said(self, *, tokens_cached: int, tokens_in: int, tokens_out: int, **fields: Any) -> Answer:
+        """Return an answer.
+
+        Args:
+            tokens_cached: See `Answer.tokens_cached`.
+            tokens_in: Number of tokens of the choices.
+            tokens_out: Number of tokens that were generated behind the thought.
+            fields: The other fields of the answer.
+        """
+        return Answer(
+            reasoning=self.thought.text if self.thought else None,
+            thought_cut=self.thought is not None and self.thought.cut,
+            tokens_reasoning=self.thought_tokens,
+            tokens_in=self.read + tokens_in,
+            tokens_cached=tokens_cached,
+            tokens_out=self.thought_tokens + tokens_out,
+            turns_dropped=self.turns_dropped,
+            **fields,
+        )
+
+    def tokens(self, answers: Mapping[str, tuple[Sequence[int], Sequence[float]]]) -> dict[str, Tokens]:
+        """Return the tokens of a text, or of each choice, with those of the thought before it.
+
+        Args:
+            answers: For each text the tokens of the answer, and their log-probabilities.
+        """
+        drawn = self.log_probs[: self.thought_tokens]
+        before = (*drawn, *[0.0] * (len(self.behind) - len(drawn)))
+        written = tuple(range(len(drawn), len(before)))
+        return {
+            text: Tokens(self.chat, (*self.behind, *tokens), (*before, *log_probs), written)
+            for text, (tokens, log_probs) in answers.items()
+        }
 
 
 def thinking_place(chats: ChatFormat) -> Place | None:

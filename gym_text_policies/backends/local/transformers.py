@@ -21,7 +21,7 @@ from gym_text_policies.backends.local.prefixes import Prefix
 from gym_text_policies.backends.local.questions import Asked, Question
 from gym_text_policies.backends.local.rendering import format_of
 from gym_text_policies.backends.local.sampling import Draw, Sampler
-from gym_text_policies.backends.local.thinking import Thought, ThoughtMarkers, thinking_place, with_budget
+from gym_text_policies.backends.local.thinking import ThoughtMarkers, thinking_place, with_budget
 from gym_text_policies.backends.local.tokens import end_of_turn, fitting_tokens, stops, text_tokens
 
 _PASS_TOKENS = 512
@@ -154,8 +154,7 @@ class TransformersBackend(Backend):
 
     def _compute(self, questions: Sequence[Question]) -> list[Answer]:
         """Answer different questions. Those about which the model thinks come first."""
-        empty = Thought("", cut=True)  # a thought of no tokens is a part of the prompt
-        asked = {q: Asked(q, thought=empty if q.request.think_tokens == 0 else None) for q in questions}
+        asked = {question: Asked.of(question) for question in questions}
         self._think([each for question, each in asked.items() if question.place.thinks])
         answers: dict[Question, Answer] = {}
         for group in self._groups([each for each in asked.values() if each.question.request.choices is not None]):
@@ -178,6 +177,7 @@ class TransformersBackend(Backend):
         generate(self._prefixes, generations)
         for each, generation, watch in zip(asked, generations, watches, strict=True):
             each.generation, each.thought = generation, watch.thought(generation.tokens)
+            each.log_probs = generation.sampler.log_probs
             if each.thought:
                 self._texts.remember(each.question.prompt, each.thought.tokens)
             else:  # the model has begun its answer; unless answers begin there, it answers anew where they do
@@ -227,10 +227,10 @@ class TransformersBackend(Backend):
         log_probs = read(self._prefixes, candidates)
         return [
             each.answer(
+                dict(zip(each.question.choices, zip(tree.tokens, rows, strict=True), strict=True)),
                 probabilities=softmax(each.question.choices, tree.scores(rows)),
                 probability_kind="likelihood",
                 tokens_in=sum(map(len, tree.tokens)),
-                tokens=each.tokens(dict(zip(each.question.choices, zip(tree.tokens, rows, strict=True), strict=True))),
             )
             for each, tree, rows in zip(asked, candidates, log_probs, strict=True)
         ]
@@ -270,8 +270,8 @@ class TransformersBackend(Backend):
         elif self._thoughts and not asked.question.schema:
             text, closed = self._markers(self._thoughts).answer(words, text)
             finish = finish if closed else "length"
-        numbers = asked.tokens({called or text: (tokens, generation.sampler.log_probs[asked.thought_tokens :])})
-        return asked.answer(text=text, arguments=called, finish=finish, tokens_out=len(tokens), tokens=numbers)
+        answers = {called or text: (tokens, generation.sampler.log_probs[asked.thought_tokens :])}
+        return asked.answer(answers, text=text, arguments=called, finish=finish, tokens_out=len(tokens))
 
     def _markers(self, place: Place) -> ThoughtMarkers:
         return self._markers_of(replace(place, arguments=()))  # arguments of a template may have no hash

@@ -136,7 +136,7 @@ class LogProbs:
         question, paths, dropped = self._tokens.of(
             request.messages, choices, room=request.max_tokens, more=room, read=request.read, place=place
         )
-        asked = Asked(place, tuple(question), paths, dropped)
+        asked = Asked(place, paths, chat=tuple(question), turns_dropped=dropped)
         if budget == 0:
             asked.thought = Thought("", cut=True)
         return self._think(request, asked, budget) if budget else asked
