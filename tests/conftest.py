@@ -120,6 +120,14 @@ def full_disk() -> Callable[[int], AbstractContextManager[None]]:
 
 
 @pytest.fixture
+def no_addresses_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget the addresses of servers, and the keys, that the environment of the tests has."""
+    for name in ("OPENAI_BASE_URL", "OLLAMA_HOST", "OLLAMA_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+
+
+@pytest.fixture
 def one_thread() -> Iterator[None]:
     """Let torch compute with one thread, because small models are slower with two."""
     import torch

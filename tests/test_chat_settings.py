@@ -15,19 +15,13 @@ from gym_text_policies.backends.load import load_backend
 from gym_text_policies.backends.providers.chat_settings import ChatSettings
 from gym_text_policies.backends.providers.errors import CallError
 
+pytestmark = [pytest.mark.usefixtures("no_addresses_of_the_environment")]
 CHAT = ({"role": "user", "content": "A red ball."},)
 BEFORE = (
     {"role": "user", "content": "A wall."},
     {"role": "assistant", "content": "turn left", "reasoning": "Left is free."},
     *CHAT,
 )
-
-
-@pytest.fixture(autouse=True)
-def no_addresses_of_the_environment(monkeypatch):
-    for name in ("OPENAI_BASE_URL", "OLLAMA_HOST", "OLLAMA_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("OPENAI_API_KEY", "none")
 
 
 @contextlib.contextmanager

@@ -3,12 +3,12 @@
 import contextlib
 import json
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import gymnasium as gym
 import llama_server
 import pytest
 import torch
+from json_server import JSONServer
 from provider_server import ProviderServer, running
 from serving import serving
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -208,13 +208,11 @@ def test_the_benchmark_plays_with_a_served_models_log_probabilities(llama, tmp_p
     assert {step["decision"]["probability_kind"] for step in played["steps"]} == {"likelihood"}
 
 
-class SGLangServer(ThreadingHTTPServer):
+class SGLangServer(JSONServer):
     """Answers as SGLang 0.5.23 by its source, with log-probabilities of the embedded model; `decisions`: whether it has them."""
 
-    daemon_threads = True
-
     def __init__(self, *, decisions=False):
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__()
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
         self.folder = str(smollm2_folder())
@@ -251,25 +249,6 @@ class SGLangServer(ThreadingHTTPServer):
         values = [None, *(float(log_probs[place, tokens[place + 1]]) for place in range(start, len(tokens) - 1))]
         rows = [[value, token, None] for value, token in zip(values, tokens[start:], strict=True)]
         return {"text": "", "meta_info": {"input_token_logprobs": rows, "prompt_tokens": len(tokens), "cached_tokens": start}}
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self):
-        size = int(self.headers.get("Content-Length") or 0)
-        status, answer = self.server.reply(self.path, json.loads(self.rfile.read(size) or "{}"))
-        data = json.dumps(answer).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    do_GET = do_POST
-
-    def log_message(self, *_):
-        pass
 
 
 @pytest.fixture(scope="module")

@@ -24,15 +24,9 @@ from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.policies.pictures import picture_digest
 from gym_text_policies.policy import text_spec
 
+pytestmark = [pytest.mark.usefixtures("no_addresses_of_the_environment")]
 BABYAI, CART = "BabyAIText-v0?task=goto&max_episode_steps=5", "CartPole-v1?max_episode_steps=5"
 BABYAI_TURNS, CART_PUSHES = (BABYAI, "turn left"), (CART, "push right")
-
-
-@pytest.fixture(autouse=True)
-def no_addresses_of_the_environment(monkeypatch):
-    for name in ("OPENAI_BASE_URL", "OLLAMA_HOST", "OLLAMA_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("OPENAI_API_KEY", "none")
 
 
 @contextlib.contextmanager

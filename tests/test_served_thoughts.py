@@ -4,11 +4,11 @@ import contextlib
 import json
 import threading
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import llama_server
 import pytest
 import torch
+from json_server import JSONServer
 from serving import serving
 from thinking_models import TEMPLATES, THOUGHTS, chat, taught
 
@@ -87,13 +87,11 @@ def test_llama_cpp_says_the_tokens_of_thought_and_answer(llama, backend_of):
         assert_equal(backend, local, Request(chat("A ball."), **({"max_tokens": 8, "tokens": True} | settings)))
 
 
-class TokenServer(ThreadingHTTPServer):
+class TokenServer(JSONServer):
     """Answers as vLLM 0.32 (by its protocol) and as SGLang 0.5.23 (by its source), with the numbers of a model that thinks."""
 
-    daemon_threads = True
-
     def __init__(self, kind, form, folder):
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__()
         self.kind, self.folder = kind, str(folder)
         self.model, self.tokenizer = taught(form)
         self.tokenizer.save_pretrained(folder)
@@ -157,25 +155,6 @@ class TokenServer(ThreadingHTTPServer):
         tokens, finish = self.said(body["input_ids"], settings["max_new_tokens"], settings.get("stop", ()))
         info = {"prompt_tokens": len(body["input_ids"]), "cached_tokens": 0, "finish_reason": {"type": finish}}
         return {"text": self.tokenizer.decode(tokens), "output_ids": tokens, "meta_info": info}
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self):
-        size = int(self.headers.get("Content-Length") or 0)
-        status, answer = self.server.reply(self.path, json.loads(self.rfile.read(size) or "{}"))
-        data = json.dumps(answer, default=list).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    do_GET = do_POST
-
-    def log_message(self, *_):
-        pass
 
 
 @pytest.fixture
