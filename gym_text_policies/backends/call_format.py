@@ -10,12 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gym_text.errors import UsageError
-from gym_text_policies.backends.chat_format import MARKER, ChatFormat, Place, Think
+from gym_text_policies.backends.chat_format import MARKER, PROBE, ChatFormat, Place, Think
 from gym_text_policies.records import Message
 
-_QUESTION: tuple[Message, ...] = ({"role": "system", "content": "Rules43"}, {"role": "user", "content": "Question44"})
+_QUESTION, _ANSWER = PROBE[:2], PROBE[2]
 _RESULT: Message = {"role": "tool", "content": "Result53"}
-_ANSWER: Message = {"role": "assistant", "content": "Answer45"}
 _VALUE, _THOUGHT = "Value51", "Thought52"
 _UNUSUAL = 'a"b\\c\nd'
 """A value with characters that JSON writes in another way."""

@@ -23,10 +23,15 @@ THOUGHT_TOKENS = 2_048
 Render = Callable[[Sequence[Message], bool, Mapping[str, Any]], str | None]
 """Renders a chat as text, with or without the generation prompt, with template arguments; None if the template refuses the chat."""
 
-_RULES: Message = {"role": "system", "content": "Rules43"}
-_QUESTION: Message = {"role": "user", "content": "Question44"}
-_NEXT_QUESTION: Message = {"role": "user", "content": "Question46"}
-_ANSWER, _THOUGHT = "Answer45", "Thought47"
+PROBE: tuple[Message, ...] = (
+    {"role": "system", "content": "Rules43"},
+    {"role": "user", "content": "Question44"},
+    {"role": "assistant", "content": "Answer45"},
+    {"role": "user", "content": "Question46"},
+)
+"""A chat to try a template with. Its texts are all different."""
+_RULES, _QUESTION, _, _NEXT_QUESTION = PROBE
+_ANSWER, _THOUGHT = PROBE[2]["content"], "Thought47"
 _SWITCHES = ("enable_thinking", "thinking", "enable_reasoning", "reasoning")
 """Template arguments that may turn thoughts on and off."""
 _EFFORT = "reasoning_effort"

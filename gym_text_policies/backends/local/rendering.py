@@ -14,16 +14,9 @@ from jinja2 import TemplateError, meta, nodes
 
 from gym_text.errors import PolicyError, UsageError, import_extra, unknown_choice
 from gym_text_policies.backends.call_format import CallFormat
-from gym_text_policies.backends.chat_format import PLAIN, ChatFormat, Place, Think
+from gym_text_policies.backends.chat_format import PLAIN, PROBE, ChatFormat, Place, Think
 from gym_text_policies.records import Message
 
-PROBE: tuple[Message, ...] = (
-    {"role": "system", "content": "Rules43"},
-    {"role": "user", "content": "Question44"},
-    {"role": "assistant", "content": "Answer45"},
-    {"role": "user", "content": "Question46"},
-)
-"""A chat to try a template with. Its texts are all different."""
 _MOST_ADDED = 1_000_000
 """Most characters that a chat template may add. (transformers' sandbox bounds no loops: a template can hang, but do no more
 harm.)"""

@@ -13,7 +13,7 @@ from typing import Any
 from gym_text.errors import UsageError
 from gym_text_policies.backends.base import Answer
 from gym_text_policies.backends.chat_format import THOUGHT_TOKENS, ChatFormat, Place
-from gym_text_policies.backends.local.tokens import template_tokens
+from gym_text_policies.backends.local.tokens import special_tokens, template_tokens
 from gym_text_policies.records import Tokens
 
 _MORE = 4
@@ -173,8 +173,7 @@ class ThoughtMarkers:
 
     @functools.cached_property
     def _special(self) -> re.Pattern[str]:
-        added = [str(token) for token in self._tokenizer.added_tokens_decoder.values() if token.special]
-        special = sorted({*added, *map(str, self._tokenizer.all_special_tokens)}, key=len, reverse=True)
+        special = sorted(special_tokens(self._tokenizer), key=len, reverse=True)
         return re.compile("|".join(map(re.escape, special)) or "(?!)")
 
     def answer(self, tokens: Sequence[int], text: str) -> tuple[str, bool]:

@@ -11,8 +11,8 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from gym_text.errors import PolicyError, UsageError
-from gym_text_policies.backends.chat_format import PLAIN, Place
-from gym_text_policies.backends.local.rendering import PROBE, calls_of, check_arguments, format_of, rendered
+from gym_text_policies.backends.chat_format import PLAIN, PROBE, Place
+from gym_text_policies.backends.local.rendering import calls_of, check_arguments, format_of, rendered
 from gym_text_policies.records import Message
 
 _DROPPED_TOGETHER = 8
@@ -60,7 +60,7 @@ def tokens_around(
         write: Returns what the template writes, with each text passed through a function.
         before_word: See `template_tokens`.
     """
-    special = sorted({*_special_tokens(tokenizer), *_written_tokens(tokenizer)}, key=len, reverse=True)
+    special = sorted({*special_tokens(tokenizer), *_written_tokens(tokenizer)}, key=len, reverse=True)
     pattern = re.compile("|".join(map(re.escape, special)) or r"(?!)")
     if not any(pattern.search(text) or pattern.search(_normalised(tokenizer, text)) for text in texts):
         return template_tokens(tokenizer, write(str), before_word=before_word)
@@ -200,7 +200,7 @@ def fitting_tokens(
     return tokens_without(dropped), dropped
 
 
-def _special_tokens(tokenizer: Any) -> set[str]:
+def special_tokens(tokenizer: Any) -> set[str]:
     """Return the texts of the special tokens."""
     added = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
     return {*added, *map(str, tokenizer.all_special_tokens)}
@@ -265,7 +265,7 @@ def end_of_turn(tokenizer: Any, arguments: Mapping[str, Any] | None = None) -> i
     """
     chats = format_of(tokenizer, arguments)
     behind, eos = chats.end.lstrip(), getattr(tokenizer, "eos_token", None)
-    special = [text for text in _special_tokens(tokenizer) if text and behind.startswith(text)]
+    special = [text for text in special_tokens(tokenizer) if text and behind.startswith(text)]
     found = template_tokens(tokenizer, chats.end_of_turn or max(special, key=len, default=chats.end_marker))
     if len(found) == 1 and (special or chats.end_of_turn or chats.end_marker[:1] in tuple("<[")):
         return int(found[0])
