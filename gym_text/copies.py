@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, Self
 
 import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec
 
-from gym_text.spec import Observation
+from gym_text.errors import UsageError
+from gym_text.spec import Observation, TextSpec
 
 
 class Replayable(gym.Env[Observation, Any]):
@@ -48,3 +51,58 @@ class Replayable(gym.Env[Observation, Any]):
         if state["episode"] is not None:
             self._replay_episode(*state["episode"])
         self._np_random, self._np_random_seed = state["generator"]
+
+    def _anew(self) -> Self:
+        """Return an environment with the same arguments and spec, and the same generator's state, without an episode."""
+        args, kwargs = self.__arguments
+        twin = type(self)(*args, **kwargs)
+        twin.spec = self.spec
+        twin._np_random, twin._np_random_seed = copy.deepcopy(self._np_random), self._np_random_seed
+        return twin
+
+
+def fork(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+    """Return a copy of an environment with its wrappers, which goes on as this one would; this one stays as it is.
+
+    The environment itself is copied by its method ``fork``, see `TextEnv.fork`, or by `copy.deepcopy` if it has none.
+
+    >>> env = gym.make("gym_text:BabyAIText-v0")
+    >>> obs, info = env.reset(seed=0)
+    >>> copied = fork(env)
+    >>> copied.step(2)[0] == env.step(2)[0]
+    True
+
+    Args:
+        env: The environment, with a running episode or without one.
+
+    Raises:
+        UsageError: If the environment has no ``fork`` and cannot be copied.
+    """
+    base = env.unwrapped
+    try:
+        twin = base.fork() if hasattr(base, "fork") else copy.deepcopy(base)
+    except TypeError as error:
+        raise UsageError(
+            f"fork: expected an environment with a method fork, or one that copy.deepcopy can copy; got {base}: {error}."
+        ) from error
+    shared: dict[int, Any] = {}
+    layers = []
+    while isinstance(env, gym.Wrapper):
+        layers.append(env)
+        env = env.env
+    if hasattr(base, "text_spec"):
+        shared[id(base.text_spec)] = base.text_spec
+    for layer in reversed(layers):
+        twin = _with_layer(layer, twin, shared)
+    return twin
+
+
+def _with_layer(layer: gym.Wrapper[Any, Any, Any, Any], env: gym.Env[Any, Any], shared: dict[int, Any]) -> gym.Env[Any, Any]:
+    """Return a copy of a wrapper around another environment. What never changes is shared."""
+    twin: gym.Wrapper[Any, Any, Any, Any] = object.__new__(type(layer))
+    shared[id(layer)], shared[id(layer.env)] = twin, env
+    for name, value in vars(layer).items():
+        if isinstance(value, gym.Space | EnvSpec | TextSpec):
+            shared[id(value)] = value
+        twin.__dict__[name] = copy.deepcopy(value, shared)
+    return twin

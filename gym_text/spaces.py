@@ -125,6 +125,39 @@ class AnyPicture(spaces.Space[np.ndarray]):
         return "AnyPicture()"
 
 
+class AnyFunction(spaces.Space[Any]):
+    """A function without arguments, which a wrapper hands to its player."""
+
+    def __init__(self) -> None:
+        super().__init__((), np.dtype(object))
+
+    @property
+    def is_np_flattenable(self) -> bool:
+        """Functions have no flat form."""
+        return False
+
+    def sample(self, mask: Any = None, probability: Any = None) -> Any:
+        """Return a function that does nothing."""
+        return _nothing
+
+    def contains(self, x: Any) -> bool:
+        """Return whether `x` can be called."""
+        return callable(x)
+
+    def __eq__(self, other: object) -> bool:
+        """All spaces of functions are equal."""
+        return isinstance(other, AnyFunction)
+
+    def __repr__(self) -> str:
+        """Show the name."""
+        return "AnyFunction()"
+
+
+def _nothing() -> None:
+    pass
+
+
+@create_shared_memory.register(AnyFunction)
 @create_shared_memory.register(AnyPicture)
 @create_shared_memory.register(FreeText)
 @create_shared_memory.register(ActionNames)

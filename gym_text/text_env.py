@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import gymnasium as gym
 import numpy as np
@@ -64,14 +65,15 @@ class TextEnv(HasSchemas, Replayable):
     """A Gymnasium environment that a language model can play.
 
     A subclass sets `text_spec`, `observation_space` and `action_space` in its constructor and implements `_start` and `_play`. With
-    an expert it also implements `_plan` or `_hint`, and with a picture `_frame`. Its other attributes and methods may have any name
-    with an underscore that this class does not use. This class guarantees:
+    an expert it also implements `_plan` or `_hint`, with a picture `_frame`, and for faster copies `_fork_game`. Its other
+    attributes and methods may have any name with an underscore that this class does not use. This class guarantees:
 
     * ``obs`` is a dict with at least ``text`` (what the agent perceives now) and ``goal`` (this episode's task).
     * ``info`` has ``score``, ``success`` and ``failure``, and after a step ``action_was_valid``.
     * Unless the expert is off, ``info`` has ``gold_path`` (at reset: the names of the expert's actions), ``gold_action`` (its next
       action) and, with a whole plan, ``gold_steps`` (the number of steps left in it). A key without a value is left out.
     * `copy.deepcopy` and `pickle` make a new environment with the same arguments, which replays the running episode's actions.
+    * `fork` makes a copy for looking ahead: without hints and pictures, by the engine's own means where those are faster.
     * Actions have the type of `action_space`; `text_spec` translates them to names and back.
 
     Args:
@@ -266,6 +268,31 @@ class TextEnv(HasSchemas, Replayable):
         if self.__window is not None:
             self.__window.close()
         super().close()
+
+    # ---------------------------------------------------------------- copies
+
+    def fork(self) -> Self:
+        """Return a copy that goes on as this environment would, for looking ahead; this environment stays as it is.
+
+        Played alike, the two agree in observations, rewards, ends, `score`, `success` and `failure`. The copy gives no expert's
+        hints and renders nothing. Close it after use.
+        """
+        twin = self._anew()
+        twin.expert, twin.render_mode = "off", None
+        episode = self.__episode
+        if episode is not None and not self._fork_game(twin):
+            twin._replay_episode(episode.level, tuple(episode.actions))
+        elif episode is not None:
+            twin.__episode = dataclasses.replace(episode, path=ExpertPath(None), actions=list(episode.actions))
+        return twin
+
+    def _fork_game(self, twin: Self) -> bool:
+        """Give `twin`, which has the same arguments, a copy of the running game that changes apart from this one.
+
+        Returns:
+            Whether it did. If not, as by default, `twin` begins the episode's level and plays the episode's actions again.
+        """
+        return False
 
     # ---------------------------------------------------------------- details
 

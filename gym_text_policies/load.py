@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,7 @@ from gym_text_policies.policies.baselines import ControllerPolicy, GoldPolicy, R
 from gym_text_policies.policies.config import DEFAULTS, FIELDS, PolicyConfig, settings_of
 from gym_text_policies.policies.examples import FewShot, Retrieval, gold_examples
 from gym_text_policies.policies.llm import LLMPolicy
+from gym_text_policies.policies.lookahead import LookAhead, Search
 from gym_text_policies.policies.mixed import MixedPolicy
 from gym_text_policies.policies.own import load_own
 from gym_text_policies.policies.searched import load_searched
@@ -68,12 +70,21 @@ def load_when_asked(config: PolicyConfig, env: gym.Env[Any, Any]) -> Policy:
 def _complete(config: PolicyConfig, env: gym.Env[Any, Any]) -> PolicyConfig:
     """Check a policy's settings, and return them with a value for every setting that matters in an environment."""
     config.check_used()
-    return resolved(config, {} if text_spec(env).lists_actions else {"strategy": "words"})
+    complete = resolved(config, {} if text_spec(env).lists_actions else {"strategy": "words"})
+    if complete.lookahead and complete.asks_model and complete.mode != "choose":
+        raise UsageError(f"lookahead: expected mode='choose', whose probabilities lead the search; got mode={complete.mode!r}.")
+    return complete
 
 
 def _made(config: PolicyConfig, env: gym.Env[Any, Any], backend: Backend | None, *, when_asked: bool = False) -> Policy:
-    policy = _language_model(config, env, backend, when_asked) if config.asks_model else _without_model(config, env)
     settings = config.settings
+    if config.lookahead:  # its player draws nothing
+        player = dataclasses.replace(config, lookahead=None, temperature=0.0, noise=None, expert_share=None, action_rate=None)
+        policy: Policy = LookAhead(_made(player, env, backend, when_asked=when_asked), Search.of(settings))
+    elif config.asks_model:
+        policy = _language_model(config, env, backend, when_asked)
+    else:
+        policy = _without_model(config, env)
     if settings["expert_share"]:
         check_expert(env, "expert_share")
     if settings["noise"] or settings["expert_share"]:

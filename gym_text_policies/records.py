@@ -100,6 +100,14 @@ class Decision:
     """Probability of each valid action, or None if unknown."""
     probability_kind: str | None = None
     """What the probabilities mean; see `Answer.probability_kind`."""
+    visits: Mapping[str, int] | None = None
+    """Number of simulations through each valid action, if the policy looks ahead; `probabilities` is its prior."""
+    values: Mapping[str, float] | None = None
+    """Mean worth of the simulations through each action that was tried, in points of the game's score."""
+    model_calls: int = 0
+    """Number of states about which a policy that looks ahead has asked its model; 0 for any other policy."""
+    simulator_steps: int = 0
+    """Number of steps that it has played in copies of the game."""
     tokens_in: int = 0
     """Tokens given to the model: the prompt's, and in ``choose`` also the candidates'."""
     tokens_cached: int = 0

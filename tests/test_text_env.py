@@ -583,6 +583,7 @@ def test_a_subclass_may_use_any_name_that_is_not_described():
         "_checked_action",
         "_episode_so_far",
         "_replay_episode",
+        "_fork_game",
     }
     assert own - {"_abc_impl", "_np_random", "_np_random_seed"} <= described
 

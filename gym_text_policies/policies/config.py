@@ -17,7 +17,8 @@ from gym_text_policies.backends.local.adapters import RECORD, record_of
 from gym_text_policies.backends.own_models import is_own, is_own_backend
 from gym_text_policies.backends.provider_table import names_for_help
 from gym_text_policies.files import check_characters
-from gym_text_policies.policies.labels import mixture, thinking
+from gym_text_policies.policies.labels import looking_ahead, mixture, thinking
+from gym_text_policies.policies.lookahead import METHODS, Method
 from gym_text_policies.prompts import STRATEGIES, TOOL_STRATEGY, Prompt
 
 Mode = Literal["text", "json", "choose", "tool"]
@@ -26,6 +27,8 @@ MODES = ("text", "json", "choose", "tool")
 HISTORY_THOUGHTS = ("none", "last", "all")
 WITHOUT_MODEL = ("random", "gold", "controller")
 """Policies that ask no language model."""
+_OF_SEARCH = ("lookahead", "simulations", "exploration", "depth", "prior_temperature", "uniform_share")
+"""Settings of looking ahead."""
 _OF_ANY = ("action_rate", "between", "noise", "expert_share", "seed")
 """Settings that any policy takes, not only a language model."""
 
@@ -72,6 +75,19 @@ class PolicyOptions(PromptOptions):
     """Probability that an action drawn at random is played instead of the policy's."""
     expert_share: float | None = None
     """Probability that the expert's action is played instead of the policy's."""
+    lookahead: Method | None = None
+    """Whether the policy tries actions in copies of the game before it decides, and how: puct. A language model then answers in
+    choose. By default it does not look ahead."""
+    simulations: int | None = None
+    """Number of simulations of a policy that looks ahead, in each decision; the default is 32."""
+    exploration: float | None = None
+    """How much the policy's own probabilities count beside the values that simulations give, if it looks ahead."""
+    depth: int | None = None
+    """Most steps that a simulation looks ahead; by default to the end of the episode."""
+    prior_temperature: float | None = None
+    """A policy that looks ahead begins with its own probabilities to the power of 1 / this temperature."""
+    uniform_share: float | None = None
+    """Share of these probabilities that is spread evenly over all valid actions, from 0 to 1."""
     seed: int | None = None
     """Seed of everything that the policy draws at random."""
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -134,15 +150,29 @@ class PolicyConfig(PolicyOptions):
             *(("max_tokens", 1, 100_000), ("think_tokens", 0, 1_000_000), ("top_k", 1, 1_000_000)),
             *(("picture_size", 16, 10_000), ("shots", 1, 1000), ("demonstrations", 1, 100_000)),
             *(("action_rate", 1, 1_000_000), ("seed", 0, 2**31 - 1), ("history", 0, 1_000_000)),
+            *(("simulations", 1, 1_000_000), ("depth", 1, 1_000_000)),
         ):
             value = getattr(self, name)
             if value is not None and not (name == "history" and value == "all"):
                 check_int(name, value, least, most)
-        for name, greatest in (("temperature", 100), ("top_p", 1), ("min_p", 1), ("noise", 1), ("expert_share", 1)):
+        if self.lookahead is not None:
+            check_choice("lookahead", self.lookahead, METHODS)
+        for name, greatest in (
+            ("temperature", 100),
+            ("exploration", 1000),
+            ("prior_temperature", 100),
+            ("uniform_share", 1),
+            ("top_p", 1),
+            ("min_p", 1),
+            ("noise", 1),
+            ("expert_share", 1),
+        ):
             value = getattr(self, name)
             number = isinstance(value, int | float) and not isinstance(value, bool)
             if value is not None and not (number and 0 <= value <= greatest):
                 raise UsageError(f"{name}: expected a number from 0 to {greatest}; got {value!r}.")
+        if self.prior_temperature == 0:
+            raise UsageError("prior_temperature: expected a number above 0; got 0.")
         if self.top_p == 0:
             raise UsageError("top_p: expected a number above 0, up to 1; got 0. For the most probable answer set temperature=0.")
         if not isinstance(self.think, bool | str | None) or self.think == "":
@@ -189,7 +219,8 @@ class PolicyConfig(PolicyOptions):
     @property
     def usual(self) -> dict[str, Any]:
         """Settings that hold in place of those of `DEFAULTS`, because of the mode: a tool's prompts grow, as TRL's do."""
-        return {"strategy": TOOL_STRATEGY, "history": "all"} if self.mode == "tool" else {}
+        choosing = {"mode": "choose"} if self.lookahead else {}
+        return {"strategy": TOOL_STRATEGY, "history": "all"} if self.mode == "tool" else choosing
 
     @property
     def rendering(self) -> dict[str, Any]:
@@ -204,7 +235,7 @@ class PolicyConfig(PolicyOptions):
         parts = (self.settings["strategy"], self.settings["mode"], thinking(self.given), "pictures" * bool(self.pictures))
         how = "".join(f", {part}" for part in parts if part and self.asks_model)
         drawn = ", drawn" if self.deterministic is False else ""
-        return f"{name}{how}{drawn}{every}{mixture(self.given)}"
+        return f"{name}{how}{drawn}{every}{looking_ahead(self.settings)}{mixture(self.given)}"
 
     @property
     def asks_model(self) -> bool:
@@ -227,6 +258,9 @@ class PolicyConfig(PolicyOptions):
     def check_used(self) -> None:
         """Raise `UsageError` if settings were given that this policy does not take."""
         options = set() if self.asks_model else self.options.keys()
+        searching = {name for name in _OF_SEARCH if getattr(self, name) is not None}
+        if searching and self.lookahead is None:
+            raise UsageError(f"{', '.join(sorted(searching))}: expected with lookahead alone. Give lookahead, such as 'puct'.")
         if unused := sorted((self.given.keys() | options) - self._taken):
             raise UsageError(f"policy {self.model!r}: expected no options; got {', '.join(unused)}.")
 
@@ -235,6 +269,8 @@ class PolicyConfig(PolicyOptions):
         """Names of the settings that the policy takes."""
         if self.asks_model:
             return set(SETTINGS) - {"deterministic"}
+        if self.model == "random":
+            return {*_OF_ANY, *_OF_SEARCH}
         predicts = self.model not in WITHOUT_MODEL and not self.model.endswith(".json")
         return {*_OF_ANY, *(("deterministic",) if predicts else ())}
 
@@ -263,6 +299,10 @@ DEFAULTS = PolicyConfig(
     between="repeat",
     noise=0.0,
     expert_share=0.0,
+    simulations=32,
+    exploration=1.5,
+    prior_temperature=1.0,
+    uniform_share=0.0,
     seed=0,
 )
 """The settings that hold where neither the user nor the model gives any."""

@@ -13,6 +13,19 @@ def mixture(settings: Mapping[str, Any]) -> str:
     return "".join(f", {text} {share:g}" for text, share in shares if isinstance(share, int | float) and share)
 
 
+def looking_ahead(settings: Mapping[str, Any]) -> str:
+    """Return the part of a policy's name that says that it looks ahead; empty if it does not.
+
+    >>> looking_ahead({"lookahead": "puct", "simulations": 32}), looking_ahead({})
+    (', looks ahead: 32 simulations', '')
+    """
+    method = settings.get("lookahead")
+    if method is None:
+        return ""
+    how = "" if method == "puct" else f" by {method}"
+    return f", looks ahead{how}: {settings.get('simulations')} simulations"
+
+
 def thinking(settings: Mapping[str, Any]) -> str:
     """Return in words whether a model is to think before it answers, and how long; empty if that is not given.
 

@@ -18,7 +18,7 @@ from gym_text_policies.report.curves import Curve, read_curves
 from gym_text_policies.report.table import Summary, how_asked, labels, row
 from gym_text_policies.store import EpisodeStore
 
-_POLICY_WRAPPERS = ("GoldAction", "History", "LastAction")
+_POLICY_WRAPPERS = ("Forks", "GoldAction", "History", "LastAction")
 """Wrappers that policies put on. They do not change the game."""
 _FREE_KWARGS = ("expert", "render_mode")
 """Keyword arguments that do not change the game."""

@@ -1,0 +1,191 @@
+"""`LookAhead`: a policy that tries actions in copies of the game before it decides."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import gymnasium as gym
+
+from gym_text import TextSpec
+from gym_text.errors import UsageError
+from gym_text.wrappers import Forks
+from gym_text_policies.drawing import tempered
+from gym_text_policies.policies.puct import puct
+from gym_text_policies.policies.tree import Asking, Node, Simulator
+from gym_text_policies.policy import Policy, check_lists_actions
+from gym_text_policies.records import Decision, Turn
+
+Method = Literal["puct"]
+METHODS = ("puct",)
+_REMEMBERED = 1024
+"""Most states of running episodes whose trees are kept."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """The settings of a search; see `PolicyConfig`."""
+
+    method: Method
+    simulations: int
+    exploration: float
+    depth: int | None
+    prior_temperature: float
+    uniform_share: float
+    temperature: float
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Search:
+        """Return the settings of a policy's search."""
+        names = [field.name for field in dataclasses.fields(cls) if field.name != "method"]
+        given: dict[str, Any] = {name: settings.get(name) for name in names}
+        return cls(method=settings["lookahead"], **given)
+
+
+class LookAhead(Policy):
+    """Asks another policy for its probabilities in the present state and in states that may follow, and plays what a search finds.
+
+    It needs the game itself: `wrap` puts on the wrapper `Forks`. So it knows what other players cannot know, such as what lies
+    behind a door.
+
+    The search of a decision depends on nothing but the present state and the settings. What the player said of a state is kept for
+    the next decision of the episode, which begins at one of the states that this search has seen.
+
+    Args:
+        player: The other policy. Its probabilities are the prior. It is uniform for a policy without probabilities, such as random.
+        search: How to search.
+    """
+
+    def __init__(self, player: Policy, search: Search) -> None:
+        super().__init__(player.spec, seed=player.seed)
+        check_lists_actions(player.spec, "lookahead")
+        self._player = player
+        self._search = search
+        self._known: OrderedDict[tuple[str, int], Node] = OrderedDict()
+
+    @property
+    def remote(self) -> bool:
+        """Whether the other policy waits for a provider."""
+        return self._player.remote
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The other policy's configuration, and the settings of the search."""
+        return {"kind": "lookahead", "player": self._player.config, **dataclasses.asdict(self._search), "seed": self.seed}
+
+    def check(self) -> None:
+        """Check the other policy."""
+        self._player.check()
+
+    def wrap(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+        """Put on the other policy's wrappers, and the one that hands out copies of the game."""
+        return Forks(self._player.wrap(env))
+
+    def decide(self, turns: Sequence[Turn]) -> list[Decision]:
+        """Search for all turns together: states of different episodes are asked about in one call."""
+        thinkers = [_Thinker(self._root(turn), self.spec, self._search) for turn in turns]
+        while waiting := [thinker for thinker in thinkers if thinker.node is not None]:
+            asked = [thinker.node.turn for thinker in waiting if thinker.node is not None]
+            for thinker, decision in zip(waiting, self._player.decide(asked), strict=True):
+                thinker.answer(decision)
+        for thinker in thinkers:
+            self._remember(thinker.root)
+        return [thinker.decision() for thinker in thinkers]
+
+    def _root(self, turn: Turn) -> Node:
+        """Return the state of a turn, with what was found out about it in the decision before."""
+        if "fork" not in turn.obs:
+            raise UsageError("obs: expected the key 'fork'; it is missing. Use policy.wrap(env).")
+        known = self._known.pop((turn.episode, turn.step - 1), None) if turn.episode else None
+        child = known.children.get(turn.last.action) if known and turn.last else None
+        fresh = Node(turn, self.spec.names(dict(turn.obs)), turn.obs["fork"].score, 0.0)
+        node = child if child and child.names == fresh.names and child.turn.obs["text"] == turn.obs["text"] else fresh
+        node.turn = turn
+        node.begin()
+        return node
+
+    def _remember(self, root: Node) -> None:
+        if root.turn.episode:
+            self._known[root.turn.episode, root.turn.step] = root
+            while len(self._known) > _REMEMBERED:
+                self._known.popitem(last=False)
+
+
+class _Thinker:
+    """A search for one decision, which stops where the player has to be asked."""
+
+    def __init__(self, root: Node, spec: TextSpec, search: Search) -> None:
+        self.root = root
+        self.node: Node | None = None
+        """The state in which the player has to be asked now; None after the search."""
+        self._search = search
+        self._simulator = Simulator(spec, root)
+        self._calls = 0
+        (self._rng,) = root.turn.rng.spawn(1)  # what the player draws does not change the draw of the action
+        self._asking = self._begin()
+        self._go_on(None)
+
+    def _begin(self) -> Asking:
+        search = self._search
+        return puct(self.root, self._simulator, simulations=search.simulations, exploration=search.exploration, depth=search.depth)
+
+    def _go_on(self, decision: Decision | None) -> None:
+        try:
+            self.node = self._asking.send(decision) if decision else next(self._asking)
+        except StopIteration:
+            self.node = None
+
+    def answer(self, decision: Decision) -> None:
+        """Take the player's decision in the state `node`, and search on."""
+        assert self.node is not None
+        self._calls += 1
+        self.node.prior = mixed_prior(
+            decision.probabilities, self.node.names, self._search.prior_temperature, self._search.uniform_share
+        )
+        self._go_on(decision)
+
+    def decision(self) -> Decision:
+        """Return what the search has found."""
+        root = self.root
+        assert root.decision is not None
+        visits = {name: root.children[name].visits if name in root.children else 0 for name in root.names}
+        return dataclasses.replace(
+            root.decision,
+            action=self._chosen(visits),
+            probabilities=root.prior,
+            visits=visits,
+            values={name: child.value for name, child in root.children.items() if child.visits},
+            model_calls=self._calls,
+            simulator_steps=self._simulator.steps,
+        )
+
+    def _chosen(self, visits: Mapping[str, int]) -> str:
+        root, temperature = self.root, self._search.temperature
+        if root.plan:
+            return root.plan[0]
+        if temperature == 0:
+            return max(root.names, key=lambda name: (visits[name], root.prior[name]))
+        weights = tempered([float(visits[name]) for name in root.names], temperature)
+        return root.names[self._rng.choice(len(weights), p=weights)]
+
+
+def mixed_prior(
+    probabilities: Mapping[str, float] | None, names: Sequence[str], temperature: float, uniform_share: float
+) -> dict[str, float]:
+    """Return the prior of a state.
+
+    Args:
+        probabilities: The player's probabilities; None: all actions are equally probable.
+        names: The valid actions.
+        temperature: The probabilities are taken to the power of 1 / temperature, and normalised.
+        uniform_share: The share of the prior that is then spread evenly over all actions.
+    """
+    if probabilities is None:
+        return dict.fromkeys(names, 1 / len(names))
+    weights = tempered([probabilities[name] for name in names], temperature)
+    return {
+        name: (1 - uniform_share) * float(weight) + uniform_share / len(names) for name, weight in zip(names, weights, strict=True)
+    }

@@ -1,0 +1,78 @@
+"""PUCT (Silver et al. 2017, https://doi.org/10.1038/nature24270): a tree search that a player's probabilities lead.
+
+Each simulation goes down the tree from the present state. In each state it takes the action with the greatest
+
+    value + exploration * prior * sqrt(visits of the state) / (1 + visits of the action)
+
+until it reaches a state that the player was not asked about. There the player is asked for its probabilities, which are the
+state's prior. What this leaf is worth counts for all states on the way. The action with the most visits is played.
+
+The game is deterministic and a copy is exact, so a path to a win is a plan: once a simulation has won, its first action is played.
+"""
+
+from __future__ import annotations
+
+import math
+
+from gym_text_policies.policies.tree import Asking, Node, Simulator
+
+
+def puct(root: Node, simulator: Simulator, *, simulations: int, exploration: float, depth: int | None) -> Asking:
+    """Search from a state: the visits and values of its children are the result.
+
+    Args:
+        root: The present state.
+        simulator: Plays copies of the game.
+        simulations: Number of simulations.
+        exploration: How much the prior counts beside the values.
+        depth: Most steps that a simulation looks ahead; None: to the end of the episode.
+    """
+    if not root.prior:
+        yield from ask(root)
+    for _ in range(simulations):
+        path: list[str] = []
+        nodes = [root]
+        while (node := nodes[-1]).names and node.prior and (depth is None or len(path) < depth):
+            path.append(best_action(node, exploration))
+            if path[-1] not in node.children:
+                with simulator.at(path[:-1]) as (env, _):
+                    simulator.play(env, node, path[-1])
+            nodes.append(node.children[path[-1]])
+        if nodes[-1].names and not nodes[-1].prior:
+            yield from ask(nodes[-1])
+        for node in nodes:
+            node.visits += 1
+            node.total += nodes[-1].worth
+        if nodes[-1].won:
+            remember_plan(nodes, path)
+            return
+
+
+def remember_plan(nodes: list[Node], path: list[str]) -> None:
+    """Keep in each state how a win is reached from it, if that takes fewer steps than what is known.
+
+    Args:
+        nodes: The states of a simulation that has won.
+        path: The action in each of them but the last.
+    """
+    for steps, node in enumerate(nodes[:-1]):
+        if node.plan is None or len(path) - steps < len(node.plan):
+            node.plan = tuple(path[steps:])
+
+
+def ask(node: Node) -> Asking:
+    """Ask the player what it would do in a state."""
+    decision = yield node
+    node.decision = decision
+
+
+def best_action(node: Node, exploration: float) -> str:
+    """Return the action that the next simulation takes in a state. An action that was not tried has the value of the state."""
+    root_of_visits = math.sqrt(max(1, node.visits))
+
+    def bound(name: str) -> float:
+        child = node.children.get(name)
+        value, visits = (child.value, child.visits) if child and child.visits else (node.worth, 0)
+        return value + exploration * node.prior[name] * root_of_visits / (1 + visits)
+
+    return max(node.names, key=bound)

@@ -1,0 +1,119 @@
+"""The tree of a search: states of copies of the game, reached by actions that were tried there."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium as gym
+
+from gym_text.spec import TextSpec
+from gym_text_policies.records import Decision, Turn
+
+UNFINISHED = 0.9
+"""What a point of the game's score is worth in an episode that goes on: it may still be lost."""
+
+Asking = Generator["Node", Decision, None]
+"""A search. It yields a state in which it has to know what the player would do, and is sent the player's decision."""
+
+
+@dataclass(eq=False, slots=True)
+class Node:
+    """A state of the game."""
+
+    turn: Turn
+    """What the player sees in this state."""
+    names: tuple[str, ...]
+    """The valid actions; none if the episode is over."""
+    score: float
+    """The game's score in this state."""
+    worth: float
+    """What the state is worth by its score alone: see `worth_of`."""
+    won: bool = False
+    """Whether the task is done in this state."""
+    plan: tuple[str, ...] | None = None
+    """The fewest actions that are known to win from here; None if no win is known."""
+    decision: Decision | None = None
+    """What the player would do in this state; None while nobody has asked."""
+    prior: Mapping[str, float] = field(default_factory=dict)
+    """Probability of each valid action before the search; empty while the player was not asked."""
+    children: dict[str, Node] = field(default_factory=dict)
+    """The states after those actions that were tried."""
+    visits: int = 0
+    """Number of simulations of the present search that came through this state."""
+    total: float = 0.0
+    """Sum of what these simulations were worth."""
+
+    @property
+    def value(self) -> float:
+        """Mean worth of the simulations through this state; without any, what its score is worth."""
+        return self.total / self.visits if self.visits else self.worth
+
+    def begin(self) -> None:
+        """Forget the visits of an earlier search in this state and all after it. What is known of the states themselves stays."""
+        self.visits, self.total = 0, 0.0
+        for child in self.children.values():
+            child.begin()
+
+
+def worth_of(score: float, *, over: bool, failure: bool) -> float:
+    """Return what a state is worth by the game's score alone.
+
+    A score counts in full where the episode has ended, and nine tenths while it goes on. Where the task can no longer be done, a
+    score above 0 counts nothing: most games leave a loser the points that he had.
+
+    Args:
+        score: The game's score.
+        over: Whether the game has ended the episode.
+        failure: Whether the task can no longer be done.
+    """
+    if failure:
+        return min(score, 0.0)
+    return score if over else UNFINISHED * score
+
+
+class Simulator:
+    """Plays copies of the game from the state of a turn, and counts the steps.
+
+    Args:
+        spec: The environment's description for players.
+        root: The state to begin in; its observation has ``fork``.
+    """
+
+    def __init__(self, spec: TextSpec, root: Node) -> None:
+        self.steps = 0
+        """Number of steps in copies so far."""
+        self._spec = spec
+        self._root = root
+
+    @contextlib.contextmanager
+    def at(self, path: list[str]) -> Iterator[tuple[gym.Env[Any, Any], Node]]:
+        """Give a copy of the game in the state after a path of known actions, and that state."""
+        env, node = self._root.turn.obs["fork"](), self._root
+        try:
+            for name in path:
+                self.play(env, node, name)
+                node = node.children[name]
+            yield env, node
+        finally:
+            env.close()
+
+    def play(self, env: gym.Env[Any, Any], node: Node, name: str) -> Node:
+        """Play an action in a copy of the game that is in the state of a node; return the next state, which becomes its child."""
+        obs, reward, terminated, truncated, info = env.step(self._spec.encode(name, dict(node.turn.obs)))
+        self.steps += 1
+        if name not in node.children:
+            decision = dataclasses.replace(node.decision or Decision(name), action=name)
+            over, won = bool(terminated or truncated), bool(info.get("success", False))
+            score = float(info.get("score", node.score + float(reward)))
+            node.children[name] = Node(
+                turn=node.turn.after(decision, obs),
+                names=() if over else self._spec.names(dict(obs)),
+                score=score,
+                worth=worth_of(score, over=bool(terminated) or won, failure=bool(info.get("failure", False))),
+                won=won,
+            )
+        return node.children[name]
