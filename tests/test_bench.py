@@ -43,6 +43,7 @@ def test_one_command_gives_the_table_and_names_the_folder(tmp_path, capsys):
     assert model["tokens_in"] > 1000 and model["seconds_per_decision"] > 0
     record = json.loads((tmp_path / "table.json").read_text())
     assert {"gymnasium", "minigrid", "torch"} <= record["versions"].keys()
+    assert record["labels"][gold["key"]] == "gold (expert)", "the key of an episode is no secret"
     assert (tmp_path / "table.md").read_text().splitlines()[0] in printed.out
 
 

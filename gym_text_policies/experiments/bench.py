@@ -186,7 +186,10 @@ def tabulate(config: BenchConfig, rows: Sequence[Row], store: EpisodeStore) -> s
         "rows": figures,
         "labels": labels(store.folder) | {row["key"]: row["policy"] for row in figures},
     }
-    write_atomically(store.folder / "table.json", json.dumps(without_secrets(record), indent=2) + "\n")
+    kept = without_secrets(record)
+    for shown, planned_row in zip(kept["rows"], figures, strict=True):
+        shown["key"] = planned_row["key"]  # an episode's, no secret
+    write_atomically(store.folder / "table.json", json.dumps(kept, indent=2) + "\n")
     write_atomically(store.folder / "table.md", f"{table}\n{NOTES}")
     return table
 
