@@ -19,6 +19,7 @@ from gymnasium.vector.utils import create_shared_memory
 from gym_text.errors import InvalidActionError
 from gym_text.spec import TextSpec
 
+_PRINTABLE = spaces.Text(1, min_length=0, charset=string.printable)
 _CHARACTERS = frozenset(string.printable)
 _LONGEST_ACTION = 1000
 """Most characters of an action in a history; games that list no actions have the longest."""
@@ -33,9 +34,9 @@ class FreeText(spaces.Text):
     """
 
     def __init__(self, max_length: int, seed: int | np.random.Generator | None = None) -> None:
-        super().__init__(max_length, min_length=0, charset=string.printable, seed=seed)
-        self._shape = ()
-        self.dtype = np.dtype(object)
+        self.__dict__.update(vars(_PRINTABLE))  # to index the characters anew would be most of what an environment costs
+        self.max_length = int(max_length)
+        spaces.Space.__init__(self, (), np.dtype(object), seed)
 
     def contains(self, x: Any) -> bool:
         """Return whether `x` is a string of this space (faster than the parent on long strings)."""

@@ -15,6 +15,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,7 @@ def check_java(extra: str) -> None:
         import_extra(module, extra)
 
 
+@cache
 def engine_jar(package: str, jar: str, extra: str) -> Path:
     """Return the path of an engine's jar in its package's folder, without importing the package.
 

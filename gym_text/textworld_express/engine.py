@@ -36,6 +36,20 @@ def _entry_class(jar: Path) -> Any:
     return jpype.JClass("textworldexpress.runtime.PythonInterface")
 
 
+@functools.lru_cache(maxsize=64)
+def _generator(jar: Path, name: str, parameters: str) -> Any:
+    """Return the engine's generator of a game's levels; Java must have been started.
+
+    A generator keeps no state of a level, so all games with the same parameters share one: making it takes 100 times as long as
+    beginning a level, as it reads the engine's data files.
+    """
+    entry = _entry_class(jar)()
+    complaint = in_folder(jar.parent, lambda: str(entry.load(name, parameters)))
+    if complaint:
+        raise EngineError(f"TextWorldExpress: {name}({parameters}) cannot be loaded: {complaint}")
+    return entry.gameGenerator()
+
+
 def _renew_sorting_problem(seed: int, fold: str) -> None:
     """Replace the problem of a sorting level by a copy.
 
@@ -88,9 +102,7 @@ class ExpressGame:
         self._step = self._java.stepJSON
         self._java_error: Any = import_extra("jpype", EXTRA).JException
         with self._errors():
-            complaint = in_folder(jar.parent, lambda: str(self._java.load(name, self._parameters)))
-        if complaint:
-            raise EngineError(f"TextWorldExpress: {self} cannot be loaded: {complaint}")
+            getattr(self._java, "gameGenerator_$eq")(_generator(jar, name, self._parameters))
         count(self)
 
     def __str__(self) -> str:
@@ -99,24 +111,32 @@ class ExpressGame:
 
     def start(self, seed: int, fold: str) -> ExpressState:
         """Begin the level `seed` of `fold`; the engine refuses a seed that is not one of the fold's."""
-        return self._state(self._generate(seed, fold, gold=False))
+        with self._errors():
+            answer = str(self._generate(seed, fold, gold=False).toJSON())
+        return self._state(answer)
 
     def gold_path(self, seed: int, fold: str) -> tuple[tuple[str, ...], ExpressState]:
         """Begin the level `seed` of `fold`; return the engine's own solution, unverified, and the first state."""
-        state = self._state(self._generate(seed, fold, gold=True))
         with self._errors():
-            return strings(self._java.getGoldActionSequence()), state
+            answer = str(self._generate(seed, fold, gold=True).toJSON())
+            return strings(self._java.getGoldActionSequence()), self._state(answer)
 
-    def _generate(self, seed: int, fold: str, *, gold: bool) -> str:
-        """Begin a level, and return the engine's answer."""
-        self._seed = seed
+    def replay(self, seed: int, fold: str, actions: Sequence[str]) -> None:
+        """Begin a level and play actions, without reading the engine's answers, which takes longer than playing."""
         with self._errors():
-            if self._name != "sorting":
-                return str(self._java.generateNewGameJSON(seed, fold, gold))
-            with _sorting_lock:
-                answer = str(self._java.generateNewGameJSON(seed, fold, gold))
-                _renew_sorting_problem(seed, fold)
-            return answer
+            self._generate(seed, fold, gold=False)
+            for action in actions:
+                self._java.step(encodable(action))
+
+    def _generate(self, seed: int, fold: str, *, gold: bool) -> Any:
+        """Begin a level, and return the engine's answer, a Java object."""
+        self._seed = seed
+        if self._name != "sorting":
+            return self._java.generateNewGame(seed, fold, gold)
+        with _sorting_lock:
+            answer = self._java.generateNewGame(seed, fold, gold)
+            _renew_sorting_problem(seed, fold)
+        return answer
 
     def step(self, action: str) -> ExpressState:
         """Play an action. The game also answers an invalid action, which costs a step."""

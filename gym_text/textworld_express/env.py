@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from gym_text.docstrings import INDEX_ACTIONS, arguments_table, filled, index_size, observation_table
 from gym_text.errors import UsageError, check_options
@@ -108,6 +108,7 @@ class TextWorldExpressEnv(JavaGameEnv):
         self.observation_space = game_space(_MAX_TEXT)
         self._game: ExpressGame | None = None
         self._level = 0
+        self._commands: list[str] = []
         self._goal = ""
         self._engine_score = 0.0
         self._new_game = functools.partial(ExpressGame, self.game, self.game_parameters)
@@ -133,7 +134,7 @@ class TextWorldExpressEnv(JavaGameEnv):
         return self._engine().seeds(self._fold)
 
     def _start(self, seed: int) -> Observation:
-        game, self._valid = self._engine(), ()
+        game, self._valid, self._commands = self._engine(), (), []
         state = game.start(seed, self._fold)
         self._level, self._goal = seed, game.task()
         self._engine_score = 0.0
@@ -144,6 +145,7 @@ class TextWorldExpressEnv(JavaGameEnv):
     def _play(self, action: Any) -> Outcome:
         command = self._command(action)
         state = self._engine().step(command)
+        self._commands.append(command)
         was_valid = command.strip() in self._valid  # stripped, as the engine reads it
         reward, self._engine_score = state.score - self._engine_score, state.score
         if self._situation is not None:
@@ -156,6 +158,12 @@ class TextWorldExpressEnv(JavaGameEnv):
             failure=state.failure,
             action_was_valid=was_valid,
         )
+
+    def _fork_game(self, twin: Self) -> bool:
+        twin._engine().replay(self._level, self._fold, self._commands)
+        twin._level, twin._commands, twin._goal = self._level, self._commands.copy(), self._goal
+        twin._engine_score, twin._valid = self._engine_score, self._valid
+        return True
 
     def _engine(self) -> ExpressGame:
         if self._game is None:
