@@ -25,7 +25,7 @@ MORE = {
     "gym_text_policies.search": ("Evaluation", "Found", "Proposal"),
 }
 """More public names: those that the public functions take and return."""
-IMPLEMENTED = ("_start", "_play", "_plan", "_hint", "_frame")
+IMPLEMENTED = ("_start", "_play", "_plan", "_hint", "_frame", "_fork_game")
 """Methods of `TextEnv` that a subclass implements."""
 ERRORS = "gym_text.errors"
 WIDTH = 84

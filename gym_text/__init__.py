@@ -5,6 +5,7 @@ loaded before an environment is made.
 """
 
 from gym_text import registration  # noqa: F401  registers the environments
+from gym_text.copies import fork
 from gym_text.errors import (
     EngineError,
     EpisodeError,
@@ -30,4 +31,5 @@ __all__ = [
     "TextEnv",
     "TextSpec",
     "UsageError",
+    "fork",
 ]

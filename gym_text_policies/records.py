@@ -101,7 +101,7 @@ class Decision:
     probability_kind: str | None = None
     """What the probabilities mean; see `Answer.probability_kind`."""
     visits: Mapping[str, int] | None = None
-    """Number of simulations through each valid action, if the policy looks ahead; `probabilities` is its prior."""
+    """Number of simulations through each action that was tried, if the policy looks ahead; `probabilities` is its prior."""
     values: Mapping[str, float] | None = None
     """Mean worth of the simulations through each action that was tried, in points of the game's score."""
     model_calls: int = 0
@@ -236,6 +236,21 @@ class Episode:
         return sum(step.decision.thought_cut for step in self.steps)
 
     @property
+    def looks_ahead(self) -> bool:
+        """Whether the policy has tried actions in copies of the game."""
+        return any(step.decision.visits is not None for step in self.steps)
+
+    @property
+    def model_calls(self) -> int:
+        """Number of states about which a policy that looks ahead has asked its model, over all steps."""
+        return sum(step.decision.model_calls for step in self.steps)
+
+    @property
+    def simulator_steps(self) -> int:
+        """Number of steps in copies of the game, over all steps."""
+        return sum(step.decision.simulator_steps for step in self.steps)
+
+    @property
     def seconds(self) -> float:
         """Seconds of the decisions, over all steps."""
         return sum(step.decision.seconds for step in self.steps)
@@ -308,8 +323,12 @@ class Episode:
 def checked_decision(decision: Decision) -> Decision:
     """Return a decision; raise TypeError or ValueError if it cannot be stored."""
     checked(decision)
-    if not all(isinstance(name, str) and is_finite(value) for name, value in (decision.probabilities or {}).items()):
-        raise TypeError(f"probabilities: expected a finite number for each name; got {str(decision.probabilities)[:60]}")
+    for kind in ("probabilities", "values"):
+        numbers: Mapping[Any, Any] = getattr(decision, kind) or {}
+        if not all(isinstance(name, str) and is_finite(value) for name, value in numbers.items()):
+            raise TypeError(f"{kind}: expected a finite number for each name; got {str(numbers)[:60]}")
+    if not all(isinstance(name, str) and type(count) is int and count >= 0 for name, count in (decision.visits or {}).items()):
+        raise TypeError(f"visits: expected a whole number from 0 on for each name; got {str(decision.visits)[:60]}")
     for message in decision.messages:
         _checked_message(message)
     return decision

@@ -11,7 +11,7 @@ from gym_text_policies.experiments import bench
 from gym_text_policies.experiments.config import as_config
 from gym_text_policies.experiments.variants import read_variants
 from gym_text_policies.load import resolved
-from gym_text_policies.policies.config import DEFAULTS, SETTINGS, PolicyConfig
+from gym_text_policies.policies.config import DEFAULTS, OF_SEARCH, SETTINGS, PolicyConfig
 from gym_text_policies.report import runs, table
 from gym_text_policies.search import SearchConfig
 
@@ -68,8 +68,9 @@ def test_what_was_not_given_is_none_and_the_defaults_are_in_one_place(make):
     config = PolicyConfig.of("scripted:drop", history=3, base_url="http://127.0.0.1")
     assert config.given == {"history": 3} and config.options == {"base_url": "http://127.0.0.1"}
     filled = resolved(config)
-    assert filled.given == {**DEFAULTS.given, "history": 3} and filled.options == config.options
-    without = set(SETTINGS) - DEFAULTS.given.keys()
+    usual = {name: value for name, value in DEFAULTS.given.items() if name not in OF_SEARCH}
+    assert filled.given == {**usual, "history": 3} and filled.options == config.options
+    without = set(SETTINGS) - DEFAULTS.given.keys() - set(OF_SEARCH)
     of_thoughts = {"think", "think_tokens", "history_thoughts"}
     sampling = {"top_p", "top_k", "min_p"}
     others = {"pictures", "picture_size", "max_tokens", "demonstrations", "deterministic"}
@@ -90,6 +91,19 @@ def test_settings_of_a_language_model_mean_nothing_to_other_policies(make):
     random, scripted = as_config(batch).experiments
     assert load_policy(random.player, env).config == {"kind": "random", "seed": 0}
     assert load_policy(scripted.player, env).config["mode"] == "json"
+
+
+def test_settings_of_a_search_are_for_policies_that_look_ahead(make):
+    env = make("BabyAIText-v0")
+    with pytest.raises(UsageError, match="simulations: expected with lookahead alone"):
+        load_policy("scripted:drop", env, simulations=8)
+    with pytest.raises(UsageError, match="policy 'gold': expected no options; got lookahead"):
+        load_policy("gold", env, lookahead="puct")
+    batch = {"agent": {"model": "random", "lookahead": [None, "puct"], "simulations": 8}, "environment": {"name": "BabyAIText-v0"}}
+    plain, ahead = as_config(batch).experiments
+    assert load_policy(plain.player, env).config == {"kind": "random", "seed": 0}
+    assert load_policy(ahead.player, env).config["simulations"] == 8
+    assert ahead.player.label == "random, looks ahead: 8 simulations"
 
 
 def test_noise_and_the_rate_of_questions_are_settings_of_any_policy(make):

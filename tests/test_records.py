@@ -100,6 +100,9 @@ decisions = st.builds(
     messages=st.lists(messages, max_size=3).map(tuple),
     completion=words | st.none(),
     probabilities=st.none() | st.dictionaries(words, st.floats(0, 1), max_size=2),
+    visits=st.none() | st.dictionaries(words, st.integers(0, 9), max_size=2),
+    values=st.none() | st.dictionaries(words, numbers, max_size=2),
+    simulator_steps=st.integers(0, 5),
     tokens_in=st.integers(0, 5),
     cost=st.floats(0, 1),
     tokens=tokens,
@@ -167,6 +170,7 @@ def mutants(data) -> Iterator[tuple]:
 def test_a_record_with_any_field_changed_is_a_good_episode_or_a_sentence(tmp_path):
     environment = {"id": "E-v0", "kwargs": {"a": 1}, "max_episode_steps": 5, "wrappers": [["History", {"n": 1}]], "text_spec": "0"}
     said = {"tokens": Tokens((1, 2), (3,), (-0.5,)), "reasoning": "so", "valid": False, "retries": 1, "cost": 0.5}
+    said |= {"visits": {"go": 2}, "values": {"go": 0.5}, "model_calls": 2}
     second = dataclasses.replace(step(1), decision=dataclasses.replace(step(0).decision, **said))
     record = dataclasses.replace(
         episode(step(0, gold_action="go"), second, error="E: x"), environment=environment, traceback="a.py:1 in f"

@@ -145,6 +145,39 @@ def test_a_thought_is_folded_with_its_tokens_and_an_unusable_answer_says_why(bro
     assert browser.complaints == []
 
 
+def test_policies_that_look_ahead_stand_apart_with_prior_and_visits_of_each_action(browser, tmp_path):
+    def make_game():
+        return gym.make("BabyAIText-v0", task="goto", max_episode_steps=4)
+
+    with EpisodeStore(tmp_path) as store, make_game() as env:
+        for settings in ({"lookahead": "puct", "simulations": 12}, {}):
+            for episode in rollout(make_game, load_policy("random", env, **settings), range(2)):
+                store.append(episode)
+    page = write_report([tmp_path], tmp_path / "report.html", pictures=False)
+    browser.open(page.as_uri())
+    rows = browser.run("[...document.querySelectorAll('section:first-of-type tbody tr')].map((row) => row.textContent.trim())")
+    assert [row.split("\n")[0] for row in rows[:3]] == [
+        *("random", "These policies look ahead in copies of the game", "random, looks ahead: 12 simulations †")
+    ]
+    assert "It uses the simulator" in browser.run("document.body.textContent")
+    browser.run("document.getElementById('pick-policy').selectedIndex = 1")
+    browser.run("document.getElementById('pick-policy').dispatchEvent(new Event('change'))")
+    lines = browser.run(
+        "[...document.querySelectorAll('.chance:not(.heads)')].map((line) => [...line.querySelectorAll('.value, .name')].map("
+        "(part) => part.textContent))"
+    )
+    (first, *_) = (episode for episode in EpisodeStore(tmp_path).episodes() if episode.looks_ahead and episode.seed == 0)
+    decision = first.steps[0].decision
+    shown = {name.partition(" ←")[0]: (float(prior), int(visits), value) for name, prior, visits, value in lines}
+    assert {name: visits for name, (_, visits, _) in shown.items() if visits} == decision.visits
+    assert [visits for _, visits, _ in shown.values()] == sorted((visits for _, visits, _ in shown.values()), reverse=True)
+    for name, (prior, _, value) in shown.items():
+        assert prior == round(decision.probabilities[name], 3)
+        assert value == (f"{decision.values[name]:.3f}" if name in decision.values else "-")
+    assert f"{decision.simulator_steps} steps in copies" in browser.run("document.getElementById('decision').textContent")
+    assert browser.complaints == []
+
+
 class Seeing(ScriptedBackend):
     """Takes pictures, and says always the same."""
 

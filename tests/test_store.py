@@ -182,6 +182,8 @@ def test_a_line_that_is_no_record_is_named(tmp_path, record):
         {"steps": [{"observation": [], "decision": {"action": "go"}}]},
         {"steps": [{"reward": "high"}]},
         {"steps": [{"decision": {"action": "go", "probabilities": {"go": "likely"}}}]},
+        {"steps": [{"decision": {"action": "go", "visits": {"go": 1.5}}}]},
+        {"steps": [{"decision": {"action": "go", "values": {"go": "high"}}}]},
         {"steps": [{"decision": {"action": "go", "messages": [0, "say"]}}]},
         {"steps": [{"decision": {"action": "go", "unknown": 1}}]},
     ],

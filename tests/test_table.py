@@ -114,6 +114,23 @@ def test_thoughts_and_reasons_have_columns_only_where_a_model_thought_or_an_answ
     assert markdown([old]) == markdown([plain]) and "thought" not in markdown([plain]) and "why" not in markdown([plain])
 
 
+def test_a_policy_that_looks_ahead_is_marked_and_has_its_costs():
+    searching = {"looks_ahead": True, "model_calls": 30, "simulator_steps": 90}
+    ahead = row("E", "ahead", [dataclasses.replace(summary(seed, "won", 1.0), **searching) for seed in (0, 1)])
+    plain = row("E", "plain", [summary(0, "won", 1.0)])
+    text = markdown([plain, ahead])
+    header, _, *lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()[:4]]
+    cells = [dict(zip(header, line, strict=True)) for line in lines]
+    assert [line["policy"] for line in cells] == ["plain", "ahead †"]
+    assert [(line["model calls"], line["simulator steps"]) for line in cells] == [("-", "-"), ("30.0", "90.0")]
+    assert "† The policy looks ahead" in text and "simulator" not in markdown([plain])
+    old = {name: value for name, value in plain.items() if name not in searching}
+    assert markdown([old]) == markdown([plain])
+    player = {"kind": "llm", "strategy": "chat", "mode": "choose", "history": "all", "temperature": 0.0}
+    searched = {"kind": "lookahead", "player": player, "method": "puct", "simulations": 8}
+    assert how_asked({"kind": "mixed", "player": searched, "noise": 0.1}) == "chat, choose, history all, noise 0.1"
+
+
 def test_what_is_asked_of_thoughts_is_in_the_words_of_a_row():
     plain = {"kind": "llm", "strategy": "zero_shot", "mode": "text", "history": 0, "temperature": 0.0}
     assert how_asked(plain | {"think": "low", "think_tokens": 64}) == "zero_shot, text, thinks low up to 64 tokens"

@@ -37,7 +37,7 @@ from gym_text_policies.experiments.play_missing import check_some_played, play_m
 from gym_text_policies.experiments.progress import ProgressBar
 from gym_text_policies.experiments.series import Series
 from gym_text_policies.old_names import Fixed, gone, old_names
-from gym_text_policies.policies.config import PolicyConfig, PolicyOptions
+from gym_text_policies.policies.config import OF_SEARCH, PolicyConfig, PolicyOptions
 from gym_text_policies.policy import text_spec
 from gym_text_policies.records import Episode
 from gym_text_policies.store import EpisodeStore
@@ -47,7 +47,7 @@ _BELOW = "below the threshold"
 THRESHOLDS = ("progression", "return")
 _DEFAULTS = {"temperature": 0.0, "noise": 0.0, "expert_share": 0.0, "seed": 0}
 """Defaults for settings of the player that every stored episode records, also if the user gives none."""
-_THINKING = ("think", "think_tokens", "history_thoughts")
+_RECORDED_IF_GIVEN = ("think", "think_tokens", "history_thoughts", *OF_SEARCH)
 """Settings of the player that are recorded only where they were given."""
 
 
@@ -132,7 +132,7 @@ class CollectConfig(PlayOptions, PolicyOptions):
             "history": str(prompting.history),
             **{name: getattr(prompting, name) for name in names},
             **({"tokens": True} if prompting.tokens else {}),
-            **{name: value for name in _THINKING if (value := getattr(prompting, name)) is not None},
+            **{name: value for name in _RECORDED_IF_GIVEN if (value := getattr(prompting, name)) is not None},
         }
 
 

@@ -23,6 +23,8 @@ from gym_text_policies.records import Decision, Turn
 class Agent:
     """Decide in your own loop, in an environment without the policy's wrappers.
 
+    A policy that looks ahead needs copies of the game, so play it in ``agent.policy.wrap(env)``.
+
     >>> import gymnasium as gym, gym_text
     >>> env = gym.make("BabyAIText-v0")
     >>> agent = Agent("scripted:go forward|turn left", env, history=4)
@@ -97,8 +99,8 @@ def raw_answer(decision: Decision, action: Any) -> dict[str, Any]:
     """Return an answer as plain JSON.
 
     It has ``action``, as the environment takes it, ``action_name`` and ``valid``. It has the model's text as ``answer``, and the
-    ``probabilities`` of the actions if they are known. If the answer is a JSON object, its other parts, such as ``reflection``, are
-    keys as well.
+    ``probabilities`` of the actions if they are known, and ``visits`` and ``values`` if the policy looks ahead. If the answer is a
+    JSON object, its other parts, such as ``reflection``, are keys as well.
     """
     parts = parse_fields(decision.completion, finish=decision.finish) if decision.completion else None
     raw = {name: value for name, value in (parts or {}).items() if name != "action"}
@@ -107,6 +109,7 @@ def raw_answer(decision: Decision, action: Any) -> dict[str, Any]:
     raw |= {"action": plain(action), "action_name": decision.action, "valid": decision.valid}
     if decision.completion is not None:
         raw["answer"] = decision.completion
-    if decision.probabilities is not None:
-        raw["probabilities"] = dict(decision.probabilities)
+    for name in ("probabilities", "visits", "values"):
+        if (numbers := getattr(decision, name)) is not None:
+            raw[name] = dict(numbers)
     return raw

@@ -209,7 +209,7 @@ def _installed(config: BenchConfig) -> tuple[str, ...]:
 
 
 def _rows(config: BenchConfig, environment: str, engine: Engine) -> list[Row]:
-    """Return the rows of one environment: the baselines, then the policies that the user asks for, and the expert last."""
+    """Return the rows of one environment: the baselines, the policies that the user asks for, the expert, and who looks ahead."""
     arguments = {} if config.fold == "none" else {"fold": config.fold}
     with naming(environment):
         env, env_id = environment_maker(environment, **arguments)(), parse_environment(environment)[0]
@@ -224,7 +224,8 @@ def _rows(config: BenchConfig, environment: str, engine: Engine) -> list[Row]:
     added = {_label(name): Variant(PolicyConfig(name)) for name in possible if possible[name] and name in config.baselines}
     last = {label: added.pop(label) for label in (_label("gold"),) if label in added}
     rows = []
-    for label, variant in {**added, **wanted, **last}.items():
+    labelled = {**added, **wanted, **last}
+    for label, variant in sorted(labelled.items(), key=lambda item: item[1].policy.lookahead is not None):
         default = config.llm_episodes if variant.policy.asks_model else config.episodes
         count = default if variant.episodes is None else variant.episodes
         if variant.policy.asks_model and not count:

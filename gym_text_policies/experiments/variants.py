@@ -11,7 +11,7 @@ from gym_text_policies.experiments.trust import Trust
 from gym_text_policies.experiments.yaml_files import Node, read_yaml
 from gym_text_policies.old_names import old_names
 from gym_text_policies.policies.config import FIELDS, PolicyConfig
-from gym_text_policies.policies.labels import mixture
+from gym_text_policies.policies.labels import looking_ahead, mixture
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def read_variants(path: str | Path, trust: Trust | None = None) -> dict[str, Var
         history: {model: smollm2, strategy: zero_shot, history: 16, episodes: 20}
 
     Keys of a row are the fields of `PolicyConfig`, ``episodes``, and options of the model's backend. If some actions of a row are
-    the expert's or random, the row's name gives their probability.
+    the expert's or random, the row's name gives their probability. If a row looks ahead, its name says so.
 
     Args:
         path: The file.
@@ -61,7 +61,7 @@ def read_variants(path: str | Path, trust: Trust | None = None) -> dict[str, Var
     if not isinstance(root.value, dict) or not root.value:
         raise UsageError(f"{path}: expected a mapping such as 'baseline: {{model: smollm2, mode: text}}'; got {root.plain()!r}.")
     variants = {name: _variant(name, node, trust or Trust()) for name, node in root.value.items()}
-    return {f"{name}{mixture(variant.policy.given)}": variant for name, variant in variants.items()}
+    return {f"{name}{looking_ahead(row.policy.settings)}{mixture(row.policy.given)}": row for name, row in variants.items()}
 
 
 def _variant(name: str, node: Node, trust: Trust) -> Variant:

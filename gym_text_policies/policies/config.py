@@ -27,8 +27,8 @@ MODES = ("text", "json", "choose", "tool")
 HISTORY_THOUGHTS = ("none", "last", "all")
 WITHOUT_MODEL = ("random", "gold", "controller")
 """Policies that ask no language model."""
-_OF_SEARCH = ("lookahead", "simulations", "exploration", "depth", "prior_temperature", "uniform_share")
-"""Settings of looking ahead."""
+OF_SEARCH = ("lookahead", "simulations", "exploration", "depth", "prior_temperature", "uniform_share")
+"""Settings of looking ahead. Without the first one the others are not used."""
 _OF_ANY = ("action_rate", "between", "noise", "expert_share", "seed")
 """Settings that any policy takes, not only a language model."""
 
@@ -258,7 +258,7 @@ class PolicyConfig(PolicyOptions):
     def check_used(self) -> None:
         """Raise `UsageError` if settings were given that this policy does not take."""
         options = set() if self.asks_model else self.options.keys()
-        searching = {name for name in _OF_SEARCH if getattr(self, name) is not None}
+        searching = {name for name in OF_SEARCH if getattr(self, name) is not None}
         if searching and self.lookahead is None:
             raise UsageError(f"{', '.join(sorted(searching))}: expected with lookahead alone. Give lookahead, such as 'puct'.")
         if unused := sorted((self.given.keys() | options) - self._taken):
@@ -267,10 +267,11 @@ class PolicyConfig(PolicyOptions):
     @property
     def _taken(self) -> set[str]:
         """Names of the settings that the policy takes."""
+        useless = () if self.lookahead else OF_SEARCH[1:]
         if self.asks_model:
-            return set(SETTINGS) - {"deterministic"}
+            return set(SETTINGS) - {"deterministic", *useless}
         if self.model == "random":
-            return {*_OF_ANY, *_OF_SEARCH}
+            return {*_OF_ANY, *OF_SEARCH}.difference(useless)
         predicts = self.model not in WITHOUT_MODEL and not self.model.endswith(".json")
         return {*_OF_ANY, *(("deterministic",) if predicts else ())}
 

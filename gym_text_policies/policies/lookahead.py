@@ -21,6 +21,8 @@ from gym_text_policies.records import Decision, Turn
 
 Method = Literal["puct"]
 METHODS = ("puct",)
+_SPENT = ("tokens_in", "tokens_cached", "tokens_out", "tokens_reasoning", "cost")
+"""Fields of a decision that are sums over all answers of the search."""
 _REMEMBERED = 1024
 """Most states of running episodes whose trees are kept."""
 
@@ -123,7 +125,7 @@ class _Thinker:
         """The state in which the player has to be asked now; None after the search."""
         self._search = search
         self._simulator = Simulator(spec, root)
-        self._calls = 0
+        self._answers: list[Decision] = []
         (self._rng,) = root.turn.rng.spawn(1)  # what the player draws does not change the draw of the action
         self._asking = self._begin()
         self._go_on(None)
@@ -141,7 +143,7 @@ class _Thinker:
     def answer(self, decision: Decision) -> None:
         """Take the player's decision in the state `node`, and search on."""
         assert self.node is not None
-        self._calls += 1
+        self._answers.append(decision)
         self.node.prior = mixed_prior(
             decision.probabilities, self.node.names, self._search.prior_temperature, self._search.uniform_share
         )
@@ -151,15 +153,17 @@ class _Thinker:
         """Return what the search has found."""
         root = self.root
         assert root.decision is not None
-        visits = {name: root.children[name].visits if name in root.children else 0 for name in root.names}
+        tried = {name: child for name, child in root.children.items() if child.visits}
+        visits = {name: child.visits for name, child in tried.items()}
         return dataclasses.replace(
             root.decision,
             action=self._chosen(visits),
             probabilities=root.prior,
             visits=visits,
-            values={name: child.value for name, child in root.children.items() if child.visits},
-            model_calls=self._calls,
+            values={name: child.value for name, child in tried.items()},
+            model_calls=len(self._answers),
             simulator_steps=self._simulator.steps,
+            **{name: sum(getattr(answer, name) for answer in self._answers) for name in _SPENT},
         )
 
     def _chosen(self, visits: Mapping[str, int]) -> str:
@@ -167,8 +171,8 @@ class _Thinker:
         if root.plan:
             return root.plan[0]
         if temperature == 0:
-            return max(root.names, key=lambda name: (visits[name], root.prior[name]))
-        weights = tempered([float(visits[name]) for name in root.names], temperature)
+            return max(root.names, key=lambda name: (visits.get(name, 0), root.prior[name]))
+        weights = tempered([float(visits.get(name, 0)) for name in root.names], temperature)
         return root.names[self._rng.choice(len(weights), p=weights)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from gym_text.errors import import_extra
 from gym_text_policies.files import replacing
-from gym_text_policies.records import Episode, Step
+from gym_text_policies.records import Decision, Episode, Step
 from gym_text_policies.report.replay import replay
 
 HEIGHT, PANEL, MARGIN = 480, 380, 14
@@ -110,7 +110,7 @@ def _write_decision(panel: _Panel, step: Step) -> None:
         panel.line(f"its answer could not be used{f': {why}' if why else ''}", 13, _FAINT)
     if decision.thought_cut:
         panel.line(f"its thought was cut after {decision.tokens_reasoning} tokens", 13, _FAINT)
-    known = decision.probabilities or {}
+    known = _bars(panel, decision)
     thoughts = decision.reasoning or (decision.completion if decision.completion != decision.action else "")
     shown = sorted(known, key=lambda name: -known[name])[: _BARS if thoughts else _BARS_ALONE]
     if decision.action in known and decision.action not in shown:
@@ -122,6 +122,15 @@ def _write_decision(panel: _Panel, step: Step) -> None:
         panel.y = room
     for name in shown:
         panel.bar(name, known[name], taken=name == decision.action, expert=name == step.gold_action)
+
+
+def _bars(panel: _Panel, decision: Decision) -> Mapping[str, float]:
+    """Return the length of each action's bar: its probability, or its share of the simulations if the policy looks ahead."""
+    if not decision.visits:
+        return decision.probabilities or {}
+    simulations = sum(decision.visits.values())
+    panel.line(f"looks ahead: share of simulations ({simulations})", 13, _FAINT)
+    return {name: decision.visits.get(name, 0) / max(simulations, 1) for name in decision.probabilities or decision.visits}
 
 
 class _Panel:

@@ -35,6 +35,8 @@ class TableLine:
     cells: tuple[str, ...]
     gif: str | None = None
     """A GIF of an episode as a data URI."""
+    ahead: bool = False
+    """Whether the policy looks ahead."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,11 @@ class Environment:
     empty: list[str]
     """Names of the measures without a plot."""
     comparison: Comparison | None
+
+    @property
+    def first_ahead(self) -> TableLine | None:
+        """The first row of a policy that looks ahead, if there is one."""
+        return next((row for row in self.rows if row.ahead), None)
 
     @property
     def has_gifs(self) -> bool:
@@ -118,8 +125,8 @@ def _count(number: int, noun: str) -> str:
 
 def _environment(name: str, variants: Sequence[Variant], gifs: Mapping[int, str]) -> Environment:
     header, *lines = (line[1:] for line in table([variant.row for variant in variants]))
-    shown = [gifs.get(id(variant)) for variant in variants]
-    rows = tuple(TableLine(line, gif) for line, gif in zip_longest(lines, shown))  # the last line may be the sum
+    shown = [(gifs.get(id(variant)), bool(variant.row["looks_ahead"])) for variant in variants]
+    rows = tuple(TableLine(line, *more) for line, more in zip_longest(lines, shown, fillvalue=()))  # the last line may be the sum
     return Environment(name, header, rows, *plots(variants), compare(variants))
 
 

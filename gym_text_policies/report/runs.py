@@ -12,7 +12,7 @@ from typing import Any
 
 from gym_text.errors import UsageError
 from gym_text_policies.files import is_regular
-from gym_text_policies.policies.labels import mixture, thinking
+from gym_text_policies.policies.labels import looking_ahead, mixture, thinking
 from gym_text_policies.records import Episode
 from gym_text_policies.report.curves import Curve, read_curves
 from gym_text_policies.report.table import Summary, how_asked, labels, row
@@ -52,7 +52,7 @@ class Runs:
     """The content of one report."""
 
     variants: tuple[Variant, ...]
-    """The rows, in the order of their first episodes; the rows of an environment stand together."""
+    """The rows, in the order of their first episodes; the rows of an environment stand together, those that look ahead last."""
     curves: tuple[Curve, ...]
     """Curves of training and of searches."""
     sources: tuple[Path, ...]
@@ -115,6 +115,7 @@ def _variants(folders: Iterable[Path]) -> Iterator[Variant]:
     games = [groups[0].game for groups in by_game.values()]
     names = distinct([game_name(game) for game in games], games)
     for name, groups in zip(names, by_game.values(), strict=True):
+        groups.sort(key=lambda group: any(summary.looks_ahead for summary in group.episodes.values()))  # they stand apart
         policies = distinct([group.label or policy_name(group.settings) for group in groups], [group.settings for group in groups])
         for group, policy in zip(groups, policies, strict=True):
             episodes = tuple(sorted(group.episodes.values(), key=lambda summary: summary.seed))
@@ -162,10 +163,11 @@ def game_name(game: Mapping[str, Any]) -> str:
 
 
 def policy_name(config: Mapping[str, Any]) -> str:
-    """Return a short name of a policy, with the share of its actions that are random or the expert's. Names may repeat."""
-    if config.get("kind") == "mixed" and isinstance(config.get("player"), Mapping):
-        return f"{policy_name(config['player'])}{mixture(config)}"
+    """Return a short name of a policy: also how it looks ahead, and which share is random or the expert's. Names may repeat."""
     kind = str(config.get("kind", "policy"))
+    if kind in ("mixed", "lookahead") and isinstance(config.get("player"), Mapping):
+        searching = looking_ahead({**config, "lookahead": config.get("method")})
+        return f"{policy_name(config['player'])}{searching}{mixture(config)}"
     if kind == "gold":
         return "gold (expert)"
     if kind == "llm":

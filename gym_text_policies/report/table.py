@@ -16,7 +16,10 @@ from gym_text_policies.policies.unusable import REASONS
 from gym_text_policies.records import VERSION, Episode, Outcome
 from gym_text_policies.report.intervals import by_level, mean, t_interval, wilson_interval
 
-_MEASURES = ("total_reward", "length", "invalid", "tokens_in", "tokens_out", "tokens_reasoning", "thoughts_cut", "seconds", "cost")
+_MEASURES = (
+    *("total_reward", "length", "invalid", "tokens_in", "tokens_out", "tokens_reasoning", "thoughts_cut", "seconds", "cost"),
+    *("model_calls", "simulator_steps"),
+)
 LONG = 1e12
 """Numbers of this size or more are shown as powers of ten."""
 
@@ -43,6 +46,10 @@ class Summary:
     tokens_reasoning: int = 0
     thoughts_cut: int = 0
     invalid_reasons: Mapping[str, int] = field(default_factory=dict)
+    looks_ahead: bool = False
+    """Whether the policy has tried actions in copies of the game."""
+    model_calls: int = 0
+    simulator_steps: int = 0
 
     @property
     def won(self) -> bool:
@@ -104,6 +111,9 @@ def row(environment: str, policy: str, episodes: Iterable[Episode | Summary], *,
         "tokens_out": mean(columns["tokens_out"]),
         "tokens_reasoning": mean(columns["tokens_reasoning"]),
         "thoughts_cut": sum(columns["thoughts_cut"]) / steps if steps else None,
+        "looks_ahead": any(summary.looks_ahead for summary in summaries),
+        "model_calls": mean(columns["model_calls"]),
+        "simulator_steps": mean(columns["simulator_steps"]),
         "seconds_per_decision": sum(columns["seconds"]) / steps if steps else None,
         "cost": mean(columns["cost"]),
         "total_cost": sum(summary.cost for summary in summaries),
@@ -124,7 +134,9 @@ def how_asked(policy: Mapping[str, Any], name: str = "") -> str:
         name: Name of the row. The mode is left out if the name ends with it.
     """
     mixed = policy.get("kind") == "mixed"
-    player = policy.get("player") if mixed else policy
+    player: Any = policy
+    while isinstance(player, Mapping) and player.get("kind") in ("mixed", "lookahead"):
+        player = player.get("player")
     parts = [f"{key} {policy[key]}" for key in ("noise", "expert_share") if mixed and policy.get(key)]
     if isinstance(player, Mapping) and player.get("kind") == "llm":
         usual = {"history": 0, "history_thoughts": "none", "temperature": 0.0, "with_reward": False}
@@ -139,7 +151,7 @@ def how_asked(policy: Mapping[str, Any], name: str = "") -> str:
 
 _COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "environment": lambda row: row["environment"],
-    "policy": lambda row: row["policy"],
+    "policy": lambda row: row["policy"] + " †" * row["looks_ahead"],
     "asked": lambda row: row["asked"] or "-",
     "episodes": lambda row: _count(row),
     "return [95 %]": lambda row: number(row["return"], ".2f") + interval(row["return_interval"], ".2f"),
@@ -154,6 +166,8 @@ _COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
         row["tokens_reasoning"] / max(row["tokens_out"], 1) if row["tokens_reasoning"] else None, ".0%"
     ),
     "thoughts cut": lambda row: number(row["thoughts_cut"] if row["tokens_reasoning"] else None, ".0%"),
+    "model calls": lambda row: number(row["model_calls"] if row["looks_ahead"] else None, ".1f"),
+    "simulator steps": lambda row: number(row["simulator_steps"] if row["looks_ahead"] else None, ".1f"),
     "s / decision": lambda row: number(row["seconds_per_decision"], ".2g"),
     "cost, $": lambda row: number(row["total_cost"], ".3g"),
 }
@@ -165,13 +179,20 @@ error. Invalid: share of steps whose answer could not be used or whose action th
 in `choose` the model reads the candidate actions, which counts as tokens in, and generates nothing but its thoughts. Seconds: the
 time of a batch divided by its decisions. Cost: the sum over all episodes of the row.
 """
+LOOKS_AHEAD = (
+    "† The policy looks ahead: before each decision it tries actions in copies of the game. It uses the simulator, which no other "
+    "row does. Model calls: states about which it asked its model; any other policy asks once a step. Simulator steps: steps in "
+    "copies. Both are means per episode."
+)
+"""What is said of rows of policies that look ahead."""
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     """Return the lines of a table as cells: the headings, the rows, and the sum of the costs if anything was paid.
 
     The column ``asked`` is shown if rows of language models differ in it, or if an expert played some actions. The column of costs
-    is shown if anything was paid, the columns of thoughts if a model thought, and the reasons of invalid answers if there are any.
+    is shown if anything was paid, the columns of thoughts if a model thought, the reasons of invalid answers if there are any, and
+    the columns of a search if a policy looks ahead.
     """
     earlier = {
         "asked": "",
@@ -179,6 +200,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
         "tokens_reasoning": 0,
         "thoughts_cut": 0,
         "invalid_reasons": {},
+        "looks_ahead": False,
     }  # keys that tables of earlier releases lack
     rows = [{**earlier, "levels": row["episodes"] - row["error"], **row} for row in rows]
     asked = {row["asked"] for row in rows if row["asked"]}
@@ -187,6 +209,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     hidden |= set() if paid else {"cost, $"}
     hidden |= set() if any(row["tokens_reasoning"] for row in rows) else {"share of thoughts", "thoughts cut"}
     hidden |= set() if any(row["invalid_reasons"] for row in rows) else {"why invalid"}
+    hidden |= set() if any(row["looks_ahead"] for row in rows) else {"model calls", "simulator steps"}
     columns = {name: cell for name, cell in _COLUMNS.items() if name not in hidden}
     lines = [tuple(columns), *(tuple(cell(row) for cell in columns.values()) for row in rows)]
     return [*lines, ("", "total", *[""] * (len(columns) - 3), number(paid, ".3g"))] if paid else lines
@@ -202,14 +225,15 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def more_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return notes beside `NOTES` that some tables need: on earlier versions, on thoughts, on reasons."""
+    """Return notes beside `NOTES` that some tables need: on looking ahead, on thoughts, on reasons, on earlier versions."""
     thoughts = (
         "Of it thoughts: share of the tokens out. Thoughts cut: share of steps whose thought reached its greatest length."
         if any(row.get("tokens_reasoning") for row in rows)
         else ""
     )
     why = "Why invalid: number of answers that could not be used." if any(row.get("invalid_reasons") for row in rows) else ""
-    return list(filter(None, (" ".join(filter(None, (thoughts, why))), _of_earlier_version(rows))))
+    ahead = LOOKS_AHEAD if any(row.get("looks_ahead") for row in rows) else ""
+    return list(filter(None, (ahead, " ".join(filter(None, (thoughts, why))), _of_earlier_version(rows))))
 
 
 def _of_earlier_version(rows: Sequence[Mapping[str, Any]]) -> str:

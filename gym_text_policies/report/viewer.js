@@ -92,6 +92,8 @@
     showPrompt(step);
   }
 
+  const sum = (figures) => Object.values(figures).reduce((whole, figure) => whole + figure, 0);
+
   function showPicture() {
     let at = Math.min(position, episode.shown.length - 1);
     while (at > 0 && episode.shown[at] === null) at -= 1;
@@ -146,6 +148,10 @@
         const same = drawn && !episode.differing.includes(position);
         rows.push(["picture", same ? "the model saw this picture" : drawn ? "the model saw another picture than this one" : "the model saw one"]);
       }
+      if (decision.visits) {
+        const costs = `${decision.model_calls || 0} model calls, ${decision.simulator_steps || 0} steps in copies of the game`;
+        rows.push(["looked ahead", `simulations: ${sum(decision.visits)}; ${costs}`]);
+      }
       if (decision.retries) rows.push(["asked again", `${decision.retries} times`]);
       if (decision.tokens_in) rows.push(["tokens", `${decision.tokens_in} in, ${decision.tokens_out || 0} out`]);
       if (decision.cost) rows.push(["cost", `$ ${decision.cost}`]);
@@ -158,23 +164,45 @@
     byId("decision").replaceChildren(...rows.flatMap(([name, text]) => [element("dt", name), cell(text)]));
   }
 
+  // Of a policy that looks ahead, each action has two bars: the prior, and the share of the simulations that tried the action.
   function showProbabilities(step) {
     const known = step && step.decision.probabilities;
     byId("probabilities-part").hidden = !known;
     if (!known) return;
+    const { action: taken, visits, values } = step.decision;
     const expert = step.gold_action || episode.gold[position];
-    const ranked = Object.entries(known).sort((first, second) => second[1] - first[1]);
-    const bars = ranked.map(([action, probability]) => {
-      const line = element("div", undefined, "chance");
-      const marks = (action === step.decision.action ? " ← taken" : "") + (action === expert ? " ← expert" : "");
-      const bar = element("span", undefined, action === step.decision.action ? "bar taken" : "bar");
-      bar.style.width = `${Math.max(100 * probability, 0.5)}%`;
-      const rail = element("span", undefined, "rail");
-      rail.append(bar);
-      line.append(element("span", action + marks, "name"), rail, element("span", probability.toFixed(3), "value"));
+    const simulations = visits && Math.max(sum(visits), 1);
+    const of = (figures, action) => (figures && figures[action]) || 0;
+    const ranked = Object.entries(known).sort((first, second) => of(visits, second[0]) - of(visits, first[0]) || second[1] - first[1]);
+    const lines = ranked.map(([action, probability]) => {
+      const line = element("div", undefined, visits ? "chance ahead" : "chance");
+      const marks = (action === taken ? " ← taken" : "") + (action === expert ? " ← expert" : "");
+      const kind = action === taken ? "bar taken" : "bar";
+      line.append(element("span", action + marks, "name"), rail(probability, kind), element("span", probability.toFixed(3), "value"));
+      if (visits) {
+        const count = of(visits, action);
+        line.append(rail(count / simulations, `${kind} visits`), element("span", String(count), "value"));
+        line.append(element("span", values && action in values ? values[action].toFixed(3) : "-", "value"));
+      }
       return line;
     });
-    byId("probabilities").replaceChildren(...bars);
+    byId("probabilities-title").textContent = visits ? "What it found by looking ahead" : "Probabilities of the valid actions";
+    byId("probabilities").replaceChildren(...(visits ? [heads(), ...lines] : lines));
+  }
+
+  function rail(share, kind) {
+    const bar = element("span", undefined, kind);
+    bar.style.width = `${Math.max(100 * share, share ? 0.5 : 0)}%`;
+    const whole = element("span", undefined, "rail");
+    whole.append(bar);
+    return whole;
+  }
+
+  function heads() {
+    const line = element("div", undefined, "chance ahead heads");
+    const texts = ["action", "prior", "", "visits", "", "value"];
+    line.append(...texts.map((text) => element("span", text, text === "value" ? "value" : undefined)));
+    return line;
   }
 
   function showPrompt(step) {
