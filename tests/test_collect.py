@@ -136,6 +136,17 @@ def test_a_folder_belongs_to_the_same_settings_as_in_earlier_releases_and_settin
         CollectConfig(noise=2)
 
 
+def test_a_policy_that_looks_ahead_makes_training_data_without_the_expert(tmp_path):
+    game = "SimonSaysText-v0?game_length=3"
+    config = CollectConfig(str(tmp_path), (game,), ("3",), model="random", lookahead="puct", simulations=12, threshold=1)
+    rows = collect(config)
+    episodes = list(EpisodeStore(tmp_path).episodes())
+    assert rows and all(row.success for row in rows) and all(episode.looks_ahead for episode in episodes)
+    assert all(step.gold_action is None for episode in episodes for step in episode.steps)
+    with pytest.raises(UsageError, match="these keys differ: simulations: stored 12, given 8"):
+        collect(dataclasses.replace(config, simulations=8))
+
+
 def test_an_environment_without_an_expert_is_said_in_time(tmp_path):
     with corridor():
         for options in ({"model": "gold"}, {"model": "random", "labels": "expert"}, {"model": "random", "noise": 0.5}):

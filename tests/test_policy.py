@@ -235,3 +235,23 @@ def test_an_environment_of_ones_own_brings_its_controller():
 )
 def test_the_controllers_that_ship_are_recorded_by_these_names(make, env_id, name):
     assert load_policy("controller", make(env_id)).config == {"kind": "controller", "name": name}
+
+
+def test_a_policy_looks_ahead_in_every_loop_and_says_what_is_missing():
+    def make_env():
+        return gym.make("SimonSaysText-v0", game_length=2)
+
+    policy = load_policy("random", make_env(), lookahead="puct", simulations=12)
+    assert play(make_env(), policy)[1]["success"]
+    assert evaluate_policy(policy, policy.wrap(make_env()), n_eval_episodes=2, warn=False)[0] == 1
+    vector = gym.vector.SyncVectorEnv([lambda: policy.wrap(make_env())] * 2)
+    obs, _ = vector.reset(seed=3)
+    actions, _ = policy.predict(obs)
+    assert (vector.step(actions)[1] == 0.5).all(), "the right action of either game is half of the way"
+    vector.close()
+    agent = gym_text_policies.Agent("random", make_env(), lookahead="puct", simulations=12)
+    with pytest.raises(UsageError, match=r"expected the key 'fork'; it is missing\. Use policy\.wrap\(env\)"):
+        agent.get_action(make_env().reset(seed=0)[0])
+    env = agent.policy.wrap(make_env())
+    raw, action = agent.get_action(env.reset(seed=0)[0])
+    assert env.step(action)[1] == 0.5 and raw["visits"][action] >= 1 and raw["values"].keys() == raw["visits"].keys()

@@ -123,6 +123,14 @@ def test_the_table_equals_that_of_the_local_engine(two_nodes, tmp_path, capsys):
     assert without_seconds(spread, by="key") == without_seconds(local, by="key")
 
 
+def test_a_policy_looks_ahead_in_the_processes_of_the_cluster(two_nodes):
+    job = EpisodeJob(f"{GOTO}&max_episode_steps=3", {}, PolicyConfig("random", lookahead="puct", simulations=4), num_envs=2)
+    with EngineOptions(engine="ray", workers=2).make_engine() as engine:
+        spread = list(engine.play([(job, range(4))]))
+    assert without_seconds(spread, by="key") == without_seconds(LocalEngine().play([(job, range(4))]), by="key")
+    assert all(episode.simulator_steps for episode in spread)
+
+
 def test_a_level_that_kills_every_worker_stops_the_run_in_one_sentence(two_nodes, monkeypatch):
     monkeypatch.setattr(cluster, "_MOST_DEATHS", 1)
     job = EpisodeJob("test_ray:DeadlyText-v0", {}, PolicyConfig("random"), num_envs=1)

@@ -118,6 +118,28 @@ def test_a_batch_has_a_folder_for_each_experiment_and_goes_on(tmp_path):
     assert len((folder / "model=gold" / "episodes.jsonl").read_bytes().splitlines()) == 2
 
 
+def test_a_policy_that_looks_ahead_runs_from_a_file_and_its_gif_is_played_again(tmp_path, caplog):
+    path = tmp_path / "ahead.yaml"
+    path.write_text(
+        "agent: {model: random, lookahead: puct, simulations: 4, action_rate: 2}\n"
+        "environment: {name: BabyAIText-v0, kwargs: {max_episode_steps: 3, expert: replan}}\n"
+        "experiment: {save_gif: true, verbose: false}\n"
+    )
+    folder = run_experiment(path, tmp_path / "run")
+    (episode,) = EpisodeStore(folder).episodes()
+    decisions = [step.decision for step in episode.steps]
+    assert [bool(decision.visits) for decision in decisions] == [True, False, True], "it is asked at every second step"
+    assert all(step.gold_action for step in episode.steps), "the game itself has an expert, its copies have none"
+    answers = read(folder / "answers/seed-0.json")
+    assert answers["1"]["visits"] == decisions[0].visits and answers["1"]["values"] == decisions[0].values
+    assert (folder / "gifs/seed-0.gif").stat().st_size > 1000 and "recorded return" not in caplog.text
+    assert "random, every 2 steps, looks ahead: 4 simulations †" in (folder / "table.md").read_text()
+    run_experiment(folder, folder)
+    assert list(EpisodeStore(folder).episodes()) == [episode], "it is found again"
+    with pytest.raises(UsageError, match=r"agent\.simulations: stored 4, given 8"):
+        run_experiment(parse_config(path, {"agent.simulations": 8}), folder)
+
+
 def test_a_game_that_is_watched_is_the_same_game(tmp_path, monkeypatch):
     pytest.importorskip("pygame")
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")

@@ -37,6 +37,27 @@ def test_each_variant_is_a_row_beside_random_and_expert(tmp_path, capsys):
     }
 
 
+def test_variants_that_look_ahead_stand_apart_and_are_found_again(tmp_path, capsys):
+    variants = tmp_path / "variants.yaml"
+    variants.write_text(
+        "ahead: {model: 'scripted:go forward|turn left', lookahead: puct, simulations: 3, noise: 0.1}\n"
+        "plain: {model: 'scripted:go forward', mode: choose}\n"
+    )
+    name = "BabyAIText-v0?task=goto&max_episode_steps=16"
+    words = f"bench --folder {tmp_path / 'run'} --environments {name} --variants {variants} --llm-episodes 2 --episodes 1".split()
+    assert cli.main(words) == 0
+    ahead = "ahead, looks ahead: 3 simulations, noise 0.1"
+    rows = json.loads((tmp_path / "run/table.json").read_text())["rows"]
+    assert [row["policy"] for row in rows] == ["random", "plain", "gold (expert)", ahead]
+    assert rows[-1]["simulator_steps"] > rows[-1]["length"] and not any(row["looks_ahead"] for row in rows[:-1])
+    assert f"{ahead} †" in capsys.readouterr().out and "† The policy looks ahead" in (tmp_path / "run/table.md").read_text()
+    played = (tmp_path / "run/episodes.jsonl").read_text()
+    assert '"Forks"' in played and '"fork"' not in played, "the observation is stored without it"
+    assert cli.main(words) == 0 and (tmp_path / "run/episodes.jsonl").read_text() == played
+    shown = read_runs([tmp_path / "run"]).variants
+    assert [variant.policy for variant in shown] == ["random", "plain", "gold (expert)", ahead]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -49,6 +70,8 @@ def test_each_variant_is_a_row_beside_random_and_expert(tmp_path, capsys):
         ("b: {model: random}\na: smollm2", "line 2: a: expected options"),
         ("a: !!python/object/apply:os.getcwd []", "expected YAML"),
         ("a: {model: 'scripted:x', histroy: 3}", "BabyAIText-v0 a: .*Did you mean 'history'"),
+        ("a: {model: 'scripted:x', simulations: 8}", "BabyAIText-v0 a: simulations: expected with lookahead alone"),
+        ("a: {model: 'scripted:x', lookahead: pcut}", "line 1: a.lookahead: expected .*did you mean 'puct'"),
         ("a: {model: 'scripted:x', episodes: many}", "line 1: a.episodes: expected an integer or null; got 'many'"),
         (
             "a:\n  model: random\n  noise: much\n  mode: txt",
