@@ -1,6 +1,8 @@
 """Forks: copies of an environment in the middle of an episode, which go on as it would and leave it alone."""
 
 import numpy as np
+import pytest
+from experts import ENV_IDS
 
 from gym_text.copies import fork
 
@@ -35,8 +37,20 @@ def assert_same(first, second):
     np.testing.assert_equal(second, first)
 
 
-def test_forks_go_on_as_the_environment_does_and_leave_it_alone(env_id, make):
-    original, unforked = make(env_id), make(env_id)
+MORE = [
+    *(("BabyAIText-v0", {"level": f"BabyAI-{level}-v0"}) for level in ("KeyInBox", "BossLevel", "OpenDoorDebug", "PickupAbove")),
+    ("BabyAIText-v0", {"level": "BabyAI-PutNextS5N2Carrying-v0"}),
+    ("BabyAIText-v0", {"task": "pick_up_seq_go_to", "num_dists": 4}),
+    ("CookingWorldText-v0", {"actions": "index"}),
+]
+"""More environments, whose games have further kinds of state, or other actions."""
+
+
+@pytest.mark.parametrize(("env_id", "arguments"), [*((name, {}) for name in ENV_IDS), *MORE])
+def test_forks_go_on_as_the_environment_does_and_leave_it_alone(env_id, arguments, make):
+    if env_id == "BabyAIText-v0":
+        arguments = arguments | {"feedback": True, "valid_actions": True}
+    original, unforked = make(env_id, **arguments), make(env_id, **arguments)
     original.action_space.seed(0)
     obs, _ = original.reset(seed=0)
     unforked.reset(seed=0)

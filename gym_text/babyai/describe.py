@@ -29,7 +29,7 @@ _OFFSETS = tuple(
     tuple((x * ahead - y * right, y * ahead + x * right) for right, ahead in _CELLS) for x, y in ((1, 0), (0, 1), (-1, 0), (0, -1))
 )
 """For each direction that the agent can face: the cells of the view as offsets in the grid from the agent."""
-_SCENERY = ("wall", "floor", "goal", "lava")
+SCENERY = ("wall", "floor", "goal", "lava")
 
 
 class View(NamedTuple):
@@ -111,7 +111,7 @@ def describe(view: View, carrying: Any) -> str:
                     lines.append(f"a wall {_steps(steps)} {direction}")
                 break
     for index, thing in enumerate(view.things):
-        if thing is not None and thing.type not in _SCENERY:
+        if thing is not None and thing.type not in SCENERY:
             lines.append(f"a {name(thing)} {_POSITIONS[index]}")
     return "\n".join(lines)
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from functools import cache, cached_property, partial
+from typing import TYPE_CHECKING, Any, Self
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
 from gym_text.babyai import thoughts
+from gym_text.babyai.copies import copied_game
 from gym_text.babyai.describe import Reach, describe, describe_effect, look, useful_actions
 from gym_text.errors import UsageError, check_bool, check_choice, check_int, import_extra
 from gym_text.pictures import draw_caption
@@ -156,7 +157,6 @@ class BabyAITextEnv(TextEnv):
         self.action_space = spaces.Discrete(len(self.text_spec.actions))
         keys: dict[str, spaces.Space[Any]] = {"text": FreeText(_MAX_TEXT), "goal": FreeText(_MAX_TEXT)}
         self.observation_space = spaces.Dict(keys | ({"valid_actions": ActionNames()} if valid_actions else {}))
-        self._game = self._make_game()
         self._twin: Any = None
         self._advisor: Advisor | None = None
         self._last_action: int | None = None
@@ -164,6 +164,10 @@ class BabyAITextEnv(TextEnv):
         self._reach = Reach(None, "", None)
 
     thought = staticmethod(thoughts.thought)
+
+    @cached_property
+    def _game(self) -> Any:
+        return self._make_game()
 
     @property
     def step_limit(self) -> int:
@@ -189,6 +193,11 @@ class BabyAITextEnv(TextEnv):
             success=success,
             failure=bool(terminated and not success),
         )
+
+    def _fork_game(self, twin: Self) -> bool:
+        twin._game, twin._reach = copied_game(self._game, more=self._reach)
+        twin._last_action, twin._rewarded = self._last_action, self._rewarded
+        return True
 
     def _plan(self, seed: int) -> tuple[str, ...] | None:
         self._twin = game = self._twin or self._make_game()
@@ -234,12 +243,8 @@ class BabyAITextEnv(TextEnv):
         keys = (pygame.K_LEFT, pygame.K_RIGHT, pygame.K_UP, pygame.K_TAB, pygame.K_LSHIFT, pygame.K_SPACE)
         return {(key,): action for action, key in enumerate(keys)}
 
-    def close(self) -> None:
-        """Close the level and the window."""
-        self._game.close()
-        super().close()
 
-
+@cache
 def _spec(feedback: bool, valid_actions: bool) -> TextSpec:
     """Return the spec of an environment with these options."""
     fields = dict(BABYAI_SPEC.fields)
@@ -259,7 +264,8 @@ def _game_maker(level: str | None, task: Task | None, num_dists: int) -> Callabl
         if num_dists:
             raise UsageError(f"num_dists: expected 0, as each level has its own number; got {num_dists}. Pass a task with it.")
         level = DEFAULT_LEVEL if level is None else level
-        check_choice("level", level, sorted(name for name in gym.registry if name.startswith("BabyAI-")))
+        if not (isinstance(level, str) and level.startswith("BabyAI-") and level in gym.registry):
+            check_choice("level", level, sorted(name for name in gym.registry if name.startswith("BabyAI-")))
         return partial(_without_pictures, lambda: gym.make(level, disable_env_checker=True).unwrapped)
     check_choice("task", task, TASKS)
     if level is not None:
