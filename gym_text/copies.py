@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
+from gymnasium.utils import EzPickle
 
 from gym_text.errors import UsageError
 from gym_text.spec import Observation, TextSpec
@@ -64,7 +65,9 @@ class Replayable(gym.Env[Observation, Any]):
 def fork(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
     """Return a copy of an environment with its wrappers, which goes on as this one would; this one stays as it is.
 
-    The environment itself is copied by its method ``fork``, see `TextEnv.fork`, or by `copy.deepcopy` if it has none.
+    The environment itself is copied by its method ``fork``, see `TextEnv.fork`, or by `copy.deepcopy` if it has none. What a
+    wrapper holds is copied by `copy.deepcopy`, except spaces and specs. If a wrapper holds something large that all copies may
+    share, such as a model, give its class a method ``__deepcopy__`` that returns the object itself.
 
     >>> env = gym.make("gym_text:BabyAIText-v0")
     >>> obs, info = env.reset(seed=0)
@@ -76,20 +79,24 @@ def fork(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
         env: The environment, with a running episode or without one.
 
     Raises:
-        UsageError: If the environment has no ``fork`` and cannot be copied.
+        UsageError: If the environment, or what a wrapper holds, cannot be copied.
     """
     base = env.unwrapped
-    try:
-        twin = base.fork() if hasattr(base, "fork") else copy.deepcopy(base)
-    except TypeError as error:
-        raise UsageError(
-            f"fork: expected an environment with a method fork, or one that copy.deepcopy can copy; got {base}: {error}."
-        ) from error
-    shared: dict[int, Any] = {}
     layers = []
     while isinstance(env, gym.Wrapper):
         layers.append(env)
         env = env.env
+    shared: dict[int, Any] = {}
+    twin: gym.Env[Any, Any]
+    if hasattr(base, "fork"):
+        twin = base.fork()
+    elif isinstance(base, EzPickle):
+        raise UsageError(
+            f"fork: expected an environment with a method fork, or one that copy.deepcopy copies with its episode; got {base}, "
+            "whose copies begin anew, as it is a gymnasium.utils.EzPickle. Give its class a method fork."
+        )
+    else:
+        twin = _deep_copy(base, shared, str(base))
     if hasattr(base, "text_spec"):
         shared[id(base.text_spec)] = base.text_spec
     for layer in reversed(layers):
@@ -102,7 +109,18 @@ def _with_layer(layer: gym.Wrapper[Any, Any, Any, Any], env: gym.Env[Any, Any], 
     twin: gym.Wrapper[Any, Any, Any, Any] = object.__new__(type(layer))
     shared[id(layer)], shared[id(layer.env)] = twin, env
     for name, value in vars(layer).items():
-        if isinstance(value, gym.Space | EnvSpec | TextSpec):
+        if name == "_saved_kwargs" or isinstance(value, gym.Space | EnvSpec | TextSpec):
             shared[id(value)] = value
-        twin.__dict__[name] = copy.deepcopy(value, shared)
+        twin.__dict__[name] = _deep_copy(value, shared, f"{type(layer).__name__}.{name}")
     return twin
+
+
+def _deep_copy(value: Any, copies: dict[int, Any], what: str) -> Any:
+    """Return `copy.deepcopy` of a value; raise `UsageError` if that fails, whatever the value's own methods raise."""
+    try:
+        return copy.deepcopy(value, copies)
+    except Exception as error:
+        raise UsageError(
+            f"fork: expected an environment and wrappers that copy.deepcopy can copy; {what} cannot be copied: {error!r}. "
+            "Give its class a method __deepcopy__, or an environment's class a method fork."
+        ) from error

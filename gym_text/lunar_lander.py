@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from functools import cached_property
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from gymnasium import spaces
@@ -224,9 +225,9 @@ class LunarLanderEnv(TextEnv):
             "turbulence_power": float(turbulence_power),
         }
         picture = "rgb_array" if render_mode in ("rgb_array", "human") else None
+        self._dynamics = dynamics
         self._game: Any = LunarLander(render_mode=picture, **dynamics)
         self._state = np.zeros(8, dtype=np.float32)
-        self._twin = None if expert == "off" else LunarLanderEnv(**dynamics, decimals=decimals, expert="off")
         self.text_spec = LUNAR_LANDER_SPEC
         self.action_space = spaces.Discrete(len(LUNAR_LANDER_SPEC.actions))
         limits: Any = self._game.observation_space
@@ -251,11 +252,24 @@ class LunarLanderEnv(TextEnv):
             self._observation(state), float(reward), bool(terminated), success=success, failure=terminated and not success
         )
 
+    def _fork_game(self, twin: Self) -> bool:
+        level, actions = self._episode_so_far() or (0, ())
+        twin._game.reset(seed=level)
+        for action in actions:  # Box2D's worlds cannot be copied; nothing is described on the way
+            twin._game.step(action)
+        twin._state = self._state
+        return True
+
     def _at_rest_on_pad(self, state: np.ndarray) -> bool:
         return not self._game.game_over and not self._game.lander.awake and abs(float(state[0])) <= PAD_HALF_WIDTH
 
     def _plan(self, seed: int) -> tuple[str, ...] | None:
-        return closed_loop_path(self._twin, seed, controller, _MAX_PLAN) if self._twin else None
+        return closed_loop_path(self._twin, seed, controller, _MAX_PLAN)
+
+    @cached_property
+    def _twin(self) -> LunarLanderEnv:
+        """A second game, on which the expert plans."""
+        return LunarLanderEnv(**self._dynamics, decimals=self._decimals, expert="off")
 
     def _hint(self) -> str | None:
         return controller(self._observation(self._state))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from functools import cached_property
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from gymnasium import spaces
@@ -136,7 +137,6 @@ class MountainCarContinuousEnv(TextEnv):
         from gymnasium.envs.classic_control.continuous_mountain_car import Continuous_MountainCarEnv
 
         self._game: Any = Continuous_MountainCarEnv(render_mode="rgb_array" if render_mode in ("rgb_array", "human") else None)
-        self._twin = None if expert == "off" else MountainCarContinuousEnv(expert="off")
         self.text_spec = MOUNTAIN_CAR_SPEC
         self.action_space = spaces.Box(-1.0, 1.0, (1,), dtype=np.float32)
         low, high = self._game.low_state, self._game.high_state
@@ -152,8 +152,17 @@ class MountainCarContinuousEnv(TextEnv):
         state, reward, terminated, _, _ = self._game.step(action)
         return Outcome(self._observation(state), float(reward), bool(terminated), success=bool(terminated))
 
+    def _fork_game(self, twin: Self) -> bool:
+        twin._game.state = self._game.state.copy()
+        return True
+
     def _plan(self, seed: int) -> tuple[str, ...] | None:
-        return closed_loop_path(self._twin, seed, controller, _MAX_PLAN) if self._twin else None
+        return closed_loop_path(self._twin, seed, controller, _MAX_PLAN)
+
+    @cached_property
+    def _twin(self) -> MountainCarContinuousEnv:
+        """A second game, on which the expert plans."""
+        return MountainCarContinuousEnv(expert="off")
 
     def _hint(self) -> str | None:
         return controller(self._observation(self._game.state))

@@ -73,7 +73,7 @@ class TextEnv(HasSchemas, Replayable):
     * Unless the expert is off, ``info`` has ``gold_path`` (at reset: the names of the expert's actions), ``gold_action`` (its next
       action) and, with a whole plan, ``gold_steps`` (the number of steps left in it). A key without a value is left out.
     * `copy.deepcopy` and `pickle` make a new environment with the same arguments, which replays the running episode's actions.
-    * `fork` makes a copy for looking ahead: without hints and pictures, by the engine's own means where those are faster.
+    * `fork` makes a copy for looking ahead: without hints and windows, by the engine's own means where those are faster.
     * Actions have the type of `action_space`; `text_spec` translates them to names and back.
 
     Args:
@@ -275,10 +275,12 @@ class TextEnv(HasSchemas, Replayable):
         """Return a copy that goes on as this environment would, for looking ahead; this environment stays as it is.
 
         Played alike, the two agree in observations, rewards, ends, `score`, `success` and `failure`. The copy gives no expert's
-        hints and renders nothing. Close it after use.
+        hints and opens no window. Close it after use.
         """
         twin = self._anew()
-        twin.expert, twin.render_mode = "off", None
+        twin.expert = "off"
+        if twin.render_mode == "human":
+            twin.render_mode = None
         episode = self.__episode
         if episode is not None and not self._fork_game(twin):
             twin._replay_episode(episode.level, tuple(episode.actions))

@@ -122,6 +122,10 @@ class TextEncoder:
         self._fields = {key: self._field(key, space) for key, space in fields.items()}
         self.space = spaces.Dict({key: space for key, (space, _) in self._fields.items()})
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> TextEncoder:
+        """Return this encoder, which keeps nothing of an episode."""
+        return self
+
     def encode(self, observation: dict[str, Any]) -> dict[str, Any]:
         """Return the arrays of an observation."""
         batch = self.encode_batch({key: (observation[key],) for key in self._fields})

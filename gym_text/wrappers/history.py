@@ -84,6 +84,12 @@ class Pairs:
         self._spec = spec
         self._pairs: deque[tuple[str, str]] = deque(maxlen=n)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Pairs:
+        """Return a copy with the same pairs, which never change."""
+        twin = Pairs(self._spec, None)
+        twin._pairs = self._pairs.copy()
+        return twin
+
     def clear(self) -> None:
         """Forget all pairs."""
         self._pairs.clear()
