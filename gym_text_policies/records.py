@@ -104,6 +104,8 @@ class Decision:
     """Number of simulations through each action that was tried, if the policy looks ahead; `probabilities` is its prior."""
     values: Mapping[str, float] | None = None
     """Mean worth of the simulations through each action that was tried, in points of the game's score."""
+    plan: tuple[str, ...] = ()
+    """The fewest actions that are known to win, the first one now, if the policy looks ahead and a simulation has won."""
     model_calls: int = 0
     """Number of states about which a policy that looks ahead has asked its model; 0 for any other policy."""
     simulator_steps: int = 0
@@ -309,6 +311,8 @@ class Episode:
                 prompt = decision["messages"] = (*begun(prompt, shared), *map(_checked_message, new))
             else:
                 prompt = ()
+            if "plan" in decision:
+                decision["plan"] = tuple(checked_list("plan", decision["plan"]))
             if "tokens" in decision:
                 shared, rest, *generated = checked_list("tokens", decision["tokens"])
                 decision["tokens"] = checked_tokens(Tokens((*begun(read, shared), *rest), *map(tuple, generated)))

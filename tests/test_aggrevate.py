@@ -52,7 +52,7 @@ def test_it_learns_from_the_steps_that_a_win_would_take_after_each_candidate(tin
             env.step(action)
     monkeypatch.setattr(Actor, "reference", None)  # kl has no weight, so the reference is not run
     batch = make_batch(config, actor, trajectories)
-    objective = functools.partial(divergence_from_targets, batch)
+    objective = functools.partial(divergence_from_targets, batch.targets)
     segments = [segment for episode in batch.segments for segment in episode]
     with torch.no_grad():
         before = pass_sums(actor, batch, segments, objective)["policy_loss"] / len(batch.targets)

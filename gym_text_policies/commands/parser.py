@@ -71,6 +71,9 @@ EXAMPLES = {
         "gym-text sft --data runs/data/rows --dev-environments 'BabyAIText-v0?task=goto' --epochs 2",
     ),
     "dagger": ("gym-text dagger --model runs/sft/adapter --data runs/data/rows --iterations 2",),
+    "expert-iteration": (
+        "gym-text expert-iteration --model runs/weak/adapter --environments 'BabyAIText-v0?task=goto' --iterations 4",
+    ),
     "search": ("gym-text search --environment MountainCarContinuousLLM-v0 --optimiser cma",),
     "aggrevate": ("gym-text aggrevate --model adapters/cookingworld-sft --iterations 10",),
     "average": ("gym-text average --adapters runs/a/adapter runs/b/adapter",),
@@ -104,6 +107,11 @@ COMMANDS = {
         "let a fine-tuned model play, and teach it what its expert would do (DAgger)",
         "gym_text_policies.training.dagger",
         "DAggerConfig",
+    ),
+    "expert-iteration": Command(
+        "let a language model look ahead in copies of the game, and teach it what it finds",
+        "gym_text_policies.training.expert_iteration",
+        "ExpertIterationConfig",
     ),
     "search": Command(
         "search for a policy's parameters",

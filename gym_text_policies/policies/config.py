@@ -27,8 +27,6 @@ MODES = ("text", "json", "choose", "tool")
 HISTORY_THOUGHTS = ("none", "last", "all")
 WITHOUT_MODEL = ("random", "gold", "controller")
 """Policies that ask no language model."""
-OF_SEARCH = ("lookahead", "simulations", "exploration", "depth", "prior_temperature", "uniform_share")
-"""Settings of looking ahead. Without the first one the others are not used."""
 _OF_ANY = ("action_rate", "between", "noise", "expert_share", "seed")
 """Settings that any policy takes, not only a language model."""
 
@@ -54,7 +52,35 @@ class PromptOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PolicyOptions(PromptOptions):
+class SearchOptions:
+    """How a policy looks ahead: the settings of a `PolicyConfig` that training by search and play share."""
+
+    lookahead: Method | None = None
+    """Whether the policy tries actions in copies of the game before it decides, and how: puct. A language model then answers in
+    choose. By default it does not look ahead."""
+    simulations: int | None = None
+    """Number of simulations of a policy that looks ahead, in each decision; the default is 32."""
+    exploration: float | None = None
+    """How much the policy's own probabilities count beside the values that simulations give, if it looks ahead."""
+    depth: int | None = None
+    """Most steps that a simulation looks ahead; by default to the end of the episode."""
+    prior_temperature: float | None = None
+    """A policy that looks ahead begins with its own probabilities to the power of 1 / this temperature."""
+    uniform_share: float | None = None
+    """Share of these probabilities that is spread evenly over all valid actions, from 0 to 1."""
+
+    @property
+    def searching(self) -> dict[str, Any]:
+        """The settings of looking ahead that were given, by name."""
+        return {name: value for name in OF_SEARCH if (value := getattr(self, name)) is not None}
+
+
+OF_SEARCH = tuple(field.name for field in dataclasses.fields(SearchOptions))
+"""Settings of looking ahead. Without the first one the others are not used."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyOptions(SearchOptions, PromptOptions):
     """How a policy plays; the part of a `PolicyConfig` that collecting training data shares with all other play."""
 
     mode: Mode | None = None
@@ -75,19 +101,6 @@ class PolicyOptions(PromptOptions):
     """Probability that an action drawn at random is played instead of the policy's."""
     expert_share: float | None = None
     """Probability that the expert's action is played instead of the policy's."""
-    lookahead: Method | None = None
-    """Whether the policy tries actions in copies of the game before it decides, and how: puct. A language model then answers in
-    choose. By default it does not look ahead."""
-    simulations: int | None = None
-    """Number of simulations of a policy that looks ahead, in each decision; the default is 32."""
-    exploration: float | None = None
-    """How much the policy's own probabilities count beside the values that simulations give, if it looks ahead."""
-    depth: int | None = None
-    """Most steps that a simulation looks ahead; by default to the end of the episode."""
-    prior_temperature: float | None = None
-    """A policy that looks ahead begins with its own probabilities to the power of 1 / this temperature."""
-    uniform_share: float | None = None
-    """Share of these probabilities that is spread evenly over all valid actions, from 0 to 1."""
     seed: int | None = None
     """Seed of everything that the policy draws at random."""
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -258,9 +271,8 @@ class PolicyConfig(PolicyOptions):
     def check_used(self) -> None:
         """Raise `UsageError` if settings were given that this policy does not take."""
         options = set() if self.asks_model else self.options.keys()
-        searching = {name for name in OF_SEARCH if getattr(self, name) is not None}
-        if searching and self.lookahead is None:
-            raise UsageError(f"{', '.join(sorted(searching))}: expected with lookahead alone. Give lookahead, such as 'puct'.")
+        if self.searching and self.lookahead is None:
+            raise UsageError(f"{', '.join(sorted(self.searching))}: expected with lookahead alone. Give lookahead, such as 'puct'.")
         if unused := sorted((self.given.keys() | options) - self._taken):
             raise UsageError(f"policy {self.model!r}: expected no options; got {', '.join(unused)}.")
 

@@ -161,6 +161,7 @@ class _Thinker:
             probabilities=root.prior,
             visits=visits,
             values={name: child.value for name, child in tried.items()},
+            plan=root.plan or (),
             model_calls=len(self._answers),
             simulator_steps=self._simulator.steps,
             **{name: sum(getattr(answer, name) for answer in self._answers) for name in _SPENT},

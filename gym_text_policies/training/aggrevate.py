@@ -183,7 +183,7 @@ def learn(
     """Learn from an iteration's episodes; return the metrics."""
     batch = make_batch(config, actor, trajectories)
     check_finite(progress.title, targets=batch.targets)
-    objective = functools.partial(divergence_from_targets, batch)
+    objective = functools.partial(divergence_from_targets, batch.targets)
     return {"rollout_gap": batch.rollout_gap} | loop.update_policy(config, actor, optimizer, progress, batch, objective)
 
 
@@ -218,18 +218,18 @@ def target_probabilities(old_log_probs: Tensor, steps: Tensor, cost_temperature:
     return targets.where(best < math.inf, old_log_probs.exp())
 
 
-def divergence_from_targets(batch: AggreVaTeBatch, rows: list[int], log_probs: Tensor) -> dict[str, Tensor]:
+def divergence_from_targets(targets: Tensor, rows: list[int], log_probs: Tensor) -> dict[str, Tensor]:
     """Return the policy's loss, KL(target probabilities || policy), summed over some decisions.
 
     Args:
-        batch: All decisions of the iteration.
+        targets: Target probability of each candidate of all decisions of the iteration, of shape (B, A).
         rows: Indices of the decisions in the batch, b numbers.
         log_probs: Log-probabilities of the decisions' candidates by the present policy, with gradients; shape (b, A of this pass).
     """
     import torch
 
     is_candidate = log_probs > -math.inf
-    mb_targets = batch.targets[rows, : log_probs.shape[1]].to(log_probs.device).masked_fill(~is_candidate, 0.0)
+    mb_targets = targets[rows, : log_probs.shape[1]].to(log_probs.device).masked_fill(~is_candidate, 0.0)
     divergence = torch.special.xlogy(mb_targets, mb_targets) - mb_targets * log_probs.masked_fill(~is_candidate, 0.0)
     return {"policy_loss": divergence.sum()}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -22,7 +22,7 @@ from gym_text_policies.game import MakeEnv
 from gym_text_policies.load import load_policy
 from gym_text_policies.old_names import Fixed, gone, old_names
 from gym_text_policies.policies.config import PolicyConfig, PromptOptions
-from gym_text_policies.policy import text_spec
+from gym_text_policies.policy import Policy, text_spec
 from gym_text_policies.prompts import Prompt
 from gym_text_policies.records import Decision, Episode, Message
 from gym_text_policies.rollouts import rollout
@@ -168,7 +168,12 @@ class Trajectory:
 
 
 def play(
-    config: TrajectoryOptions, actor: Actor, progress: Progress, group_size: int = 1, least_probability: float = 0.0
+    config: TrajectoryOptions,
+    actor: Actor,
+    progress: Progress,
+    group_size: int = 1,
+    least_probability: float = 0.0,
+    load: Callable[..., Policy] = load_policy,
 ) -> list[Trajectory]:
     """Play an iteration's episodes; the model draws its actions. Each process returns the episodes of all processes.
 
@@ -181,6 +186,7 @@ def play(
         group_size: Number of episodes of each level. Their actions are drawn independently.
         least_probability: Candidates with a smaller probability are left out, except the action that was taken and the four most
             probable candidates.
+        load: Makes the policy that plays, with the arguments of `load_policy`.
 
     Raises:
         RunError: If every episode ended in an error, or a return is not finite.
@@ -198,7 +204,7 @@ def play(
         seeds = own_share(range(first_seed, first_seed + len(range(number, levels, len(config.environments)))))
         shared: list[Episode] = []
         for member in range(group_size):
-            policy = load_policy(player, env, seed=(config.seed + member * 1_000_003) % 2**31, **options)
+            policy = load(player, env, seed=(config.seed + member * 1_000_003) % 2**31, **options)
             for episode in rollout(make_env, policy, seeds, num_envs=config.num_envs):
                 bar.update()
                 shared.append(episode)

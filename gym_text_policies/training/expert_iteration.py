@@ -1,0 +1,234 @@
+"""Expert iteration (Anthony et al. 2017, https://arxiv.org/abs/1705.08439): a language model learns what its own search finds.
+
+In each iteration the model plays new levels of the train fold, and looks ahead in copies of the game before each decision
+(`gym_text_policies.policies.lookahead`). Its own probabilities lead the search, and the search finds better actions than the model
+would take. The model learns these actions, so that it takes them without a search. In the next iteration the better model leads a
+search that reaches further. The search needs nothing but the game's score: neither an expert nor a label.
+
+What a search has found are the target probabilities of a decision:
+
+* The search knows a plan that wins: the first action of the plan has probability 1.
+* The actions that were tried are worth differently: the shares of their visits (Silver et al. 2017,
+  https://doi.org/10.1038/nature24270).
+* All of them are worth the same: the search has found nothing, and the model does not read the decision.
+
+Nor does it read a decision whose target probabilities are nearly its own.
+
+Learning minimises KL(target probabilities || policy). The searched actions are played with the probability `expert_share`, and else
+an action that is drawn from the model's own probabilities. At 1 this is expert iteration. At 0 it is DAgger with the search as the
+expert: the targets are those of the states that the model reaches alone.
+
+To follow expert iteration from its settings to its gradients, read this file, `gym_text_policies.training.loop` (the iteration and
+the gradient steps), `gym_text_policies.training.trajectories` (the episodes), `gym_text_policies.policies.puct` (the search) and
+`gym_text_policies.training.model.actor_critic` (the model).
+
+Metrics are those of `gym_text_policies.training.aggrevate`, without ``rollout_gap``, and with:
+
+* ``learnt``: number of decisions that the model learns from. ``steps`` is the number of decisions that were played.
+* ``planned``: share of the decisions for which the search knew a plan.
+* ``model_calls``: number of states about which the searches of an iteration have asked the model.
+* ``simulator_steps``: number of steps that they have played in copies of the game.
+
+Shapes: B is the number of decisions that an iteration learns from, A the greatest number of candidates of a decision.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+
+from gym_text_policies.backends.base import Backend
+from gym_text_policies.load import load_policy
+from gym_text_policies.policies.config import PolicyConfig, SearchOptions
+from gym_text_policies.policies.lookahead import Method
+from gym_text_policies.policy import Policy
+from gym_text_policies.records import Decision, Turn
+from gym_text_policies.training import loop
+from gym_text_policies.training.aggrevate import divergence_from_targets
+from gym_text_policies.training.loop import DecisionBatch, OnPolicyConfig
+from gym_text_policies.training.model.checkpoints import Progress
+from gym_text_policies.training.model.saving import made
+from gym_text_policies.training.trajectories import Trajectory, play
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.optim import Optimizer
+
+    from gym_text_policies.training.model.actor_critic import Actor
+
+LEAST_DIFFERENCE = 1e-6
+"""Values of actions that differ by less are equal."""
+LEAST_DIVERGENCE = 0.02
+"""A decision whose KL(target probabilities || prior) is less, in nats, is not learnt: the model would decide so alone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpertIterationConfig(OnPolicyConfig, SearchOptions):
+    """Teach a language model what its own search in copies of the game finds (expert iteration)."""
+
+    algorithm: ClassVar[str] = "expert_iteration"
+
+    folder: str = "runs/expert_iteration"
+    iterations: int = 4
+    """How often the model plays and learns. A finished run goes on if this number is raised."""
+    episodes_per_iteration: int = 64
+    """Episodes of each iteration; the environments take turns."""
+    lookahead: Method | None = "puct"
+    simulations: int | None = 16
+    expert_share: float = 1.0
+    """Probability that the search's action is played instead of one that is drawn from the model's own probabilities."""
+    episodes_per_step: int = 4
+    learning_rate: float = 2e-4
+    kl_weight: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_ranges(expert_share=(0, 1))
+        PolicyConfig(self.model, **self.searching)  # raises where a setting of the search is wrong
+
+
+def train(config: ExpertIterationConfig) -> Path:
+    """Train, and return the folder of the adapter.
+
+    Raises:
+        UsageError: If the run folder, the model or an environment does not fit the settings. Nothing is overwritten.
+    """
+    return loop.run(config, loop.make_actor, play_ahead, learn)
+
+
+# ---------------------------------------------------------------- playing
+
+
+def play_ahead(config: ExpertIterationConfig, actor: Actor, progress: Progress) -> list[Trajectory]:
+    """Play an iteration's episodes with a search before each decision."""
+
+    def load(player: Backend, env: gym.Env[Any, Any], **settings: Any) -> Policy:
+        policy = load_policy(player, env, **settings, **config.searching)
+        return policy if config.expert_share == 1 else PartlyAlone(policy, config.expert_share)
+
+    return play(config, actor, progress, load=load)
+
+
+class PartlyAlone(Policy):
+    """Looks ahead in each state, but plays some actions by the model's own probabilities. Their decisions keep what was found.
+
+    Args:
+        searching: The policy that looks ahead.
+        share: Probability that its action is played.
+    """
+
+    def __init__(self, searching: Policy, share: float) -> None:
+        super().__init__(searching.spec, seed=searching.seed)
+        self._searching = searching
+        self._share = share
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The other policy's configuration, and the probability."""
+        return {"kind": "partly alone", "player": self._searching.config, "expert_share": self._share}
+
+    def wrap(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+        """Put on the other policy's wrappers."""
+        return self._searching.wrap(env)
+
+    def decide(self, turns: Sequence[Turn]) -> list[Decision]:
+        """Search in all turns, and draw which actions are played."""
+        return [self._played(turn, found) for turn, found in zip(turns, self._searching.decide(turns), strict=True)]
+
+    def _played(self, turn: Turn, found: Decision) -> Decision:
+        searched, drawn = turn.rng.random(2)
+        if searched < self._share or not found.probabilities:
+            return found
+        cumulative = np.cumsum([*found.probabilities.values()])
+        index = min(int(np.searchsorted(cumulative, drawn * cumulative[-1], side="right")), len(cumulative) - 1)
+        return dataclasses.replace(found, action=[*found.probabilities][index])
+
+
+# ---------------------------------------------------------------- learning
+
+Targets = dict[str, float]
+"""Target probability of each action of a decision; actions that are left out have 0."""
+
+
+def targets_of(decision: Decision) -> Targets:
+    """Return the target probabilities of a decision; empty if there is nothing to learn from it."""
+    values, visits = (decision.values or {}).values(), decision.visits or {}
+    if decision.plan:
+        targets = {decision.plan[0]: 1.0}
+    elif values and max(values) - min(values) > LEAST_DIFFERENCE:
+        targets = {name: number / sum(visits.values()) for name, number in visits.items()}
+    else:
+        return {}
+    prior = decision.probabilities or {}
+    divergence = sum(target * math.log(target / max(prior.get(name, 1.0), 1e-9)) for name, target in targets.items() if target)
+    return targets if divergence >= LEAST_DIVERGENCE else {}
+
+
+@dataclass(frozen=True)
+class ExpertIterationBatch(DecisionBatch):
+    """The decisions that the model learns from. Tensors are on the CPU."""
+
+    targets: Tensor  # (B, A)
+    """Target probability of each candidate."""
+
+
+def learn(
+    config: ExpertIterationConfig, actor: Actor, optimizer: Optimizer, progress: Progress, trajectories: Sequence[Trajectory]
+) -> dict[str, float]:
+    """Learn from an iteration's episodes; return the metrics. If no search has found anything, the model learns nothing."""
+    decisions = [step.decision for trajectory in trajectories for step in trajectory.episode.steps]
+    targets = [[targets_of(step.decision) for step in trajectory.episode.steps] for trajectory in trajectories]
+    metrics = {
+        "learnt": float(sum(bool(target) for of_steps in targets for target in of_steps)),
+        "planned": sum(bool(decision.plan) for decision in decisions) / len(decisions),
+        "model_calls": float(sum(decision.model_calls for decision in decisions)),
+        "simulator_steps": float(sum(decision.simulator_steps for decision in decisions)),
+    }
+    if not metrics["learnt"]:
+        return metrics
+    batch = make_batch(config, actor, trajectories, targets)
+    objective = functools.partial(divergence_from_targets, batch.targets)
+    return metrics | loop.update_policy(config, actor, optimizer, progress, batch, objective)
+
+
+def make_batch(
+    config: ExpertIterationConfig, actor: Actor, trajectories: Sequence[Trajectory], targets: Sequence[Sequence[Targets]]
+) -> ExpertIterationBatch:
+    """Return the decisions that have targets.
+
+    Args:
+        config: Settings of the run.
+        actor: The model.
+        trajectories: The episodes.
+        targets: For each episode the target probabilities of its decisions.
+    """
+    import torch
+
+    from gym_text_policies.training.model.sequences import segments_of, stack_padded
+
+    learnt = [(trajectory, of_steps) for trajectory, of_steps in zip(trajectories, targets, strict=True) if any(of_steps)]
+    segments = segments_of(trajectory.conversations(config, actor, [*map(bool, of_steps)]) for trajectory, of_steps in learnt)
+    of_candidates = [
+        torch.tensor([[target.get(name, 0.0) for name in candidates]])
+        for trajectory, of_steps in learnt
+        for candidates, target in zip(trajectory.candidates, of_steps, strict=True)
+        if target
+    ]
+    return ExpertIterationBatch(
+        segments=segments,
+        reference=loop.reference_log_probs(config, actor, segments),
+        targets=stack_padded(of_candidates, 0.0),
+    )
+
+
+def run(config: ExpertIterationConfig) -> str:
+    """Train, and return a sentence that names the adapter's folder."""
+    return made(train(config))
