@@ -12,11 +12,11 @@ What a search has found are the target probabilities of a decision:
   https://doi.org/10.1038/nature24270).
 * All of them are worth the same: the search has found nothing, and the model does not read the decision.
 
-Nor does it read a decision whose target probabilities are nearly its own.
-
-Learning minimises KL(target probabilities || policy). The searched actions are played with the probability `expert_share`, and else
-an action that is drawn from the model's own probabilities. At 1 this is expert iteration. At 0 it is DAgger with the search as the
-expert: the targets are those of the states that the model reaches alone.
+Learning minimises KL(target probabilities || policy), with a learning rate that falls linearly from iteration to iteration. The
+searched action is played with the probability `expert_share`, and else an action that is drawn from the model's own probabilities.
+At 1 this is expert iteration as it was published. At 0 it is DAgger (`gym_text_policies.training.dagger`) with the search as the
+expert: the targets are those of the states that the model reaches alone. By default the share begins with 1 and is halved in each
+iteration.
 
 To follow expert iteration from its settings to its gradients, read this file, `gym_text_policies.training.loop` (the iteration and
 the gradient steps), `gym_text_policies.training.trajectories` (the episodes), `gym_text_policies.policies.puct` (the search) and
@@ -36,7 +36,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,8 +65,6 @@ if TYPE_CHECKING:
 
 LEAST_DIFFERENCE = 1e-6
 """Values of actions that differ by less are equal."""
-LEAST_DIVERGENCE = 0.02
-"""A decision whose KL(target probabilities || prior) is less, in nats, is not learnt: the model would decide so alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,16 +74,18 @@ class ExpertIterationConfig(OnPolicyConfig, SearchOptions):
     algorithm: ClassVar[str] = "expert_iteration"
 
     folder: str = "runs/expert_iteration"
-    iterations: int = 4
+    iterations: int = 3
     """How often the model plays and learns. A finished run goes on if this number is raised."""
-    episodes_per_iteration: int = 64
+    episodes_per_iteration: int = 80
     """Episodes of each iteration; the environments take turns."""
     lookahead: Method | None = "puct"
     simulations: int | None = 16
     expert_share: float = 1.0
-    """Probability that the search's action is played instead of one that is drawn from the model's own probabilities."""
+    """Probability that the search's action is played instead of one that is drawn from the model's own probabilities, in the first
+    iteration. Each later iteration halves this probability."""
+    epochs: int = 1
     episodes_per_step: int = 4
-    learning_rate: float = 2e-4
+    learning_rate: float = 3e-4
     kl_weight: float = 0.0
 
     def __post_init__(self) -> None:
@@ -109,10 +108,11 @@ def train(config: ExpertIterationConfig) -> Path:
 
 def play_ahead(config: ExpertIterationConfig, actor: Actor, progress: Progress) -> list[Trajectory]:
     """Play an iteration's episodes with a search before each decision."""
+    share = config.expert_share / 2**progress.iteration
 
     def load(player: Backend, env: gym.Env[Any, Any], **settings: Any) -> Policy:
         policy = load_policy(player, env, **settings, **config.searching)
-        return policy if config.expert_share == 1 else PartlyAlone(policy, config.expert_share)
+        return policy if share == 1 else PartlyAlone(policy, share)
 
     return play(config, actor, progress, load=load)
 
@@ -159,17 +159,13 @@ Targets = dict[str, float]
 
 
 def targets_of(decision: Decision) -> Targets:
-    """Return the target probabilities of a decision; empty if there is nothing to learn from it."""
-    values, visits = (decision.values or {}).values(), decision.visits or {}
+    """Return the target probabilities of a decision; empty if its search has found nothing."""
     if decision.plan:
-        targets = {decision.plan[0]: 1.0}
-    elif values and max(values) - min(values) > LEAST_DIFFERENCE:
-        targets = {name: number / sum(visits.values()) for name, number in visits.items()}
-    else:
+        return {decision.plan[0]: 1.0}
+    values, visits = (decision.values or {}).values(), decision.visits or {}
+    if not values or max(values) - min(values) < LEAST_DIFFERENCE:
         return {}
-    prior = decision.probabilities or {}
-    divergence = sum(target * math.log(target / max(prior.get(name, 1.0), 1e-9)) for name, target in targets.items() if target)
-    return targets if divergence >= LEAST_DIVERGENCE else {}
+    return {name: number / sum(visits.values()) for name, number in visits.items()}
 
 
 @dataclass(frozen=True)
@@ -194,6 +190,8 @@ def learn(
     }
     if not metrics["learnt"]:
         return metrics
+    for group in optimizer.param_groups:
+        group["lr"] = config.learning_rate * (1 - progress.iteration / config.iterations)
     batch = make_batch(config, actor, trajectories, targets)
     objective = functools.partial(divergence_from_targets, batch.targets)
     return metrics | loop.update_policy(config, actor, optimizer, progress, batch, objective)
