@@ -14,7 +14,6 @@ from gym_text.errors import EngineError, RunError
 from gym_text.textworld_express.cooking_world import CookingWorldEnv
 from gym_text_policies.training.aggrevate import (
     AggreVaTeConfig,
-    divergence_from_targets,
     experts_of,
     make_batch,
     play_with_costs,
@@ -24,6 +23,7 @@ from gym_text_policies.training.aggrevate import (
 from gym_text_policies.training.loop import pass_sums, update_policy
 from gym_text_policies.training.model.actor_critic import Actor
 from gym_text_policies.training.model.checkpoints import Progress
+from gym_text_policies.training.targets import divergence_from_targets
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),

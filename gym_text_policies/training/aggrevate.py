@@ -45,6 +45,7 @@ from gym_text_policies.training.model.checkpoints import Progress
 from gym_text_policies.training.model.finite import check_finite
 from gym_text_policies.training.model.processes import gather, own_share
 from gym_text_policies.training.model.saving import made
+from gym_text_policies.training.targets import UNIFORM_SHARE, TargetBatch, divergence_from_targets
 from gym_text_policies.training.trajectories import Trajectory, log_failures, play
 
 if TYPE_CHECKING:
@@ -52,10 +53,6 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from gym_text_policies.training.model.actor_critic import Actor
-
-UNIFORM_SHARE = 0.02
-"""Share of the old probability mass that is spread evenly over the candidates. So the model also learns candidates that it would
-never draw."""
 
 
 @gone(uniform_share=UNIFORM_SHARE)
@@ -170,11 +167,8 @@ def costs_to_go(env: gym.Env[Any, Any], trajectory: Trajectory) -> Costs:
 
 
 @dataclass(frozen=True)
-class AggreVaTeBatch(PlayedBatch):
+class AggreVaTeBatch(TargetBatch, PlayedBatch):
     """The decisions of an iteration with their target probabilities. Tensors are on the CPU."""
-
-    targets: Tensor  # (B, A)
-    """Target probability of each candidate."""
 
 
 def learn(
@@ -216,22 +210,6 @@ def target_probabilities(old_log_probs: Tensor, steps: Tensor, cost_temperature:
     old = (1 - uniform_share) * old_log_probs.exp() + uniform_share * uniform
     targets = (old.log() - (steps - best) / cost_temperature).softmax(1)
     return targets.where(best < math.inf, old_log_probs.exp())
-
-
-def divergence_from_targets(targets: Tensor, rows: list[int], log_probs: Tensor) -> dict[str, Tensor]:
-    """Return the policy's loss, KL(target probabilities || policy), summed over some decisions.
-
-    Args:
-        targets: Target probability of each candidate of all decisions of the iteration, of shape (B, A).
-        rows: Indices of the decisions in the batch, b numbers.
-        log_probs: Log-probabilities of the decisions' candidates by the present policy, with gradients; shape (b, A of this pass).
-    """
-    import torch
-
-    is_candidate = log_probs > -math.inf
-    mb_targets = targets[rows, : log_probs.shape[1]].to(log_probs.device).masked_fill(~is_candidate, 0.0)
-    divergence = torch.special.xlogy(mb_targets, mb_targets) - mb_targets * log_probs.masked_fill(~is_candidate, 0.0)
-    return {"policy_loss": divergence.sum()}
 
 
 def run(config: AggreVaTeConfig) -> str:

@@ -28,8 +28,6 @@ Metrics are those of `gym_text_policies.training.aggrevate`, without ``rollout_g
 * ``planned``: share of the decisions for which the search knew a plan.
 * ``model_calls``: number of states about which the searches of an iteration have asked the model.
 * ``simulator_steps``: number of steps that they have played in copies of the game.
-
-Shapes: B is the number of decisions that an iteration learns from, A the greatest number of candidates of a decision.
 """
 
 from __future__ import annotations
@@ -51,14 +49,13 @@ from gym_text_policies.policies.lookahead import Method
 from gym_text_policies.policy import Policy
 from gym_text_policies.records import Decision, Turn
 from gym_text_policies.training import loop
-from gym_text_policies.training.aggrevate import divergence_from_targets
-from gym_text_policies.training.loop import DecisionBatch, OnPolicyConfig
+from gym_text_policies.training.loop import OnPolicyConfig
 from gym_text_policies.training.model.checkpoints import Progress
 from gym_text_policies.training.model.saving import made
+from gym_text_policies.training.targets import Targets, divergence_from_targets, make_batch
 from gym_text_policies.training.trajectories import Trajectory, play
 
 if TYPE_CHECKING:
-    from torch import Tensor
     from torch.optim import Optimizer
 
     from gym_text_policies.training.model.actor_critic import Actor
@@ -154,9 +151,6 @@ class PartlyAlone(Policy):
 
 # ---------------------------------------------------------------- learning
 
-Targets = dict[str, float]
-"""Target probability of each action of a decision; actions that are left out have 0."""
-
 
 def targets_of(decision: Decision) -> Targets:
     """Return the target probabilities of a decision; empty if its search has found nothing."""
@@ -166,14 +160,6 @@ def targets_of(decision: Decision) -> Targets:
     if not values or max(values) - min(values) < LEAST_DIFFERENCE:
         return {}
     return {name: number / sum(visits.values()) for name, number in visits.items()}
-
-
-@dataclass(frozen=True)
-class ExpertIterationBatch(DecisionBatch):
-    """The decisions that the model learns from. Tensors are on the CPU."""
-
-    targets: Tensor  # (B, A)
-    """Target probability of each candidate."""
 
 
 def learn(
@@ -195,36 +181,6 @@ def learn(
     batch = make_batch(config, actor, trajectories, targets)
     objective = functools.partial(divergence_from_targets, batch.targets)
     return metrics | loop.update_policy(config, actor, optimizer, progress, batch, objective)
-
-
-def make_batch(
-    config: ExpertIterationConfig, actor: Actor, trajectories: Sequence[Trajectory], targets: Sequence[Sequence[Targets]]
-) -> ExpertIterationBatch:
-    """Return the decisions that have targets.
-
-    Args:
-        config: Settings of the run.
-        actor: The model.
-        trajectories: The episodes.
-        targets: For each episode the target probabilities of its decisions.
-    """
-    import torch
-
-    from gym_text_policies.training.model.sequences import segments_of, stack_padded
-
-    learnt = [(trajectory, of_steps) for trajectory, of_steps in zip(trajectories, targets, strict=True) if any(of_steps)]
-    segments = segments_of(trajectory.conversations(config, actor, [*map(bool, of_steps)]) for trajectory, of_steps in learnt)
-    of_candidates = [
-        torch.tensor([[target.get(name, 0.0) for name in candidates]])
-        for trajectory, of_steps in learnt
-        for candidates, target in zip(trajectory.candidates, of_steps, strict=True)
-        if target
-    ]
-    return ExpertIterationBatch(
-        segments=segments,
-        reference=loop.reference_log_probs(config, actor, segments),
-        targets=stack_padded(of_candidates, 0.0),
-    )
 
 
 def run(config: ExpertIterationConfig) -> str:

@@ -7,7 +7,8 @@ the model plays every level several times, and draws its actions. GRPO compares 
 * A baseline group contains the decisions of one level that have the same sum of rewards so far and the same number of steps since
   the last reward. If the only reward comes at the end of an episode, a baseline group is the decisions at one step of the level.
 * The advantage of a decision is its return minus the mean return of its baseline group. With `decay` below 1 it is a generalised
-  advantage (Schulman et al. 2015, https://arxiv.org/abs/1506.02438), and these means are the values.
+  advantage (Schulman et al. 2015, https://arxiv.org/abs/1506.02438), and these means are the values. GAGPO (Zhu et al. 2026,
+  https://arxiv.org/abs/2605.13217) has such values and advantages, too.
 
 GRPO for answers of one turn takes one mean over whole episodes. In these environments lost episodes are the longest. With one mean,
 their many negative advantages would outweigh all others. Advantages are not divided by their standard deviation: that would make a
@@ -43,15 +44,15 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from gym_text.errors import UsageError, check_int
 from gym_text_policies.old_names import gone
 from gym_text_policies.training import loop
-from gym_text_policies.training.loop import DecisionBatch, OnPolicyConfig
+from gym_text_policies.training.groups import GroupedConfig, play_groups
+from gym_text_policies.training.loop import DecisionBatch
 from gym_text_policies.training.model.checkpoints import Progress
 from gym_text_policies.training.model.finite import check_finite
 from gym_text_policies.training.model.saving import made
 from gym_text_policies.training.ppo import generalised_advantages
-from gym_text_policies.training.trajectories import Trajectory, play
+from gym_text_policies.training.trajectories import Trajectory
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -66,36 +67,20 @@ CLIP_LOW, CLIP_HIGH = 0.2, 0.28
 
 @gone(clip=CLIP_LOW, clip_high=CLIP_HIGH)
 @dataclass(frozen=True, kw_only=True)
-class GRPOConfig(OnPolicyConfig):
+class GRPOConfig(GroupedConfig):
     """Train a language model on its own episodes by GRPO with LoRA: it compares the returns of several episodes of each level."""
 
     algorithm: ClassVar[str] = "grpo"
 
     folder: str = "runs/grpo"
-    episodes_per_iteration: int = 64
-    """Episodes of each iteration, a multiple of group_size; the environments take turns."""
-    group_size: int = 8
-    """Episodes of each level."""
-    discount: float = 1.0
-    """Discount factor (gamma). Below 1 a decision's return counts soon rewards more than late ones."""
     decay: float = 1.0
     """Lambda of the generalised advantages. 1 counts all later rewards; below 1 the luck of later steps counts less."""
-    least_probability: float = 0.0
-    """From 0 to 0.1. Learning leaves out candidates that had a smaller probability in play. It never leaves out the action that was
-    taken, nor the four most probable candidates. With forty candidates, 0.001 nearly halves the work."""
     epochs: int = 1
-    episodes_per_step: int = 16
-    """Episodes in one step of the optimiser, a multiple of group_size: episodes of one level stay together."""
     learning_rate: float = 5e-5
-    kl_weight: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_int("group_size", self.group_size, 2, 1_000_000)
-        self.check_ranges(discount=(0, 1), decay=(0, 1), least_probability=(0, 0.1))
-        for name in ("episodes_per_iteration", "episodes_per_step"):
-            if getattr(self, name) % self.group_size:
-                raise UsageError(f"{name}: expected a multiple of group_size={self.group_size}; got {getattr(self, name)}.")
+        self.check_ranges(decay=(0, 1))
 
 
 def train(config: GRPOConfig) -> Path:
@@ -104,7 +89,6 @@ def train(config: GRPOConfig) -> Path:
     Raises:
         UsageError: If the run folder or the model does not fit the settings. Nothing is overwritten.
     """
-    play_groups = functools.partial(play, group_size=config.group_size, least_probability=config.least_probability)
     return loop.run(config, loop.make_actor, play_groups, learn)
 
 
@@ -124,8 +108,7 @@ def learn(
         return metrics
     batch = make_batch(config, actor, trajectories, advantages)
     objective = functools.partial(clipped_objective, batch)
-    levels_per_step = config.episodes_per_step // config.group_size
-    return metrics | loop.update_policy(config, actor, optimizer, progress, batch, objective, levels_per_step)
+    return metrics | loop.update_policy(config, actor, optimizer, progress, batch, objective, config.levels_per_step)
 
 
 def group_advantages(trajectories: Sequence[Trajectory], discount: float = 1.0, decay: float = 1.0) -> list[np.ndarray]:
