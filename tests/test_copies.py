@@ -13,7 +13,7 @@ from gym_text.copies import fork
 from gym_text.wrappers import DescribeObservation, EncodeText, ExchangeNames, GoldAction, History, Picture
 from gym_text_policies.policies.action_rate import LastAction, StepNumber
 
-FEWER = {"ScienceWorldText-v0": (40, 2)}
+FEWER = {"ScienceWorldText-v0": (20, 2)}
 """Steps and places of ScienceWorld, where a step takes as long as a hundred of the others; they have 200 steps and ten places."""
 SHARED = ("score", "success", "failure", "action_was_valid", "action_mask")
 """The entries of ``info`` in which a fork agrees; it gives no hints."""

@@ -145,6 +145,7 @@ class _Engine:
             self._set_numbers(game.numbers)
             self._set_generator(self._random, game.generator)
             self._simplifier.parseSimplificationStr(game.simplifications)
+            game.enter_interface()
             self._playing_game = game
 
     def can_teleport(self) -> bool:
@@ -215,21 +216,24 @@ class ScienceWorldGame:
     Args:
         task: The engine's name of the task, such as ``boil``.
         simplifications: The engine's names, with commas between.
+        interface: The engine's interface of another game of this task, to be shared; None makes one.
 
     Raises:
         EngineError: If the engine refuses; the message has the task, its variation and the simplifications.
     """
 
-    def __init__(self, task: str, simplifications: str) -> None:
+    def __init__(self, task: str, simplifications: str, interface: Any = None) -> None:
         self.task, self.simplifications = task, simplifications
         self.variation: int | None = None
         self._engine = engine()
         self.numbers = 0
         self.generator = self._engine.new_generator(0)
-        with self._playing():
-            self._java = self._engine.interface()
-            getattr(self._java, "taskStr_$eq")(task)  # Scala's name of a setter; `variations` depends on the task
+        self._java, self._world = interface, None
         self._agent: Any = None
+        with self._playing():
+            if interface is None:
+                self._java = self._engine.interface()
+                getattr(self._java, "taskStr_$eq")(task)  # Scala's name of a setter; `variations` depends on the task
         count(self)
 
     def __str__(self) -> str:
@@ -238,15 +242,39 @@ class ScienceWorldGame:
 
     def start(self, variation: int, *, with_gold: bool = False) -> ScienceWorldState:
         """Begin a variation of the task; with `with_gold` the engine also finds the solution that `gold` returns."""
-        self.variation = variation
         with self._playing():
-            self._engine.reset_choices()
-            complaint = str(self._java.load(self.task, variation, self.simplifications, with_gold))
-            if complaint:
-                raise EngineError(f"ScienceWorld: {self}: {complaint}")
-            self._agent = self._java.agentInterface().get()
-            observation = str(self._agent.step("look around")._1())  # as the official client begins
-            return self._state(observation, 0.0, False)
+            return self._state(str(self._load(variation, with_gold=with_gold)._1()), 0.0, False)
+
+    def _load(self, variation: int, *, with_gold: bool) -> Any:
+        """Begin a variation; return the engine's answer to the first step."""
+        self.variation = variation
+        self._engine.reset_choices()
+        complaint = str(self._java.load(self.task, variation, self.simplifications, with_gold))
+        if complaint:
+            raise EngineError(f"ScienceWorld: {self}: {complaint}")
+        self._world = self._java.agentInterface(), self._java.agent()
+        self._agent = self._world[0].get()
+        return self._agent.step("look around")  # as the official client begins
+
+    def enter_interface(self) -> None:
+        """Put this game's world into the interface, as games that are copies share their interface."""
+        if self._world is not None:
+            getattr(self._java, "agentInterface_$eq")(self._world[0])
+            getattr(self._java, "agent_$eq")(self._world[1])
+
+    def fork(self, actions: Sequence[str]) -> ScienceWorldGame:
+        """Return a new game in the state of this one. The engine cannot copy its world, so the new game plays the actions.
+
+        Args:
+            actions: All actions that this game has played since its start.
+        """
+        assert self.variation is not None
+        twin = ScienceWorldGame(self.task, self.simplifications, self._java)
+        with twin._playing():
+            twin._load(self.variation, with_gold=False)
+            for action in actions:
+                twin._play(action)
+        return twin
 
     def gold(self) -> tuple[str, ...]:
         """Return the engine's own solution of the present variation, unverified."""
@@ -256,13 +284,16 @@ class ScienceWorldGame:
     def step(self, action: str) -> ScienceWorldState:
         """Play an action. An action that the engine does not understand costs no time in the game."""
         with self._playing():
-            if action.strip().lower() in _COMMANDS:
-                observation = str(self._java.step(action))
+            answer = str(self._play(action))
+            if _is_command(action):
                 goals = self._agent.task().goalSequence()
-                return self._state(observation, float(goals.score()), bool(goals.isCompleted()))
-            answer = str(self._agent.step(encodable(action)))[1:-1]  # a tuple in brackets: text, score and whether the game is over
-            text, score, over = answer.rsplit(",", 2)
+                return self._state(answer, float(goals.score()), bool(goals.isCompleted()))
+            text, score, over = answer[1:-1].rsplit(",", 2)  # a tuple in brackets: text, score and whether the game is over
             return self._state(text or _UNKNOWN, float(score), over == "true")
+
+    def _play(self, action: str) -> Any:
+        """Play an action; return the engine's answer."""
+        return self._java.step(action) if _is_command(action) else self._agent.step(encodable(action))
 
     def goal(self) -> str:
         """Return the task's description."""
@@ -317,3 +348,7 @@ class ScienceWorldGame:
     def _state(self, observation: str, score: float, is_over: bool) -> ScienceWorldState:
         look, inventory = str(self._agent.freeActionLook()), str(self._agent.freeActionInventory())
         return ScienceWorldState(observation, look, inventory, score, is_over or score < 0)
+
+
+def _is_command(action: str) -> bool:
+    return action.strip().lower() in _COMMANDS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from gym_text.errors import UsageError, check_choice
 from gym_text.index_actions import Actions, game_space
@@ -202,6 +202,12 @@ class ScienceWorldEnv(JavaGameEnv):
             failure=lost,
             action_was_valid=not state.observation.startswith(_REFUSED),
         )
+
+    def _fork_game(self, twin: Self) -> bool:
+        twin._game = self._present_game().fork(self._played)
+        twin._variation, twin._goal, twin._score = self._variation, self._goal, self._score
+        twin._valid, twin._played = self._valid, self._played
+        return True
 
     def _follow(self, command: str, place: str) -> None:
         """Record an action, and whether the agent leaves the expert's path or plan with this action."""
