@@ -271,12 +271,24 @@ class TextEnv(HasSchemas, Replayable):
 
     # ---------------------------------------------------------------- copies
 
-    def fork(self) -> Self:
+    def fork(self, *, unseen: np.random.Generator | None = None) -> Self:
         """Return a copy that goes on as this environment would, for looking ahead; this environment stays as it is.
 
-        Played alike, the two agree in observations, rewards, ends, `score`, `success` and `failure`. The copy gives no expert's
-        hints and opens no window. Close it after use.
+        Played alike, the two agree in observations, rewards, ends, `score`, `success` and `failure`: the copy has all that the
+        player has not seen, such as what lies behind a door. The copy gives no expert's hints and opens no window. Close it after
+        use.
+
+        Args:
+            unseen: None for such a copy. A generator draws anew what the player has not seen in this episode; the copy then shows
+                the same now, and may go on otherwise. `BabyAITextEnv` can do this; its docstring says what is drawn.
+
+        Raises:
+            UsageError: If this environment cannot draw anew what the player has not seen.
         """
+        if unseen is not None and type(self)._draw_unseen is TextEnv._draw_unseen:
+            raise UsageError(
+                f"fork: expected unseen=None, as {type(self).__name__} cannot draw anew what the player has not seen; got a generator."
+            )
         twin = self._anew()
         twin.expert = "off"
         if twin.render_mode == "human":
@@ -286,6 +298,8 @@ class TextEnv(HasSchemas, Replayable):
             twin._replay_episode(episode.level, tuple(episode.actions))
         elif episode is not None:
             twin.__episode = dataclasses.replace(episode, path=ExpertPath(None), actions=list(episode.actions))
+        if unseen is not None and episode is not None:
+            twin._draw_unseen(unseen)
         return twin
 
     def _fork_game(self, twin: Self) -> bool:
@@ -295,6 +309,9 @@ class TextEnv(HasSchemas, Replayable):
             Whether it did. If not, as by default, `twin` begins the episode's level and plays the episode's actions again.
         """
         return False
+
+    def _draw_unseen(self, rng: np.random.Generator) -> None:
+        """Draw anew what the player has not seen in the running episode, if the environment can do that."""
 
     # ---------------------------------------------------------------- details
 

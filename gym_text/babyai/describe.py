@@ -87,14 +87,33 @@ def _spread(lit: int, opaque: int) -> tuple[int, int]:
     return lit, ahead
 
 
+class Sight(NamedTuple):
+    """From where the agent has looked, and what it saw of its view."""
+
+    position: tuple[int, int]
+    direction: int
+    lit: tuple[int, ...]
+    """As in `View`."""
+
+    @staticmethod
+    def of(game: Any, view: View) -> Sight:
+        """Return the sight of a view that the agent in a minigrid game has now."""
+        x, y = game.agent_pos
+        return Sight((int(x), int(y)), int(game.agent_dir), tuple(view.lit))
+
+    def cells(self) -> Iterator[tuple[int, int]]:
+        """Yield the positions in the grid of the cells that the agent saw."""
+        x0, y0 = self.position
+        offsets = _OFFSETS[self.direction]
+        for row, lit in zip(_ROWS, self.lit, strict=False):
+            for column, index in enumerate(row):
+                if lit >> column & 1:
+                    yield x0 + offsets[index][0], y0 + offsets[index][1]
+
+
 def seen_cells(game: Any) -> Iterator[tuple[int, int]]:
     """Yield the positions in the grid of the cells that the agent in a minigrid game sees."""
-    x0, y0 = game.agent_pos
-    offsets = _OFFSETS[game.agent_dir]
-    for row, lit in zip(_ROWS, look(game).lit, strict=False):
-        for column, index in enumerate(row):
-            if lit >> column & 1:
-                yield x0 + offsets[index][0], y0 + offsets[index][1]
+    return Sight.of(game, look(game)).cells()
 
 
 def describe(view: View, carrying: Any) -> str:

@@ -14,7 +14,7 @@ from gymnasium import spaces
 
 from gym_text.babyai import thoughts
 from gym_text.babyai.copies import copied_game
-from gym_text.babyai.describe import Reach, describe, describe_effect, look, useful_actions
+from gym_text.babyai.describe import Reach, Sight, describe, describe_effect, look, useful_actions
 from gym_text.errors import UsageError, check_bool, check_choice, check_int, import_extra
 from gym_text.pictures import draw_caption
 from gym_text.spaces import ActionNames, FreeText
@@ -128,6 +128,9 @@ class BabyAITextEnv(TextEnv):
     * GoToImpUnlock: 18. In the other two episodes the key of the locked room lies in that room.
     * SynthS5R2: 19. In such small rooms the bot can spend more steps than the limit on moving things out of the way.
 
+    ``fork(unseen=generator)`` draws anew in the copy where the balls, keys and boxes lie that the player has not seen in this
+    episode: see `gym_text.babyai.unseen.draw_unseen` for what stays. Walls, doors, and the kinds and colours of objects stay.
+
     ``python benchmarks/experts.py --part babyai`` counts the wins of each level (``benchmarks/results/babyai_experts.md``).
 
     ## Version History
@@ -162,6 +165,7 @@ class BabyAITextEnv(TextEnv):
         self._last_action: int | None = None
         self._rewarded = False
         self._reach = Reach(None, "", None)
+        self._sights: list[Sight] = []
 
     thought = staticmethod(thoughts.thought)
 
@@ -177,7 +181,7 @@ class BabyAITextEnv(TextEnv):
     def _start(self, seed: int) -> Observation:
         self._game.reset(seed=seed)
         self._advisor = _advisor(self._game) if self.expert == "replan" else None
-        self._last_action, self._rewarded = None, False
+        self._last_action, self._rewarded, self._sights = None, False, []
         return self._observation()
 
     def _play(self, action: int) -> Outcome:
@@ -196,8 +200,13 @@ class BabyAITextEnv(TextEnv):
 
     def _fork_game(self, twin: Self) -> bool:
         twin._game, twin._reach = copied_game(self._game, more=self._reach)
-        twin._last_action, twin._rewarded = self._last_action, self._rewarded
+        twin._last_action, twin._rewarded, twin._sights = self._last_action, self._rewarded, self._sights.copy()
         return True
+
+    def _draw_unseen(self, rng: np.random.Generator) -> None:
+        from gym_text.babyai.unseen import draw_unseen
+
+        draw_unseen(self._game, {cell for sight in self._sights for cell in sight.cells()}, rng)
 
     def _plan(self, seed: int) -> tuple[str, ...] | None:
         self._twin = game = self._twin or self._make_game()
@@ -223,6 +232,7 @@ class BabyAITextEnv(TextEnv):
     def _observation(self) -> Observation:
         view, carrying = look(self._game), self._game.carrying
         text = describe(view, carrying)
+        self._sights.append(Sight.of(self._game, view))
         if self.feedback:
             before, self._reach = self._reach, Reach.of(view, carrying)
             if self._last_action is not None:

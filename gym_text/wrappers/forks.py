@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 
@@ -22,9 +23,9 @@ class Fork:
     score: float
     """The game's score before the next step, or the sum of the rewards if the game has none."""
 
-    def __call__(self) -> gym.Env[Any, Any]:
-        """Return the copy; close it after use."""
-        return fork(self.env)
+    def __call__(self, *, unseen: np.random.Generator | None = None) -> gym.Env[Any, Any]:
+        """Return the copy; close it after use. With `unseen` it is one in which the unseen is drawn anew: see `TextEnv.fork`."""
+        return fork(self.env, unseen=unseen)
 
 
 class Forks(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
