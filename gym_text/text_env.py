@@ -286,8 +286,9 @@ class TextEnv(HasSchemas, Replayable):
             UsageError: If this environment cannot draw anew what the player has not seen.
         """
         if unseen is not None and type(self)._draw_unseen is TextEnv._draw_unseen:
+            name = type(self).__name__
             raise UsageError(
-                f"fork: expected unseen=None, as {type(self).__name__} cannot draw anew what the player has not seen; got a generator."
+                f"fork: expected unseen=None, as {name} cannot draw anew what the player has not seen; got a generator."
             )
         twin = self._anew()
         twin.expert = "off"

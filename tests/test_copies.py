@@ -9,6 +9,7 @@ from experts import ENV_IDS
 from gymnasium.wrappers import RecordEpisodeStatistics
 
 from gym_text import UsageError
+from gym_text.box2d import import_box2d
 from gym_text.copies import fork
 from gym_text.wrappers import DescribeObservation, EncodeText, ExchangeNames, GoldAction, History, Picture
 from gym_text_policies.policies.action_rate import LastAction, StepNumber
@@ -143,6 +144,7 @@ def test_described_environments_are_copied(env_id, make):
 
 
 def test_environments_whose_copies_begin_anew_are_refused(make):
+    import_box2d()
     env = DescribeObservation(make("LunarLander-v3"))
     env.reset(seed=0)
     with pytest.raises(UsageError, match=r"LunarLander.*begin anew.*Give its class a method fork"):

@@ -19,8 +19,8 @@ _DESCRIPTIONS = ("desc", "desc_move", "desc_fixed")
 def draw_unseen(game: Any, seen: Collection[Cell], rng: np.random.Generator) -> None:
     """Move the balls, keys and boxes in unseen cells to unseen cells at random, and change the game in place.
 
-    What stays: all that lies in seen cells, walls, doors, the number, kinds and colours of all objects, and what is in the boxes. An
-    object does not cross a locked door, so that no key comes to lie behind its own door. Objects of the kind and colour that the
+    What stays: all that lies in seen cells, walls, doors, the number, kinds and colours of all objects, and what is in the boxes.
+    An object does not cross a locked door, so that no key comes to lie behind its own door. Objects of the kind and colour that the
     mission names with a place ("on your left") stay where they are. If every object could be reached without moving another one,
     that stays so; if not one of 30 draws keeps it, nothing moves.
 
