@@ -228,7 +228,8 @@ class ScienceWorldGame:
         self._engine = engine()
         self.numbers = 0
         self.generator = self._engine.new_generator(0)
-        self._java, self._world = interface, None
+        self._java = interface
+        self._world: Any = None
         self._agent: Any = None
         with self._playing():
             if interface is None:
