@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import sys
 from collections.abc import Callable
@@ -33,7 +34,7 @@ def opponents(opponent: Opponent, env: TextEnv) -> Callable[[int], Player]:
     if opponent == "random":
         if "valid_actions" not in env.text_spec.fields:
             raise UsageError(f"opponent: expected a policy, as {game} lists no moves from which to draw; got 'random'.")
-        return _random_player
+        return lambda seed: _RandomPlayer(np.random.default_rng([seed, 1]))
     if callable(opponent):
         return lambda seed: opponent
     if not isinstance(opponent, str) or not opponent:
@@ -50,7 +51,24 @@ def opponents(opponent: Opponent, env: TextEnv) -> Callable[[int], Player]:
     return named(opponent, env)
 
 
-def _random_player(seed: int) -> Player:
-    """Return a player that draws a legal move at random."""
-    rng = np.random.default_rng([seed, 1])
-    return lambda obs: str(obs["valid_actions"][rng.integers(len(obs["valid_actions"]))])
+def forked(player: Player) -> Player:
+    """Return the player of a copy of the game: a copy that goes on as the player would, or the player if it has no ``fork``."""
+    fork: Callable[[], Player] | None = getattr(player, "fork", None)
+    return fork() if fork else player
+
+
+class _RandomPlayer:
+    """Draws a legal move at random.
+
+    Args:
+        rng: Draws the moves.
+    """
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self._rng = rng
+
+    def __call__(self, obs: Observation) -> str:
+        return str(obs["valid_actions"][self._rng.integers(len(obs["valid_actions"]))])
+
+    def fork(self) -> _RandomPlayer:
+        return _RandomPlayer(copy.deepcopy(self._rng))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import re
 import threading
@@ -10,6 +11,7 @@ from typing import Any
 
 import gymnasium as gym
 
+from gym_text.copies import fork
 from gym_text.errors import UsageError
 from gym_text.opponents import Player
 from gym_text.spec import Observation, TextSpec
@@ -48,7 +50,7 @@ def opponents(name: str, env: gym.Env[Any, Any]) -> Callable[[int], Player]:
     side = _Side(env)
     if name.startswith("scripted:"):  # a scripted policy counts its answers, so each episode has its own policy
         _load(name, side)
-        return lambda seed: _Opponent(_load(name, side), side, seed)
+        return lambda seed: _Opponent(_load(name, side), side, seed, policy_counts=True)
     key = name, side.text_spec.to_json()
     with _one_at_a_time:
         policy = _loaded.pop(key, None) or _load(name, side)
@@ -71,6 +73,11 @@ class _Side(gym.Env[Observation, Any]):
         self.action_space = env.action_space
         self.text_spec: TextSpec = text_spec(env)
         self.seen: Observation = {}
+
+    def fork(self) -> _Side:
+        twin = _Side(self)
+        twin.seen = self.seen
+        return twin
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:
         return self.seen, {}
@@ -98,14 +105,26 @@ class _Opponent:
         policy: Who decides.
         side: The game from its side.
         seed: Seed of the level. Together with the policy's seed it seeds what the policy draws.
+        policy_counts: Whether the policy counts its answers, as a scripted one does, and belongs to this episode alone.
     """
 
-    def __init__(self, policy: Policy, side: _Side, seed: int) -> None:
+    def __init__(self, policy: Policy, side: _Side, seed: int, *, policy_counts: bool = False) -> None:
         self._policy = policy
+        self._policy_counts = policy_counts
         self._side = _Side(side)
         self._env = policy.wrap(self._side)
         self._rngs = turn_rngs({"opponent": side.text_spec.to_json()}, policy.seed, seed)
         self._turn = Turn({}, self._rngs(0), f"opponent {id(self)}")
+
+    def fork(self) -> _Opponent:
+        """Return the opponent of a copy of the game. It answers as this one would, and is asked nothing again."""
+        twin = copy.copy(self)
+        if self._policy_counts:
+            twin._policy = copy.deepcopy(self._policy)
+        twin._env = fork(self._env)
+        twin._side = twin._env.unwrapped  # type: ignore[assignment]
+        twin._turn = dataclasses.replace(self._turn, episode=f"opponent {id(twin)}")
+        return twin
 
     def __call__(self, obs: Observation) -> str:
         """Decide on what the opponent observes."""

@@ -12,6 +12,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env, data_equivalence
 
 from gym_text import UsageError
+from gym_text.copies import fork
 from gym_text.textarena.engine import Arena, base_name, printable
 from gym_text.textarena.games import LEFT_OUT, ONE_PLAYER, TWO_PLAYERS, games
 from gym_text.textarena.moves import MOVES
@@ -239,6 +240,39 @@ def test_a_copy_goes_on_where_the_original_is(env_id, duplicate, make):
     twin = duplicate(env)
     assert data_equivalence(env.step(obs["valid_actions"][1]), twin.step(obs["valid_actions"][1]))
     assert data_equivalence(env.reset(), twin.reset())
+
+
+class Says:
+    """An opponent that draws what it says, and that copies of the game copy."""
+
+    def __init__(self, name, rng):
+        self.name, self.rng = name, rng
+
+    def __call__(self, obs):
+        return says(self.name, self.rng)(obs)
+
+    def fork(self):
+        return Says(self.name, copy.deepcopy(self.rng))
+
+
+@pytest.mark.parametrize(("env_id", "name"), ALL)
+def test_a_fork_goes_on_in_every_game_and_leaves_the_original_alone(env_id, name, make):
+    opponent = {"opponent": Says(name, np.random.default_rng(7))} if env_id == TWO else {}
+    env, player = make(env_id, game=f"{name}-v0", **opponent), says(name, np.random.default_rng(0))
+    obs, _ = env.reset(seed=4)
+    for step in range(20):
+        if step % 4 == 0:
+            first, second = fork(env), fork(env)
+            for action in ("nonsense", "nonsense again"):  # the second one ends the game
+                over = first.step(action)[2]
+                if over:
+                    break
+        action = player(obs)
+        answer = env.step(action)
+        assert data_equivalence(second.step(action), answer)
+        obs = answer[0]
+        if answer[2]:
+            break
 
 
 @pytest.mark.parametrize("name", ["TowerOfHanoi", "RushHour"])

@@ -10,6 +10,7 @@ import pytest
 
 import gym_text_policies
 from gym_text import UsageError
+from gym_text.copies import fork
 from gym_text.errors import PolicyError
 from gym_text_policies import Decision, LLMPolicy, Policy, ScriptedBackend, load_policy, rollout
 from gym_text_policies.commands.play import Person
@@ -281,3 +282,28 @@ def test_an_opponents_draws_depend_on_nothing_that_was_drawn_before(monkeypatch)
         replies(env, 0, ["[8]", "[6]", "[5]"])
         drawn.append(list(Drawing.numbers))
     assert drawn[0] == drawn[1] and len(set(drawn[0])) == 3
+
+
+# ---------------------------------------------------------------- copies for looking ahead
+
+
+def test_a_fork_asks_the_opponent_nothing_again_and_each_copy_has_its_own():
+    env = environment_maker(f"{TWO}?game=TicTacToe-v0&player=0&opponent={__name__}:Remembers")()
+    Remembers.seen.clear()
+    env.reset(seed=0)
+    env.step("[8]")
+    copied = fork(env)
+    assert len(Remembers.seen) == 1
+    texts = [[tried.step(action)[0]["text"] for action in ("[6]", "[5]")] for tried in (copied, env)]
+    assert texts[0] == texts[1]
+    histories = [history for history, *_ in Remembers.seen]
+    assert len(histories) == 5 and histories[1:3] == histories[3:5]
+
+
+def test_a_fork_goes_on_with_the_next_answer_of_a_script():
+    env = environment_maker(f"{TWO}?game=TicTacToe-v0&player=0&opponent=scripted:[4]|[8]|[7]")()
+    env.reset(seed=0)
+    env.step("[0]")
+    copied = fork(env)
+    texts = [[tried.step(action)[0]["text"] for action in ("[1]", "[3]")] for tried in (copied, env)]
+    assert texts[0] == texts[1] and "in cell 8" in texts[0][0] and "in cell 7" in texts[0][1]

@@ -9,6 +9,7 @@ elsewhere draws from the global generator as before.
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import importlib
 import logging
@@ -116,6 +117,12 @@ class Arena:
             while hasattr(self._core, "env"):
                 self._core = self._core.env
             self._core.reset(num_players=self._players, seed=seed)
+
+    def fork(self) -> Arena:
+        """Return a copy of the running game, which changes apart from this one."""
+        twin = copy.copy(self)
+        twin._random, twin._env, twin._core = copy.deepcopy((self._random, self._env, self._core))
+        return twin
 
     @property
     def player(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from gymnasium import spaces
 
@@ -56,6 +56,10 @@ class ArenaEnv(TextEnv):
         """Begin the game of a seed."""
         self._goals.clear()
         self._arena.start(seed)
+
+    def _fork_game(self, twin: Self) -> bool:
+        twin._arena, twin._goals = self._arena.fork(), self._goals.copy()
+        return True
 
     def _observe(self, player: int) -> Observation:
         """Return the observation of a player, at its turn or after the end."""

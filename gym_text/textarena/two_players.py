@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from gym_text.errors import UsageError
-from gym_text.opponents import Opponent, Player, opponents
+from gym_text.opponents import Opponent, Player, forked, opponents
 from gym_text.spec import Observation
 from gym_text.text_env import Expert, Fold, Outcome
 from gym_text.textarena.engine import NO_MOVE
@@ -86,9 +86,10 @@ class TextArenaTwoPlayersEnv(ArenaEnv):
     | `expert` | off, path, replan | path | without effect: there is no expert |
     | `render_mode` | ansi, rgb_array, human | None | text, a picture of text and moves, or that picture in a window |
 
-    ``random`` draws a legal move; the seed determines the draws. A function takes an observation and returns an action as text. The
-    name of a policy (``smollm2``, ``openai:MODEL``, ``scripted:[0]|[4]``, and after a comma its mode: ``smollm2,choose``) is known
-    once `gym_text_policies` is imported.
+    ``random`` draws a legal move; the seed determines the draws. A function takes an observation and returns an action as text;
+    copies of the game by `fork` share it, unless it is an object with a method ``fork``, which returns its copy. The name of a
+    policy (``smollm2``, ``openai:MODEL``, ``scripted:[0]|[4]``, and after a comma its mode: ``smollm2,choose``) is known once
+    `gym_text_policies` is imported.
 
     ## Info
 
@@ -128,6 +129,11 @@ class TextArenaTwoPlayersEnv(ArenaEnv):
         self._let_opponent_play()
         obs = self._observe(self._player)
         return obs | {"valid_actions": (NO_MOVE,)} if obs.get("valid_actions") == () else obs  # for a game that is over
+
+    def _fork_game(self, twin: Self) -> bool:
+        twin._player = self._player
+        twin._opponent = None if self._opponent is None else forked(self._opponent)
+        return super()._fork_game(twin)
 
     def _play(self, action: str) -> Outcome:
         was_valid = True

@@ -70,6 +70,10 @@ class Prompt:
         self.answer = self._answer()
         self.thinks = len(self.answer) > 1
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Prompt:
+        """Return this prompt, which never changes."""
+        return self
+
     def _answer(self) -> dict[str, str]:
         """Return the fields of an answer and their meanings, in order; the last is ``action``."""
         if "answer" not in self._template.blocks:
