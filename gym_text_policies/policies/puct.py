@@ -2,12 +2,16 @@
 
 Each simulation goes down the tree from the present state. In each state it takes the action with the greatest
 
-    value + exploration * prior * sqrt(visits of the state) / (1 + visits of the action)
+    value / range + exploration * prior * sqrt(visits of the state) / (1 + visits of the action)
 
-until it reaches a state that the player was not asked about. There the player is asked for its probabilities, which are the
-state's prior. What this leaf is worth counts for all states on the way. The action with the most visits is played.
+until it reaches a state that no simulation has reached before. There the player is asked for its probabilities, which are the
+state's prior. What this leaf is worth counts for all states on the way. The first simulation reaches the present state itself. The
+action with the most visits is played.
 
-The game is deterministic and a copy is exact, so a path to a win is a plan: once a simulation has won, its first action is played.
+The range is the one of the values that were seen below the state, and at least 1, so that a game may count in hundreds.
+
+The game is deterministic and a copy is exact, so a path to a win is a plan: once a simulation has won, its actions are played. A
+search from a state of the plan would find the rest of it, since what happens below a state depends on the state alone.
 """
 
 from __future__ import annotations
@@ -27,12 +31,10 @@ def puct(root: Node, simulator: Simulator, *, simulations: int, exploration: flo
         exploration: How much the prior counts beside the values.
         depth: Most steps that a simulation looks ahead; None: to the end of the episode.
     """
-    if not root.prior:
-        yield from ask(root)
     for _ in range(simulations):
         path: list[str] = []
         nodes = [root]
-        while (node := nodes[-1]).names and node.prior and (depth is None or len(path) < depth):
+        while (node := nodes[-1]).visits and node.names and (depth is None or len(path) < depth):
             path.append(best_action(node, exploration))
             if path[-1] not in node.children:
                 with simulator.at(path[:-1]) as (env, _):
@@ -41,10 +43,10 @@ def puct(root: Node, simulator: Simulator, *, simulations: int, exploration: flo
         if nodes[-1].names and not nodes[-1].prior:
             yield from ask(nodes[-1])
         for node in nodes:
-            node.visits += 1
-            node.total += nodes[-1].worth
+            node.visit(nodes[-1].worth)
         if nodes[-1].won:
             remember_plan(nodes, path)
+        if root.plan:
             return
 
 
@@ -68,11 +70,11 @@ def ask(node: Node) -> Asking:
 
 def best_action(node: Node, exploration: float) -> str:
     """Return the action that the next simulation takes in a state. An action that was not tried has the value of the state."""
-    root_of_visits = math.sqrt(max(1, node.visits))
+    root_of_visits = math.sqrt(node.visits)
 
     def bound(name: str) -> float:
         child = node.children.get(name)
-        value, visits = (child.value, child.visits) if child and child.visits else (node.worth, 0)
-        return value + exploration * node.prior[name] * root_of_visits / (1 + visits)
+        value, visits = (child.value, child.visits) if child else (node.worth, 0)
+        return value / node.range + exploration * node.prior[name] * root_of_visits / (1 + visits)
 
     return max(node.names, key=bound)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,24 +47,41 @@ class Node:
     """Number of simulations of the present search that came through this state."""
     total: float = 0.0
     """Sum of what these simulations were worth."""
+    range: float = 1.0
+    """Greatest difference between what they were worth, or 1 if that is greater."""
+    _bounds: tuple[float, float] = (math.inf, -math.inf)
 
     @property
     def value(self) -> float:
         """Mean worth of the simulations through this state; without any, what its score is worth."""
         return self.total / self.visits if self.visits else self.worth
 
+    def visit(self, worth: float) -> None:
+        """Count a simulation through this state.
+
+        Args:
+            worth: What the state is worth in which the simulation ended.
+        """
+        self.visits += 1
+        self.total += worth
+        least, most = self._bounds
+        self._bounds = least, most = min(least, worth), max(most, worth)
+        self.range = max(1.0, most - least)
+
     def begin(self) -> None:
         """Forget the visits of an earlier search in this state and all after it. What is known of the states themselves stays."""
-        self.visits, self.total = 0, 0.0
-        for child in self.children.values():
-            child.begin()
+        nodes = [self]
+        while nodes:
+            node = nodes.pop()
+            node.visits, node.total, node.range, node._bounds = 0, 0.0, 1.0, (math.inf, -math.inf)
+            nodes += node.children.values()
 
 
 def worth_of(score: float, *, over: bool, failure: bool) -> float:
     """Return what a state is worth by the game's score alone.
 
-    A score counts in full where the episode has ended, and nine tenths while it goes on. Where the task can no longer be done, a
-    score above 0 counts nothing: most games leave a loser the points that he had.
+    A score counts in full where the episode has ended. Nine tenths of a score above 0 count while it goes on. Where the task can no
+    longer be done, a score above 0 counts nothing: most games leave a loser the points that he had.
 
     Args:
         score: The game's score.
@@ -72,7 +90,7 @@ def worth_of(score: float, *, over: bool, failure: bool) -> float:
     """
     if failure:
         return min(score, 0.0)
-    return score if over else UNFINISHED * score
+    return score if over or score < 0 else UNFINISHED * score
 
 
 class Simulator:
