@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,14 +15,26 @@ from gym_text.copies import fork
 from gym_text.errors import UsageError
 from gym_text.spaces import AnyFunction
 
+Look = tuple[str, tuple[str, ...]]
+"""What a state looks like: the text, and the valid actions if they are listed."""
+
+
+def look(obs: Mapping[str, Any]) -> Look:
+    """Return what the state of an observation looks like."""
+    return str(obs.get("text", "")), tuple(obs.get("valid_actions", ()))
+
 
 @dataclass(frozen=True)
 class Fork:
     """Returns a copy of an environment in the state in which the environment is when it is called."""
 
     env: gym.Env[Any, Any]
-    score: float
+    score: float = 0.0
     """The game's score before the next step, or the sum of the rewards if the game has none."""
+    failure: bool = False
+    """Whether the task can no longer be done."""
+    seen: frozenset[Look] = frozenset()
+    """What the earlier states of the episode looked like."""
 
     def __call__(self, *, unseen: np.random.Generator | None = None) -> gym.Env[Any, Any]:
         """Return the copy; close it after use. With `unseen` it is one in which the unseen is drawn anew: see `TextEnv.fork`."""
@@ -51,15 +64,23 @@ class Forks(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
             raise UsageError(f"Forks: expected a Dict observation space; got {env.observation_space}.")
         self.observation_space = spaces.Dict({**env.observation_space.spaces, "fork": AnyFunction()})
         self._score = 0.0
+        self._seen: frozenset[Look] = frozenset()
+        self._present: Look = "", ()
 
     def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
         """Begin an episode."""
         obs, info = self.env.reset(**kwargs)
         self._score = float(info.get("score", 0.0))
-        return obs | {"fork": Fork(self.env, self._score)}, info
+        self._seen = frozenset()
+        return self._with_fork(obs, info), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Play one action."""
         obs, reward, terminated, truncated, info = self.env.step(action)
         self._score = float(info.get("score", self._score + float(reward)))
-        return obs | {"fork": Fork(self.env, self._score)}, reward, terminated, truncated, info
+        self._seen |= {self._present}
+        return self._with_fork(obs, info), reward, terminated, truncated, info
+
+    def _with_fork(self, obs: Mapping[str, Any], info: Mapping[str, Any]) -> dict[str, Any]:
+        self._present = look(obs)
+        return {**obs, "fork": Fork(self.env, self._score, bool(info.get("failure", False)), self._seen)}

@@ -15,7 +15,7 @@ from gym_text.errors import UsageError
 from gym_text.wrappers import Forks
 from gym_text_policies.drawing import tempered
 from gym_text_policies.policies.puct import puct
-from gym_text_policies.policies.tree import Asking, Node, Simulator
+from gym_text_policies.policies.tree import Asking, Node, Simulator, worth_of
 from gym_text_policies.policy import Policy, check_lists_actions
 from gym_text_policies.records import Decision, Turn
 
@@ -103,7 +103,9 @@ class LookAhead(Policy):
             raise UsageError("obs: expected the key 'fork'; it is missing. Use policy.wrap(env).")
         known = self._known.pop((turn.episode, turn.step - 1), None) if turn.episode else None
         child = known.children.get(turn.last.action) if known and turn.last else None
-        fresh = Node(turn, self.spec.names(dict(turn.obs)), turn.obs["fork"].score, 0.0)
+        fork = turn.obs["fork"]
+        worth = worth_of(fork.score, over=False, failure=fork.failure)
+        fresh = Node(turn, self.spec.names(dict(turn.obs)), fork.score, worth, fork.seen)
         node = child if child and child.names == fresh.names and child.turn.obs["text"] == turn.obs["text"] else fresh
         node.turn = turn
         node.begin()

@@ -8,10 +8,11 @@ until it reaches a state that no simulation has reached before. There the player
 state's prior. What this leaf is worth counts for all states on the way. The first simulation reaches the present state itself. The
 action with the most visits is played.
 
-The range is the one of the values that were seen below the state, and at least 1, so that a game may count in hundreds.
+The range is the one of the values that were seen below the state, and at least 1, so that a game may count in hundreds. An action
+after which the game looks as it did before is tried late: it has probably had no effect.
 
-The game is deterministic and a copy is exact, so a path to a win is a plan: once a simulation has won, its actions are played. A
-search from a state of the plan would find the rest of it, since what happens below a state depends on the state alone.
+The game is deterministic and a copy is exact, so a path to a win is a plan: once a simulation has won, its first action is played.
+The next search finds the rest of the plan again, since what it does below a state depends on nothing above it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from __future__ import annotations
 import math
 
 from gym_text_policies.policies.tree import Asking, Node, Simulator
+
+REPEATED = 1.0
+"""How much less an action is worth, in ranges, after which the state looks like an earlier one of the episode."""
 
 
 def puct(root: Node, simulator: Simulator, *, simulations: int, exploration: float, depth: int | None) -> Asking:
@@ -45,21 +49,8 @@ def puct(root: Node, simulator: Simulator, *, simulations: int, exploration: flo
         for node in nodes:
             node.visit(nodes[-1].worth)
         if nodes[-1].won:
-            remember_plan(nodes, path)
-        if root.plan:
+            root.plan = tuple(path)
             return
-
-
-def remember_plan(nodes: list[Node], path: list[str]) -> None:
-    """Keep in each state how a win is reached from it, if that takes fewer steps than what is known.
-
-    Args:
-        nodes: The states of a simulation that has won.
-        path: The action in each of them but the last.
-    """
-    for steps, node in enumerate(nodes[:-1]):
-        if node.plan is None or len(path) - steps < len(node.plan):
-            node.plan = tuple(path[steps:])
 
 
 def ask(node: Node) -> Asking:
@@ -73,8 +64,9 @@ def best_action(node: Node, exploration: float) -> str:
     root_of_visits = math.sqrt(node.visits)
 
     def bound(name: str) -> float:
-        child = node.children.get(name)
-        value, visits = (child.value, child.visits) if child else (node.worth, 0)
+        child, value, visits = node.children.get(name), node.worth, 0
+        if child and child.visits:
+            value, visits = child.value - REPEATED * node.range * child.repeated, child.visits
         return value / node.range + exploration * node.prior[name] * root_of_visits / (1 + visits)
 
     return max(node.names, key=bound)

@@ -12,6 +12,7 @@ from typing import Any
 import gymnasium as gym
 
 from gym_text.spec import TextSpec
+from gym_text.wrappers.forks import Look, look
 from gym_text_policies.records import Decision, Turn
 
 UNFINISHED = 0.9
@@ -33,10 +34,14 @@ class Node:
     """The game's score in this state."""
     worth: float
     """What the state is worth by its score alone: see `worth_of`."""
+    seen: frozenset[Look] = frozenset()
+    """What the states before it looked like."""
+    repeated: bool = False
+    """Whether it looks like one of them, so that the actions since then may have had no effect."""
     won: bool = False
     """Whether the task is done in this state."""
     plan: tuple[str, ...] | None = None
-    """The fewest actions that are known to win from here; None if no win is known."""
+    """Actions that win from here, if the present search has found some."""
     decision: Decision | None = None
     """What the player would do in this state; None while nobody has asked."""
     prior: Mapping[str, float] = field(default_factory=dict)
@@ -73,7 +78,7 @@ class Node:
         nodes = [self]
         while nodes:
             node = nodes.pop()
-            node.visits, node.total, node.range, node._bounds = 0, 0.0, 1.0, (math.inf, -math.inf)
+            node.visits, node.total, node.range, node._bounds, node.plan = 0, 0.0, 1.0, (math.inf, -math.inf), None
             nodes += node.children.values()
 
 
@@ -127,11 +132,14 @@ class Simulator:
             decision = dataclasses.replace(node.decision or Decision(name), action=name)
             over, won = bool(terminated or truncated), bool(info.get("success", False))
             score = float(info.get("score", node.score + float(reward)))
+            seen = node.seen | {look(node.turn.obs)}
             node.children[name] = Node(
                 turn=node.turn.after(decision, obs),
                 names=() if over else self._spec.names(dict(obs)),
                 score=score,
                 worth=worth_of(score, over=bool(terminated) or won, failure=bool(info.get("failure", False))),
+                seen=seen,
+                repeated=not over and look(obs) in seen,
                 won=won,
             )
         return node.children[name]
