@@ -29,6 +29,7 @@ PAGES = {
     "reports.md": "Reports",
     "strategies.md": "Strategies and answers",
     "thinking.md": "Models that think",
+    "lookahead.md": "Looking ahead",
     "models.md": "Models in this process",
     "gguf.md": "Other formats of a model",
     "providers.md": "Providers",

@@ -68,6 +68,9 @@ class SearchOptions:
     """A policy that looks ahead begins with its own probabilities to the power of 1 / this temperature."""
     uniform_share: float | None = None
     """Share of these probabilities that is spread evenly over all valid actions, from 0 to 1."""
+    worlds: int | None = None
+    """Number of copies in which what the player has not seen is drawn anew: a policy that looks ahead divides its simulations among
+    them. By default it searches in exact copies, which show what the player has not seen."""
 
     @property
     def searching(self) -> dict[str, Any]:
@@ -163,7 +166,7 @@ class PolicyConfig(PolicyOptions):
             *(("max_tokens", 1, 100_000), ("think_tokens", 0, 1_000_000), ("top_k", 1, 1_000_000)),
             *(("picture_size", 16, 10_000), ("shots", 1, 1000), ("demonstrations", 1, 100_000)),
             *(("action_rate", 1, 1_000_000), ("seed", 0, 2**31 - 1), ("history", 0, 1_000_000)),
-            *(("simulations", 1, 1_000_000), ("depth", 1, 1_000_000)),
+            *(("simulations", 1, 1_000_000), ("depth", 1, 1_000_000), ("worlds", 1, 10_000)),
         ):
             value = getattr(self, name)
             if value is not None and not (name == "history" and value == "all"):

@@ -23,7 +23,8 @@ def looking_ahead(settings: Mapping[str, Any]) -> str:
     if method is None:
         return ""
     how = "" if method == "puct" else f" by {method}"
-    return f", looks ahead{how}: {settings.get('simulations')} simulations"
+    worlds = settings.get("worlds")
+    return f", looks ahead{how}: {settings.get('simulations')} simulations" + (f" in {worlds} drawn worlds" if worlds else "")
 
 
 def thinking(settings: Mapping[str, Any]) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import OrderedDict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import gymnasium as gym
+import numpy as np
 
 from gym_text import TextSpec
 from gym_text.errors import UsageError
@@ -16,6 +17,7 @@ from gym_text.wrappers import Forks
 from gym_text_policies.drawing import tempered
 from gym_text_policies.policies.puct import puct
 from gym_text_policies.policies.tree import Asking, Node, Simulator, worth_of
+from gym_text_policies.policies.worlds import drawn_worlds
 from gym_text_policies.policy import Policy, check_lists_actions
 from gym_text_policies.records import Decision, Turn
 
@@ -38,6 +40,7 @@ class Search:
     prior_temperature: float
     uniform_share: float
     temperature: float
+    worlds: int | None = None
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Search:
@@ -46,15 +49,27 @@ class Search:
         given: dict[str, Any] = {name: settings.get(name) for name in names}
         return cls(method=settings["lookahead"], **given)
 
+    def prior(self, decision: Decision, names: Sequence[str]) -> dict[str, float]:
+        """Return the prior of a state, by the player's decision there."""
+        return mixed_prior(decision.probabilities, names, self.prior_temperature, self.uniform_share)
+
+    def chosen(self, names: Sequence[str], votes: Mapping[str, float], prior: Mapping[str, float], rng: np.random.Generator) -> str:
+        """Return the action with the most votes, or, at a temperature above 0, one that is drawn by its votes."""
+        if self.temperature == 0:
+            return max(names, key=lambda name: (votes.get(name, 0), prior[name]))
+        weights = tempered([float(votes.get(name, 0)) for name in names], self.temperature)
+        return names[rng.choice(len(weights), p=weights)]
+
 
 class LookAhead(Policy):
     """Asks another policy for its probabilities in the present state and in states that may follow, and plays what a search finds.
 
     It needs the game itself: `wrap` puts on the wrapper `Forks`. So it knows what other players cannot know, such as what lies
-    behind a door.
+    behind a door; unless it searches in several drawn worlds, copies in which what the player has not seen is drawn anew. Their
+    searches share the simulations and vote (perfect-information Monte Carlo).
 
-    The search of a decision depends on nothing but the present state and the settings. What the player said of a state is kept for
-    the next decision of the episode, which begins at one of the states that this search has seen.
+    The search of a decision depends on nothing but the present state and the settings. Without drawn worlds, what the player said
+    of a state is kept for the next decision of the episode, which begins at one of the states that this search has seen.
 
     Args:
         player: The other policy. Its probabilities are the prior. It is uniform for a policy without probabilities, such as random.
@@ -76,7 +91,9 @@ class LookAhead(Policy):
     @property
     def config(self) -> dict[str, Any]:
         """The other policy's configuration, and the settings of the search."""
-        return {"kind": "lookahead", "player": self._player.config, **dataclasses.asdict(self._search), "seed": self.seed}
+        settings = dataclasses.asdict(self._search)
+        drawn = {} if settings.pop("worlds") is None else {"worlds": self._search.worlds}
+        return {"kind": "lookahead", "player": self._player.config, **settings, **drawn, "seed": self.seed}
 
     def check(self) -> None:
         """Check the other policy."""
@@ -88,28 +105,53 @@ class LookAhead(Policy):
 
     def decide(self, turns: Sequence[Turn]) -> list[Decision]:
         """Search for all turns together: states of different episodes are asked about in one call."""
+        if self._search.worlds is not None:
+            return self._decide_in_worlds(turns, self._search.worlds)
         thinkers = [_Thinker(self._root(turn), self.spec, self._search) for turn in turns]
-        while waiting := [thinker for thinker in thinkers if thinker.node is not None]:
-            asked = [thinker.node.turn for thinker in waiting if thinker.node is not None]
-            for thinker, decision in zip(waiting, self._player.decide(asked), strict=True):
-                thinker.answer(decision)
+        self._think(thinkers)
         for thinker in thinkers:
             self._remember(thinker.root)
         return [thinker.decision() for thinker in thinkers]
 
+    def _decide_in_worlds(self, turns: Sequence[Turn], worlds: int) -> list[Decision]:
+        """Search in drawn worlds. The player is asked about the present state once."""
+        searches = []
+        for turn, decision in zip(turns, self._player.decide(turns), strict=True):
+            thinkers = []
+            for world, simulations in drawn_worlds(turn, worlds, self._search.simulations):
+                root = self._fresh(world)
+                root.decision, root.prior = decision, self._search.prior(decision, root.names)
+                thinkers.append(_Thinker(root, self.spec, dataclasses.replace(self._search, simulations=simulations)))
+            searches.append(thinkers)
+        everywhere = [thinker for thinkers in searches for thinker in thinkers]
+        self._think(everywhere)
+        for thinker in everywhere:
+            thinker.root.turn.obs["fork"].env.close()
+        return [_vote(thinkers) for thinkers in searches]
+
+    def _think(self, thinkers: Sequence[_Thinker]) -> None:
+        """Ask the player for all searches that wait for it, until none waits."""
+        while waiting := [thinker for thinker in thinkers if thinker.node is not None]:
+            asked = [thinker.node.turn for thinker in waiting if thinker.node is not None]
+            for thinker, decision in zip(waiting, self._player.decide(asked), strict=True):
+                thinker.answer(decision)
+
     def _root(self, turn: Turn) -> Node:
         """Return the state of a turn, with what was found out about it in the decision before."""
-        if "fork" not in turn.obs:
-            raise UsageError("obs: expected the key 'fork'; it is missing. Use policy.wrap(env).")
+        fresh = self._fresh(turn)
         known = self._known.pop((turn.episode, turn.step - 1), None) if turn.episode else None
         child = known.children.get(turn.last.action) if known and turn.last else None
-        fork = turn.obs["fork"]
-        worth = worth_of(fork.score, over=False, failure=fork.failure)
-        fresh = Node(turn, self.spec.names(dict(turn.obs)), fork.score, worth, fork.seen)
         node = child if child and child.names == fresh.names and child.turn.obs["text"] == turn.obs["text"] else fresh
         node.turn = turn
         node.begin()
         return node
+
+    def _fresh(self, turn: Turn) -> Node:
+        if "fork" not in turn.obs:
+            raise UsageError("obs: expected the key 'fork'; it is missing. Use policy.wrap(env).")
+        fork = turn.obs["fork"]
+        worth = worth_of(fork.score, over=False, failure=fork.failure)
+        return Node(turn, self.spec.names(dict(turn.obs)), fork.score, worth, fork.seen)
 
     def _remember(self, root: Node) -> None:
         if root.turn.episode:
@@ -125,15 +167,15 @@ class _Thinker:
         self.root = root
         self.node: Node | None = None
         """The state in which the player has to be asked now; None after the search."""
-        self._search = search
+        self.search = search
         self._simulator = Simulator(spec, root)
         self._answers: list[Decision] = []
-        (self._rng,) = root.turn.rng.spawn(1)  # what the player draws does not change the draw of the action
+        (self.rng,) = root.turn.rng.spawn(1)  # what the player draws does not change the draw of the action
         self._asking = self._begin()
         self._go_on(None)
 
     def _begin(self) -> Asking:
-        search = self._search
+        search = self.search
         return puct(self.root, self._simulator, simulations=search.simulations, exploration=search.exploration, depth=search.depth)
 
     def _go_on(self, decision: Decision | None) -> None:
@@ -146,9 +188,7 @@ class _Thinker:
         """Take the player's decision in the state `node`, and search on."""
         assert self.node is not None
         self._answers.append(decision)
-        self.node.prior = mixed_prior(
-            decision.probabilities, self.node.names, self._search.prior_temperature, self._search.uniform_share
-        )
+        self.node.prior = self.search.prior(decision, self.node.names)
         self._go_on(decision)
 
     def decision(self) -> Decision:
@@ -159,7 +199,7 @@ class _Thinker:
         visits = {name: child.visits for name, child in tried.items()}
         return dataclasses.replace(
             root.decision,
-            action=self._chosen(visits),
+            action=root.plan[0] if root.plan else self.search.chosen(root.names, visits, root.prior, self.rng),
             probabilities=root.prior,
             visits=visits,
             values={name: child.value for name, child in tried.items()},
@@ -169,14 +209,30 @@ class _Thinker:
             **{name: sum(getattr(answer, name) for answer in self._answers) for name in _SPENT},
         )
 
-    def _chosen(self, visits: Mapping[str, int]) -> str:
-        root, temperature = self.root, self._search.temperature
-        if root.plan:
-            return root.plan[0]
-        if temperature == 0:
-            return max(root.names, key=lambda name: (visits.get(name, 0), root.prior[name]))
-        weights = tempered([float(visits.get(name, 0)) for name in root.names], temperature)
-        return root.names[self._rng.choice(len(weights), p=weights)]
+
+def _vote(thinkers: Sequence[_Thinker]) -> Decision:
+    """Return the decision of searches from one state in several worlds: a simulation is a vote, and a plan has all its world's."""
+    root, search = thinkers[0].root, thinkers[0].search
+    found = [thinker.decision() for thinker in thinkers]
+    visits, votes, totals = Counter[str](), Counter[str](), defaultdict[str, float](float)
+    for thinker, decision in zip(thinkers, found, strict=True):
+        here = decision.visits or {}
+        visits.update(here)
+        votes.update({decision.plan[0]: thinker.search.simulations} if decision.plan else here)
+        for name, value in (decision.values or {}).items():
+            totals[name] += value * here[name]
+    assert root.decision is not None
+    answers = [root.decision, *found]
+    return dataclasses.replace(
+        root.decision,
+        action=search.chosen(root.names, votes, root.prior, thinkers[0].rng),
+        probabilities=root.prior,
+        visits=dict(visits),
+        values={name: totals[name] / count for name, count in visits.items()},
+        model_calls=1 + sum(decision.model_calls for decision in found),
+        simulator_steps=sum(decision.simulator_steps for decision in found),
+        **{name: sum(getattr(answer, name) for answer in answers) for name in _SPENT},
+    )
 
 
 def mixed_prior(
