@@ -8,7 +8,8 @@ from training_data import Corridor
 
 from gym_text import UsageError
 from gym_text.text_env import Outcome
-from gym_text_policies.training.state_values import action_values, reached_states, target_probabilities, with_floor
+from gym_text_policies.environments import environment_maker
+from gym_text_policies.training.state_values import action_values, reached_states, state_of, target_probabilities, with_floor
 from gym_text_policies.training.targets import UNIFORM_SHARE
 
 ACTIONS = ("left", "right", "stay")
@@ -119,10 +120,32 @@ def test_targets_are_the_old_probabilities_by_advantage_and_the_unknown_keep_the
     never_drawn = target_probabilities({"left": 1.0, "right": 0.0}, {"left": 0.0, "right": 1.0}, 0.1)
     assert never_drawn["right"] > 0.99
     for values in ({}, {"left": 0.2}, {"left": 0.2, "stay": 0.2}):
-        assert target_probabilities(prior, values, 0.1) == prior, "none is worth more than another"
+        assert target_probabilities(prior, values, 0.1) == pytest.approx(floored), "none is worth more than another"
 
 
 def test_a_game_that_goes_another_way_the_second_time_is_refused():
     env = Moody(length=3)
     with pytest.raises(UsageError, match="Line-v0: expected an environment that plays an episode twice in the same way"):
         reached_states(env, [walk(env, ["right"])])
+
+
+def test_in_babyai_copies_tell_what_the_game_itself_would_answer():
+    env = environment_maker("BabyAIText-v0?task=pickup", fold="train", expert="off")()
+    spec, actions = env.get_wrapper_attr("text_spec"), ["turn left", "go forward", "go forward", "turn right", "go forward"]
+    obs, _ = env.reset(seed=0)
+    names, steps = [action.name for action in spec.actions], []
+    for action in actions:
+        steps.append(SimpleNamespace(observation=obs, decision=SimpleNamespace(action=action)))
+        obs = env.step(spec.encode(action, obs))[0]
+    walked = SimpleNamespace(
+        environment="BabyAI", episode=SimpleNamespace(seed=0, steps=steps), candidates=(dict.fromkeys(names, 1 / 6),) * len(steps)
+    )
+    states, played = reached_states(env, [walked])
+    assert played == len(actions) + 5 * len(states)
+    for number, step in enumerate(steps):
+        for action, (consequence, *_) in states[state_of(step.observation)].consequences.items():
+            obs, _ = env.reset(seed=0)
+            for taken in [*actions[:number], action]:
+                obs, reward, terminated, *_ = env.step(spec.encode(taken, obs))
+            assert (consequence.reward, consequence.next_state) == (reward, None if terminated else state_of(obs))
+    env.close()

@@ -7,7 +7,8 @@ So the values of all actions are computed, not drawn:
 * The value of an action is that of the best policy near the prior, within the states that the episodes reached. One episode that
   wins gives values to the states of all episodes of its level. A way that no episode took as a whole can have the highest value.
 * The objective with a KL penalty for leaving the old policy has a known maximum: the old probabilities times
-  exp(value / return_temperature), normalised. These are the target probabilities.
+  exp(value / return_temperature), normalised. These are the target probabilities. A share of the old probability mass is first
+  spread evenly over the candidates (`with_floor`).
 * Learning minimises KL(target probabilities || policy) in each state, over all candidates. So the model also learns what it would
   never draw, as long as one step in a copy shows what comes of it.
 
@@ -50,7 +51,7 @@ from gym_text_policies.training.model.checkpoints import Progress
 from gym_text_policies.training.model.finite import check_finite
 from gym_text_policies.training.model.processes import gather, own_share
 from gym_text_policies.training.model.saving import made
-from gym_text_policies.training.state_values import action_values, reached_states, state_of, target_probabilities
+from gym_text_policies.training.state_values import action_values, reached_states, state_of, target_probabilities, with_floor
 from gym_text_policies.training.targets import Targets, divergence_from_targets, make_batch
 from gym_text_policies.training.trajectories import Trajectory
 
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
     from gym_text_policies.training.model.actor_critic import Actor
 
 LEAST_DIVERGENCE = 0.01
-"""The model does not learn from a decision whose target probabilities diverge less than this from those of play, in nats."""
+"""The model does not learn from a decision whose target probabilities diverge less than this from the old ones, in nats."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,14 +136,14 @@ def level_targets(
         for step, candidates, prompt in zip(trajectory.episode.steps, trajectory.candidates, trajectory.prompts, strict=False):
             target = target_probabilities(candidates, values[state_of(step.observation)], config.return_temperature)
             is_new = (text := repr(prompt)) not in learnt
-            targets[-1].append(target if is_new and _divergence(target, candidates) > LEAST_DIVERGENCE else {})
+            targets[-1].append(target if is_new and _divergence(target, with_floor(candidates)) > LEAST_DIVERGENCE else {})
             learnt.add(text)
     return targets, len(states), steps
 
 
 def _divergence(target: dict[str, float], prior: dict[str, float]) -> float:
-    """Return KL(target probabilities || prior), in nats."""
-    return sum(value * math.log(value / max(prior[action], 1e-12)) for action, value in target.items() if value > 0)
+    """Return KL(target probabilities || prior), in nats. No probability of the prior is 0."""
+    return sum(value * math.log(value / prior[action]) for action, value in target.items() if value > 0)
 
 
 def run(config: MPOConfig) -> str:

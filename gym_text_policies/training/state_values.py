@@ -169,20 +169,18 @@ def with_floor(prior: Mapping[str, float]) -> dict[str, float]:
 
 
 def target_probabilities(prior: Mapping[str, float], values: Mapping[str, float], temperature: float) -> dict[str, float]:
-    """Return a decision's probabilities times exp(advantage / temperature): they sum to 1.
+    """Return a decision's probabilities, with the floor, times exp(advantage / temperature): they sum to 1.
 
     The advantage of an action is its value less the soft maximum of the known actions' values. An action of unknown value has an
-    advantage of 0. Without an action that is worth more than another, these are the decision's probabilities.
+    advantage of 0.
 
     Args:
         prior: The candidates of the decision, with their probabilities in play.
         values: The values of the known ones.
         temperature: In units of the return.
     """
-    known = [action for action in prior if action in values]
-    if not known or max(values[action] for action in known) == min(values[action] for action in known):
-        return dict(prior)
     floored = with_floor(prior)
+    known = [action for action in prior if action in values]
     of_known, weights = (np.array([numbers[action] for action in known]) for numbers in (values, floored))
     (state,) = soft_maxima(of_known, weights, np.zeros(len(known), dtype=int), 1, temperature)
     return floored | {action: floored[action] * float(np.exp((values[action] - state) / temperature)) for action in known}
