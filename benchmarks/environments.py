@@ -4,7 +4,7 @@ All contenders play the same levels with the same random actions; rates are medi
 official client of TextWorldExpress the ratio depends on the machine. On idle cores the client waits for its Java process to wake at
 each step; held on one core, or beside a busy one, it waits less. So that ratio is measured on idle cores and held on one.
 
-``--part`` measures one of the three parts, and keeps the stored figures of the other two.
+``--part`` measures one of the parts, and keeps the stored figures of the others.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Any
 import gymnasium as gym
 import psutil
 from gymnasium.vector import SyncVectorEnv, VectorEnv
+from helpers.forks import copies_a_second, env_ids
 from helpers.harness import by_turns, earlier, options, table, timed, write
 from helpers.scripts import Script, random_scripts
 
@@ -41,7 +42,7 @@ class Config:
     """What to measure."""
 
     part: str = "all"
-    """What to measure: all, textworld, encoded or babyai."""
+    """What to measure: all, textworld, encoded, babyai or forks."""
     games: int = 64
     """Games of the vector environment, and of the memory figures."""
     steps: int = 50
@@ -50,6 +51,8 @@ class Config:
     """Rounds that count; each contender plays all games once in each."""
     warm_up: int = 10
     """Rounds before them, in which Java compiles what it runs often: all contenders are Java programs."""
+    copies_at: int = 20
+    """Steps of an episode before copies of the environment are made."""
     official_clients: int = 4
     """Official clients, one JVM each, whose cost is measured and extrapolated to `games`."""
 
@@ -237,6 +240,12 @@ def measure_babyai(config: Config) -> dict[str, Any]:
     return {"config": asdict(config), "steps_per_second": rates(contenders, steps, config)}
 
 
+def measure_forks(config: Config) -> dict[str, Any]:
+    """Measure copies of all environments in the middle of an episode."""
+    speeds = {env_id: copies_a_second(env_id, config.copies_at, config.rounds) for env_id in env_ids()}
+    return {"config": asdict(config), "copies_per_second": speeds}
+
+
 def textworld_rows(record: dict[str, Any]) -> list[tuple[str, str, str]]:
     """Return the figures of TextWorldExpress's games, each with what is asked of it."""
     config, held = Config(**record["config"]), record["steps_per_second_held"]
@@ -282,6 +291,18 @@ def babyai_rows(record: dict[str, Any]) -> list[tuple[str, str, str]]:
     return rows + [(f"{name} / {STOCK}", f"{steps[name] / steps[STOCK]:.2f}", least) for name, least in asked.items()]
 
 
+def forks_rows(record: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Return copies a second of each environment, by `fork` and by a reset with a replay, and how many times more the first are."""
+    return [
+        (
+            f"{env_id}, step {speed['step']}",
+            f"{speed['fork']:,.0f} / {speed['replay']:,.0f} = {speed['fork'] / speed['replay']:.1f}",
+            "",
+        )
+        for env_id, speed in record["copies_per_second"].items()
+    ]
+
+
 def main() -> None:
     """Measure, print the tables and write ``results/environments.json`` and ``.md``."""
     config = options(Config, __doc__)
@@ -299,6 +320,7 @@ PARTS: dict[str, tuple[str, Callable[[Config], dict[str, Any]], Callable[[dict[s
     "textworld": ("TextWorldExpress", measure_textworld, textworld_rows),
     "encoded": ("TextWorldExpress as arrays: EncodeText and History(4)", measure_encoded, encoded_rows),
     "babyai": ("BabyAI", measure_babyai, babyai_rows),
+    "forks": ("Copies a second in the middle of an episode: fork / a reset with a replay", measure_forks, forks_rows),
 }
 """What can be measured by itself: its title, the measurement, and the rows of its table."""
 

@@ -121,7 +121,9 @@ class Arena:
     def fork(self) -> Arena:
         """Return a copy of the running game, which changes apart from this one."""
         twin = copy.copy(self)
-        twin._random, twin._env, twin._core = copy.deepcopy((self._random, self._env, self._core))
+        twin._env, twin._core = copy.deepcopy((self._env, self._core))
+        twin._random = random.Random()
+        twin._random.setstate(self._random.getstate())  # deepcopy would copy each of the state's 625 numbers
         return twin
 
     @property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from gym_text.errors import UsageError, unknown_choice
 from gym_text.textarena.engine import base_name, known_ids
 from gym_text.textarena.moves import MOVES
@@ -40,10 +42,11 @@ _SLOW = {"Sokoban-v0-medium": "35 seconds", "Sudoku-v0-hard": "14 seconds"}
 """Variants whose levels take too long to make, with the mean time for a level."""
 
 
-def games(players: int) -> list[str]:
+@cache
+def games(players: int) -> tuple[str, ...]:
     """Return TextArena's ids of the games for one player or for two, variants included."""
     names = ONE_PLAYER if players == 1 else TWO_PLAYERS
-    return sorted(name for name in known_ids() if base_name(name) in names and name not in _SLOW)
+    return tuple(sorted(name for name in known_ids() if base_name(name) in names and name not in _SLOW))
 
 
 def check_game(game: str, players: int) -> None:
