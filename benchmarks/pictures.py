@@ -19,12 +19,15 @@ import gymnasium as gym
 import matplotlib
 import numpy as np
 from helpers.browser import Browser, find_browser
+from helpers.trees import draw_tree
 from PIL import Image, ImageDraw, ImageFont
 
 import gym_text  # noqa: F401  registers the environments
 from gym_text.errors import unknown_choice
 from gym_text_policies import EpisodeStore, load_policy, rollout
 from gym_text_policies.environments import make_environment, playable_ids
+from gym_text_policies.policies.lookahead import LookAhead
+from gym_text_policies.records import Decision, Turn
 from gym_text_policies.report import write_report
 from gym_text_policies.report.curves import Curve, labels
 from gym_text_policies.report.curves import lines as lines_of
@@ -40,6 +43,8 @@ FOLDER = ROOT / "docs" / "pictures"
 ADAPTERS = ROOT / "gym_text_policies" / "training" / "adapters"
 SEED = 6
 """Of the film's episode, which is won in 20 steps."""
+PLAYED = ("take cookbook", "read cookbook", "take knife", "open fridge", "take block of cheese", "close fridge")
+"""Actions before the decision whose search is drawn, in level 0 of CookingWorld's train fold."""
 GAMES = {"babyai": "BabyAI, five tasks", "cookingworld": "CookingWorld", "lunarlander": "LunarLander"}
 """Committed results of adapters, ``adapters_NAME.json``, and what their environments are called."""
 PLAYERS = {
@@ -261,6 +266,26 @@ def cooking(path: Path) -> None:
     _shrink_film(path)
 
 
+def lookahead(path: Path) -> None:
+    """Draw the tree of a decision in which a search takes another action than the model alone would."""
+
+    def make() -> gym.Env[Any, Any]:
+        return gym.make("CookingWorldText-v0", fold="train", expert="off")
+
+    with make() as env:
+        policy = load_policy("benchmarks/starts/cookingworld", env, lookahead="puct", simulations=16, dtype="bfloat16")
+    assert isinstance(policy, LookAhead)
+    with policy.wrap(make()) as env:
+        turn = Turn(env.reset(seed=0)[0], np.random.default_rng(0), episode="of the picture")
+        for name in PLAYED:
+            turn = turn.after(Decision(name), env.step(policy.spec.encode(name, dict(turn.obs)))[0])
+        (decision,) = policy.decide([turn])
+    with plt.rc_context(STYLE):
+        figure, axis = plt.subplots(figsize=(11, 3.9), layout="constrained")
+        draw_tree(axis, policy.tree(turn), decision.action)
+        _save(figure, path)
+
+
 def environments(path: Path) -> None:
     """Draw every registered environment as it renders itself, and all of them on one sheet."""
     names = playable_ids(gymnasium=False)
@@ -327,6 +352,7 @@ def _top(window: Browser, part: str) -> int:
 
 PICTURES = {
     "cooking.gif": cooking,
+    "lookahead.png": lookahead,
     "results.png": results,
     "learning.png": learning,
     "reinforcement.png": reinforcement,

@@ -153,6 +153,14 @@ class LookAhead(Policy):
         worth = worth_of(fork.score, over=False, failure=fork.failure)
         return Node(turn, self.spec.names(dict(turn.obs)), fork.score, worth, fork.seen)
 
+    def tree(self, turn: Turn) -> Node:
+        """Return the state of a turn that was just decided, with all that the search has found after it.
+
+        Args:
+            turn: The turn. It needs the name of its episode. There is no tree of a search in drawn worlds.
+        """
+        return self._known[turn.episode, turn.step]
+
     def _remember(self, root: Node) -> None:
         if root.turn.episode:
             self._known[root.turn.episode, root.turn.step] = root

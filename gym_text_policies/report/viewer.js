@@ -152,6 +152,7 @@
         const costs = `${decision.model_calls || 0} model calls, ${decision.simulator_steps || 0} steps in copies of the game`;
         rows.push(["looked ahead", `simulations: ${sum(decision.visits)}; ${costs}`]);
       }
+      if (decision.plan && decision.plan.length) rows.push(["plan to win", decision.plan.join(" → ")]);
       if (decision.retries) rows.push(["asked again", `${decision.retries} times`]);
       if (decision.tokens_in) rows.push(["tokens", `${decision.tokens_in} in, ${decision.tokens_out || 0} out`]);
       if (decision.cost) rows.push(["cost", `$ ${decision.cost}`]);
