@@ -103,7 +103,8 @@ class Decision:
     visits: Mapping[str, int] | None = None
     """Number of simulations through each action that was tried, if the policy looks ahead; `probabilities` is its prior."""
     values: Mapping[str, float] | None = None
-    """Mean worth of the simulations through each action that was tried, in points of the game's score."""
+    """Mean worth of the simulations through each action that was tried, in points of the game's score; the greatest worth if the
+    policy looks ahead by best_of_n or beam."""
     plan: tuple[str, ...] = ()
     """The fewest actions that are known to win, the first one now, if the policy looks ahead and a simulation has won."""
     model_calls: int = 0

@@ -18,7 +18,8 @@ from gym_text_policies.backends.own_models import is_own, is_own_backend
 from gym_text_policies.backends.provider_table import names_for_help
 from gym_text_policies.files import check_characters
 from gym_text_policies.policies.labels import looking_ahead, mixture, thinking
-from gym_text_policies.policies.lookahead import METHODS, Method
+from gym_text_policies.policies.lookahead import METHODS, OF_PUCT, Method
+from gym_text_policies.policies.puct import LEAVES, Leaf
 from gym_text_policies.prompts import STRATEGIES, TOOL_STRATEGY, Prompt
 
 Mode = Literal["text", "json", "choose", "tool"]
@@ -56,12 +57,17 @@ class SearchOptions:
     """How a policy looks ahead: the settings of a `PolicyConfig` that training by search and play share."""
 
     lookahead: Method | None = None
-    """Whether the policy tries actions in copies of the game before it decides, and how: puct. A language model then answers in
-    choose. By default it does not look ahead."""
+    """Whether the policy tries actions in copies of the game before it decides, and how: puct (a tree search), best_of_n
+    (episodes drawn from there on) or beam (the most probable sequences of actions). A language model then answers in choose. By
+    default it does not look ahead."""
     simulations: int | None = None
-    """Number of simulations of a policy that looks ahead, in each decision; the default is 32."""
+    """Most states in which a policy that looks ahead asks for its own probabilities in one decision; the default is 32. puct makes
+    as many simulations, each to a new state."""
     exploration: float | None = None
-    """How much the policy's own probabilities count beside the values that simulations give, if it looks ahead."""
+    """How much the policy's own probabilities count in puct beside the values that simulations give."""
+    leaf: Leaf | None = None
+    """What a new state is worth in puct: score (the game's score there, the default) or rollout (the score after the policy has
+    played on from there, which asks it more often)."""
     depth: int | None = None
     """Most steps that a simulation looks ahead; by default to the end of the episode."""
     prior_temperature: float | None = None
@@ -173,6 +179,8 @@ class PolicyConfig(PolicyOptions):
                 check_int(name, value, least, most)
         if self.lookahead is not None:
             check_choice("lookahead", self.lookahead, METHODS)
+        if self.leaf is not None:
+            check_choice("leaf", self.leaf, LEAVES)
         for name, greatest in (
             ("temperature", 100),
             ("exploration", 1000),
@@ -276,13 +284,22 @@ class PolicyConfig(PolicyOptions):
         options = set() if self.asks_model else self.options.keys()
         if self.searching and self.lookahead is None:
             raise UsageError(f"{', '.join(sorted(self.searching))}: expected with lookahead alone. Give lookahead, such as 'puct'.")
+        method = self.lookahead
+        if method not in (None, "puct"):
+            if others := sorted(self.searching.keys() & set(OF_PUCT)):
+                raise UsageError(f"{', '.join(others)}: expected with lookahead='puct' alone; got lookahead={method!r}.")
+            if self.temperature:
+                raise UsageError(
+                    f"temperature: expected 0 with lookahead={method!r}, which plays the best action; got {self.temperature!r}. "
+                    "prior_temperature changes the probabilities that lead it."
+                )
         if unused := sorted((self.given.keys() | options) - self._taken):
             raise UsageError(f"policy {self.model!r}: expected no options; got {', '.join(unused)}.")
 
     @property
     def _taken(self) -> set[str]:
         """Names of the settings that the policy takes."""
-        useless = () if self.lookahead else OF_SEARCH[1:]
+        useless = OF_SEARCH[1:] if self.lookahead is None else () if self.lookahead == "puct" else OF_PUCT
         if self.asks_model:
             return set(SETTINGS) - {"deterministic", *useless}
         if self.model == "random":
@@ -317,6 +334,7 @@ DEFAULTS = PolicyConfig(
     expert_share=0.0,
     simulations=32,
     exploration=1.5,
+    leaf="score",
     prior_temperature=1.0,
     uniform_share=0.0,
     seed=0,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,18 +16,24 @@ from gym_text import TextSpec
 from gym_text.errors import UsageError
 from gym_text.wrappers import Forks
 from gym_text_policies.drawing import tempered
-from gym_text_policies.policies.puct import puct
+from gym_text_policies.policies.beam import beam
+from gym_text_policies.policies.best_of_n import best_of_n
+from gym_text_policies.policies.puct import Leaf, puct
 from gym_text_policies.policies.tree import Asking, Node, Simulator, worth_of
 from gym_text_policies.policies.worlds import drawn_worlds
 from gym_text_policies.policy import Policy, check_lists_actions
 from gym_text_policies.records import Decision, Turn
 
-Method = Literal["puct"]
-METHODS = ("puct",)
+Method = Literal["puct", "best_of_n", "beam"]
+METHODS = ("puct", "best_of_n", "beam")
+OF_PUCT = ("exploration", "leaf", "worlds")
+"""Settings that puct alone takes."""
 _SPENT = ("tokens_in", "tokens_cached", "tokens_out", "tokens_reasoning", "cost")
 """Fields of a decision that are sums over all answers of the search."""
-_REMEMBERED = 1024
-"""Most states of running episodes whose trees are kept."""
+_REMEMBERED = 128
+"""Most episodes whose last search is kept."""
+Answers = dict[Hashable, Decision]
+"""What the player said in the states of an episode, by all that it saw there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +44,7 @@ class Search:
     simulations: int
     exploration: float
     depth: int | None
+    leaf: Leaf
     prior_temperature: float
     uniform_share: float
     temperature: float
@@ -56,8 +64,9 @@ class Search:
     def chosen(self, names: Sequence[str], votes: Mapping[str, float], prior: Mapping[str, float], rng: np.random.Generator) -> str:
         """Return the action with the most votes, or, at a temperature above 0, one that is drawn by its votes."""
         if self.temperature == 0:
-            return max(names, key=lambda name: (votes.get(name, 0), prior[name]))
-        weights = tempered([float(votes.get(name, 0)) for name in names], self.temperature)
+            return max(names, key=lambda name: (votes.get(name, -math.inf), prior[name]))
+        counted = [float(votes.get(name, 0)) for name in names]
+        weights = tempered(counted if any(counted) else [prior[name] for name in names], self.temperature)
         return names[rng.choice(len(weights), p=weights)]
 
 
@@ -69,7 +78,8 @@ class LookAhead(Policy):
     searches share the simulations and vote (perfect-information Monte Carlo).
 
     The search of a decision depends on nothing but the present state and the settings. Without drawn worlds, what the player said
-    of a state is kept for the next decision of the episode, which begins at one of the states that this search has seen.
+    of a state is kept for the next decision of the episode, which begins at one of the states that this search has seen. A player
+    that sees no history is asked once about states that look the same.
 
     Args:
         player: The other policy. Its probabilities are the prior. It is uniform for a policy without probabilities, such as random.
@@ -81,7 +91,7 @@ class LookAhead(Policy):
         check_lists_actions(player.spec, "lookahead")
         self._player = player
         self._search = search
-        self._known: OrderedDict[tuple[str, int], Node] = OrderedDict()
+        self._known: OrderedDict[tuple[str, int], tuple[Node, Answers]] = OrderedDict()
 
     @property
     def remote(self) -> bool:
@@ -92,8 +102,10 @@ class LookAhead(Policy):
     def config(self) -> dict[str, Any]:
         """The other policy's configuration, and the settings of the search."""
         settings = dataclasses.asdict(self._search)
-        drawn = {} if settings.pop("worlds") is None else {"worlds": self._search.worlds}
-        return {"kind": "lookahead", "player": self._player.config, **settings, **drawn, "seed": self.seed}
+        usual = (("leaf", "score"), ("worlds", None))  # left out, as in records from before there was a choice
+        unused = OF_PUCT if self._search.method != "puct" else [name for name, value in usual if settings[name] == value]
+        settings = {name: value for name, value in settings.items() if name not in unused}
+        return {"kind": "lookahead", "player": self._player.config, **settings, "seed": self.seed}
 
     def check(self) -> None:
         """Check the other policy."""
@@ -107,21 +119,21 @@ class LookAhead(Policy):
         """Search for all turns together: states of different episodes are asked about in one call."""
         if self._search.worlds is not None:
             return self._decide_in_worlds(turns, self._search.worlds)
-        thinkers = [_Thinker(self._root(turn), self.spec, self._search) for turn in turns]
+        thinkers = [_Thinker(*self._root(turn), self.spec, self._search) for turn in turns]
         self._think(thinkers)
         for thinker in thinkers:
-            self._remember(thinker.root)
+            self._remember(thinker)
         return [thinker.decision() for thinker in thinkers]
 
     def _decide_in_worlds(self, turns: Sequence[Turn], worlds: int) -> list[Decision]:
         """Search in drawn worlds. The player is asked about the present state once."""
         searches = []
         for turn, decision in zip(turns, self._player.decide(turns), strict=True):
-            thinkers = []
+            thinkers, answers = [], Answers()
             for world, simulations in drawn_worlds(turn, worlds, self._search.simulations):
                 root = self._fresh(world)
                 root.decision, root.prior = decision, self._search.prior(decision, root.names)
-                thinkers.append(_Thinker(root, self.spec, dataclasses.replace(self._search, simulations=simulations)))
+                thinkers.append(_Thinker(root, answers, self.spec, dataclasses.replace(self._search, simulations=simulations)))
             searches.append(thinkers)
         everywhere = [thinker for thinkers in searches for thinker in thinkers]
         self._think(everywhere)
@@ -136,15 +148,15 @@ class LookAhead(Policy):
             for thinker, decision in zip(waiting, self._player.decide(asked), strict=True):
                 thinker.answer(decision)
 
-    def _root(self, turn: Turn) -> Node:
-        """Return the state of a turn, with what was found out about it in the decision before."""
+    def _root(self, turn: Turn) -> tuple[Node, Answers]:
+        """Return the state of a turn, with what was found out about it in the decision before, and the player's answers so far."""
         fresh = self._fresh(turn)
-        known = self._known.pop((turn.episode, turn.step - 1), None) if turn.episode else None
-        child = known.children.get(turn.last.action) if known and turn.last else None
+        before, answers = self._known.pop((turn.episode, turn.step - 1), (None, Answers())) if turn.episode else (None, Answers())
+        child = before.children.get(turn.last.action) if before and turn.last else None
         node = child if child and child.names == fresh.names and child.turn.obs["text"] == turn.obs["text"] else fresh
         node.turn = turn
         node.begin()
-        return node
+        return node, answers
 
     def _fresh(self, turn: Turn) -> Node:
         if "fork" not in turn.obs:
@@ -159,62 +171,90 @@ class LookAhead(Policy):
         Args:
             turn: The turn. It needs the name of its episode. There is no tree of a search in drawn worlds.
         """
-        return self._known[turn.episode, turn.step]
+        return self._known[turn.episode, turn.step][0]
 
-    def _remember(self, root: Node) -> None:
-        if root.turn.episode:
-            self._known[root.turn.episode, root.turn.step] = root
+    def _remember(self, thinker: _Thinker) -> None:
+        turn = thinker.root.turn
+        if turn.episode:
+            self._known[turn.episode, turn.step] = thinker.root, thinker.answers
             while len(self._known) > _REMEMBERED:
                 self._known.popitem(last=False)
+
+
+def _all_seen(turn: Turn) -> Hashable:
+    """Return all that the player sees in a turn, if it may see the same in another one; else None."""
+    if "history" in turn.obs or any(turn.completions) or any(turn.thoughts):
+        return None
+    fields = ((name, value) for name, value in turn.obs.items() if name != "fork")
+    return tuple((name, value if isinstance(value, Hashable) else repr(value)) for name, value in sorted(fields))
 
 
 class _Thinker:
     """A search for one decision, which stops where the player has to be asked."""
 
-    def __init__(self, root: Node, spec: TextSpec, search: Search) -> None:
+    def __init__(self, root: Node, answers: Answers, spec: TextSpec, search: Search) -> None:
         self.root = root
+        self.answers = answers
         self.node: Node | None = None
         """The state in which the player has to be asked now; None after the search."""
         self.search = search
         self._simulator = Simulator(spec, root)
-        self._answers: list[Decision] = []
+        self._new_answers: list[Decision] = []
         (self.rng,) = root.turn.rng.spawn(1)  # what the player draws does not change the draw of the action
         self._asking = self._begin()
         self._go_on(None)
 
     def _begin(self) -> Asking:
         search = self.search
-        return puct(self.root, self._simulator, simulations=search.simulations, exploration=search.exploration, depth=search.depth)
+        if search.method == "best_of_n":
+            return best_of_n(self.root, self._simulator, simulations=search.simulations, depth=search.depth, rng=self.rng)
+        if search.method == "beam":
+            return beam(self.root, self._simulator, simulations=search.simulations, depth=search.depth)
+        settings = {name: getattr(search, name) for name in ("simulations", "exploration", "depth", "leaf")}
+        return puct(self.root, self._simulator, **settings)
 
     def _go_on(self, decision: Decision | None) -> None:
-        try:
-            self.node = self._asking.send(decision) if decision else next(self._asking)
-        except StopIteration:
-            self.node = None
+        """Search on with the player's decision in the state `node`, up to the next state in which the player has to be asked."""
+        while True:
+            if decision and self.node:
+                self.node.prior = self.search.prior(decision, self.node.names)
+            try:
+                self.node = self._asking.send(decision) if decision else next(self._asking)
+            except StopIteration:
+                self.node = None
+                return
+            decision = self.answers.get(_all_seen(self.node.turn))
+            if decision is None:
+                return
 
     def answer(self, decision: Decision) -> None:
         """Take the player's decision in the state `node`, and search on."""
         assert self.node is not None
-        self._answers.append(decision)
-        self.node.prior = self.search.prior(decision, self.node.names)
+        self._new_answers.append(decision)
+        if (seen := _all_seen(self.node.turn)) is not None:
+            self.answers[seen] = decision
         self._go_on(decision)
 
     def decision(self) -> Decision:
         """Return what the search has found."""
         root = self.root
         assert root.decision is not None
-        tried = {name: child for name, child in root.children.items() if child.visits}
+        tried = root.tried
         visits = {name: child.visits for name, child in tried.items()}
+        values = {name: child.value if self.search.method == "puct" else child.most for name, child in tried.items()}
+        losing = {name for name, child in tried.items() if child.lost}
+        names = [name for name in root.names if name not in losing] or root.names
+        votes = visits if self.search.method == "puct" else values
         return dataclasses.replace(
             root.decision,
-            action=root.plan[0] if root.plan else self.search.chosen(root.names, visits, root.prior, self.rng),
+            action=root.plan[0] if root.plan else self.search.chosen(names, votes, root.prior, self.rng),
             probabilities=root.prior,
             visits=visits,
-            values={name: child.value for name, child in tried.items()},
+            values=values,
             plan=root.plan or (),
-            model_calls=len(self._answers),
+            model_calls=len(self._new_answers),
             simulator_steps=self._simulator.steps,
-            **{name: sum(getattr(answer, name) for answer in self._answers) for name in _SPENT},
+            **{name: sum(getattr(answer, name) for answer in self._new_answers) for name in _SPENT},
         )
 
 

@@ -18,22 +18,32 @@ The next search finds the rest of the plan again, since what it does below a sta
 from __future__ import annotations
 
 import math
+from collections.abc import Generator
+from typing import Literal
 
 from gym_text_policies.policies.tree import Asking, Node, Simulator
+from gym_text_policies.records import Decision
+
+Leaf = Literal["score", "rollout"]
+LEAVES = ("score", "rollout")
 
 REPEATED = 1.0
 """How much less an action is worth, in ranges, after which the state looks like an earlier one of the episode."""
 
 
-def puct(root: Node, simulator: Simulator, *, simulations: int, exploration: float, depth: int | None) -> Asking:
+def puct(
+    root: Node, simulator: Simulator, *, simulations: int, exploration: float, depth: int | None, leaf: Leaf = "score"
+) -> Asking:
     """Search from a state: the visits and values of its children are the result.
 
     Args:
         root: The present state.
         simulator: Plays copies of the game.
-        simulations: Number of simulations.
+        simulations: Most simulations, and most states in which the player is asked.
         exploration: How much the prior counts beside the values.
         depth: Most steps that a simulation looks ahead; None: to the end of the episode.
+        leaf: What a leaf is worth: its score, or the score of the last state if the player plays on from there (rollout). The
+            player then plays the most probable actions, and is asked in each state.
     """
     for _ in range(simulations):
         path: list[str] = []
@@ -44,29 +54,47 @@ def puct(root: Node, simulator: Simulator, *, simulations: int, exploration: flo
                 with simulator.at(path[:-1]) as (env, _):
                     simulator.play(env, node, path[-1])
             nodes.append(node.children[path[-1]])
-        if nodes[-1].names and not nodes[-1].prior:
-            yield from ask(nodes[-1])
+        last = nodes[-1]
+        if last.names:
+            yield from simulator.ask(last)
+        if leaf == "rollout" and last.names and not last.visits:
+            last = yield from play_on(simulator, path, simulations, depth)
         for node in nodes:
-            node.visit(nodes[-1].worth)
-        if nodes[-1].won:
+            node.visit(last.worth)
+        if last.won:
             root.plan = tuple(path)
+        if last.won or not simulator.left(simulations):
             return
 
 
-def ask(node: Node) -> Asking:
-    """Ask the player what it would do in a state."""
-    decision = yield node
-    node.decision = decision
+def play_on(simulator: Simulator, path: list[str], most: int, depth: int | None) -> Generator[Node, Decision, Node]:
+    """Play the most probable actions from the state after a path; return the last state, and append the actions to the path.
+
+    Args:
+        simulator: Plays copies of the game.
+        path: The actions from the present state on.
+        most: Most states in which the search may ask the player.
+        depth: Most actions in the path; None: any number.
+    """
+    with simulator.at(path) as (env, node):
+        while node.names and (depth is None or len(path) < depth) and (node in simulator.asked or simulator.left(most)):
+            yield from simulator.ask(node)
+            path.append(max(node.names, key=node.prior.__getitem__))
+            node = simulator.play(env, node, path[-1])
+    return node
 
 
 def best_action(node: Node, exploration: float) -> str:
-    """Return the action that the next simulation takes in a state. An action that was not tried has the value of the state."""
-    root_of_visits = math.sqrt(node.visits)
+    """Return the action that the next simulation takes in a state.
 
-    def bound(name: str) -> float:
-        child, value, visits = node.children.get(name), node.worth, 0
-        if child and child.visits:
+    An action that was not tried has the value of the state. One that loses is not tried again.
+    """
+    tried, root_of_visits = node.tried, math.sqrt(node.visits)
+
+    def bound(name: str) -> tuple[bool, float]:
+        child, value, visits = tried.get(name), node.worth, 0
+        if child:
             value, visits = child.value - REPEATED * node.range * child.repeated, child.visits
-        return value / node.range + exploration * node.prior[name] * root_of_visits / (1 + visits)
+        return not (child and child.lost), value / node.range + exploration * node.prior[name] * root_of_visits / (1 + visits)
 
     return max(node.names, key=bound)

@@ -40,6 +40,8 @@ class Node:
     """Whether it looks like one of them, so that the actions since then may have had no effect."""
     won: bool = False
     """Whether the task is done in this state."""
+    lost: bool = False
+    """Whether the task can no longer be done."""
     plan: tuple[str, ...] | None = None
     """Actions that win from here, if the present search has found some."""
     decision: Decision | None = None
@@ -52,14 +54,25 @@ class Node:
     """Number of simulations of the present search that came through this state."""
     total: float = 0.0
     """Sum of what these simulations were worth."""
-    range: float = 1.0
-    """Greatest difference between what they were worth, or 1 if that is greater."""
-    _bounds: tuple[float, float] = (math.inf, -math.inf)
+    least: float = math.inf
+    """The least of what these simulations were worth."""
+    most: float = -math.inf
+    """The most of what these simulations were worth."""
+
+    @property
+    def tried(self) -> dict[str, Node]:
+        """The states after those actions that the present search has tried."""
+        return {name: child for name, child in self.children.items() if child.visits}
 
     @property
     def value(self) -> float:
         """Mean worth of the simulations through this state; without any, what its score is worth."""
         return self.total / self.visits if self.visits else self.worth
+
+    @property
+    def range(self) -> float:
+        """Greatest difference between what simulations were worth, or 1 if that is greater."""
+        return max(1.0, self.most - self.least)
 
     def visit(self, worth: float) -> None:
         """Count a simulation through this state.
@@ -69,16 +82,14 @@ class Node:
         """
         self.visits += 1
         self.total += worth
-        least, most = self._bounds
-        self._bounds = least, most = min(least, worth), max(most, worth)
-        self.range = max(1.0, most - least)
+        self.least, self.most = min(self.least, worth), max(self.most, worth)
 
     def begin(self) -> None:
         """Forget the visits of an earlier search in this state and all after it. What is known of the states themselves stays."""
         nodes = [self]
         while nodes:
             node = nodes.pop()
-            node.visits, node.total, node.range, node._bounds, node.plan = 0, 0.0, 1.0, (math.inf, -math.inf), None
+            node.visits, node.total, node.least, node.most, node.plan = 0, 0.0, math.inf, -math.inf, None
             nodes += node.children.values()
 
 
@@ -109,8 +120,20 @@ class Simulator:
     def __init__(self, spec: TextSpec, root: Node) -> None:
         self.steps = 0
         """Number of steps in copies so far."""
+        self.asked: set[Node] = set()
+        """The states in which the search had to know what the player would do."""
         self._spec = spec
         self._root = root
+
+    def ask(self, node: Node) -> Asking:
+        """Ask the player what it would do in a state, unless that is known."""
+        self.asked.add(node)
+        if not node.prior:
+            node.decision = yield node
+
+    def left(self, most: int) -> int:
+        """Return in how many more states the player may be asked, if it may be asked in so many in all."""
+        return max(0, most - len(self.asked))
 
     @contextlib.contextmanager
     def at(self, path: list[str]) -> Iterator[tuple[gym.Env[Any, Any], Node]]:
@@ -130,16 +153,17 @@ class Simulator:
         self.steps += 1
         if name not in node.children:
             decision = dataclasses.replace(node.decision or Decision(name), action=name)
-            over, won = bool(terminated or truncated), bool(info.get("success", False))
+            over, won, lost = bool(terminated or truncated), bool(info.get("success", False)), bool(info.get("failure", False))
             score = float(info.get("score", node.score + float(reward)))
             seen = node.seen | {look(node.turn.obs)}
             node.children[name] = Node(
                 turn=node.turn.after(decision, obs),
                 names=() if over else self._spec.names(dict(obs)),
                 score=score,
-                worth=worth_of(score, over=bool(terminated) or won, failure=bool(info.get("failure", False))),
+                worth=worth_of(score, over=bool(terminated) or won, failure=lost),
                 seen=seen,
                 repeated=not over and look(obs) in seen,
                 won=won,
+                lost=lost,
             )
         return node.children[name]
