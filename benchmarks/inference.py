@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import torch
 from helpers.harness import command, options, run, table, timed, write
 from helpers.llamacpp import LlamaCpp
@@ -22,12 +23,16 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import gym_text  # noqa: F401  registers the environments
 from gym_text.wrappers import History
-from gym_text_policies.backends.base import Request
+from gym_text_policies.backends.base import Answer, Request
 from gym_text_policies.backends.local.linear import FusedLinear
 from gym_text_policies.backends.local.smollm2 import quiet, smollm2_folder
 from gym_text_policies.backends.local.transformers import TransformersBackend
-from gym_text_policies.policy import text_spec
+from gym_text_policies.policies.config import DEFAULTS
+from gym_text_policies.policies.llm import LLMPolicy
+from gym_text_policies.policies.lookahead import LookAhead, Search
+from gym_text_policies.policy import Policy, text_spec
 from gym_text_policies.prompts import Prompt
+from gym_text_policies.records import Decision, Turn
 
 ENV_ID = "CookingWorldText-v0"
 Play = list[Request]
@@ -47,6 +52,10 @@ class Config:
     """Most tokens of an answer in words."""
     text_episodes: int = 2
     """Episodes whose prompts are answered in words."""
+    simulations: int = 32
+    """Simulations of a decision that looks ahead."""
+    searched_steps: int = 2
+    """Decisions of each episode that look ahead; the first is made after six steps of the expert, the next after twelve …"""
 
 
 def prompts_of_expert(episodes: int, strategy: str = "chat", env_id: str = ENV_ID, first: int = 0, **arguments: Any) -> list[Play]:
@@ -229,6 +238,66 @@ def words(config: Config, tokenizer: Any, model: Any) -> list[tuple[str, str, st
     ]
 
 
+class Leaves(TransformersBackend):
+    """Keeps what it is asked."""
+
+    requests: Sequence[Request] = ()
+
+    def answer(self, requests: Sequence[Request]) -> list[Answer]:
+        """Answer as ever."""
+        self.requests = [*self.requests, *requests]
+        return super().answer(requests)
+
+
+def turns_of_expert(policy: Policy, episodes: int, steps: int) -> list[Turn]:
+    """Return the turns of the expert's episodes after a number of steps, or before the last step of a shorter one."""
+    turns = []
+    for seed in range(episodes):
+        env = policy.wrap(gym.make(ENV_ID, fold="test"))
+        obs, info = env.reset(seed=seed)
+        path = info["gold_path"][:-1][:steps]
+        for action in path:
+            obs, *_ = env.step(policy.spec.encode(action, obs))
+        turns.append(Turn(obs, np.random.default_rng(seed), f"{seed}", len(path)))
+    return turns
+
+
+def search(config: Config, tokenizer: Any, model: Any, dtype: torch.dtype) -> list[tuple[str, str, str]]:
+    """Return the rows on a policy that looks ahead by PUCT in the middle of episodes that are played together.
+
+    Reading anew is a plain pass over a leaf's whole prompt, without its actions; one leaf of eight stands for all.
+    """
+    name, spec = str(dtype).removeprefix("torch."), text_spec(gym.make(ENV_ID))
+    leaves = Leaves(load(dtype), tokenizer, name, optimise=True)
+    player = LLMPolicy(leaves, spec, strategy="chat", mode="choose", history="all")
+    given = {**DEFAULTS.settings, "lookahead": "puct", "simulations": config.simulations}
+    policy, seconds, simulations, computed = LookAhead(player, Search.of(given)), 0.0, 0, 0
+    anew: list[float] = []
+    whole: list[int] = []
+    for steps in range(6, 6 * config.searched_steps + 1, 6):
+        turns, decisions = turns_of_expert(policy, config.together, steps), list[Decision]()
+        player.decide(turns)  # in an episode the path so far was read in earlier decisions
+        leaves.requests, computed = (), computed - leaves.tokens_computed
+        seconds += timed(lambda turns=turns, decisions=decisions: decisions.extend(policy.decide(turns)))
+        computed += leaves.tokens_computed
+        simulations += sum(1 + sum((decision.visits or {}).values()) for decision in decisions)
+        for request in tqdm(leaves.requests[::8], desc=f"leaves after {steps} steps, {name}", unit=" prompts"):
+            tokens = tokens_of(tokenizer, request)
+            whole.append(len(tokens))
+            with torch.inference_mode():
+                anew.append(timed(lambda tokens=tokens: model(torch.tensor([tokens]), logits_to_keep=1)))
+    rate, plain = simulations / seconds, len(anew) / sum(anew)
+    return [
+        (f"simulations/s, {config.together} episodes at once, {name}", f"{rate:.1f}", ""),
+        (f"{name} / reading each leaf's whole prompt anew in float32", f"{rate / plain:.1f}", "at least 10"),
+        (
+            f"tokens computed a simulation, {name} (a whole prompt: {sum(whole) / len(whole):.0f})",
+            f"{computed / simulations:.0f}",
+            "",
+        ),
+    ]
+
+
 def main() -> None:
     """Measure everything, print the table and write ``results/inference.json`` and ``.md``."""
     config = options(Config, __doc__)
@@ -236,6 +305,8 @@ def main() -> None:
         tokenizer = AutoTokenizer.from_pretrained(smollm2_folder())
     model = load(torch.float32)
     rows = choices(config, tokenizer, model) + words(config, tokenizer, model)
+    for dtype in (torch.float32, torch.bfloat16):
+        rows += search(config, tokenizer, model, dtype)
     record = {"config": asdict(config), "figures": {name: value for name, value, _ in rows}}
     write("inference", f"`{command()}`\n\n{table(('figure', 'measured', 'asked'), rows)}", record)
 
