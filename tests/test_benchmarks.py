@@ -41,3 +41,19 @@ def test_a_result_is_two_files_and_goes_where_the_command_line_says(harness, tmp
     assert harness.earlier("some") == {} and harness.write("some", text, {"rate": 12}) == tmp_path
     assert (tmp_path / "some.md").read_text() == capsys.readouterr().out == "| way | steps/s |\n|---|---|\n| ours | 12 |\n"
     assert json.loads((tmp_path / "some.json").read_text()) == harness.earlier("some") == {"rate": 12}
+
+
+def test_policies_that_look_ahead_play_the_same_levels_as_greedy_play(tmp_path, tiny_model, monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    lookahead = importlib.import_module("lookahead")
+    task = "BabyAIText-v0?task=goto&max_episode_steps=3&expert=off"
+    part = lookahead.Part(
+        "goto", tiny_model, (task,), 2, {**lookahead.puct(4), **lookahead.uniform(4, episodes=1)}, {"mode": "choose"}
+    )
+    record = lookahead.results(part, lookahead.play(part, tmp_path, 2))
+    assert [row["levels"] for row in record["rows"]] == [2, 2, 1]
+    greedy, searching = record["rows"][:2]
+    assert greedy["model_calls"] == greedy["steps"] and greedy["simulator_steps"] == 0
+    assert searching["model_calls"] > 0 and searching["simulator_steps"] > 0
+    assert [row["greedy"]["levels"] for row in record["rows"]] == [2, 2, 1]
+    assert f"| {searching['way']} | 2 |" in lookahead.report({"goto": record})
