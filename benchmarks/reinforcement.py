@@ -1,6 +1,6 @@
 """Success of a weak language model after reinforcement learning, beside other algorithms with as many episodes.
 
-BabyAI: the start is tuned on 32 expert episodes of goto and pickup. From there GRPO and PPO learn from rewards alone. So does
+BabyAI: the start is tuned on 32 expert episodes of goto and pickup. From there GRPO, MPO and PPO learn from rewards alone. So does
 rejection sampling, which fine-tunes on the won episodes of the policy. DAgger asks the expert. stable-baselines3's PPO trains a
 small network from scratch. CookingWorld: the start is tuned on 960 expert episodes, in which the names of the foods are
 exchanged. From there GRPO, rejection sampling and DAgger go on; MaskablePPO trains the small network. After training each player
@@ -54,6 +54,7 @@ SEEDS = (0, 1, 2)
 ORDER = {
     "start": "the start (the expert's episodes)",
     "grpo": "GRPO",
+    "mpo": "MPO (tries actions in copies of the game)",
     "ppo": "PPO",
     "rejection": "rejection sampling",
     "dagger": "DAgger (has an expert)",
@@ -136,6 +137,13 @@ BABYAI_COMMANDS = {
     ],
     **{
         f"grpo-{seed}": [f"grpo {ON_POLICY} --iterations 12 --seed {seed} --first-seed {first_seed(seed)} --folder grpo-{seed}"]
+        for seed in SEEDS
+    },
+    **{
+        f"mpo-{seed}": [
+            f"mpo --model {START} --environments {shlex.join(LEARNT)} --iterations 4 --num-envs 16 --dev-every 0 {FAST} "
+            f"--seed {seed} --first-seed {first_seed(seed)} --folder mpo-{seed}"
+        ]
         for seed in SEEDS
     },
     "ppo-0": [f"ppo {ON_POLICY} --iterations 4 --first-seed {first_seed(0)} --value-iterations 1 --epochs 1 --folder ppo-0"],
