@@ -111,7 +111,7 @@ def test_it_finds_what_is_rewarded_and_its_record_says_how(tiny_model, tmp_path)
     assert lines[0]["success"] < 0.4 and lines[-1]["success"] > 0.9
     assert all(math.isfinite(value) for line in lines for value in line.values())
     assert lines[0]["kl"] >= 0 and lines[0]["simulator_steps"] > lines[0]["steps"]
-    assert json.loads((folder / "training.json").read_text())["made_by"]["mpo"]["return_temperature"] == 0.05
+    assert json.loads((folder / "training.json").read_text())["made_by"]["mpo"]["return_temperature"] == 0.01
 
 
 def test_settings_are_checked(tiny_model, tmp_path):

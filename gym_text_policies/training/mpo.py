@@ -73,7 +73,7 @@ class MPOConfig(GroupedConfig):
     folder: str = "runs/mpo"
     group_size: int = 4
     discount: float = 0.95
-    return_temperature: float = 0.05
+    return_temperature: float = 0.01
     """In units of the return. If one action is worth this much more than another, an iteration multiplies its odds against the
     other by e."""
     learning_rate: float = 2e-4
