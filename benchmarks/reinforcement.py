@@ -2,7 +2,8 @@
 
 BabyAI: the start is tuned on 32 expert episodes of goto and pickup. From there GRPO, MPO and PPO learn from rewards alone. So does
 rejection sampling, which fine-tunes on the won episodes of the policy. DAgger asks the expert. stable-baselines3's PPO trains a
-small network from scratch. CookingWorld: the start is tuned on 960 expert episodes, in which the names of the foods are
+small network from scratch. With ``--game search`` the policy learns what its own search in copies of the game finds, from the same
+start. CookingWorld: the start is tuned on 960 expert episodes, in which the names of the foods are
 exchanged. From there GRPO, rejection sampling and DAgger go on; MaskablePPO trains the small network. After training each player
 plays 200 levels of the test fold. Making the start of CookingWorld takes nearly two hours, so its adapter is in
 ``starts/cookingworld``; ``--new-start`` makes it anew.
@@ -58,6 +59,7 @@ ORDER = {
     "ppo": "PPO",
     "rejection": "rejection sampling",
     "dagger": "DAgger (has an expert)",
+    "search": "expert iteration by looking ahead",
 }
 """What the runs are, by what their names begin with."""
 
@@ -73,8 +75,8 @@ class Game:
     shown: Sequence[tuple[str, str]]
     """Columns of the table: the short name, with ", drawn" for play by drawing, and which figure of it."""
     most_steps: int
-    network: type[PPO | MaskablePPO] = PPO
-    """What a small network learns by, from scratch."""
+    network: type[PPO | MaskablePPO] | None = PPO
+    """What a small network learns by, from scratch; None: there is none."""
     arguments: Mapping[str, str] = field(default_factory=dict)
     """Of the network's environment."""
 
@@ -161,6 +163,24 @@ BABYAI = Game(
     most_steps=64,
 )
 
+SEARCH = Game(
+    commands={
+        "start": BABYAI_COMMANDS["start"],
+        **{
+            f"search-{seed}": [
+                f"expert-iteration --model {START} --environments {shlex.join(LEARNT)} --iterations 3 --episodes-per-iteration 80 "
+                f"--num-envs 40 --dev-every 1 --dev-episodes 24 {FAST} --seed {seed} --first-seed {first_seed(seed)} "
+                f"--folder search-{seed}"
+            ]
+            for seed in SEEDS
+        },
+    },
+    environments=BABYAI.environments,
+    shown=[*((task, "success") for task in TASKS), *((task, "steps") for task in TASKS)],
+    most_steps=64,
+    network=None,
+)
+
 FOODS = (
     *("banana", "block of cheese", "carrot", "chicken leg", "chicken wing", "cilantro", "orange bell pepper", "parsley"),
     *("pork chop", "purple potato", "red apple", "red hot pepper", "red onion", "red potato", "white onion"),
@@ -204,7 +224,7 @@ COOKINGWORLD = Game(
     network=MaskablePPO,
     arguments={"actions": "index"},
 )
-GAMES = {"babyai": BABYAI, "cookingworld": COOKINGWORLD}
+GAMES = {"babyai": BABYAI, "search": SEARCH, "cookingworld": COOKINGWORLD}
 
 
 def make(game: Game, name: str, folder: Path) -> None:
@@ -306,8 +326,9 @@ def cost(folder: Path, name: str) -> dict[str, float]:
     """Return the number of a run's training episodes, and the minutes of play and learning, without the dev fold."""
     metrics = folder / name / "metrics.jsonl"
     if metrics.exists():
-        last = curve(metrics)[-1]
-        return {"episodes": int(last["episodes"]), "minutes": last["minutes"]}
+        lines = curve(metrics)
+        simulated = sum(int(line.get("simulator_steps", 0)) for line in lines)
+        return {"episodes": int(lines[-1]["episodes"]), "minutes": lines[-1]["minutes"], "simulator_steps": simulated}
     minutes = sum(minutes for _, minutes in json.loads((folder / f"{name}.json").read_text("utf-8")))
     found = [*folder.glob(f"{name}-data*/episodes.jsonl"), *(folder / name).rglob("data/episodes.jsonl")]
     episodes = sum(len(path.read_text("utf-8").splitlines()) for path in found)
@@ -335,7 +356,11 @@ def results(game: Game, folder: Path, played: Mapping[str, Played], seeds: int) 
         "command": command(),
         "rows": [{"run": name, **cost(folder, name), "columns": figures([name])} for name in played],
         "means": {kind: figures(names) for kind, names in ways.items() if len(names) > 1},
-        "networks": [network(game, folder, name, steps, seeds) | {"steps": steps} for steps in STEPS for name in game.environments],
+        "networks": [
+            network(game, folder, name, steps, seeds) | {"steps": steps}
+            for steps in STEPS * (game.network is not None)
+            for name in game.environments
+        ],
         "curves": {name: curve(folder / name / "metrics.jsonl") for name in played if (folder / name / "metrics.jsonl").exists()},
         "commands": {name: [*commands] for name, commands in game.commands.items()},
         "ran_on": environment_record(),
@@ -349,8 +374,10 @@ def report(game: Game, record: Mapping[str, Any], seeds: int) -> str:
     note = (
         f"{seeds} levels of the test fold, at most {game.most_steps} steps: the share won greedily{drawn}. "
         "p compares with the start on the same levels: McNemar's exact test of wins, Wilcoxon's of steps and of means. "
-        f"Minutes of one core. The small network learns by stable-baselines3's {game.network.__name__} and plays greedily."
+        "Minutes of one core."
     )
+    if game.network:
+        note += f" The small network learns by stable-baselines3's {game.network.__name__} and plays greedily."
     return f"{table(('way', 'episodes', 'minutes', *heads), rows_of(game, record))}\n\n{note}"
 
 
@@ -365,7 +392,8 @@ def rows_of(game: Game, record: Mapping[str, Any]) -> Iterator[tuple[object, ...
     for found in record["rows"]:
         kind, _, seed = found["run"].partition("-")
         name = ORDER[kind] + (f", seed {seed}" if seed else "")
-        yield name, found["episodes"], f"{found['minutes']:.0f}", *cells(found["columns"], not seed)
+        simulated = f" and {steps:,} steps in copies" if (steps := found.get("simulator_steps")) else ""
+        yield name, f"{found['episodes']}{simulated}", f"{found['minutes']:.0f}", *cells(found["columns"], not seed)
     for kind, columns in record["means"].items():
         yield f"{ORDER[kind]}, mean", "", "", *cells(columns)
     for steps in dict.fromkeys(found["steps"] for found in record["networks"]):
@@ -382,10 +410,10 @@ class Config:
 
     names: tuple[str, ...] = field(default=(), metadata={"positional": True})
     """Runs to make; none: all that are missing, and the results. A wrong name is answered with the list."""
-    game: Literal["babyai", "cookingworld"] = "babyai"
-    """What is learnt."""
+    game: Literal["babyai", "search", "cookingworld"] = "babyai"
+    """What is learnt; search: BabyAI's tasks, by expert iteration."""
     folder: str = ""
-    """Folder of the runs; empty: runs/reinforcement, or runs/reinforcement_cookingworld."""
+    """Folder of the runs; empty: runs/reinforcement, with the game's name unless it is babyai."""
     episodes: int = 200
     """Levels of the test fold, of each task."""
     new_start: bool = False

@@ -1,7 +1,8 @@
 """The loop of on-policy training: in each iteration the model plays episodes with drawn actions, and then learns from them.
 
-`run` does an iteration, from play to checkpoint. An algorithm (`gym_text_policies.training.ppo`, `.grpo`, `.mpo`, `.aggrevate`)
-provides the functions that make the model, play the episodes and learn from them. `update_policy` does the gradient steps of all.
+`run` does an iteration, from play to checkpoint. An algorithm (`gym_text_policies.training.ppo`, `.grpo`, `.mpo`, `.aggrevate`,
+`.expert_iteration`) provides the functions that make the model, play the episodes and learn from them. `update_policy` does the
+gradient steps of all.
 
 Shapes: B is the number of decisions of an iteration, b the number of decisions in one forward pass, A the greatest number of
 candidates of a decision, H the width of the model.
