@@ -101,12 +101,14 @@ class Decision:
     probability_kind: str | None = None
     """What the probabilities mean; see `Answer.probability_kind`."""
     visits: Mapping[str, int] | None = None
-    """Number of simulations through each action that was tried, if the policy looks ahead; `probabilities` is its prior."""
+    """Number of simulations through each action that was tried, if the policy looks ahead; `probabilities` is its prior. In a drawn
+    world a plan counts as all simulations there."""
     values: Mapping[str, float] | None = None
     """Mean worth of the simulations through each action that was tried, in points of the game's score; the greatest worth if the
     policy looks ahead by best_of_n or beam."""
     plan: tuple[str, ...] = ()
-    """The fewest actions that are known to win, the first one now, if the policy looks ahead and a simulation has won."""
+    """The fewest actions that are known to win, the first one now, if the policy looks ahead and a simulation has won; with drawn
+    worlds, in one of them."""
     model_calls: int = 0
     """Number of states about which a policy that looks ahead has asked its model; 0 for any other policy."""
     simulator_steps: int = 0

@@ -45,6 +45,8 @@ def test_targets_are_the_plan_or_the_visits_and_nothing_where_nothing_was_found(
     prior = {"left": 0.5, "right": 0.25, "stay": 0.25}
     found = {"visits": {"left": 1, "right": 3, "stay": 0}, "values": {"left": 0.0, "right": 0.5}}
     assert targets_of(Decision("left", probabilities=prior, **found, plan=("stay", "left"))) == {"stay": 1.0}
+    voted = Decision("left", probabilities=prior, **found, plan=("right",))
+    assert targets_of(voted, voted=True) == {"left": 0.25, "right": 0.75, "stay": 0.0}
     assert targets_of(Decision("left", probabilities=prior, **found)) == {"left": 0.25, "right": 0.75, "stay": 0.0}
     assert targets_of(Decision("left", probabilities=prior, visits=found["visits"], values={"left": 0.2, "right": 0.2})) == {}
     assert targets_of(Decision("left", probabilities=prior)) == {}, "it did not look ahead"
@@ -63,7 +65,7 @@ def test_the_labels_are_those_of_the_search_whoever_plays(tiny_model, tmp_path, 
 
 
 def test_the_loss_is_the_divergence_by_plain_passes_of_the_decisions_with_targets(tiny_model, tmp_path):
-    config = settings(tiny_model, tmp_path, simulations=4)
+    config = settings(tiny_model, tmp_path, simulations=12, uniform_share=0.5)
     actor = Actor(tiny_model)
     trajectories = play_ahead(config, actor, Progress())
     targets = [[targets_of(step.decision) for step in one.episode.steps] for one in trajectories]

@@ -31,8 +31,9 @@ def test_the_searches_of_all_worlds_vote_and_their_costs_are_added():
     won = [episode for episode in rollout(make_env, policy, range(12), num_envs=3) if episode.outcome == "won"]
     assert won, "some missions are near and in sight"
     decision = won[0].steps[-1].decision
-    assert not decision.plan and decision.visits.keys() == decision.values.keys()
+    assert decision.plan[0] == decision.action and decision.visits.keys() == decision.values.keys()
     assert sum(decision.visits.values()) <= 48 and 1 <= decision.model_calls <= 49
+    assert decision.visits[decision.action] == max(decision.visits.values()), "a plan counts as all simulations of its world"
     assert max(decision.values.values()) == decision.values[decision.action] > 0.9
     alone = next(rollout(make_env, policy, [won[0].seed], num_envs=1))
     assert [step.decision.visits for step in alone.steps] == [step.decision.visits for step in won[0].steps]

@@ -271,12 +271,14 @@ def _vote(thinkers: Sequence[_Thinker]) -> Decision:
             totals[name] += value * here[name]
     assert root.decision is not None
     answers = [root.decision, *found]
+    action = search.chosen(root.names, votes, root.prior, thinkers[0].rng)
     return dataclasses.replace(
         root.decision,
-        action=search.chosen(root.names, votes, root.prior, thinkers[0].rng),
+        action=action,
         probabilities=root.prior,
-        visits=dict(visits),
+        visits={name: votes[name] for name in visits},
         values={name: totals[name] / count for name, count in visits.items()},
+        plan=min((decision.plan for decision in found if decision.plan[:1] == (action,)), key=len, default=()),
         model_calls=1 + sum(decision.model_calls for decision in found),
         simulator_steps=sum(decision.simulator_steps for decision in found),
         **{name: sum(getattr(answer, name) for answer in answers) for name in _SPENT},

@@ -10,6 +10,7 @@ What a search has found are the target probabilities of a decision:
 * The search knows a plan that wins: the first action of the plan has probability 1.
 * The actions that were tried are worth differently: the shares of their visits (Silver et al. 2017,
   https://doi.org/10.1038/nature24270).
+* The search was in drawn worlds (`worlds`): the shares of the visits, where a plan of a world counts as all simulations there.
 * All of them are worth the same: the search has found nothing, and the model does not read the decision.
 
 Learning minimises KL(target probabilities || policy), with a learning rate that falls linearly from iteration to iteration. The
@@ -152,12 +153,17 @@ class PartlyAlone(Policy):
 # ---------------------------------------------------------------- learning
 
 
-def targets_of(decision: Decision) -> Targets:
-    """Return the target probabilities of a decision; empty if its search has found nothing."""
-    if decision.plan:
-        return {decision.plan[0]: 1.0}
+def targets_of(decision: Decision, *, voted: bool = False) -> Targets:
+    """Return the target probabilities of a decision; empty if its search has found nothing.
+
+    Args:
+        decision: By a policy that looks ahead.
+        voted: Whether it has searched in drawn worlds. Their plans may differ, and count by the visits alone.
+    """
     values, visits = (decision.values or {}).values(), decision.visits or {}
-    if not values or max(values) - min(values) < LEAST_DIFFERENCE:
+    if decision.plan and not voted:
+        return {decision.plan[0]: 1.0}
+    if not decision.plan and (not values or max(values) - min(values) < LEAST_DIFFERENCE):
         return {}
     return {name: number / sum(visits.values()) for name, number in visits.items()}
 
@@ -167,7 +173,8 @@ def learn(
 ) -> dict[str, float]:
     """Learn from an iteration's episodes; return the metrics. If no search has found anything, the model learns nothing."""
     decisions = [step.decision for trajectory in trajectories for step in trajectory.episode.steps]
-    targets = [[targets_of(step.decision) for step in trajectory.episode.steps] for trajectory in trajectories]
+    voted = config.worlds is not None
+    targets = [[targets_of(step.decision, voted=voted) for step in trajectory.episode.steps] for trajectory in trajectories]
     metrics = {
         "learnt": float(sum(bool(target) for of_steps in targets for target in of_steps)),
         "planned": sum(bool(decision.plan) for decision in decisions) / len(decisions),
