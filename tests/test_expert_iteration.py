@@ -31,13 +31,13 @@ pytestmark = [
 @pytest.fixture(scope="module", autouse=True)
 def corridor():
     """Register the toy environment, which has no expert, for these tests."""
-    gym.register("Corridor-v0", entry_point=Corridor)
+    gym.register("AheadCorridor-v0", entry_point=Corridor)
     yield
-    del gym.registry["Corridor-v0"]
+    del gym.registry["AheadCorridor-v0"]
 
 
 def settings(tiny_model, folder, **options):
-    usual = {"environments": ("Corridor-v0?length=2",), "episodes_per_iteration": 8, "dev_every": 0}
+    usual = {"environments": ("AheadCorridor-v0?length=2",), "episodes_per_iteration": 8, "dev_every": 0}
     return ExpertIterationConfig(**{"folder": str(folder), "model": tiny_model, **usual, **options})
 
 
@@ -100,7 +100,7 @@ def test_it_wins_alone_what_only_a_search_has_won_without_an_expert(tiny_model, 
 
 
 def test_a_search_that_finds_nothing_teaches_nothing(tiny_model, tmp_path):
-    config = settings(tiny_model, tmp_path, environments=("Corridor-v0?length=9",), simulations=1)
+    config = settings(tiny_model, tmp_path, environments=("AheadCorridor-v0?length=9",), simulations=1)
     actor = Actor(tiny_model)
     before = [parameter.detach().clone() for parameter in actor.parameters]
     metrics = learn(config, actor, torch.optim.AdamW(actor.parameters, lr=1.0), Progress(), play_ahead(config, actor, Progress()))
