@@ -21,5 +21,7 @@ def test_a_draw_that_wins_is_a_plan():
 
 
 def test_the_last_draw_is_cut_where_the_player_may_not_be_asked_again():
-    first, *_ = decisions("Corridor-v0", prefers("Corridor-v0", left=0.0, right=1.0, stay=0.0), method="best_of_n", simulations=2)
+    first, *_ = decisions(
+        "VaultCorridor-v0", prefers("VaultCorridor-v0", left=0.0, right=1.0, stay=0.0), method="best_of_n", simulations=2
+    )
     assert first.model_calls == 2 and first.simulator_steps == 2 and not first.plan

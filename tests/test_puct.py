@@ -33,9 +33,9 @@ def test_an_action_that_loses_is_tried_once_and_never_played():
 
 def test_rollouts_from_the_leaves_find_what_the_player_does_by_itself():
     prior = {"left": 0.3, "right": 0.4, "stay": 0.3}
-    first, *_ = decisions("Corridor-v0", prefers("Corridor-v0", **prior), simulations=3, leaf="rollout")
+    first, *_ = decisions("VaultCorridor-v0", prefers("VaultCorridor-v0", **prior), simulations=3, leaf="rollout")
     assert first.plan == ("right",) * 3 and first.model_calls == 3
-    assert not decisions("Corridor-v0", prefers("Corridor-v0", **prior), simulations=3)[0].plan
+    assert not decisions("VaultCorridor-v0", prefers("VaultCorridor-v0", **prior), simulations=3)[0].plan
 
 
 def test_a_rollout_counts_its_states_and_ends_at_the_depth():

@@ -75,6 +75,6 @@ def prefers(env_id="Vault-v0", **prior):
     return Prefers(gym.make(env_id).get_wrapper_attr("text_spec"), **prior or {"left": 0.6, "right": 0.3, "break": 0.1})
 
 
-for _name, _game in (("Vault-v0", Vault), ("Corridor-v0", Corridor)):
+for _name, _game in (("Vault-v0", Vault), ("VaultCorridor-v0", Corridor)):
     if _name not in gym.registry:
         gym.register(_name, _game, max_episode_steps=8)
