@@ -11,6 +11,7 @@ from gymnasium.wrappers import RecordEpisodeStatistics
 from gym_text import UsageError
 from gym_text.box2d import import_box2d
 from gym_text.copies import fork
+from gym_text.java import jvm
 from gym_text.wrappers import DescribeObservation, EncodeText, ExchangeNames, GoldAction, History, Picture
 from gym_text_policies.policies.action_rate import LastAction, StepNumber
 
@@ -75,6 +76,15 @@ def test_forks_go_on_as_the_environment_does_and_leave_it_alone(env_id, argument
     if env_id == "BabyAIText-v0":
         arguments = arguments | {"feedback": True, "valid_actions": True}
     check_forks(make(env_id, **arguments), make(env_id, **arguments), *FEWER.get(env_id, (200, 10)))
+
+
+def test_closed_forks_leave_no_game_behind(make):
+    env = make("SortingText-v0", expert="off")
+    env.reset(seed=0)
+    before = len(jvm._games)
+    for _ in range(20):
+        fork(env).close()
+    assert len(jvm._games) == before
 
 
 # ---------------------------------------------------------------- wrappers

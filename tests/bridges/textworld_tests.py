@@ -12,6 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 import gymnasium as gym
 import pytest
 import textworld
+from test_copies import check_forks
 
 from gym_text import EngineError, MissingDependencyError, UsageError
 from gym_text.textworld.levels import FOLDER_VARIABLE, Levels, games_folder
@@ -57,6 +58,11 @@ def test_each_step_is_what_the_official_client_says(game, make):
             assert terminated == done == bool(state.won or state.lost)
             over = terminated or truncated
         client.close()
+
+
+@every_game
+def test_a_fork_goes_on_as_the_game_does_and_leaves_it_alone(game, make):
+    check_forks(make(game, expert="off"), make(game, expert="off"), 20, 2)
 
 
 @pytest.mark.parametrize("action", ["restart", "quit", "save. look", "UNDO", "look then restore", "tw-print max_score", "brief"])
