@@ -37,7 +37,7 @@ ELSEWHERE = {
     "sft": ("training/trainer",),
     "spec": ("gym_text/schemas", "gym_text/spaces", "gym_text/spec_parts"),
     "store": ("gym_text_policies/run_folders",),
-    "text_env": ("gym_text/copies", "gym_text/docstrings", "gym_text/experts", "gym_text/folds", "gym_text/hints"),
+    "text_env": ("gym_text/docstrings", "gym_text/experts", "gym_text/folds", "gym_text/hints"),
     "textarena_two_players": ("gym_text/opponents", "gym_text_policies/opponents", "policies/mixed"),
     "textworld": ("commands/make_games",),
     "textworld_env": (
