@@ -27,7 +27,7 @@ def load_transformers(
     load_in_4bit: bool = False,
     template_kwargs: Mapping[str, Any] | None = None,
     end_of_turn: str | None = None,
-    max_cached_tokens: int = 32_768,
+    max_cached_tokens: int | None = None,
 ) -> TransformersBackend:
     """Return a model in this process. A model that is in use already is not loaded again.
 
@@ -52,7 +52,7 @@ def load_transformers(
     return _loaded(source, max_cached_tokens)
 
 
-def load_when_asked(name: str, *, max_cached_tokens: int = 32_768, **options: Any) -> Backend:
+def load_when_asked(name: str, *, max_cached_tokens: int | None = None, **options: Any) -> Backend:
     """Return a model in this process whose weights are read when it is first asked; see `load_transformers`."""
     source = Source.of(name, **options)
     return WhenAsked(source, max_cached_tokens) if _precision(source) else _loaded(source, max_cached_tokens)
@@ -68,7 +68,7 @@ class WhenAsked(Backend):
         max_cached_tokens: See `TransformersBackend`.
     """
 
-    def __init__(self, source: Source, max_cached_tokens: int) -> None:
+    def __init__(self, source: Source, max_cached_tokens: int | None) -> None:
         self._source, self._room = source, max_cached_tokens
 
     @property
@@ -89,12 +89,12 @@ class WhenAsked(Backend):
         _loaded(self._source, self._room)
 
 
-_in_use: WeakValueDictionary[tuple[Source, int], TransformersBackend] = WeakValueDictionary()
-_kept: OrderedDict[tuple[Source, int], TransformersBackend] = OrderedDict()
+_in_use: WeakValueDictionary[tuple[Source, int | None], TransformersBackend] = WeakValueDictionary()
+_kept: OrderedDict[tuple[Source, int | None], TransformersBackend] = OrderedDict()
 """The models that were asked for last, the latest at the end."""
 
 
-def _loaded(source: Source, max_cached_tokens: int) -> TransformersBackend:
+def _loaded(source: Source, max_cached_tokens: int | None) -> TransformersBackend:
     """Return the backend of a source: one in memory, or a new one. Before that is made, the least recently used one is released."""
     key = source, max_cached_tokens
     backend = _in_use.get(key)
@@ -109,7 +109,7 @@ def _loaded(source: Source, max_cached_tokens: int) -> TransformersBackend:
     return backend
 
 
-def _load(source: Source, max_cached_tokens: int) -> TransformersBackend:
+def _load(source: Source, max_cached_tokens: int | None) -> TransformersBackend:
     model, tokenizer = load_model(source)
     precision = _precision(source) or str(model.dtype).removeprefix("torch.")
     if precision != "float32" and model.device.type == "cpu" and model.dtype not in fast_types():

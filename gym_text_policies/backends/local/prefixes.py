@@ -6,6 +6,7 @@ kept, copied and forgotten is decided here, the same for all of them.
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +21,29 @@ prompts."""
 _CUT_OFF = 4
 """Most tokens that may be cut off the end of a remembered sequence to use it for a prompt. If the prompt departs from it earlier,
 the part that both have is copied, and the sequence stays."""
+
+_LEAST_ROOM = 32_768
+"""Most tokens that are remembered where the memory for them is not known, and the least that this is by default."""
+_SHARE = 10
+"""Tokens that are remembered take one part in so many of the memory."""
+
+
+def usual_room(model: Any) -> int:
+    """Return about how many tokens a model remembers by default: those whose keys and values take a tenth of the memory."""
+    config = model.config.get_text_config()
+    queries = getattr(config, "num_attention_heads", None)
+    if not queries:  # no attention, as in Mamba
+        return _LEAST_ROOM
+    heads = getattr(config, "num_key_value_heads", None) or queries
+    size = getattr(config, "head_dim", None) or config.hidden_size // queries
+    if model.device.type == "cuda":
+        memory = torch.cuda.get_device_properties(model.device).total_memory
+    elif hasattr(os, "sysconf"):
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    else:
+        return _LEAST_ROOM
+    bytes_of_token: int = 2 * config.num_hidden_layers * heads * size * model.dtype.itemsize
+    return max(_LEAST_ROOM, int(memory) // _SHARE // bytes_of_token)
 
 
 class Prefix(ABC):
