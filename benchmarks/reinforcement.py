@@ -168,10 +168,13 @@ AHEAD = f"expert-iteration --environments {shlex.join(LEARNT)} {FAST}"
 SEARCH = Game(
     commands={
         "start": BABYAI_COMMANDS["start"],
-        "search-0": [
-            f"{AHEAD} --model {START} --iterations 3 --episodes-per-iteration 80 --num-envs 40 --dev-every 1 --dev-episodes 24 "
-            f"--first-seed {first_seed(0)} --folder search-0"
-        ],
+        **{
+            f"search-{seed}": [
+                f"{AHEAD} --model {START} --iterations 3 --episodes-per-iteration 80 --num-envs 40 --dev-every 1 --dev-episodes 24 "
+                f"--seed {seed} --first-seed {first_seed(seed)} --folder search-{seed}"
+            ]
+            for seed in SEEDS
+        },
         "worlds-0": [
             f"{AHEAD} --model search-0/adapter --iterations 1 --episodes-per-iteration 64 --simulations 24 --worlds 4 "
             f"--expert-share 0.5 --learning-rate 1e-4 --num-envs 32 --dev-every 0 --first-seed {first_seed(0) + 120} "
