@@ -118,8 +118,9 @@ def test_a_cpu_that_cannot_multiply_bfloat16_keeps_the_module_and_says_so(monkey
     assert backend.config["dtype"] == "bfloat16" and "Take dtype='float32'" in caplog.text
 
 
+@pytest.mark.parametrize("room", [0, 5, 100])
 @pytest.mark.parametrize("new", [2, 11, 12, 40, 70])
-def test_attention_by_products_equals_attention(new, monkeypatch):
+def test_attention_by_products_equals_attention_whatever_stands_behind_the_keys(new, room, monkeypatch):
     monkeypatch.setattr(attention, "_BLOCK", 32)
     torch.manual_seed(0)
     queries, keys, values = torch.randn(6, new, 16), torch.randn(2, new + 9, 16), torch.randn(2, new + 9, 16)
@@ -129,6 +130,7 @@ def test_attention_by_products_equals_attention(new, monkeypatch):
     expected = nn.functional.scaled_dot_product_attention(
         queries[None], keys[None], values[None], mask.within(None), enable_gqa=True
     )[0]
+    keys, values = (torch.cat([states, 100 * torch.randn(2, room, 16)], dim=1) for states in (keys, values))
     with torch.inference_mode():
         found = llama._attended(queries, keys, values, Mask(9, tree, new, 9 + new, torch.float32))
     assert torch.allclose(found, expected.transpose(0, 1).flatten(1), atol=1e-5)

@@ -23,6 +23,9 @@ _NAME = "gym_text_packed"
 _BLOCK, _MOST_BLOCKS = 256, 8
 """Least tokens of a block of a mask, and most blocks. A block is small enough that its scores stay in the processor's cache. Blocks
 are few, since oneDNN compiles a product for each width."""
+WIDTH = 64
+"""On a CPU the number of keys in a product is padded to a multiple of this. Rows of scores then begin where vectors do, which takes a
+fifth from the softmax in bfloat16, and oneDNN compiles a product for one prompt in so many."""
 
 
 class Segment(Protocol):
@@ -115,9 +118,14 @@ class Mask:
     """
 
     def __init__(self, known: int, tree: torch.Tensor, new: int, length: int, dtype: torch.dtype) -> None:
-        self._known, self._tree, self._new, self._length, self._dtype = known, tree, new, length, dtype
+        self.known = known
+        """Number of tokens before the tree."""
+        self.width = known + tree.shape[1]
+        """Number of tokens before the new ones' end."""
+        self._tree, self._new, self._length, self._dtype = tree, new, length, dtype
         self._of: dict[int | None, torch.Tensor | None] = {}
         self._blocks: list[torch.Tensor] = []
+        self._tails: list[torch.Tensor] = []
 
     def within(self, window: int | None, repeats: int = 1) -> torch.Tensor | None:
         """Return the mask of a layer; None where a single new token attends to all.
@@ -158,18 +166,46 @@ class Mask:
                 self._blocks.append(rows[:, :width].repeat(repeats, 1))
         return self._blocks
 
+    def tails(self, repeats: int, room: int) -> list[torch.Tensor]:
+        """Return the same blocks without the columns of the tokens before the tree, to which every new token attends.
+
+        Behind a block's last token there are columns that no token attends to: up to a multiple of `WIDTH`, where there is room.
+
+        Args:
+            repeats: Query heads that share a key head, the same for all layers.
+            room: Number of keys that can be read.
+
+        Returns:
+            The masks, of shapes (repeats * tokens of the block, columns).
+        """
+        if not self._tails:
+            last, attended = self.width - self._new, pad(self._in_tree(), (0, room - self.width), value=False)
+            for rows in torch.split(attended, self.block_size):
+                last += len(rows)
+                width = min(room, -(-last // WIDTH) * WIDTH)
+                self._tails.append(self._added(rows[:, : width - self.known]).repeat(repeats, 1))
+        return self._tails
+
     @property
     def block_size(self) -> int:
         """New tokens of a block."""
         return max(_BLOCK, -(-self._new // _MOST_BLOCKS))
 
     def _made(self, window: int | None) -> torch.Tensor:
-        positions, first, behind = self._tree
-        new_first = first[-self._new :, None]
-        attended = pad((first <= new_first) & (new_first < behind), (self._known, 0), value=True)  # (new, all)
+        positions = self._tree[0]
+        attended = pad(self._in_tree(), (self.known, 0), value=True)  # (new, all)
         if window is not None:
-            all_positions = torch.cat([torch.arange(self._known, device=positions.device), positions])
+            all_positions = torch.cat([torch.arange(self.known, device=positions.device), positions])
             attended &= positions[-self._new :, None] - all_positions < window
+        return self._added(attended)
+
+    def _in_tree(self) -> torch.Tensor:
+        """Return which tokens of the tree each new token attends to, of shape (new, tokens of the tree)."""
+        _, first, behind = self._tree
+        new_first = first[-self._new :, None]
+        return (first <= new_first) & (new_first < behind)
+
+    def _added(self, attended: torch.Tensor) -> torch.Tensor:
         return torch.zeros(attended.shape, dtype=self._dtype, device=attended.device).masked_fill_(~attended, float("-inf"))
 
 

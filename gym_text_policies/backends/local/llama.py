@@ -20,8 +20,9 @@ from torch import nn
 from torch.nn.functional import embedding, pad, scaled_dot_product_attention
 from transformers import LlamaForCausalLM
 
-from gym_text_policies.backends.local.attention import Mask, Segment, Segments
+from gym_text_policies.backends.local.attention import Mask, Segments
 from gym_text_policies.backends.local.linear import FusedLinear, fast_types, interleaved, linear, stacked
+from gym_text_policies.backends.local.packed import BranchSegment
 
 _MATRICES = ("embed_tokens", "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "lm_head")
 """Last parts of the names of a Llama's matrices."""
@@ -121,7 +122,7 @@ class FusedLlama(nn.Module):
         logits = self._logits(_normalised(states, self._norm, self.config.rms_norm_eps))
         return SimpleNamespace(logits=logits[None, : len(logits_to_keep)])
 
-    def _attend(self, layer: int, heads: torch.Tensor, segments: Sequence[Segment]) -> torch.Tensor:
+    def _attend(self, layer: int, heads: torch.Tensor, segments: Sequence[BranchSegment]) -> torch.Tensor:
         """Return the output of each token's attention, of shape (tokens, heads * size).
 
         Args:
@@ -134,7 +135,7 @@ class FusedLlama(nn.Module):
         *own_heads, padding = torch.split(heads, [*sizes, heads.shape[1] - sum(sizes)], dim=1)
         for segment, of_segment in zip(segments, own_heads, strict=True):
             queries, keys, values = of_segment.tensor_split([-2 * self._key_heads, -self._key_heads])
-            keys, values = segment.extend(layer, len(self._layers), keys, values)
+            keys, values = segment.append(layer, len(self._layers), keys, values)
             attended.append(_attended(queries, keys, values, segment.mask))
         nothing = padding[: -2 * self._key_heads].transpose(0, 1).flatten(1)
         return torch.cat([*attended, nothing])
@@ -145,7 +146,7 @@ def _attended(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, m
 
     Args:
         queries: Of shape (heads, new, size).
-        keys: Of shape (key heads, all, size).
+        keys: Of shape (key heads, room, size). Behind those of the mask's tokens there may be others, which have no effect.
         values: Likewise.
         mask: Which tokens attend to which.
     """
@@ -153,14 +154,17 @@ def _attended(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, m
     repeats = heads // len(keys)  # query heads for each key head
     if new < _BY_PRODUCTS:
         together = queries.reshape(1, len(keys), -1, size)
+        keys, values = keys[:, : mask.width], values[:, : mask.width]
         output = scaled_dot_product_attention(together, keys[None], values[None], attn_mask=mask.within(None, repeats))
         return output.reshape(heads, new, size).transpose(0, 1).flatten(1)
     product, output = torch.ops.mkldnn._linear_pointwise, queries.new_empty(len(keys), repeats, new, size)
     blocks = (torch.split(states, mask.block_size, dim=2) for states in ((queries * size**-0.5).reshape(output.shape), output))
-    for scaled, result, own_mask in zip(*blocks, mask.blocks(repeats), strict=True):
-        width = own_mask.shape[1]
+    for scaled, result, tail in zip(*blocks, mask.tails(repeats, keys.shape[1]), strict=True):
+        width = mask.known + tail.shape[1]
         for head, (block, key, value) in enumerate(zip(scaled.flatten(1, 2), keys, values, strict=True)):
-            weights = product.binary(block, own_mask, key[:width], None, "add").softmax(-1)
+            scores = product(block, key[:width], None, "none", [], "")
+            scores[:, mask.known :] += tail
+            weights = torch.softmax(scores, -1, out=scores)
             result[head] = product(weights, value[:width].T, None, "none", [], "").reshape(repeats, -1, size)
     return output.reshape(heads, new, size).transpose(0, 1).flatten(1)
 

@@ -40,24 +40,26 @@ class PackedPrefix(Prefix):
             layers, two, heads, _, dimension = self._store.shape
             other._store = self._store.new_empty(layers, two, heads, -(-(size + 1) // _BLOCK) * _BLOCK, dimension)
             other._store[:, :, :, :size] = self._store[:, :, :, :size]
+            other._store[:, :, :, size:] = 0  # see `write`
         return other
 
     def write(self, layer: int, num_layers: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Append a layer's new keys and values, each of shape (heads, new, dimension); return all of them."""
+        """Append a layer's new keys and values, each of shape (heads, new, dimension); return the layer's whole store, all finite."""
         known, size = len(self.tokens), len(self.tokens) + keys.shape[1]
         if self._store is None or size > self.capacity:
             shape = (num_layers, 2, keys.shape[0], -(-size // _BLOCK) * _BLOCK, keys.shape[2])
             grown = keys.new_empty(shape)
             if self._store is not None:
                 grown[:, :, :, :known] = self._store[:, :, :, :known]
+            grown[:, :, :, size:] = 0
             self._store = grown
         here = self._store[layer]
         here[0, :, known:size], here[1, :, known:size] = keys, values
-        return here[0, :, :size], here[1, :, :size]
+        return here[0], here[1]
 
 
 @dataclass(frozen=True)
-class _BranchSegment:
+class BranchSegment:
     """A branch in a packed row. Its tokens attend to its prefix, and to their predecessors in the branch."""
 
     prefix: PackedPrefix
@@ -66,6 +68,11 @@ class _BranchSegment:
 
     def extend(self, layer: int, num_layers: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Append the new keys and values to the prefix's; return all of them."""
+        keys, values = self.append(layer, num_layers, keys, values)
+        return keys[:, : self.mask.width], values[:, : self.mask.width]
+
+    def append(self, layer: int, num_layers: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Append the new keys and values to the prefix's; return the prefix's whole store: see `PackedPrefix.write`."""
         return self.prefix.write(layer, num_layers, keys, values)
 
 
@@ -116,7 +123,7 @@ class PackedPrefixes(Prefixes):
             size = len(branch.tokens)
             length = 1 + max(positions[start : start + size])
             segments.append(
-                _BranchSegment(branch.prefix, size, Mask(len(branch.prefix.tokens), tree, size, length, self._model.dtype))
+                BranchSegment(branch.prefix, size, Mask(len(branch.prefix.tokens), tree, size, length, self._model.dtype))
             )
             start += size
         return Segments(segments)
