@@ -140,9 +140,12 @@ def choose(backends: Sequence[TransformersBackend], plays: Sequence[Play], toget
     return Choosing(plain_seconds / sampled, tuple(own / decisions for own in seconds), backends[0].tokens_computed - before)
 
 
-def new_tokens(tokenizer: Any, plays: Sequence[Play]) -> int:
-    """Return the number of new tokens: those that each prompt adds to the prompt before, and those of its candidates as a trie."""
-    count = 0
+def new_tokens(tokenizer: Any, plays: Sequence[Play]) -> tuple[int, int]:
+    """Return the number of new tokens, and to how many tokens they attend, all of them together.
+
+    New are the tokens that each prompt adds to the prompt before, and those of its candidates as a trie.
+    """
+    count, attended = 0, 0
     for play in plays:
         earlier: list[int] = []
         for request in play:
@@ -151,9 +154,11 @@ def new_tokens(tokenizer: Any, plays: Sequence[Play]) -> int:
                 (i for i, (a, b) in enumerate(zip(prompt, earlier, strict=False)) if a != b), min(len(prompt), len(earlier))
             )
             names = [tokenizer(name, add_special_tokens=False)["input_ids"] for name in request.choices or ()]
-            count += len(prompt) - common + len({tuple(name[: i + 1]) for name in names for i in range(len(name))})
+            candidates = {tuple(name[: i + 1]) for name in names for i in range(len(name))}
+            count += len(prompt) - common + len(candidates)
+            attended += sum(range(common + 1, len(prompt) + 1)) + sum(len(prompt) + len(name) for name in candidates)
             earlier = prompt
-    return count
+    return count, attended
 
 
 def gigaflops(dtype: torch.dtype) -> float:
@@ -173,7 +178,13 @@ def gigabytes() -> float:
 def choices(config: Config, tokenizer: Any, model: Any) -> list[tuple[str, str, str]]:
     """Return the rows on ``choose``."""
     plays, types = prompts_of_expert(config.episodes), (torch.float32, torch.bfloat16)
-    decisions, fresh = sum(map(len, plays)), new_tokens(tokenizer, plays)
+    decisions, (fresh, attended) = sum(map(len, plays)), new_tokens(tokenizer, plays)
+    layers, width = model.config.num_hidden_layers, model.config.num_attention_heads * model.config.head_dim
+    operations = 2 * sum(p.numel() for p in model.parameters()) * fresh / decisions, 4 * layers * width * attended / decisions
+    rows_of_work = [
+        (f"GFLOP a decision: {what}", f"{number / 1e9:.1f}", "")
+        for what, number in zip(("layers and logits", "attention"), operations, strict=True)
+    ]
 
     def plain(request: Request) -> int:
         return generate(model, tokens_of(tokenizer, request), 15)
@@ -181,7 +192,7 @@ def choices(config: Config, tokenizer: Any, model: Any) -> list[tuple[str, str, 
     plain(plays[0][0])  # warms up
     one = choose([backend(tokenizer, dtype) for dtype in types], plays, 1, plain, config.together)
     many = choose([backend(tokenizer, dtype) for dtype in types], plays, config.together, plain, 1)
-    rows = [("decisions", f"{decisions}", "")]
+    rows = [("decisions", f"{decisions}", ""), *rows_of_work]
     asked = {(1, 0): "at least 5", (config.together, 0): "at least 8", (config.together, 1): "at least 16"}
     for together, measured in ((1, one), (config.together, many)):
         rows.append((f"straightforward, beside {together} at once, s a decision", f"{measured.plain:.2f}", ""))
@@ -196,9 +207,8 @@ def choices(config: Config, tokenizer: Any, model: Any) -> list[tuple[str, str, 
         rows.append((f"tokens computed / tokens new, {together} at once", f"{measured.computed / fresh:.3f}", "at most 1.15"))
     for dtype in types:
         name, rate = str(dtype).removeprefix("torch."), gigaflops(dtype)
-        floor = 2 * sum(p.numel() for p in model.parameters()) * fresh / decisions / rate / 1e9
         rows.append((f"measured GFLOP/s, {name}", f"{rate:.0f}", ""))
-        rows.append((f"floor, {name}: new tokens x 2 x parameters / GFLOP/s, s a decision", f"{floor:.3f}", ""))
+        rows.append((f"floor, {name}: GFLOP a decision / GFLOP/s, s a decision", f"{sum(operations) / rate / 1e9:.3f}", ""))
     return rows
 
 

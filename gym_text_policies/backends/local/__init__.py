@@ -7,9 +7,9 @@
     tree          tokens of several texts -> one tree, in which a common start is computed once
     attention     several trees in one row of tokens: which tokens attend to which
     linear        linear layers on a CPU, in float32 or bfloat16
-    llama         the forward pass of a Llama on a CPU: transformers' numbers, in less time
     prefixes      a cache of the token sequences that were read, so that a call computes only new tokens
     packed        reading in packed rows, for models with attention alone
+    llama         the forward pass of a Llama on a CPU: transformers' numbers, in less time
     pooled        the same on a GPU, where all sequences of a row attend in one product
     cached        reading by the model's own cache, or without one, for all other models
     sampling      logits -> the next token

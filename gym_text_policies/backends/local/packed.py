@@ -44,7 +44,7 @@ class PackedPrefix(Prefix):
         return other
 
     def write(self, layer: int, num_layers: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Append a layer's new keys and values, each of shape (heads, new, dimension); return the layer's whole store, all finite."""
+        """Append a layer's new keys and values, each of shape (heads, new, dimension); return the layer's store, all finite."""
         known, size = len(self.tokens), len(self.tokens) + keys.shape[1]
         if self._store is None or size > self.capacity:
             shape = (num_layers, 2, keys.shape[0], -(-size // _BLOCK) * _BLOCK, keys.shape[2])
