@@ -23,7 +23,7 @@ _NAME = "gym_text_packed"
 _BLOCK, _MOST_BLOCKS = 256, 8
 """Least tokens of a block of a mask, and most blocks. A block is small enough that its scores stay in the processor's cache. Blocks
 are few, since oneDNN compiles a product for each width."""
-WIDTH = 64
+_WIDTH = 64
 """On a CPU the number of keys in a product is padded to a multiple of this. Rows of scores then begin where vectors do, so that the
 softmax in bfloat16 takes four fifths of the time; and oneDNN compiles a product for fewer widths."""
 
@@ -169,7 +169,7 @@ class Mask:
     def tails(self, repeats: int, room: int) -> list[torch.Tensor]:
         """Return the same blocks without the columns of the tokens before the tree, to which every new token attends.
 
-        Behind a block's last token there are columns that no token attends to: up to a multiple of `WIDTH`, where there is room.
+        Behind a block's last token there are columns that no token attends to: up to a multiple of `_WIDTH`, where there is room.
 
         Args:
             repeats: Query heads that share a key head, the same for all layers.
@@ -182,7 +182,7 @@ class Mask:
             last, attended = self.width - self._new, pad(self._in_tree(), (0, room - self.width), value=False)
             for rows in torch.split(attended, self.block_size):
                 last += len(rows)
-                width = min(room, -(-last // WIDTH) * WIDTH)
+                width = min(room, -(-last // _WIDTH) * _WIDTH)
                 self._tails.append(self._added(rows[:, : width - self.known]).repeat(repeats, 1))
         return self._tails
 
@@ -203,7 +203,8 @@ class Mask:
         """Return which tokens of the tree each new token attends to, of shape (new, tokens of the tree)."""
         _, first, behind = self._tree
         new_first = first[-self._new :, None]
-        return (first <= new_first) & (new_first < behind)
+        attended: torch.Tensor = (first <= new_first) & (new_first < behind)
+        return attended
 
     def _added(self, attended: torch.Tensor) -> torch.Tensor:
         return torch.zeros(attended.shape, dtype=self._dtype, device=attended.device).masked_fill_(~attended, float("-inf"))
