@@ -106,21 +106,20 @@ def untaught(title: str, environment: str, levels: int, searched: int) -> Part:
 LEARNT = {
     **puct(8, episodes=100),
     **puct(32),
-    **drawn(32, 4, episodes=48),
-    **best_of_n(32, episodes=32),
+    **drawn(32, 4, episodes=20),
+    **best_of_n(32, episodes=20),
     **uniform(32, episodes=100),
 }
 """Rows of the tasks that BabyAI's start has learnt."""
 PARTS = {
     "goto": babyai("goto", 200, LEARNT),
     "pickup": babyai("pickup", 200, LEARNT),
-    "putnext": babyai("putnext", 32, {**puct(32, episodes=8), **puct(128, episodes=8), **uniform(128, episodes=8)}),
     "cookingworld": Part(
         "CookingWorld's start",
         str(STARTS / "cookingworld"),
         ("CookingWorldText-v0?expert=off",),
         40,
-        {**puct(32, episodes=24), **best_of_n(32, episodes=8), **uniform(32)},
+        {**puct(32, episodes=16), **uniform(32)},
     ),
     "smollm2-goto": untaught("goto", "BabyAIText-v0?task=goto&expert=off", 16, 8),
     "smollm2-coin": untaught("CoinCollector", "CoinCollectorText-v0?expert=off", 24, 8),
@@ -142,18 +141,19 @@ def play(part: Part, folder: Path, num_envs: int) -> dict[str, Episodes]:
         llm_episodes=part.levels,
         num_envs=num_envs,
     )
-    return rows_of(store, record["rows"], part.levels)
+    return rows_of(store, record["rows"], part)
 
 
-def rows_of(store: EpisodeStore, planned: Sequence[Mapping[str, Any]], levels: int) -> dict[str, Episodes]:
+def rows_of(store: EpisodeStore, planned: Sequence[Mapping[str, Any]], part: Part) -> dict[str, Episodes]:
     """Return the stored episodes of each row of a table.
 
     Args:
         store: The episodes.
         planned: The table's rows, each with the key of its first episode.
-        levels: Number of seeds, from 0.
+        part: Says how many levels each row has; more may be stored.
     """
-    stored = [episode for episode in store.episodes() if episode.seed < levels]
+    stored = [episode for episode in store.episodes() if episode.seed < part.levels]
+    most = {name: settings.get("episodes", part.levels) for name, settings in part.variants.items()}
     first = {episode.key: who(episode) for episode in stored}
     names = {first[row["key"]]: (row["policy"].partition(", looks ahead")[0], row["environment"]) for row in planned}
     found: dict[str, Episodes] = {name: {} for name, _ in names.values()}
@@ -161,7 +161,7 @@ def rows_of(store: EpisodeStore, planned: Sequence[Mapping[str, Any]], levels: i
     for episode in sorted(stored, key=lambda episode: episode.seed):
         name, environment = names.get(who(episode), ("", ""))
         level = episode.seed if episode.level is None else f"level {episode.level}"
-        if name and (name, environment, level) not in played:
+        if name and episode.seed < most[name] and (name, environment, level) not in played:
             played.add((name, environment, level))
             found[name][environment, episode.seed] = episode
     return found
