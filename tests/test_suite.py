@@ -11,11 +11,13 @@ from conftest import LONGEST_FIRST
 TESTS = Path(__file__).parent
 FILES = {path.stem.removeprefix("test_") for path in TESTS.glob("test_*.py")}
 ELSEWHERE = {
+    "aggrevate": ("training/targets",),
     "chat_format": ("local/rendering",),
     "cli": ("commands/completion", "commands/envs", "commands/parser"),
     "decoding": ("local/grammars",),
     "experiment_config": ("experiments/config",),
     "forms": ("local/linear",),
+    "grpo": ("training/groups",),
     "jvm": ("java/signals",),
     "llm": ("backends/base", "backends/scripted", "policies/question"),
     "logprobs": ("providers/checks", "providers/llama_cpp", "providers/llama_cpp_tokenizer", "providers/scoring"),

@@ -31,16 +31,17 @@ _SHARE = 10
 def usual_room(model: Any) -> int:
     """Return about how many tokens a model remembers by default: those whose keys and values take a tenth of the memory."""
     config = model.config.get_text_config()
-    queries = getattr(config, "num_attention_heads", None)
-    if not queries:  # no attention, as in Mamba
-        return _LEAST_ROOM
-    heads = getattr(config, "num_key_value_heads", None) or queries
-    size = getattr(config, "head_dim", None) or config.hidden_size // queries
     if model.device.type == "cuda":
         memory = torch.cuda.get_device_properties(model.device).total_memory
     elif hasattr(os, "sysconf"):
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     else:
+        return _LEAST_ROOM
+    try:
+        queries = config.num_attention_heads
+        heads = getattr(config, "num_key_value_heads", None) or queries
+        size = getattr(config, "head_dim", None) or config.hidden_size // queries
+    except (AttributeError, RuntimeError):  # no attention, as in Mamba; or layers of different sizes, as in Gemma 4
         return _LEAST_ROOM
     bytes_of_token: int = 2 * config.num_hidden_layers * heads * size * model.dtype.itemsize
     return max(_LEAST_ROOM, int(memory) // _SHARE // bytes_of_token)
