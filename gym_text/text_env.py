@@ -65,8 +65,9 @@ class TextEnv(HasSchemas, Replayable):
     """A Gymnasium environment that a language model can play.
 
     A subclass sets `text_spec`, `observation_space` and `action_space` in its constructor and implements `_start` and `_play`. With
-    an expert it also implements `_plan` or `_hint`, with a picture `_frame`, and for faster copies `_fork_game`. Its other
-    attributes and methods may have any name with an underscore that this class does not use. This class guarantees:
+    an expert it also implements `_plan` or `_hint`, with a picture `_frame`, for faster copies `_fork_game`, and `_draw_unseen`
+    if what the player has not seen can be drawn anew in them. Its other attributes and methods may have any name with an
+    underscore that this class does not use. This class guarantees:
 
     * ``obs`` is a dict with at least ``text`` (what the agent perceives now) and ``goal`` (this episode's task).
     * ``info`` has ``score``, ``success`` and ``failure``, and after a step ``action_was_valid``.

@@ -584,6 +584,7 @@ def test_a_subclass_may_use_any_name_that_is_not_described():
         "_episode_so_far",
         "_replay_episode",
         "_fork_game",
+        "_draw_unseen",
     }
     assert own - {"_abc_impl", "_np_random", "_np_random_seed"} <= described
 

@@ -45,6 +45,7 @@ import numpy as np
 
 from gym_text_policies.backends.base import Backend
 from gym_text_policies.load import load_policy
+from gym_text_policies.old_names import old_names
 from gym_text_policies.policies.config import PolicyConfig, SearchOptions
 from gym_text_policies.policies.lookahead import Method
 from gym_text_policies.policy import Policy
@@ -65,6 +66,7 @@ LEAST_DIFFERENCE = 1e-6
 """Values of actions that differ by less are equal."""
 
 
+@old_names()
 @dataclass(frozen=True, kw_only=True)
 class ExpertIterationConfig(OnPolicyConfig, SearchOptions):
     """Teach a language model what its own search in copies of the game finds (expert iteration)."""

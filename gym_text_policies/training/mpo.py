@@ -45,6 +45,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
 
+from gym_text_policies.old_names import old_names
 from gym_text_policies.training import loop
 from gym_text_policies.training.groups import GroupedConfig, play_groups
 from gym_text_policies.training.model.checkpoints import Progress
@@ -64,6 +65,7 @@ LEAST_DIVERGENCE = 0.01
 """The model does not learn from a decision whose target probabilities diverge less than this from the old ones, in nats."""
 
 
+@old_names()
 @dataclass(frozen=True, kw_only=True)
 class MPOConfig(GroupedConfig):
     """Train a language model on its own episodes by MPO with LoRA: copies of the game show where other actions would have led."""
