@@ -20,7 +20,7 @@ from typing import Any
 
 from adapters import mcnemar
 from helpers.harness import command, earlier, options, play_variants, run, table, write
-from reinforcement import BABYAI, START, STARTS, make
+from reinforcement import BABYAI, START, make
 from scipy.stats import wilcoxon
 
 from gym_text.errors import unknown_choice
@@ -116,7 +116,7 @@ PARTS = {
     "pickup": babyai("pickup", 200, LEARNT),
     "cookingworld": Part(
         "CookingWorld's start",
-        str(STARTS / "cookingworld"),
+        "benchmarks/starts/cookingworld",
         ("CookingWorldText-v0?expert=off",),
         40,
         {**puct(32, episodes=16), **uniform(32)},
