@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -47,6 +47,11 @@ def drawing_from(rng: np.random.Generator, space: Any = None) -> Iterator[None]:
         finally:
             random.setstate(python)
             np.random.set_state(numpy)
+
+
+def evened(probabilities: Mapping[str, float], share: float) -> dict[str, float]:
+    """Return the probabilities with a share of their mass spread evenly over all names."""
+    return {name: (1 - share) * value + share / len(probabilities) for name, value in probabilities.items()}
 
 
 def tempered(probabilities: Sequence[float], temperature: float) -> np.ndarray:

@@ -138,6 +138,16 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
+@pytest.fixture(scope="module")
+def corridor() -> Iterator[None]:
+    """Register the toy environment of training tests, which has no expert."""
+    from training_data import Corridor
+
+    gym.register("Corridor-v0", entry_point=Corridor)
+    yield
+    del gym.registry["Corridor-v0"]
+
+
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return the folder of a small Llama with random weights and the first tokens of the embedded model's tokenizer."""

@@ -4,10 +4,9 @@ import functools
 import json
 import math
 
-import gymnasium as gym
 import pytest
 import torch
-from training_data import Corridor, plain_log_probs, with_random_adapter
+from training_data import plain_log_probs, with_random_adapter
 
 from gym_text import UsageError
 from gym_text_policies.records import Decision, Episode
@@ -24,20 +23,12 @@ from gym_text_policies.training.model.checkpoints import Progress
 from gym_text_policies.training.targets import divergence_from_targets, make_batch
 
 pytestmark = [
-    pytest.mark.usefixtures("one_thread"),
+    pytest.mark.usefixtures("one_thread", "corridor"),
 ]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def corridor():
-    """Register the toy environment, which has no expert, for these tests."""
-    gym.register("AheadCorridor-v0", entry_point=Corridor)
-    yield
-    del gym.registry["AheadCorridor-v0"]
-
-
 def settings(tiny_model, folder, **options):
-    usual = {"environments": ("AheadCorridor-v0?length=2",), "episodes_per_iteration": 8, "dev_every": 0}
+    usual = {"environments": ("Corridor-v0?length=2",), "episodes_per_iteration": 8, "dev_every": 0}
     return ExpertIterationConfig(**{"folder": str(folder), "model": tiny_model, **usual, **options})
 
 
@@ -100,7 +91,7 @@ def test_it_wins_alone_what_only_a_search_has_won_without_an_expert(tiny_model, 
 
 
 def test_a_search_that_finds_nothing_teaches_nothing(tiny_model, tmp_path):
-    config = settings(tiny_model, tmp_path, environments=("AheadCorridor-v0?length=9",), simulations=1)
+    config = settings(tiny_model, tmp_path, environments=("Corridor-v0?length=9",), simulations=1)
     actor = Actor(tiny_model)
     before = [parameter.detach().clone() for parameter in actor.parameters]
     metrics = learn(config, actor, torch.optim.AdamW(actor.parameters, lr=1.0), Progress(), play_ahead(config, actor, Progress()))

@@ -3,10 +3,9 @@
 import dataclasses
 import json
 
-import gymnasium as gym
 import pytest
 import torch
-from training_data import Corridor, with_random_adapter
+from training_data import with_random_adapter
 
 from gym_text import UsageError
 from gym_text_policies.training import loop
@@ -16,16 +15,8 @@ from gym_text_policies.training.model.checkpoints import Progress
 from gym_text_policies.training.trajectories import play
 
 pytestmark = [
-    pytest.mark.usefixtures("one_thread"),
+    pytest.mark.usefixtures("one_thread", "corridor"),
 ]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def corridor():
-    """Register the toy environment for these tests."""
-    gym.register("Corridor-v0", entry_point=Corridor)
-    yield
-    del gym.registry["Corridor-v0"]
 
 
 def settings(tiny_model, folder, **options):

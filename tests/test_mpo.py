@@ -5,10 +5,8 @@ import functools
 import json
 import math
 
-import gymnasium as gym
 import pytest
 import torch
-from training_data import Corridor
 
 from gym_text import UsageError
 from gym_text_policies.training.groups import play_groups
@@ -19,16 +17,8 @@ from gym_text_policies.training.mpo import MPOConfig, learn, level_targets, trai
 from gym_text_policies.training.targets import divergence_from_targets, make_batch
 
 pytestmark = [
-    pytest.mark.usefixtures("one_thread"),
+    pytest.mark.usefixtures("one_thread", "corridor"),
 ]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def corridor():
-    """Register the toy environment for these tests."""
-    gym.register("Corridor-v0", entry_point=Corridor)
-    yield
-    del gym.registry["Corridor-v0"]
 
 
 def settings(tiny_model, folder, **options):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 
-from gym_text_policies.policies.tree import Asking, Node, Simulator
+from gym_text_policies.policies.tree import Asking, Node, Simulator, end_simulation
 
 
 def beam(root: Node, simulator: Simulator, *, simulations: int, depth: int | None) -> Asking:
@@ -35,25 +35,17 @@ def beam(root: Node, simulator: Simulator, *, simulations: int, depth: int | Non
             for name, probability in nodes[-1].prior.items()
             if probability
         ]
-        for _, _, nodes in states[len(asked) :]:
-            count(nodes)
+        for _, path, nodes in states[len(asked) :]:
+            end_simulation(nodes, path, nodes[-1])
         states, rounds = [], rounds + 1
         for sum_so_far, path, nodes in heapq.nlargest(width, longer, key=lambda item: item[0]):
             with simulator.at(path[:-1]) as (env, node):
                 after = [*nodes, simulator.play(env, node, path[-1])]
-            if after[-1].won:
-                root.plan = tuple(path)
-                count(after)
-                return
-            if after[-1].names:
+            if after[-1].names and not after[-1].won:
                 states.append((sum_so_far, path, after))
-            else:
-                count(after)
-    for _, _, nodes in states:
-        count(nodes)
-
-
-def count(nodes: list[Node]) -> None:
-    """Count a sequence of states by what its last one is worth."""
-    for node in nodes:
-        node.visit(nodes[-1].worth)
+                continue
+            end_simulation(after, path, after[-1])
+            if after[-1].won:
+                return
+    for _, path, nodes in states:
+        end_simulation(nodes, path, nodes[-1])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gym_text_policies.policies.tree import Asking, Node, Simulator
+from gym_text_policies.policies.tree import Asking, Node, Simulator, end_simulation
 
 
 def best_of_n(root: Node, simulator: Simulator, *, simulations: int, depth: int | None, rng: np.random.Generator) -> Asking:
@@ -31,9 +31,6 @@ def best_of_n(root: Node, simulator: Simulator, *, simulations: int, depth: int 
                 path.append(node.names[rng.choice(len(node.names), p=[node.prior[name] for name in node.names])])
                 node = simulator.play(env, node, path[-1])
                 nodes.append(node)
-        for passed in nodes:
-            passed.visit(node.worth)
-        if node.won:
-            root.plan = tuple(path)
+        end_simulation(nodes, path, node)
         if node.won or not simulator.left(simulations):
             return

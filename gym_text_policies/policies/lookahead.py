@@ -15,7 +15,7 @@ import numpy as np
 from gym_text import TextSpec
 from gym_text.errors import UsageError
 from gym_text.wrappers import Forks
-from gym_text_policies.drawing import tempered
+from gym_text_policies.drawing import evened, tempered
 from gym_text_policies.policies.beam import beam
 from gym_text_policies.policies.best_of_n import best_of_n
 from gym_text_policies.policies.puct import Leaf, puct
@@ -299,6 +299,4 @@ def mixed_prior(
     if probabilities is None:
         return dict.fromkeys(names, 1 / len(names))
     weights = tempered([probabilities[name] for name in names], temperature)
-    return {
-        name: (1 - uniform_share) * float(weight) + uniform_share / len(names) for name, weight in zip(names, weights, strict=True)
-    }
+    return evened(dict(zip(names, weights.tolist(), strict=True)), uniform_share)

@@ -21,7 +21,7 @@ import math
 from collections.abc import Generator
 from typing import Literal
 
-from gym_text_policies.policies.tree import Asking, Node, Simulator
+from gym_text_policies.policies.tree import Asking, Node, Simulator, end_simulation
 from gym_text_policies.records import Decision
 
 Leaf = Literal["score", "rollout"]
@@ -59,10 +59,7 @@ def puct(
             yield from simulator.ask(last)
         if leaf == "rollout" and last.names and not last.visits:
             last = yield from play_on(simulator, path, simulations, depth)
-        for node in nodes:
-            node.visit(last.worth)
-        if last.won:
-            root.plan = tuple(path)
+        end_simulation(nodes, path, last)
         if last.won or not simulator.left(simulations):
             return
 

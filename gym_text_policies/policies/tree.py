@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -107,6 +107,20 @@ def worth_of(score: float, *, over: bool, failure: bool) -> float:
     if failure:
         return min(score, 0.0)
     return score if over or score < 0 else UNFINISHED * score
+
+
+def end_simulation(nodes: Sequence[Node], path: Sequence[str], last: Node) -> None:
+    """Count a simulation in the states that it came through. If it has won, its actions are the plan of the first one.
+
+    Args:
+        nodes: The states, the present one first.
+        path: The actions from the present state to the last state.
+        last: The state in which the simulation ended.
+    """
+    for node in nodes:
+        node.visit(last.worth)
+    if last.won:
+        nodes[0].plan = tuple(path)
 
 
 class Simulator:

@@ -21,6 +21,7 @@ import numpy as np
 
 from gym_text.copies import fork
 from gym_text.errors import UsageError
+from gym_text_policies.drawing import evened
 from gym_text_policies.json_data import plain
 from gym_text_policies.policy import text_spec
 from gym_text_policies.training.targets import UNIFORM_SHARE
@@ -165,7 +166,7 @@ def soft_maxima(values: np.ndarray, weights: np.ndarray, groups: np.ndarray, cou
 
 def with_floor(prior: Mapping[str, float]) -> dict[str, float]:
     """Return a decision's probabilities with a share of them spread evenly over its candidates."""
-    return {action: (1 - UNIFORM_SHARE) * value + UNIFORM_SHARE / len(prior) for action, value in prior.items()}
+    return evened(prior, UNIFORM_SHARE)
 
 
 def target_probabilities(prior: Mapping[str, float], values: Mapping[str, float], temperature: float) -> dict[str, float]:
