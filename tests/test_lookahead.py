@@ -53,12 +53,12 @@ def test_a_model_looks_ahead_with_its_own_probabilities():
     (asked,) = rollout(make, plain, [0])
     first = next(episode for episode in episodes if episode.seed == 0).steps[0].decision
     assert dict(first.probabilities) == pytest.approx(dict(asked.steps[0].decision.probabilities), abs=1e-5)
-    assert (first.model_calls, sum(first.visits.values())) == (3, 2) and first.tokens_in > 3 * 100
+    assert sum(first.visits.values()) == 2 and first.tokens_in > 100 * first.model_calls > 0
 
 
 def test_a_player_without_history_is_asked_once_about_states_that_look_the_same():
     player = prefers()
-    assert [decision.model_calls for decision in decisions("Vault-v0", player, simulations=4)] == [3, 0, 0]
+    assert [decision.model_calls for decision in decisions("Vault-v0", player, simulations=4)] == [2, 1, 0]
     assert player.asked == 3
 
 

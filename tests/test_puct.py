@@ -31,6 +31,11 @@ def test_an_action_that_loses_is_tried_once_and_never_played():
     assert only.visits == {"break": 1} and only.action == "left"
 
 
+def test_a_leaf_to_which_no_simulation_returns_costs_no_call():
+    first, *_ = decisions("Vault-v0", prefers(), simulations=2)
+    assert (sum(first.visits.values()), first.model_calls, first.simulator_steps) == (1, 1, 1)
+
+
 def test_rollouts_from_the_leaves_find_what_the_player_does_by_itself():
     prior = {"left": 0.3, "right": 0.4, "stay": 0.3}
     first, *_ = decisions("VaultCorridor-v0", prefers("VaultCorridor-v0", **prior), simulations=3, leaf="rollout")

@@ -62,7 +62,7 @@ class SearchOptions:
     default it does not look ahead."""
     simulations: int | None = None
     """Most states in which a policy that looks ahead asks for its own probabilities in one decision; the default is 32. puct makes
-    as many simulations, each to a new state."""
+    as many simulations, and asks in fewer states."""
     exploration: float | None = None
     """How much the policy's own probabilities count in puct beside the values that simulations give."""
     leaf: Leaf | None = None

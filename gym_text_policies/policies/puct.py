@@ -4,9 +4,11 @@ Each simulation goes down the tree from the present state. In each state it take
 
     value / range + exploration * prior * sqrt(visits of the state) / (1 + visits of the action)
 
-until it reaches a state that no simulation has reached before. There the player is asked for its probabilities, which are the
-state's prior. What this leaf is worth counts for all states on the way. The first simulation reaches the present state itself. The
-action with the most visits is played.
+until it reaches a state that no simulation has reached before. What this leaf is worth counts for all states on the way. The first
+simulation reaches the present state itself. The action with the most visits is played.
+
+The player's probabilities in a state are the state's prior. The player is asked for them when a simulation goes on from there: a
+leaf to which no simulation returns costs a step of the game, and no call of the model.
 
 The range is the one of the values that were seen below the state, and at least 1, so that a game may count in hundreds. An action
 after which the game looks as it did before is tried late: it has probably had no effect.
@@ -49,14 +51,15 @@ def puct(
         path: list[str] = []
         nodes = [root]
         while (node := nodes[-1]).visits and node.names and (depth is None or len(path) < depth):
+            yield from simulator.ask(node)
             path.append(best_action(node, exploration))
             if path[-1] not in node.children:
                 with simulator.at(path[:-1]) as (env, _):
                     simulator.play(env, node, path[-1])
             nodes.append(node.children[path[-1]])
         last = nodes[-1]
-        if last.names:
-            yield from simulator.ask(last)
+        if last is root:
+            yield from simulator.ask(root)
         if leaf == "rollout" and last.names and not last.visits:
             last = yield from play_on(simulator, path, simulations, depth)
         end_simulation(nodes, path, last)
