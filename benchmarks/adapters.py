@@ -70,7 +70,7 @@ class Config:
 
 def rows(config: Config) -> dict[str, dict[str, Any]]:
     """Return the language models of the table, as a file of variants has them; the base gets the prompts of the adapters."""
-    names = [path.parent.name for path in sorted(ADAPTERS.glob(f"{config.family}-*/{RECORD}"), reverse=True)]  # SFT before PPO
+    names = [path.parent.name for path in sorted(ADAPTERS.glob(f"{config.family}-*/{RECORD}"), reverse=True)]  # SFT first
     found: dict[str, dict[str, Any]] = {}
     for name in names:
         found[f"{name}, greedy"] = {"model": f"adapters/{name}"}

@@ -51,7 +51,7 @@ PLAYERS = {
     "random": "random",
     "the base, asked alike": "SmolLM2-135M, not tuned",
     "{}-sft, greedy": "after SFT",
-    "{}-ppo, greedy": "then PPO *",
+    "{}-ppo, greedy": "then PPO",
     "gold (expert)": "the expert",
 }
 """Rows of these results, and what they are called."""
@@ -82,21 +82,26 @@ STYLE = {
 }
 
 
-def figures() -> dict[str, list[dict[str, Any]]]:
-    """Return for each of `GAMES` a row for each of `PLAYERS`: value, interval, episodes. Successes of several tasks are pooled."""
-    found: dict[str, list[dict[str, Any]]] = {}
+def figures() -> dict[str, list[dict[str, Any] | None]]:
+    """Return for each of `GAMES` a row for each of `PLAYERS`: value, interval, episodes. Successes of several tasks are pooled.
+
+    Where a game has no such player, the row is None.
+    """
+    found: dict[str, list[dict[str, Any] | None]] = {}
     for game in GAMES:
         rows = json.loads((ROOT / f"benchmarks/results/adapters_{game}.json").read_text())["rows"]
         found[game] = []
         for player in PLAYERS:
             own = [row for row in rows if row["policy"] == player.format(game)]
-            if game == "lunarlander":
+            if not own:
+                found[game].append(None)
+            elif game == "lunarlander":
                 found[game].append(
                     {"value": own[0]["return"], "interval": own[0]["return_interval"], "episodes": own[0]["episodes"]}
                 )
-                continue
-            won, played = sum(row["won"] for row in own), sum(row["episodes"] for row in own)
-            found[game].append({"value": won / played, "interval": wilson_interval(won, played), "episodes": played})
+            else:
+                won, played = sum(row["won"] for row in own), sum(row["episodes"] for row in own)
+                found[game].append({"value": won / played, "interval": wilson_interval(won, played), "episodes": played})
     return found
 
 
@@ -109,9 +114,8 @@ def summary_table() -> str:
         for game, rows in figures().items():
             form = ".0f" if game == "lunarlander" else ".2f"
             row = rows[place]
-            cells.append(f"{number(row['value'], form)}{interval(row['interval'], form)} ({row['episodes']})")
-        escaped = name.replace("*", r"\*")
-        lines.append(f"| {escaped} | {' | '.join(cells)} |")
+            cells.append(f"{number(row['value'], form)}{interval(row['interval'], form)} ({row['episodes']})" if row else "–")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -123,6 +127,8 @@ def results(path: Path) -> None:
         for axis, (game, name) in zip(axes, GAMES.items(), strict=True):
             rows = found[game]
             for place, (row, colour) in enumerate(zip(rows, COLOURS, strict=True)):
+                if row is None:
+                    continue
                 low, high = row["interval"]
                 axis.barh(place, row["value"], 0.62, color=colour)
                 axis.plot((low, high), (place, place), color=INK, linewidth=1.2, solid_capstyle="butt")
@@ -146,7 +152,7 @@ def learning(path: Path) -> None:
     """Draw the training curves of three adapters, from their records."""
     sft = _record("lunarlander-sft")["curve"]
     ppo = _record("lunarlander-ppo")["curve"]
-    plans = _record("cookingworld-ppo")["earlier"][0]["curve"]
+    plans = _record("cookingworld-aggrevate")["earlier"][0]["curve"]
     with plt.rc_context(STYLE):
         figure, (left, middle, right) = plt.subplots(1, 3, figsize=(9, 2.7), layout="constrained")
         loss = np.array([point["loss"] for point in sft])
@@ -157,7 +163,7 @@ def learning(path: Path) -> None:
         _line(middle, ppo, "explained_variance", BLUE)
         middle.set(title="lunarlander-ppo", ylabel="variance that values explain", ylim=(0, 0.6))
         _line(right, plans, "length", ORANGE)
-        right.set(title="cookingworld-ppo, by plans", ylabel="steps of 16 train episodes", ylim=(0, 25))
+        right.set(title="cookingworld-aggrevate, by plans", ylabel="steps of 16 train episodes", ylim=(0, 25))
         _save(figure, path)
 
 

@@ -71,5 +71,5 @@ def test_adapters_of_different_games_have_no_mean(tmp_path):
     with pytest.raises(UsageError, match=r"expected one that learnt BabyAIText-v0, .* it learnt CookingWorldText-v0"):
         average(AverageConfig(names, str(tmp_path / "mean")))
     assert not (tmp_path / "mean").exists()
-    same = average(AverageConfig(("adapters/cookingworld-sft", "adapters/cookingworld-ppo"), str(tmp_path / "same")))
+    same = average(AverageConfig(("adapters/cookingworld-sft", "adapters/cookingworld-aggrevate"), str(tmp_path / "same")))
     assert json.loads((same / "training.json").read_text())["made_by"]["environments"] == ["CookingWorldText-v0"]

@@ -9,6 +9,7 @@ import pytest
 
 from gym_text import UsageError
 from gym_text_policies import cli
+from gym_text_policies.backends.local.adapters import adapter_folder
 from gym_text_policies.commands.options import add_fields, by_fields
 from gym_text_policies.commands.parser import Parser
 from gym_text_policies.experiments.config import AgentConfig, EnvironmentConfig, RunsConfig, parse_config
@@ -190,3 +191,8 @@ def test_each_old_name_works_everywhere(name, old, caplog):
         parsed = vars(cli.make_parser([name]).parse_args([name, *words]))
         assert by_fields(kind, {key: word for key, word in parsed.items() if key in {old, *settings}}) == given
         assert f"--{old.replace('_', '-')} " in caplog.text
+
+
+def test_an_adapter_that_was_renamed_is_found_by_its_old_name(caplog):
+    assert adapter_folder("adapters/cookingworld-ppo") == adapter_folder("adapters/cookingworld-aggrevate")
+    assert caplog.messages == ["adapters/cookingworld-ppo is now called adapters/cookingworld-aggrevate."]
