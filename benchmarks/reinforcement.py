@@ -1,12 +1,12 @@
 """Success of a weak language model after reinforcement learning, beside other algorithms with as many episodes.
 
-BabyAI: the start is tuned on 32 expert episodes of goto and pickup. From there GRPO, MPO and PPO learn from rewards alone. So does
+BabyAI: the start is tuned on 32 expert episodes of goto and pickup. From there GRPO and PPO learn from rewards alone. So does
 rejection sampling, which fine-tunes on the won episodes of the policy. DAgger asks the expert. stable-baselines3's PPO trains a
 small network from scratch. With ``--game search`` the policy learns what its own search in copies of the game finds, from the same
-start. CookingWorld: the start is tuned on 960 expert episodes, in which the names of the foods are
-exchanged. From there GRPO, rejection sampling and DAgger go on; MaskablePPO trains the small network. After training each player
-plays 200 levels of the test fold. Making the start of CookingWorld takes nearly two hours, so its adapter is in
-``starts/cookingworld``; ``--new-start`` makes it anew.
+start. CookingWorld: the start is tuned on 960 expert episodes, in which the names of the foods are exchanged. From there GRPO,
+rejection sampling and DAgger go on; MaskablePPO trains the small network. After training each player plays 200 levels of the test
+fold. Making the start of CookingWorld takes nearly two hours, so its adapter is in ``starts/cookingworld``; ``--new-start`` makes
+it anew.
 
 ``python benchmarks/reinforcement.py`` takes about two hours of one core, ``--game cookingworld`` about five. Each run has a
 folder, and a second call goes on. Names, as in ``python benchmarks/reinforcement.py grpo-0``, make single runs and play the test
@@ -55,7 +55,6 @@ SEEDS = (0, 1, 2)
 ORDER = {
     "start": "the start (the expert's episodes)",
     "grpo": "GRPO",
-    "mpo": "MPO (tries actions in copies of the game)",
     "ppo": "PPO",
     "rejection": "rejection sampling",
     "dagger": "DAgger (has an expert)",
@@ -140,13 +139,6 @@ BABYAI_COMMANDS = {
     ],
     **{
         f"grpo-{seed}": [f"grpo {ON_POLICY} --iterations 12 --seed {seed} --first-seed {first_seed(seed)} --folder grpo-{seed}"]
-        for seed in SEEDS
-    },
-    **{
-        f"mpo-{seed}": [
-            f"mpo --model {START} --environments {shlex.join(LEARNT)} --iterations 4 --num-envs 16 --dev-every 0 {FAST} "
-            f"--seed {seed} --first-seed {first_seed(seed)} --folder mpo-{seed}"
-        ]
         for seed in SEEDS
     },
     "ppo-0": [f"ppo {ON_POLICY} --iterations 4 --first-seed {first_seed(0)} --value-iterations 1 --epochs 1 --folder ppo-0"],

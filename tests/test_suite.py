@@ -17,7 +17,6 @@ ELSEWHERE = {
     "decoding": ("local/grammars",),
     "experiment_config": ("experiments/config",),
     "forms": ("local/linear",),
-    "grpo": ("training/groups",),
     "jvm": ("java/signals",),
     "llm": ("backends/base", "backends/scripted", "policies/question"),
     "logprobs": ("providers/checks", "providers/llama_cpp", "providers/llama_cpp_tokenizer", "providers/scoring"),

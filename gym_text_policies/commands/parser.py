@@ -79,7 +79,6 @@ EXAMPLES = {
     "average": ("gym-text average --adapters runs/a/adapter runs/b/adapter",),
     "merge": ("gym-text merge adapters/babyai-sft runs/merged",),
     "grpo": ("gym-text grpo --model runs/weak/adapter --environments 'BabyAIText-v0?task=goto' --iterations 20",),
-    "mpo": ("gym-text mpo --model runs/weak/adapter --environments 'BabyAIText-v0?task=goto' --iterations 4",),
     "ppo": ("gym-text ppo --model adapters/babyai-sft --environments 'BabyAIText-v0?task=goto' --iterations 20",),
     "export": (
         "gym-text export --data runs/data/rows --file tuning.jsonl",
@@ -132,11 +131,6 @@ COMMANDS = {
         "let a language model learn by GRPO: it compares its episodes of the same level",
         "gym_text_policies.training.grpo",
         "GRPOConfig",
-    ),
-    "mpo": Command(
-        "let a language model learn by MPO: copies of the game show what the actions that it did not take are worth",
-        "gym_text_policies.training.mpo",
-        "MPOConfig",
     ),
     "ppo": Command("let a language model learn from its own episodes by PPO", "gym_text_policies.training.ppo", "PPOConfig"),
     "export": Command(

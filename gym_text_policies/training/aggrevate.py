@@ -45,7 +45,7 @@ from gym_text_policies.training.model.checkpoints import Progress
 from gym_text_policies.training.model.finite import check_finite
 from gym_text_policies.training.model.processes import gather, own_share
 from gym_text_policies.training.model.saving import made
-from gym_text_policies.training.targets import UNIFORM_SHARE, TargetBatch, divergence_from_targets
+from gym_text_policies.training.targets import TargetBatch, divergence_from_targets
 from gym_text_policies.training.trajectories import Trajectory, log_failures, play
 
 if TYPE_CHECKING:
@@ -53,6 +53,10 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from gym_text_policies.training.model.actor_critic import Actor
+
+UNIFORM_SHARE = 0.02
+"""Share of the old probability mass that is spread evenly over the candidates. So the model also learns candidates that it would
+never draw."""
 
 
 @gone(uniform_share=UNIFORM_SHARE)

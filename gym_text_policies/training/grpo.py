@@ -44,15 +44,15 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from gym_text.errors import UsageError, check_int
 from gym_text_policies.old_names import gone
 from gym_text_policies.training import loop
-from gym_text_policies.training.groups import GroupedConfig, play_groups
-from gym_text_policies.training.loop import DecisionBatch
+from gym_text_policies.training.loop import DecisionBatch, OnPolicyConfig
 from gym_text_policies.training.model.checkpoints import Progress
 from gym_text_policies.training.model.finite import check_finite
 from gym_text_policies.training.model.saving import made
 from gym_text_policies.training.ppo import generalised_advantages
-from gym_text_policies.training.trajectories import Trajectory
+from gym_text_policies.training.trajectories import Trajectory, play
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -67,20 +67,36 @@ CLIP_LOW, CLIP_HIGH = 0.2, 0.28
 
 @gone(clip=CLIP_LOW, clip_high=CLIP_HIGH)
 @dataclass(frozen=True, kw_only=True)
-class GRPOConfig(GroupedConfig):
+class GRPOConfig(OnPolicyConfig):
     """Train a language model on its own episodes by GRPO with LoRA: it compares the returns of several episodes of each level."""
 
     algorithm: ClassVar[str] = "grpo"
 
     folder: str = "runs/grpo"
+    episodes_per_iteration: int = 64
+    """Episodes of each iteration, a multiple of group_size; the environments take turns."""
+    group_size: int = 8
+    """Episodes of each level."""
+    discount: float = 1.0
+    """Discount factor (gamma). Below 1 a decision's return counts soon rewards more than late ones."""
+    least_probability: float = 0.0
+    """From 0 to 0.1. Learning leaves out candidates that had a smaller probability in play. It never leaves out the action that was
+    taken, nor the four most probable candidates. With forty candidates, 0.001 nearly halves the work."""
     decay: float = 1.0
     """Lambda of the generalised advantages. 1 counts all later rewards; below 1 the luck of later steps counts less."""
     epochs: int = 1
+    episodes_per_step: int = 16
+    """Episodes in one step of the optimiser, a multiple of group_size: episodes of one level stay together."""
     learning_rate: float = 5e-5
+    kl_weight: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check_ranges(decay=(0, 1))
+        check_int("group_size", self.group_size, 2, 1_000_000)
+        self.check_ranges(discount=(0, 1), decay=(0, 1), least_probability=(0, 0.1))
+        for name in ("episodes_per_iteration", "episodes_per_step"):
+            if getattr(self, name) % self.group_size:
+                raise UsageError(f"{name}: expected a multiple of group_size={self.group_size}; got {getattr(self, name)}.")
 
 
 def train(config: GRPOConfig) -> Path:
@@ -90,6 +106,11 @@ def train(config: GRPOConfig) -> Path:
         UsageError: If the run folder or the model does not fit the settings. Nothing is overwritten.
     """
     return loop.run(config, loop.make_actor, play_groups, learn)
+
+
+def play_groups(config: GRPOConfig, actor: Actor, progress: Progress) -> list[Trajectory]:
+    """Play an iteration's levels, each several times; the episodes of a level stand side by side."""
+    return play(config, actor, progress, config.group_size, config.least_probability)
 
 
 def learn(
@@ -108,7 +129,8 @@ def learn(
         return metrics
     batch = make_batch(config, actor, trajectories, advantages)
     objective = functools.partial(clipped_objective, batch)
-    return metrics | loop.update_policy(config, actor, optimizer, progress, batch, objective, config.levels_per_step)
+    levels_per_step = config.episodes_per_step // config.group_size
+    return metrics | loop.update_policy(config, actor, optimizer, progress, batch, objective, levels_per_step)
 
 
 def group_advantages(trajectories: Sequence[Trajectory], discount: float = 1.0, decay: float = 1.0) -> list[np.ndarray]:

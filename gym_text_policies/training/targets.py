@@ -15,11 +15,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from gym_text_policies.training.model.actor_critic import Actor
-    from gym_text_policies.training.model.sequences import Segment
-
-UNIFORM_SHARE = 0.02
-"""Share of the old probability mass that is spread evenly over the candidates. So the model also learns candidates that it would
-never draw."""
 
 Targets = dict[str, float]
 """Target probability of each action of a decision; one that is left out has 0. Empty: the model does not read the decision."""
@@ -36,12 +31,12 @@ class TargetBatch(DecisionBatch):
 def make_batch(
     config: OnPolicyConfig, actor: Actor, trajectories: Sequence[Trajectory], targets: Sequence[Sequence[Targets]]
 ) -> TargetBatch:
-    """Return the decisions that have targets. The segments of a level stay together: their common text is read once in a pass.
+    """Return the decisions that have targets.
 
     Args:
         config: Settings of the run.
         actor: The model.
-        trajectories: The episodes. Those of one level stand side by side.
+        trajectories: The episodes.
         targets: For each episode the target probabilities of its decisions.
     """
     import torch
@@ -49,10 +44,7 @@ def make_batch(
     from gym_text_policies.training.model.sequences import segments_of, stack_padded
 
     learnt = [(trajectory, of_steps) for trajectory, of_steps in zip(trajectories, targets, strict=True) if any(of_steps)]
-    episodes = segments_of(trajectory.conversations(config, actor, [*map(bool, of_steps)]) for trajectory, of_steps in learnt)
-    levels: dict[tuple[str, int], list[Segment]] = {}
-    for (trajectory, _), segments in zip(learnt, episodes, strict=True):
-        levels.setdefault(trajectory.level, []).extend(segments)
+    segments = segments_of(trajectory.conversations(config, actor, [*map(bool, of_steps)]) for trajectory, of_steps in learnt)
     of_candidates = [
         torch.tensor([[target.get(name, 0.0) for name in candidates]])
         for trajectory, of_steps in learnt
@@ -60,8 +52,8 @@ def make_batch(
         if target
     ]
     return TargetBatch(
-        segments=[*levels.values()],
-        reference=loop.reference_log_probs(config, actor, [*levels.values()]),
+        segments=segments,
+        reference=loop.reference_log_probs(config, actor, segments),
         targets=stack_padded(of_candidates, 0.0),
     )
 
