@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from adapters import mcnemar
+from adapters import FAMILIES, mcnemar
 from helpers.harness import command, earlier, options, play_variants, run, table, write
 from reinforcement import BABYAI, START, make
 from scipy.stats import wilcoxon
@@ -118,11 +118,20 @@ PARTS = {
         "CookingWorld's start",
         "benchmarks/starts/cookingworld",
         ("CookingWorldText-v0?expert=off",),
-        40,
-        {**puct(32, episodes=16), **uniform(32)},
+        100,
+        {**puct(32), **uniform(32, episodes=40)},
+    ),
+    "putnext": babyai("putnext", 24, {**puct(512, uniform_share=0.25), **uniform(512)}),
+    "scienceworld": Part(
+        "adapters/scienceworld-sft: ten tasks of ScienceWorld",
+        "adapters/scienceworld-sft",
+        FAMILIES["scienceworld"].environments,
+        10,
+        {**puct(32), **best_of_n(32, episodes=2), **uniform(32, episodes=2)},
     ),
     "smollm2-goto": untaught("goto", "BabyAIText-v0?task=goto&expert=off", 16, 8),
     "smollm2-coin": untaught("CoinCollector", "CoinCollectorText-v0?expert=off", 24, 8),
+    "smollm2-cookingworld": untaught("CookingWorld with one room", "CookingWorldText-v0?expert=off&num_locations=1", 8, 8),
 }
 """By their names on the command line."""
 
