@@ -13,12 +13,12 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from helpers.harness import command, options, play_variants, run, table, write
-from scipy.stats import binomtest, wilcoxon
 
 from gym_text.babyai.levels import TASKS
 from gym_text.errors import check_choice
 from gym_text_policies.backends.local.adapters import ADAPTERS, RECORD
 from gym_text_policies.report.runs import Variant, read_runs
+from gym_text_policies.report.significance import STEPS_OF_WINS, PairedTest, paired_tests, run_of
 from gym_text_policies.report.table import Summary, interval, number
 
 BASE = "the base, asked alike"
@@ -126,27 +126,17 @@ def by_name(variants: Sequence[Variant], labels: Mapping[str, str], names: Itera
 
 def differences(played: Played, name: str, before: str) -> Iterator[str]:
     """Yield in words how a row differs from another on the same seeds; see `paired`."""
-    pairs = [(played[name][key], played[before][key]) for key in played[name].keys() & played[before].keys()]
-    wins = [(a.outcome == "won", b.outcome == "won") for a, b in pairs]
-    gained, lost, p = mcnemar(wins)
-    yield f"{name} alone wins {gained} of {len(pairs)} episodes, {before} alone {lost}; p = {p:.2g}, McNemar's exact test."
-    returns = _difference([a.total_reward - b.total_reward for a, b in pairs])
-    both = [a.length - b.length for (a, b), won in zip(pairs, wins, strict=True) if all(won)]
-    steps = f", steps of the {len(both)} that both win {_difference(both)}" if both else ""
-    yield f"{name} less {before}, on the mean: return {returns}{steps}; Wilcoxon's signed-rank test."
+    tests = paired_tests([run_of(played[name])], [run_of(played[before])])
+    wins, steps = tests["success"], tests.get(STEPS_OF_WINS)
+    gained, lost = wins.alone or (0, 0)
+    yield f"{name} alone wins {gained} of {wins.levels} episodes, {before} alone {lost}; p = {wins.p:.2g}, McNemar's exact test."
+    both = f", steps of the {steps.levels} that both win {_difference(steps)}" if steps else ""
+    yield f"{name} less {before}, on the mean: return {_difference(tests['return'])}{both}; Wilcoxon's signed-rank test."
 
 
-def mcnemar(wins: Sequence[tuple[bool, bool]]) -> tuple[int, int, float]:
-    """Return the number of levels that only the first policy wins, the number that only the second wins, and McNemar's exact p."""
-    gained, lost = wins.count((True, False)), wins.count((False, True))
-    return gained, lost, binomtest(gained, gained + lost).pvalue if gained + lost else 1.0
-
-
-def _difference(differences: Sequence[float]) -> str:
-    """Return the mean of differences, and the p-value of Wilcoxon's signed-rank test."""
-    if not any(differences):
-        return "0"
-    return f"{sum(differences) / len(differences):+.2g} (p = {wilcoxon(differences).pvalue:.2g})"
+def _difference(test: PairedTest) -> str:
+    """Return the mean of differences and the p value in words."""
+    return f"{test.difference:+.2g} (p = {test.p:.2g})" if test.difference or test.p < 1 else "0"
 
 
 def main() -> None:

@@ -18,14 +18,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from adapters import FAMILIES, mcnemar
+from adapters import FAMILIES
 from helpers.harness import command, earlier, options, play_variants, run, table, write
 from reinforcement import BABYAI, START, make
-from scipy.stats import wilcoxon
 
 from gym_text.errors import unknown_choice
 from gym_text_policies.records import Episode
 from gym_text_policies.report.intervals import wilson_interval
+from gym_text_policies.report.significance import paired_tests, run_of
 from gym_text_policies.store import EpisodeStore
 from gym_text_policies.training.model.lora import environment_record
 
@@ -205,11 +205,9 @@ def figures(episodes: Episodes) -> dict[str, Any]:
 
 def compared(row: Episodes, other: Episodes) -> dict[str, Any]:
     """Return how a row differs from another on the same levels: McNemar's test of wins, Wilcoxon's of returns."""
-    pairs = [(row[level], other[level]) for level in row if level in other and row[level].error is other[level].error is None]
-    gained, lost, p = mcnemar([(a.outcome == "won", b.outcome == "won") for a, b in pairs])
-    returns = [a.total_reward - b.total_reward for a, b in pairs]
-    p_return = float(wilcoxon(returns).pvalue) if any(returns) else 1.0
-    return {"levels": len(pairs), "gained": gained, "lost": lost, "p": float(p), "p_return": p_return}
+    tests = paired_tests([run_of(row)], [run_of(other)])
+    wins, (gained, lost) = tests["success"], tests["success"].alone or (0, 0)
+    return {"levels": wins.levels, "gained": gained, "lost": lost, "p": wins.p, "p_return": tests["return"].p}
 
 
 def results(part: Part, played: Mapping[str, Episodes]) -> dict[str, Any]:

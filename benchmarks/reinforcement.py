@@ -23,17 +23,14 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
-from adapters import mcnemar
 from helpers.harness import command, options, play_variants, run, table, write
 from sb3_contrib import MaskablePPO
-from scipy.stats import wilcoxon
 from stable_baselines import Config as Network
 from stable_baselines import WordEmbeddings, row, train
 from stable_baselines3 import PPO
@@ -43,6 +40,7 @@ from gym_text_policies import load_policy, rollout
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.report.intervals import wilson_interval
 from gym_text_policies.report.runs import read_runs
+from gym_text_policies.report.significance import paired_tests, run_of
 from gym_text_policies.report.table import Summary
 from gym_text_policies.run_folders import write_atomically
 from gym_text_policies.training.model.lora import environment_record
@@ -290,33 +288,19 @@ def evaluate(game: Game, folder: Path, name: str, seeds: int) -> Played:
     return episodes
 
 
-FIGURES: dict[str, tuple[Callable[[Summary], float], str]] = {
-    "success": (lambda one: float(one.outcome == "won"), ".2f"),
-    "return": (lambda one: one.total_reward, ".2f"),
-    "steps": (lambda one: float(one.length), ".1f"),
-}
+FIGURES = {"success": ".2f", "return": ".2f", "steps": ".1f"}
 """What is measured of an episode, and how it is written."""
-
-
-def beside(own: Mapping[int, float], start: Mapping[int, float]) -> tuple[float, float, float]:
-    """Return a figure's mean, its difference from the start, and Wilcoxon's p over the same levels."""
-    values = np.array([own[seed] for seed in start])
-    differences = values - np.array([*start.values()])
-    return float(values.mean()), float(differences.mean()), float(wilcoxon(differences).pvalue) if differences.any() else 1.0
 
 
 def compared(runs: Sequence[Mapping[int, Summary]], start: Mapping[int, Summary]) -> dict[str, Any]:
     """Return the mean figures of an algorithm's runs, and p beside the start: McNemar's for success of one run, else Wilcoxon's."""
     found: dict[str, Any] = {}
-    for name, (figure, _) in FIGURES.items():
-        own = {seed: float(np.mean([figure(run[seed]) for run in runs])) for seed in start}
-        found[name], found[f"{name}_difference"], found[f"{name}_p"] = beside(
-            own, {seed: figure(one) for seed, one in start.items()}
-        )
+    tests = paired_tests([run_of(run) for run in runs], [run_of(start)])
+    for name in FIGURES:
+        found[name], found[f"{name}_difference"], found[f"{name}_p"] = tests[name].value, tests[name].difference, tests[name].p
     if len(runs) == 1:
-        wins = [(runs[0][seed].outcome == "won", start[seed].outcome == "won") for seed in start]
-        found["gained"], found["lost"], found["success_p"] = mcnemar(wins)
-        found["interval"] = wilson_interval(sum(one for one, _ in wins), len(wins))
+        found["gained"], found["lost"] = tests["success"].alone or (0, 0)
+        found["interval"] = wilson_interval(sum(one.outcome == "won" for one in runs[0].values()), len(runs[0]))
     return found
 
 
@@ -384,7 +368,7 @@ def rows_of(game: Game, record: Mapping[str, Any]) -> Iterator[tuple[object, ...
 
     def cells(columns: Mapping[str, Any], is_start: bool = False) -> list[str]:
         figures = [(columns[column], figure) for column, figure in game.shown]
-        texts = [(f"{one[figure]:{FIGURES[figure][1]}}", f"{one[f'{figure}_p']:.1g}") for one, figure in figures]
+        texts = [(f"{one[figure]:{FIGURES[figure]}}", f"{one[f'{figure}_p']:.1g}") for one, figure in figures]
         return [text if is_start else f"{text}, {p}" for text, p in texts]
 
     for found in record["rows"]:
@@ -397,7 +381,7 @@ def rows_of(game: Game, record: Mapping[str, Any]) -> Iterator[tuple[object, ...
     for steps in dict.fromkeys(found["steps"] for found in record["networks"]):
         networks = {found["policy"]: found for found in record["networks"] if found["steps"] == steps}
         figures = ((networks[column.removesuffix(", drawn")], figure) for column, figure in game.shown)
-        texts = (f"{one['length' if figure == 'steps' else figure]:{FIGURES[figure][1]}}" for one, figure in figures)
+        texts = (f"{one['length' if figure == 'steps' else figure]:{FIGURES[figure]}}" for one, figure in figures)
         minutes = sum(found["training_seconds"] for found in networks.values()) / 60
         yield f"a small network from scratch, {steps:,} steps a task", "", f"{minutes:.1f}", *texts
 

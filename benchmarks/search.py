@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 from helpers.harness import options, run, table, write
-from scipy import stats
 
 from gym_text.errors import GymTextError
 from gym_text.folds import fold_seed
+from gym_text_policies.report.significance import iqm
 from gym_text_policies.report.table import interval, number
 from gym_text_policies.search import SearchConfig, search
 from gym_text_policies.search.evaluate import Evaluator
@@ -161,11 +161,6 @@ def figures(config: Config, settings: SearchConfig, history: Sequence[Evaluation
         "tokens_in": sum(evaluation.proposal.tokens_in for evaluation in history),
         "tokens_out": sum(evaluation.proposal.tokens_out for evaluation in history),
     }
-
-
-def iqm(values: np.ndarray, axis: int = -1) -> Any:
-    """Return the interquartile mean: the mean of the middle half."""
-    return stats.trim_mean(values, 0.25, axis=axis)
 
 
 def statistics(values: Sequence[float]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ FILE = "file of settings"
 """Name of the parsed argument with the YAML file, which is no field of a config."""
 THREADS = "threads of torch"
 """Name of the parsed option ``--threads``, which is no field of a config either. Commands that may run a model have it."""
-_WITHOUT_MODEL = ("envs", "make-games", "report", "average", "export", "completion")
+_WITHOUT_MODEL = ("envs", "make-games", "report", "compare", "average", "export", "completion")
 
 
 class Command(NamedTuple):
@@ -58,6 +58,10 @@ EXAMPLES = {
         "gym-text bench --models my_policies:Mine sb3:ppo.zip --baselines random gold",
     ),
     "report": ("gym-text report runs/policies",),
+    "compare": (
+        "gym-text compare random 'smollm2, choose' --folder runs/policies",
+        "gym-text compare start 'grpo-*' --folder runs/reinforcement/evaluation",
+    ),
     "run": (
         "gym-text run experiment.yaml",
         "gym-text run experiment.yaml --set agent.model=smollm2 experiment.episodes=3",
@@ -98,6 +102,7 @@ COMMANDS = {
         "play policies in environments and print one table", "gym_text_policies.experiments.bench", "BenchConfig", "command"
     ),
     "report": Command("make one HTML page of run folders", "gym_text_policies.report", "ReportConfig"),
+    "compare": Command("compare policies on the same levels, by paired tests", "gym_text_policies.report.paired", "CompareConfig"),
     "run": Command("run the experiment of a YAML file into one folder", "gym_text_policies.experiments.run", "RunConfig"),
     "collect": Command(
         "play the train fold and make training data of the episodes", "gym_text_policies.data.collect", "CollectConfig"

@@ -8,6 +8,8 @@ In the order in which data flows, with the modules to read in that order::
     table     episodes -> Summary -> a row with intervals; the commands bench and run use it as well
     plots     variants -> bars with standard errors
     compare   variants -> pairs of them on the same levels, and the probability that one is better
+    significance    paired tests, the interquartile mean, and a bootstrap over levels and training runs
+    paired    variants -> comparisons with these, which the command compare prints
     replay    a recorded episode -> its states, by playing its actions again
     pictures  replay -> pictures and the expert's advice, for the viewer
     viewer    variants -> the episodes to step through, as JSON for viewer.js

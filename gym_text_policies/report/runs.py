@@ -40,6 +40,8 @@ class Variant:
     """GIFs of the episodes, in the order of their seeds."""
     asked: str = ""
     """How a language model is asked."""
+    game: str = ""
+    """What identifies the game, also in other reports: id, keyword arguments, limit and wrappers, as JSON."""
 
     @cached_property
     def row(self) -> dict[str, Any]:
@@ -114,12 +116,13 @@ def _variants(folders: Iterable[Path]) -> Iterator[Variant]:
         by_game[json.dumps(group.game, sort_keys=True)].append(group)
     games = [groups[0].game for groups in by_game.values()]
     names = distinct([game_name(game) for game in games], games)
-    for name, groups in zip(names, by_game.values(), strict=True):
+    for name, (game, groups) in zip(names, by_game.items(), strict=True):
         groups.sort(key=lambda group: any(summary.looks_ahead for summary in group.episodes.values()))  # they stand apart
         policies = distinct([group.label or policy_name(group.settings) for group in groups], [group.settings for group in groups])
         for group, policy in zip(groups, policies, strict=True):
             episodes = tuple(sorted(group.episodes.values(), key=lambda summary: summary.seed))
-            yield Variant(name, policy, episodes, group.stores, group.gifs, how_asked(group.settings, group.label or policy))
+            asked = how_asked(group.settings, group.label or policy)
+            yield Variant(name, policy, episodes, group.stores, group.gifs, asked, game)
 
 
 def _read_groups(folders: Iterable[Path]) -> list[_Group]:

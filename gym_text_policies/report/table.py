@@ -217,11 +217,16 @@ def table(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
 
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the rows as a Markdown table whose columns are aligned."""
-    cells = [[cell.replace("|", "\\|") for cell in line] for line in table(rows)]
+    return "\n".join([aligned(table(rows)), *(part for note in more_notes(rows) for part in ("", note))])
+
+
+def aligned(lines: Iterable[Sequence[str]]) -> str:
+    """Return lines of cells, the first with the headings, as a Markdown table whose columns are aligned."""
+    cells = [[cell.replace("|", "\\|") for cell in line] for line in lines]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in cells]
-    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
-    return "\n".join([*lines, *(part for note in more_notes(rows) for part in ("", note))])
+    shown = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in cells]
+    shown.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    return "\n".join(shown)
 
 
 def more_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -1,0 +1,86 @@
+"""`gym-text compare`: rows and run folders on the same levels."""
+
+import gymnasium as gym
+import pytest
+from report_runs import SEEDS, make_env
+
+from gym_text import UsageError
+from gym_text_policies import EpisodeStore, as_policy, cli, load_policy, rollout
+from gym_text_policies.report.paired import Comparison, Estimate, compare_policies
+from gym_text_policies.report.significance import PairedTest
+
+
+def play(folder, make, *policies):
+    """Store the episodes of policies."""
+    with EpisodeStore(folder) as store:
+        for policy in policies:
+            for episode in rollout(make, policy, SEEDS):
+                store.append(episode)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Return a folder with the expert, and two training runs that turn and walk."""
+    folder = tmp_path_factory.mktemp("played")
+    with make_env() as env:
+        learnt = [as_policy(lambda obs, action=action: action, env, name=f"learnt-{action}") for action in (1, 2)]
+        play(folder / "expert", make_env, load_policy("gold", env))
+    for number, policy in enumerate(learnt):
+        play(folder / "learnt" / str(number), make_env, policy)
+    return folder
+
+
+def test_rows_by_their_names_and_run_folders_give_the_same_comparison(folder):
+    (named,) = compare_policies(["gold (expert)", "learnt-*"], folder)
+    (read,) = compare_policies([folder / "expert", folder / "learnt"], "no such folder")
+    assert named.runs == (1, 2) and named.levels == len(SEEDS) and named.left_out == 0
+    assert (named.figures, named.tests, named.better) == (read.figures, read.tests, read.better)
+    (single,) = compare_policies(["gold (expert)", "learnt-1"], folder)
+    (tests,) = single.tests
+    assert tests["success"].alone == (0, len(SEEDS)) and tests["success"].p == 2 / 2 ** len(SEEDS)
+    assert tests["return"].difference == pytest.approx(-single.figures[0]["return"].value) and single.better[0] < 0.05
+    low, high = tests["return"].interval
+    assert low < tests["return"].difference < high < 0
+    assert single.figures[0]["success"].low == pytest.approx(0.61, abs=0.005)  # Wilson's for 6 of 6
+
+
+def test_the_first_is_what_several_others_are_compared_with(folder, capsys):
+    assert cli.main(["compare", "gold (expert)", "learnt-1", "learnt-2", "--folder", str(folder)]) == 0
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= 120 and "1. gold (expert)\n2. learnt-1\n3. learnt-2\n" in text
+    assert "McNemar; 2 alone wins 0 levels, 1 alone 6" in text and "| 3 less 1 | success" in text
+
+
+def test_several_environments_are_compared_together_too_and_another_limit_is_another_game(folder, tmp_path):
+    def longer():
+        return gym.make("BabyAIText-v0", task="goto", fold="test", max_episode_steps=21)
+
+    with longer() as env:
+        play(tmp_path / "random", longer, load_policy("random", env))
+        play(tmp_path / "both", longer, load_policy("gold", env))
+        play(tmp_path / "both" / "limit 20", make_env, load_policy("random", env))
+    with pytest.raises(UsageError, match="expected levels that all have played"):
+        compare_policies([folder / "expert", tmp_path / "random"])
+    play(tmp_path / "gold" / "limit 21", longer, load_policy("gold", longer()))
+    play(tmp_path / "gold" / "limit 20", make_env, load_policy("gold", make_env()))
+    both = compare_policies([tmp_path / "both", tmp_path / "gold"])
+    assert [one.levels for one in both] == [6, 6, 12] and both[2].environment == "all 2 environments"
+    assert both[2].tests[0]["return"].difference == pytest.approx(sum(one.tests[0]["return"].difference for one in both[:2]) / 2)
+
+
+def test_a_wrong_name_is_answered_with_the_rows_and_a_folder_with_several_policies_with_the_way_to_name_one(run, folder):
+    with pytest.raises(UsageError, match=r"Did you mean 'gold \(expert\)'"):
+        compare_policies(["gold (expert", "learnt-1"], folder)
+    with pytest.raises(UsageError, match=r"expected one policy in each run folder; got .*Name rows, with folder="):
+        compare_policies([run, folder / "expert"])
+    with pytest.raises(UsageError, match="expected two or more"):
+        compare_policies(["learnt-1"], folder)
+
+
+def test_the_widest_table_fits_120_characters():
+    wide, test = Estimate(-191.78, -214.55, -169.01), PairedTest(0, -191.78, 1.2e-300, 1000, (1000, 1000), (-214.55, -169.01))
+    figures = {"success": Estimate(0.5, 0.4, 0.6), "return": wide, "IQM of return": wide, "steps": Estimate(999.5, 998.25, 999.75)}
+    tests = dict.fromkeys(("success", "return", "steps", "steps of wins"), test)
+    names = tuple("a policy whose name is long " * 9 for _ in range(12))
+    one = Comparison("E?" + "task=long&" * 30, 1000, 9, names, (1,) * 12, (figures,) * 12, (tests,) * 11, (1.0,) * 11)
+    assert max(map(len, one.to_text().splitlines())) <= 120
