@@ -7,7 +7,7 @@ import functools
 import importlib
 import inspect
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -57,6 +57,16 @@ def parse_environment(name: str) -> tuple[str, dict[str, Any]]:
             raise UsageError(f"environment {name!r}: expected {bare}?key=value&key=value, each key once; got {pair!r}.")
         arguments[key] = _value(value)
     return bare, arguments
+
+
+def environment_name(environment: Mapping[str, Any]) -> str:
+    """Return the name of a record's environment, which `parse_environment` reads: its id with its keyword arguments.
+
+    >>> environment_name({"id": "BabyAIText-v0", "kwargs": {"task": "goto", "num_dists": 2}})
+    'BabyAIText-v0?num_dists=2&task=goto'
+    """
+    arguments = "&".join(f"{key}={value}" for key, value in sorted(environment.get("kwargs", {}).items()))
+    return f"{environment['id']}?{arguments}" if arguments else str(environment["id"])
 
 
 def module_and_id(name: str) -> tuple[str, str]:

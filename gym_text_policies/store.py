@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
 
 from gym_text import UsageError
 from gym_text_policies.files import check_regular
@@ -118,6 +118,9 @@ class RecordStore(Generic[R]):
                     raise _damaged(f"{self.path}, at byte {offset}", line, error) from None
                 yield record
 
+    def __iter__(self) -> Iterator[R]:
+        return self.records()
+
     def __len__(self) -> int:
         return len(self._index)
 
@@ -198,8 +201,21 @@ class EpisodeStore(RecordStore[Episode]):
         super().__init__(RunFolder(folder, config, kind), self.file_name, Episode.from_json)
 
     def episodes(self, keys: Iterable[str] | None = None) -> Iterator[Episode]:
-        """Yield the stored episodes of `keys`, or all; see `records`."""
+        """Yield the stored episodes of `keys`, or all; see `records`. ``for episode in store`` yields all, too."""
         return self.records(keys)
+
+    def to_pandas(self, rows: Literal["episodes", "decisions"] = "episodes") -> Any:
+        """Return the stored episodes as a `pandas.DataFrame`: a row for each episode, or for each decision with its probabilities.
+
+        ``gym-text export --format csv`` writes the same columns. They have the names of the fields of `Episode`, `Step` and
+        `Decision`. Mappings, such as the probabilities, are JSON.
+
+        Raises:
+            MissingDependencyError: If pandas is not installed.
+        """
+        from gym_text_policies.flat_rows import data_frame
+
+        return data_frame(self, rows)
 
 
 def _key_of(record: Any) -> tuple[str, bool]:

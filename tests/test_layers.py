@@ -42,7 +42,7 @@ LAYERS = {
         ("sections",),
         ("records", "old_names"),
         ("policy", "prompts", "environments", "remake", "run_folders"),
-        ("folders", "store"),
+        ("flat_rows", "folders", "store"),
         ("rollouts", "game", "backends"),
         ("policies",),
         ("load",),

@@ -87,6 +87,7 @@ EXAMPLES = {
     "export": (
         "gym-text export --data runs/data/rows --file tuning.jsonl",
         "gym-text export --format trl --runs runs/played-0 runs/played-1 --file episodes.jsonl",
+        "gym-text export --format csv --runs runs/policies --rows decisions --file decisions.csv",
     ),
     "completion": ("gym-text completion bash",),
 }
@@ -139,7 +140,9 @@ COMMANDS = {
     ),
     "ppo": Command("let a language model learn from its own episodes by PPO", "gym_text_policies.training.ppo", "PPOConfig"),
     "export": Command(
-        "write training data for OpenAI (and submit it), TRL, verl, SkyRL", "gym_text_policies.data.export", "ExportConfig"
+        "write episodes as a table, or training data for OpenAI (and submit it), TRL, verl, SkyRL",
+        "gym_text_policies.data.export",
+        "ExportConfig",
     ),
     "serve": Command(
         "serve an environment to other programs, by OpenEnv's protocol", "gym_text_policies.commands.serve", "ServeConfig"

@@ -1,10 +1,10 @@
-"""`export`: training data in OpenAI's format, with an upload for fine-tuning, and tokens of episodes for other trainers."""
+"""`export`: training data in OpenAI's format, with an upload; tokens of episodes for other trainers; episodes as tables."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -15,12 +15,15 @@ from gym_text_policies.data.dataset import read_rows
 from gym_text_policies.data.rows import Row
 from gym_text_policies.data.token_formats import TOKEN_FORMATS
 from gym_text_policies.data.token_rows import token_rows
+from gym_text_policies.flat_rows import Rows, write_csv, write_parquet
 from gym_text_policies.old_names import gone, old_names
+from gym_text_policies.records import Episode
 from gym_text_policies.redaction import hide_keys
 from gym_text_policies.run_folders import write_atomically
 from gym_text_policies.store import EpisodeStore
 
-Format = Literal["openai", "trl", "verl", "skyrl"]
+Format = Literal["openai", "trl", "verl", "skyrl", "csv", "parquet"]
+_TABLES = {"csv": write_csv, "parquet": write_parquet}
 _OVER = ("succeeded", "failed", "cancelled")
 
 
@@ -28,16 +31,19 @@ _OVER = ("succeeded", "failed", "cancelled")
 @gone(poll=30.0)
 @dataclass(frozen=True)
 class ExportConfig:
-    """Write training data for OpenAI, and submit it if submit_to names a model; or write episodes' tokens for TRL, verl, SkyRL."""
+    """Write episodes as a table; or their tokens for TRL, verl, SkyRL; or training data for OpenAI, and submit it."""
 
     format: Format = "openai"
-    """Form of the file: openai (chats); or trl, verl, skyrl (tokens)."""
+    """Form of the file: openai (chats); trl, verl, skyrl (tokens); csv, parquet (a table)."""
     runs: tuple[str, ...] = ()
-    """Run folders of gym-text collect --tokens, for trl, verl and skyrl. All episodes of one level in these folders are a group."""
+    """Run folders, for all formats but openai. Those for trl, verl and skyrl are of gym-text collect --tokens; all episodes of one
+    level in them are a group."""
+    rows: Rows = "episodes"
+    """What a row of csv and parquet is: episodes, or decisions, which have probabilities."""
     data: str = "runs/data/rows"
     """Dataset of gym-text collect: a folder, or hf:OWNER/NAME of the hub."""
-    file: str = "runs/data/openai.jsonl"
-    """File to write."""
+    file: str | None = None
+    """File to write. By default it is named after the format, as in runs/data/openai.jsonl."""
     submit_to: str = ""
     """OpenAI model to fine-tune on the file. By default the file is only written. The key is read from OPENAI_API_KEY."""
     base_url: str = ""
@@ -49,12 +55,13 @@ class ExportConfig:
 
     def __post_init__(self) -> None:
         check_choice("format", self.format, get_args(Format))
+        check_choice("rows", self.rows, get_args(Rows))
 
     def check(self) -> None:
         """Raise `UsageError` unless the settings fit together."""
         if (self.format == "openai") == bool(self.runs):
             raise UsageError(
-                f"format={self.format!r}: expected run folders as runs for trl, verl and skyrl, and a dataset as data for openai; "
+                f"format={self.format!r}: expected a dataset as data for openai, and run folders as runs for all other formats; "
                 f"got runs={self.runs!r}."
             )
         if self.submit_to and self.format != "openai":
@@ -83,14 +90,18 @@ def openai_lines(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-def _token_lines(config: ExportConfig) -> tuple[list[str], str]:
-    """Return the lines for the episodes of run folders, and what they contain; episodes with an error are left out."""
-    played = []
+def _episodes(config: ExportConfig) -> Iterator[Episode]:
+    """Yield the episodes of the run folders."""
     for folder in config.runs:
         if not (Path(folder) / EpisodeStore.file_name).is_file():
             raise UsageError(f"runs: expected run folders with episodes; {folder} has none.")
         with EpisodeStore(folder) as store:
-            played += [episode for episode in store.episodes() if episode.error is None]
+            yield from store
+
+
+def _token_lines(config: ExportConfig) -> tuple[list[str], str]:
+    """Return the lines for the episodes of run folders, and what they contain; episodes with an error are left out."""
+    played = [episode for episode in _episodes(config) if episode.error is None]
     rows = token_rows(played)
     if not rows:
         raise UsageError(f"runs: expected run folders with episodes; got none in {', '.join(config.runs)}.")
@@ -131,9 +142,13 @@ def submit(
 def run(config: ExportConfig) -> str:
     """Write the file, submit it if the settings say so, and return the result in one line."""
     config.check()
-    path = Path(config.file)
+    is_table = config.format in _TABLES
+    path = Path(config.file or f"runs/data/{f'{config.rows}.{config.format}' if is_table else f'{config.format}.jsonl'}")
     if path.exists():
         raise UsageError(f"{path}: expected a new file; it is there already. Name another one, or remove it.")
+    if is_table:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return f"{_TABLES[config.format](path, _episodes(config), config.rows)} rows: {path}"
     chats = config.format == "openai"
     lines, what = (openai_lines(read_rows(config.data)), "") if chats else _token_lines(config)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gym_text.errors import UsageError
+from gym_text_policies.environments import environment_name
 from gym_text_policies.files import is_regular
 from gym_text_policies.policies.labels import looking_ahead, mixture, thinking
 from gym_text_policies.records import Episode
@@ -115,7 +116,7 @@ def _variants(folders: Iterable[Path]) -> Iterator[Variant]:
     for group in _read_groups(folders):
         by_game[json.dumps(group.game, sort_keys=True)].append(group)
     games = [groups[0].game for groups in by_game.values()]
-    names = distinct([game_name(game) for game in games], games)
+    names = distinct([environment_name(game) for game in games], games)
     for name, (game, groups) in zip(names, by_game.items(), strict=True):
         groups.sort(key=lambda group: any(summary.looks_ahead for summary in group.episodes.values()))  # they stand apart
         policies = distinct([group.label or policy_name(group.settings) for group in groups], [group.settings for group in groups])
@@ -157,12 +158,6 @@ def _game(episode: Episode) -> dict[str, Any]:
         "max_episode_steps": environment.get("max_episode_steps"),
         "wrappers": [wrapper for wrapper in environment.get("wrappers", ()) if wrapper[0] not in _POLICY_WRAPPERS],
     }
-
-
-def game_name(game: Mapping[str, Any]) -> str:
-    """Return an environment's id with its keyword arguments, as the command line takes them."""
-    arguments = "&".join(f"{key}={value}" for key, value in sorted(game["kwargs"].items()))
-    return f"{game['id']}?{arguments}" if arguments else str(game["id"])
 
 
 def policy_name(config: Mapping[str, Any]) -> str:

@@ -1,0 +1,121 @@
+"""Episodes as flat rows, for pandas, CSV and Parquet: a row for each episode, or for each decision."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from gym_text.errors import check_choice, import_extra
+from gym_text_policies.environments import environment_name
+from gym_text_policies.files import replacing
+from gym_text_policies.records import Episode
+from gym_text_policies.run_folders import writing
+
+Rows = Literal["episodes", "decisions"]
+_SUMS = ("tokens_in", "tokens_out", "tokens_reasoning", "model_calls", "simulator_steps")
+COLUMNS: dict[Rows, dict[str, type]] = {
+    "episodes": {
+        **dict.fromkeys(("key", "environment", "policy", "environment_config", "policy_config"), str),
+        **{"seed": int, "level": int, "outcome": str, "total_reward": float, "length": int, "invalid": int},
+        **dict.fromkeys((*_SUMS, "thoughts_cut"), int),
+        **{"seconds": float, "cost": float, "error": str, "version": int},
+    },
+    "decisions": {
+        **{"key": str, "environment": str, "policy": str, "seed": int, "level": int, "step": int, "action": str},
+        **{"probability": float, "probabilities": str, "probability_kind": str, "reward": float, "score": float},
+        **dict.fromkeys(("terminated", "truncated", "success", "failure", "action_was_valid"), bool),
+        **{"gold_action": str, "valid": bool, "invalid": str, "retries": int, "finish": str, "completion": str, "reasoning": str},
+        **{"thought_cut": bool, "visits": str, "values": str, "tokens_cached": int, **dict.fromkeys(_SUMS, int)},
+        **{"seconds": float, "cost": float, "observation": str},
+    },
+}
+"""The columns of each kind of rows, with their types. Any value may be missing. Columns with the names of fields have the values of
+these fields of `Episode`, `Step` or `Decision`. ``environment`` is the name that commands take; ``policy`` is the model or the
+policy's name; ``step`` counts from 0; ``probability`` is that of the action. Mappings, such as probabilities, are JSON."""
+_DTYPES = {str: "string", int: "Int64", float: "float64", bool: "boolean"}
+"""Types of pandas in which values may be missing."""
+_CHUNK = 10_000
+"""Rows of a Parquet file that are in memory at once."""
+
+
+def flat_rows(episodes: Iterable[Episode], rows: Rows) -> Iterator[dict[str, Any]]:
+    """Yield a row of `COLUMNS` for each episode or for each decision."""
+    for episode in episodes:
+        shared: dict[str, Any] = {"environment": environment_name(episode.environment), "policy": _player(episode.policy)}
+        if rows == "episodes":
+            parts: Iterable[tuple[Any, ...]] = [(episode,)]
+            shared |= {"environment_config": episode.environment, "policy_config": episode.policy}
+        else:
+            parts = [(step, step.decision, episode) for step in episode.steps]
+        for number, part in enumerate(parts):
+            row = shared | {"step": number}
+            if rows == "decisions" and (chances := part[1].probabilities) is not None:
+                row["probability"] = chances.get(part[1].action)
+            yield {name: _cell(row[name] if name in row else _of(part, name)) for name in COLUMNS[rows]}
+
+
+def _of(part: Iterable[Any], name: str) -> Any:
+    """Return a value of the first record that has it."""
+    return next((getattr(record, name) for record in part if hasattr(record, name)), None)
+
+
+def _player(policy: Mapping[str, Any]) -> str:
+    """Return the model of a policy, or of the policy that it asks; else its name or kind."""
+    while isinstance(policy.get("player"), Mapping):
+        policy = policy["player"]
+    return str(policy.get("model") or policy.get("name") or policy.get("kind", ""))
+
+
+def _cell(value: Any) -> Any:
+    """Return a value for a table: a mapping as JSON, a text without halves of characters, which a model may have written."""
+    if isinstance(value, Mapping):
+        value = json.dumps(value, ensure_ascii=False, sort_keys=True)
+    return value.encode("utf-8", "replace").decode("utf-8") if isinstance(value, str) else value
+
+
+def data_frame(episodes: Iterable[Episode], rows: Rows) -> Any:
+    """Return the rows as a `pandas.DataFrame`.
+
+    Raises:
+        MissingDependencyError: If pandas is not installed.
+    """
+    check_choice("rows", rows, tuple(COLUMNS))
+    pandas = import_extra("pandas", "pandas")
+    frame = pandas.DataFrame(flat_rows(episodes, rows), columns=list(COLUMNS[rows]))
+    return frame.astype({name: _DTYPES[kind] for name, kind in COLUMNS[rows].items()})
+
+
+def write_csv(path: Path, episodes: Iterable[Episode], rows: Rows) -> int:
+    """Write the rows as CSV with a line of headings, and return their number. A missing value is an empty cell."""
+    count = 0
+    with writing(path), replacing(path) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
+        table = csv.DictWriter(text, COLUMNS[rows])
+        table.writeheader()
+        for row in flat_rows(episodes, rows):
+            table.writerow(row)
+            count += 1
+        text.detach()
+    return count
+
+
+def write_parquet(path: Path, episodes: Iterable[Episode], rows: Rows) -> int:
+    """Write the rows as Parquet, and return their number.
+
+    Raises:
+        MissingDependencyError: If pyarrow is not installed.
+    """
+    arrow, parquet = import_extra("pyarrow", "pandas"), import_extra("pyarrow.parquet", "pandas")
+    kinds = {str: arrow.string(), int: arrow.int64(), float: arrow.float64(), bool: arrow.bool_()}
+    schema = arrow.schema([(name, kinds[kind]) for name, kind in COLUMNS[rows].items()])
+    found, count = flat_rows(episodes, rows), 0
+    with writing(path), replacing(path) as file, parquet.ParquetWriter(file, schema) as table:
+        while chunk := list(itertools.islice(found, _CHUNK)):
+            table.write_table(arrow.Table.from_pylist(chunk, schema=schema))
+            count += len(chunk)
+    return count
