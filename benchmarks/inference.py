@@ -4,24 +4,28 @@ All contenders read the same prompts: those of the expert's episodes of CookingW
 ``chat``). The straightforward way reads each prompt anew and generates 15 tokens by transformers in float32, one episode at a time.
 Contenders take turns: at each step of the episodes, and for each answer in words. llama.cpp takes part where the wheel
 ``xllamacpp`` is installed. It runs as its server starts, without drafts; ours drafts by prompt lookup.
+
+``python benchmarks/inference.py`` measures all parts; names, as in ``python benchmarks/inference.py search``, measure single parts.
+The table has all parts that were measured in this call or an earlier one. They are to be measured on one machine.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import torch
-from helpers.harness import command, options, run, table, timed, write
+from helpers.harness import command, earlier, options, run, table, timed, write
 from helpers.llamacpp import LlamaCpp
 from tqdm import tqdm
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import gym_text  # noqa: F401  registers the environments
+from gym_text.errors import unknown_choice
 from gym_text.wrappers import History
 from gym_text_policies.backends.base import Answer, Request
 from gym_text_policies.backends.local.linear import FusedLinear
@@ -33,6 +37,7 @@ from gym_text_policies.policies.lookahead import LookAhead, Search
 from gym_text_policies.policy import Policy, text_spec
 from gym_text_policies.prompts import Prompt
 from gym_text_policies.records import Decision, Turn
+from gym_text_policies.training.model.lora import environment_record
 
 ENV_ID = "CookingWorldText-v0"
 Play = list[Request]
@@ -44,6 +49,8 @@ Plain = Callable[[Request], object]
 class Config:
     """What to measure."""
 
+    names: tuple[str, ...] = field(default=(), metadata={"positional": True})
+    """Parts to measure: choose, words, search; none: all. A wrong name is answered with the list."""
     episodes: int = 8
     """Episodes, all played to their end."""
     together: int = 8
@@ -193,7 +200,7 @@ def choices(config: Config, tokenizer: Any, model: Any) -> list[tuple[str, str, 
     one = choose([backend(tokenizer, dtype) for dtype in types], plays, 1, plain, config.together)
     many = choose([backend(tokenizer, dtype) for dtype in types], plays, config.together, plain, 1)
     rows = [("decisions", f"{decisions}", ""), *rows_of_work]
-    asked = {(1, 0): "at least 5", (config.together, 0): "at least 8", (config.together, 1): "at least 16"}
+    asked = {(config.together, 0): "at least 8", (config.together, 1): "at least 14"}
     for together, measured in ((1, one), (config.together, many)):
         rows.append((f"straightforward, beside {together} at once, s a decision", f"{measured.plain:.2f}", ""))
         for index, (dtype, seconds) in enumerate(zip(types, measured.ours, strict=True)):
@@ -208,7 +215,9 @@ def choices(config: Config, tokenizer: Any, model: Any) -> list[tuple[str, str, 
     for dtype in types:
         name, rate = str(dtype).removeprefix("torch."), gigaflops(dtype)
         rows.append((f"measured GFLOP/s, {name}", f"{rate:.0f}", ""))
-        rows.append((f"floor, {name}: GFLOP a decision / GFLOP/s, s a decision", f"{sum(operations) / rate / 1e9:.3f}", ""))
+        floor = sum(operations) / rate / 1e9
+        rows.append((f"floor, {name}: GFLOP a decision / GFLOP/s, s a decision", f"{floor:.3f}", ""))
+        rows.append((f"at the floor, {name} / straightforward, decisions/s", f"{many.plain / floor:.1f}", ""))
     return rows
 
 
@@ -272,6 +281,11 @@ def turns_of_expert(policy: Policy, episodes: int, steps: int) -> list[Turn]:
     return turns
 
 
+def searches(config: Config, tokenizer: Any, model: Any) -> list[tuple[str, str, str]]:
+    """Return the rows on a policy that looks ahead."""
+    return [row for dtype in (torch.float32, torch.bfloat16) for row in search(config, tokenizer, model, dtype)]
+
+
 def search(config: Config, tokenizer: Any, model: Any, dtype: torch.dtype) -> list[tuple[str, str, str]]:
     """Return the rows on a policy that looks ahead by PUCT in the middle of episodes that are played together.
 
@@ -308,17 +322,26 @@ def search(config: Config, tokenizer: Any, model: Any, dtype: torch.dtype) -> li
     ]
 
 
+PARTS = {"choose": choices, "words": words, "search": searches}
+"""By their names on the command line."""
+
+
 def main() -> None:
-    """Measure everything, print the table and write ``results/inference.json`` and ``.md``."""
+    """Measure parts, print the table and write ``results/inference.json`` and ``.md``."""
     config = options(Config, __doc__)
+    for name in config.names:
+        if name not in PARTS:
+            raise unknown_choice("part", name, PARTS)
     with quiet():
         tokenizer = AutoTokenizer.from_pretrained(smollm2_folder())
     model = load(torch.float32)
-    rows = choices(config, tokenizer, model) + words(config, tokenizer, model)
-    for dtype in (torch.float32, torch.bfloat16):
-        rows += search(config, tokenizer, model, dtype)
-    record = {"config": asdict(config), "figures": {name: value for name, value, _ in rows}}
-    write("inference", f"`{command()}`\n\n{table(('figure', 'measured', 'asked'), rows)}", record)
+    parts = dict(earlier("inference").get("parts", {}))
+    for name in config.names or PARTS:
+        rows = PARTS[name](config, tokenizer, model)
+        parts[name] = {"command": command(), "config": asdict(config), "rows": rows, "ran_on": environment_record()}
+    parts = {name: parts[name] for name in PARTS if name in parts}
+    shown = [row for part in parts.values() for row in part["rows"]]
+    write("inference", table(("figure", "measured", "asked"), shown), {"parts": parts})
 
 
 if __name__ == "__main__":
