@@ -57,7 +57,6 @@ ORDER = {
     "rejection": "rejection sampling",
     "dagger": "DAgger (has an expert)",
     "search": "expert iteration, a search in exact copies",
-    "worlds": "then 64 episodes more, what is unseen drawn anew",
 }
 """What the runs are, by what their names begin with."""
 
@@ -154,22 +153,17 @@ BABYAI = Game(
     most_steps=64,
 )
 
-AHEAD = f"expert-iteration --environments {shlex.join(LEARNT)} {FAST}"
 SEARCH = Game(
     commands={
         "start": BABYAI_COMMANDS["start"],
         **{
             f"search-{seed}": [
-                f"{AHEAD} --model {START} --iterations 3 --episodes-per-iteration 80 --num-envs 40 --dev-every 1 --dev-episodes 24 "
-                f"--seed {seed} --first-seed {first_seed(seed)} --folder search-{seed}"
+                f"expert-iteration --model {START} --environments {shlex.join(LEARNT)} --iterations 8 --episodes-per-iteration 32 "
+                f"--num-envs 16 --simulations 32 --uniform-share 0.2 --dev-every 2 --dev-episodes 24 {FAST} --seed {seed} "
+                f"--first-seed {first_seed(seed)} --folder search-{seed}"
             ]
             for seed in SEEDS
         },
-        "worlds-0": [
-            f"{AHEAD} --model search-0/adapter --iterations 1 --episodes-per-iteration 64 --simulations 24 --worlds 4 "
-            f"--expert-share 0.5 --learning-rate 1e-4 --num-envs 32 --dev-every 0 --first-seed {first_seed(0) + 120} "
-            "--folder worlds-0"
-        ],
     },
     environments=BABYAI.environments,
     shown=[*((task, "success") for task in TASKS), *((task, "steps") for task in TASKS)],

@@ -34,11 +34,14 @@ def settings(tiny_model, folder, **options):
 
 def test_targets_are_the_plan_or_the_visits_and_nothing_where_nothing_was_found():
     prior = {"left": 0.5, "right": 0.25, "stay": 0.25}
-    found = {"visits": {"left": 1, "right": 3, "stay": 0}, "values": {"left": 0.0, "right": 0.5}}
+    found = {"visits": {"left": 2, "right": 6, "stay": 1}, "values": {"left": 0.0, "right": 0.5}}
+    shares = {"left": 0.25, "right": 0.75}
     assert targets_of(Decision("left", probabilities=prior, **found, plan=("stay", "left"))) == {"stay": 1.0}
     voted = Decision("left", probabilities=prior, **found, plan=("right",))
-    assert targets_of(voted, voted=True) == {"left": 0.25, "right": 0.75, "stay": 0.0}
-    assert targets_of(Decision("left", probabilities=prior, **found)) == {"left": 0.25, "right": 0.75, "stay": 0.0}
+    assert targets_of(voted, voted=True) == shares
+    assert targets_of(Decision("left", probabilities=prior, **found)) == shares, "stay was not worth a second look"
+    once = {"left": 1, "right": 1}
+    assert targets_of(Decision("left", probabilities=prior, visits=once, values=found["values"])) == {"left": 0.5, "right": 0.5}
     assert targets_of(Decision("left", probabilities=prior, visits=found["visits"], values={"left": 0.2, "right": 0.2})) == {}
     assert targets_of(Decision("left", probabilities=prior)) == {}, "it did not look ahead"
 

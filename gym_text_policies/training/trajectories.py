@@ -184,8 +184,8 @@ def play(
         actor: The model.
         progress: How far the run is. It determines the seeds: each iteration has other seeds.
         group_size: Number of episodes of each level. Their actions are drawn independently.
-        least_probability: Candidates with a smaller probability are left out, except the action that was taken and the four most
-            probable candidates.
+        least_probability: Candidates with a smaller probability are left out, except the action that was taken, actions that a
+            search has tried, and the four most probable candidates.
         load: Makes the policy that plays, with the arguments of `load_policy`.
 
     Raises:
@@ -233,7 +233,8 @@ def candidates_of(decision: Decision, temperature: float, least_probability: flo
     played = decision.probabilities or {decision.action: 1.0}  # no probabilities: there was no other action
     probabilities = dict(zip(played, tempered(list(played.values()), temperature).tolist(), strict=True))
     least = min(least_probability, *sorted(probabilities.values())[-_ALWAYS_KEPT:])
-    candidates = {name: value for name, value in probabilities.items() if value >= least or name == decision.action}
+    kept = {decision.action, *(decision.visits or ())}
+    candidates = {name: value for name, value in probabilities.items() if value >= least or name in kept}
     total = sum(candidates.values())
     return {name: value / total for name, value in candidates.items()}
 
