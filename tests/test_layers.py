@@ -32,7 +32,7 @@ LAYERS = {
         ("experts", "index_actions", "opponents"),
         ("java_games",),
         (
-            *("wrappers", "descriptions", "textworld_express", "science_world", "textworld", "textarena", "babyai"),
+            *("wrappers", "descriptions", "textworld_express", "science_world", "textworld", "textarena", "babyai", "sokoban"),
             *("lunar_lander", "mountain_car", "mountain_car_vector"),
         ),
         ("",),

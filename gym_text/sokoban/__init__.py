@@ -1,0 +1,1 @@
+"""Sokoban in words and characters, with levels made from a seed and a solver as its expert."""
