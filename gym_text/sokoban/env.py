@@ -24,12 +24,12 @@ View = Literal["grid", "words"]
 _MAX_TEXT = 1024
 """Most characters of a text; the longest, a large room in words, has fewer than 700."""
 _GOAL = "Push every box onto a goal. You can push one box at a time, and pull none."
-_VIEWS = {
-    "grid": (grid, f"the room in characters ({', '.join(f'{sign} {meaning}' for sign, meaning in SIGNS.items())})"),
-    "words": (
-        words,
-        "the places of yourself, the boxes and the goals, rows counted from the top and columns from the left, and the floor",
-    ),
+_LEGEND = ", ".join(f"{sign} {meaning}" for sign, meaning in SIGNS.items())
+_GOALS = {"grid": f"{_GOAL} In the drawing: {_LEGEND}.", "words": _GOAL}
+_TEXTS = {"grid": grid, "words": words}
+_MEANINGS = {
+    "grid": "a drawing of the room, a character for each cell",
+    "words": "where you, the boxes, the goals and the floor are; rows count from the top, columns from the left",
 }
 
 
@@ -37,9 +37,9 @@ _VIEWS = {
 def _spec(view: View) -> TextSpec:
     """Return the spec of an environment with this view."""
     return TextSpec(
-        goal=_GOAL,
+        goal=_GOALS[view],
         fields={
-            "text": Field(f"{_VIEWS[view][1]}, and what lies beside you"),
+            "text": Field(f"{_MEANINGS[view]}; and what lies beside you"),
             "goal": Field("the task"),
             "valid_actions": Field("the moves that change something now, sorted", is_list=True),
         },
@@ -138,7 +138,7 @@ class SokobanEnv(TextEnv):
     ) -> None:
         super().__init__(fold=fold, expert=expert, render_mode=render_mode)
         check_choice("size", size, SIZES)
-        check_choice("view", view, _VIEWS)
+        check_choice("view", view, _TEXTS)
         self.size, self.view = size, view
         self.text_spec = _spec(view)
         self.action_space = spaces.Discrete(len(MOVES))
@@ -201,8 +201,8 @@ class SokobanEnv(TextEnv):
         assert self._level is not None
         room, boxes, player = self._level.room, self._boxes, self._player
         self._valid = tuple(sorted(n for n, s in zip(MOVES, room.steps, strict=True) if room.moved(boxes, player, s)))
-        text = f"{_VIEWS[self.view][0](room, boxes, player)}\n{around(room, boxes, player)}"
-        return {"text": text, "goal": _GOAL, "valid_actions": self._valid}
+        text = f"{_TEXTS[self.view](room, boxes, player)}\n{around(room, boxes, player)}"
+        return {"text": text, "goal": _GOALS[self.view], "valid_actions": self._valid}
 
     def _frame(self) -> np.ndarray:
         assert self._level is not None
