@@ -96,8 +96,8 @@ class SokobanEnv(TextEnv):
     | medium | 8 x 8 | 2 | 6 |
     | large | 10 x 10 | 3 | 10 |
 
-    No level of a fold is a level of another fold, not even turned, mirrored or with the player elsewhere. Within a fold, different
-    seeds seldom give the same level; with ``size="small"`` one in twenty does.
+    No level of a fold is a level of another fold, not even turned, mirrored or with the player elsewhere. Within a fold, two
+    seeds seldom give the same level: of 1,000 small levels of the test fold, 983 are different.
 
     ## Episode End
 
@@ -121,6 +121,8 @@ class SokobanEnv(TextEnv):
     The expert is a search, A* over pushes (`gym_text.sokoban.expert.solve`). `gold_path` needs as few pushes as possible, with a
     shortest walk before each; its number of moves need not be the least. With ``expert="replan"`` the expert makes a new plan
     whenever the player leaves its plan. It finds one in every position that can still be won; in others `gold_action` is left out.
+    ``python benchmarks/sokoban.py`` counts wins, steps and times (``benchmarks/results/sokoban.md``): the expert wins all of 1,000
+    levels of each size, in at most 76 moves at the registered size and 108 in large rooms.
 
     ## Version History
 
