@@ -25,7 +25,7 @@ from tqdm import tqdm
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import gym_text  # noqa: F401  registers the environments
-from gym_text.errors import unknown_choice
+from gym_text.errors import check_choice
 from gym_text.wrappers import History
 from gym_text_policies.backends.base import Answer, Request
 from gym_text_policies.backends.local.linear import FusedLinear
@@ -330,8 +330,7 @@ def main() -> None:
     """Measure parts, print the table and write ``results/inference.json`` and ``.md``."""
     config = options(Config, __doc__)
     for name in config.names:
-        if name not in PARTS:
-            raise unknown_choice("part", name, PARTS)
+        check_choice("part", name, PARTS)
     with quiet():
         tokenizer = AutoTokenizer.from_pretrained(smollm2_folder())
     model = load(torch.float32)

@@ -22,7 +22,7 @@ from adapters import FAMILIES
 from helpers.harness import command, earlier, options, play_variants, run, table, write
 from reinforcement import BABYAI, START, make
 
-from gym_text.errors import unknown_choice
+from gym_text.errors import check_choice
 from gym_text_policies.records import Episode
 from gym_text_policies.report.intervals import wilson_interval
 from gym_text_policies.report.significance import paired_tests, run_of
@@ -265,8 +265,7 @@ def main() -> None:
     """Play parts, and write the table of all parts."""
     config = options(Config, __doc__)
     for name in config.names:
-        if name not in PARTS:
-            raise unknown_choice("part", name, PARTS)
+        check_choice("part", name, PARTS)
     parts = dict(earlier("lookahead").get("parts", {}))
     for name in config.names or PARTS:
         part = PARTS[name]

@@ -23,7 +23,7 @@ from helpers.trees import draw_tree
 from PIL import Image, ImageDraw, ImageFont
 
 import gym_text  # noqa: F401  registers the environments
-from gym_text.errors import unknown_choice
+from gym_text.errors import check_choice
 from gym_text_policies import EpisodeStore, load_policy, rollout
 from gym_text_policies.environments import make_environment, playable_ids
 from gym_text_policies.policies.lookahead import LookAhead
@@ -374,8 +374,7 @@ def main(names: Sequence[str]) -> None:
     """Make the pictures of these names, without their endings, or all."""
     known = {Path(file).stem: file for file in PICTURES}
     for name in names:
-        if name not in known:
-            raise unknown_choice("picture", name, known)
+        check_choice("picture", name, known)
     FOLDER.mkdir(exist_ok=True)
     for name in names or known:
         path = FOLDER / known[name]

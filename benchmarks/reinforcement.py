@@ -35,7 +35,7 @@ from stable_baselines import Config as Network
 from stable_baselines import WordEmbeddings, row, train
 from stable_baselines3 import PPO
 
-from gym_text.errors import unknown_choice
+from gym_text.errors import check_choice
 from gym_text_policies import load_policy, rollout
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.report.intervals import wilson_interval
@@ -401,8 +401,7 @@ def main() -> None:
     config = options(Config, __doc__)
     game, name = GAMES[config.game], "reinforcement" + ("" if config.game == "babyai" else f"_{config.game}")
     for chosen in config.names:
-        if chosen not in game.commands:
-            raise unknown_choice("run", chosen, game.commands)
+        check_choice("run", chosen, game.commands)
     folder = Path(config.folder or f"runs/{name}")
     folder.mkdir(parents=True, exist_ok=True)
     if (STARTS / config.game).exists() and not config.new_start:

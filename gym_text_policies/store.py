@@ -9,10 +9,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from gym_text import UsageError
 from gym_text_policies.files import check_regular
+from gym_text_policies.flat_rows import Rows, data_frame
 from gym_text_policies.records import Episode
 from gym_text_policies.redaction import without_keys
 from gym_text_policies.run_folders import NO_LINK, RunFolder, writing
@@ -204,7 +205,7 @@ class EpisodeStore(RecordStore[Episode]):
         """Yield the stored episodes of `keys`, or all; see `records`. ``for episode in store`` yields all, too."""
         return self.records(keys)
 
-    def to_pandas(self, rows: Literal["episodes", "decisions"] = "episodes") -> Any:
+    def to_pandas(self, rows: Rows = "episodes") -> Any:
         """Return the stored episodes as a `pandas.DataFrame`: a row for each episode, or for each decision with its probabilities.
 
         ``gym-text export --format csv`` writes the same columns. They have the names of the fields of `Episode`, `Step` and
@@ -213,8 +214,6 @@ class EpisodeStore(RecordStore[Episode]):
         Raises:
             MissingDependencyError: If pandas is not installed.
         """
-        from gym_text_policies.flat_rows import data_frame
-
         return data_frame(self, rows)
 
 

@@ -14,7 +14,7 @@ from gym_text.sokoban.describe import SIGNS, around, grid, words
 from gym_text.sokoban.expert import solve
 from gym_text.sokoban.levels import SIZES, Level, Size, make_level
 from gym_text.sokoban.picture import draw
-from gym_text.sokoban.rooms import MOVES, bits
+from gym_text.sokoban.rooms import MOVES
 from gym_text.spaces import ActionNames, FreeText
 from gym_text.spec import Action, Field, Observation, TextSpec
 from gym_text.text_env import Expert, Fold, Outcome, TextEnv
@@ -149,7 +149,6 @@ class SokobanEnv(TextEnv):
         )
         self._level: Level | None = None
         self._boxes = self._player = 0
-        self._valid: tuple[str, ...] = ()
         self._ahead: tuple[str, ...] = ()
         self._is_hopeless = False
 
@@ -162,9 +161,9 @@ class SokobanEnv(TextEnv):
     def _play(self, action: int) -> Outcome:
         assert self._level is not None
         room, name, before = self._level.room, MOVES[action], self._share()
-        was_valid = name in self._valid
+        moved = room.moved(self._boxes, self._player, room.steps[action])
         self._ahead = self._ahead[1:] if self._ahead[:1] == (name,) else ()
-        self._boxes, self._player = room.moved(self._boxes, self._player, room.steps[action]) or (self._boxes, self._player)
+        self._boxes, self._player = moved or (self._boxes, self._player)
         success, failure = self._boxes == room.goals, room.is_lost(self._boxes)
         return Outcome(
             self._observation(),
@@ -172,7 +171,7 @@ class SokobanEnv(TextEnv):
             success or failure,
             success=success,
             failure=failure,
-            action_was_valid=was_valid,
+            action_was_valid=moved is not None,
         )
 
     def _share(self) -> float:
@@ -182,7 +181,7 @@ class SokobanEnv(TextEnv):
         return (self._boxes & goals).bit_count() / goals.bit_count()
 
     def _fork_game(self, twin: Self) -> bool:
-        twin._level, twin._boxes, twin._player, twin._valid = self._level, self._boxes, self._player, self._valid
+        twin._level, twin._boxes, twin._player = self._level, self._boxes, self._player
         return True
 
     def _plan(self, seed: int) -> tuple[str, ...] | None:
@@ -202,13 +201,13 @@ class SokobanEnv(TextEnv):
     def _observation(self) -> Observation:
         assert self._level is not None
         room, boxes, player = self._level.room, self._boxes, self._player
-        self._valid = tuple(sorted(n for n, s in zip(MOVES, room.steps, strict=True) if room.moved(boxes, player, s)))
+        valid = tuple(sorted(n for n, s in zip(MOVES, room.steps, strict=True) if room.moved(boxes, player, s)))
         text = f"{_TEXTS[self.view](room, boxes, player)}\n{around(room, boxes, player)}"
-        return {"text": text, "goal": _GOALS[self.view], "valid_actions": self._valid}
+        return {"text": text, "goal": _GOALS[self.view], "valid_actions": valid}
 
     def _frame(self) -> np.ndarray:
         assert self._level is not None
-        done = f"{(self._boxes & self._level.room.goals).bit_count()} of {len(list(bits(self._boxes)))} boxes are on goals"
+        done = f"{(self._boxes & self._level.room.goals).bit_count()} of {self._boxes.bit_count()} boxes are on goals"
         return draw_caption(draw(self._level.room, self._boxes, self._player), done, self._caption())
 
     def get_keys_to_action(self) -> dict[tuple[int, ...], int]:

@@ -35,7 +35,7 @@ class Shape:
     """Least sum of the boxes' distances to goals."""
 
 
-SIZES: dict[str, Shape] = {
+SIZES: dict[Size, Shape] = {
     "small": Shape(width=7, floor=(12, 20), boxes=1, pushes=3),
     "medium": Shape(width=8, floor=(18, 28), boxes=2, pushes=6),
     "large": Shape(width=10, floor=(28, 46), boxes=3, pushes=10),

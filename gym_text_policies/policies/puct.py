@@ -47,6 +47,7 @@ def puct(
         leaf: What a leaf is worth: its score, or the score of the last state if the player plays on from there (rollout). The
             player then plays the most probable actions, and is asked in each state.
     """
+    yield from simulator.ask(root)
     for _ in range(simulations):
         path: list[str] = []
         nodes = [root]
@@ -58,8 +59,6 @@ def puct(
                     simulator.play(env, node, path[-1])
             nodes.append(node.children[path[-1]])
         last = nodes[-1]
-        if last is root:
-            yield from simulator.ask(root)
         if leaf == "rollout" and last.names and not last.visits:
             last = yield from play_on(simulator, path, simulations, depth)
         end_simulation(nodes, path, last)

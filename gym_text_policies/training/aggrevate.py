@@ -40,7 +40,7 @@ from gym_text.errors import EpisodeError, UsageError
 from gym_text_policies.old_names import gone
 from gym_text_policies.policy import text_spec
 from gym_text_policies.training import loop
-from gym_text_policies.training.loop import OnPolicyConfig, PlayedBatch
+from gym_text_policies.training.loop import PlayedBatch, PrunedConfig
 from gym_text_policies.training.model.checkpoints import Progress
 from gym_text_policies.training.model.finite import check_finite
 from gym_text_policies.training.model.processes import gather, own_share
@@ -61,7 +61,7 @@ never draw."""
 
 @gone(uniform_share=UNIFORM_SHARE)
 @dataclass(frozen=True, kw_only=True)
-class AggreVaTeConfig(OnPolicyConfig):
+class AggreVaTeConfig(PrunedConfig):
     """Teach a language model what each action costs, by an expert that counts its steps: in TextWorldExpress's games."""
 
     algorithm: ClassVar[str] = "aggrevate"
@@ -69,14 +69,10 @@ class AggreVaTeConfig(OnPolicyConfig):
     folder: str = "runs/aggrevate"
     cost_temperature: float = 0.25
     """In steps. If one candidate needs this many steps more than another, an iteration divides its odds against the other by e."""
-    least_probability: float = 0.0
-    """From 0 to 0.1. Learning leaves out candidates that had a smaller probability in play. It never leaves out the action that was
-    taken, nor the four most probable candidates. With forty candidates, 0.001 nearly halves the work."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_positive("cost_temperature")
-        self.check_ranges(least_probability=(0, 0.1))
 
 
 def train(config: AggreVaTeConfig) -> Path:

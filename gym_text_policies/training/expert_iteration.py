@@ -51,7 +51,7 @@ from gym_text_policies.policies.lookahead import Method
 from gym_text_policies.policy import Policy
 from gym_text_policies.records import Decision, Turn
 from gym_text_policies.training import loop
-from gym_text_policies.training.loop import OnPolicyConfig
+from gym_text_policies.training.loop import PrunedConfig
 from gym_text_policies.training.model.checkpoints import Progress
 from gym_text_policies.training.model.saving import made
 from gym_text_policies.training.targets import Targets, divergence_from_targets, make_batch
@@ -68,7 +68,7 @@ LEAST_DIFFERENCE = 1e-6
 
 @old_names()
 @dataclass(frozen=True, kw_only=True)
-class ExpertIterationConfig(OnPolicyConfig, SearchOptions):
+class ExpertIterationConfig(PrunedConfig, SearchOptions):
     """Teach a language model what its own search in copies of the game finds (expert iteration)."""
 
     algorithm: ClassVar[str] = "expert_iteration"
@@ -83,9 +83,6 @@ class ExpertIterationConfig(OnPolicyConfig, SearchOptions):
     expert_share: float = 1.0
     """Probability that the search's action is played instead of the one that the model would take alone, in the first iteration.
     Each later iteration halves this probability."""
-    least_probability: float = 0.0
-    """From 0 to 0.1. Learning leaves out candidates that had a smaller probability in play. It never leaves out what the search has
-    tried, nor the four most probable candidates. With forty candidates, 0.001 nearly halves the work."""
     epochs: int = 1
     episodes_per_step: int = 4
     learning_rate: float = 3e-4
@@ -93,7 +90,7 @@ class ExpertIterationConfig(OnPolicyConfig, SearchOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check_ranges(expert_share=(0, 1), least_probability=(0, 0.1))
+        self.check_ranges(expert_share=(0, 1))
         PolicyConfig(self.model, **self.searching)  # raises where a setting of the search is wrong
 
 

@@ -47,7 +47,7 @@ import numpy as np
 from gym_text.errors import UsageError, check_int
 from gym_text_policies.old_names import gone
 from gym_text_policies.training import loop
-from gym_text_policies.training.loop import DecisionBatch, OnPolicyConfig
+from gym_text_policies.training.loop import DecisionBatch, PrunedConfig
 from gym_text_policies.training.model.checkpoints import Progress
 from gym_text_policies.training.model.finite import check_finite
 from gym_text_policies.training.model.saving import made
@@ -67,7 +67,7 @@ CLIP_LOW, CLIP_HIGH = 0.2, 0.28
 
 @gone(clip=CLIP_LOW, clip_high=CLIP_HIGH)
 @dataclass(frozen=True, kw_only=True)
-class GRPOConfig(OnPolicyConfig):
+class GRPOConfig(PrunedConfig):
     """Train a language model on its own episodes by GRPO with LoRA: it compares the returns of several episodes of each level."""
 
     algorithm: ClassVar[str] = "grpo"
@@ -79,9 +79,6 @@ class GRPOConfig(OnPolicyConfig):
     """Episodes of each level."""
     discount: float = 1.0
     """Discount factor (gamma). Below 1 a decision's return counts soon rewards more than late ones."""
-    least_probability: float = 0.0
-    """From 0 to 0.1. Learning leaves out candidates that had a smaller probability in play. It never leaves out the action that was
-    taken, nor the four most probable candidates. With forty candidates, 0.001 nearly halves the work."""
     decay: float = 1.0
     """Lambda of the generalised advantages. 1 counts all later rewards; below 1 the luck of later steps counts less."""
     epochs: int = 1
@@ -93,7 +90,7 @@ class GRPOConfig(OnPolicyConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_int("group_size", self.group_size, 2, 1_000_000)
-        self.check_ranges(discount=(0, 1), decay=(0, 1), least_probability=(0, 0.1))
+        self.check_ranges(discount=(0, 1), decay=(0, 1))
         for name in ("episodes_per_iteration", "episodes_per_step"):
             if getattr(self, name) % self.group_size:
                 raise UsageError(f"{name}: expected a multiple of group_size={self.group_size}; got {getattr(self, name)}.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import logging
@@ -41,14 +42,20 @@ def adapter_folder(name: str | Path) -> Path | None:
     """
     name = str(name)
     if name in RENAMED and not Path(name).is_dir():
-        _logger.warning("%s is now called %s.", name, RENAMED[name])
-        name = RENAMED[name]
+        name = _renamed(name)
     shipped = ADAPTERS / name.removeprefix("adapters/")
     if name.startswith("adapters/") and not Path(name).is_dir():
         if name.count("/") > 1 or not (shipped / CONFIG).is_file():
             raise unknown_choice("adapter", name, [f"adapters/{path.parent.name}" for path in sorted(ADAPTERS.glob(f"*/{CONFIG}"))])
         return shipped
     return Path(name) if (Path(name) / CONFIG).is_file() else _adapter_of_run(Path(name))
+
+
+@functools.cache
+def _renamed(name: str) -> str:
+    """Return the new name of an adapter, and tell it once."""
+    _logger.warning("%s is now called %s.", name, RENAMED[name])
+    return RENAMED[name]
 
 
 def _adapter_of_run(folder: Path) -> Path | None:
