@@ -36,6 +36,17 @@ def test_a_tracker_gets_the_metrics_of_each_iteration_that_is_played_and_no_othe
     assert [step for step, _ in logged] == [1, 2, 3], "a run that goes on logs what it plays"
 
 
+def test_the_learning_rate_follows_its_schedule_also_when_a_run_goes_on(tiny_model, tmp_path):
+    def rates(schedule, iterations):
+        train(settings(tiny_model, tmp_path / schedule, iterations=iterations, schedule=schedule, learning_rate=1e-3))
+        lines = (tmp_path / schedule / "metrics.jsonl").read_text().splitlines()
+        return [json.loads(line)["learning_rate"] for line in lines]
+
+    assert rates("linear", 2) == pytest.approx([1e-3, 5e-4])
+    assert rates("linear", 4) == pytest.approx([1e-3, 5e-4, 5e-4, 2.5e-4]), "two of four are done"
+    assert rates("cosine", 2) == pytest.approx([1e-3, 5e-4])
+
+
 def test_an_iteration_plays_seeds_of_its_own(tiny_model, tmp_path):
     two = ("Corridor-v0?length=1", "Corridor-v0?length=2")
     config = settings(tiny_model, tmp_path, environments=two, group_size=2, episodes_per_step=2, first_seed=5)

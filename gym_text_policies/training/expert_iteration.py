@@ -14,11 +14,10 @@ What a search has found are the target probabilities of a decision:
 * The search was in drawn worlds (`worlds`): the shares of the visits, where a plan of a world counts as all simulations there.
 * All of them are worth the same: the search has found nothing, and the model does not read the decision.
 
-Learning minimises KL(target probabilities || policy), with a learning rate that falls linearly from iteration to iteration. The
-searched action is played with the probability `expert_share`, and else the model's own most probable action, as it will play alone.
-At 1 this is expert iteration as it was published. At 0 it is DAgger (`gym_text_policies.training.dagger`) with the search as the
-expert: the targets are those of the states that the model reaches alone. By default the share begins with 1 and is halved in each
-iteration.
+Learning minimises KL(target probabilities || policy). The searched action is played with the probability `expert_share`, and else
+the model's own most probable action, as it will play alone. At 1 this is expert iteration as it was published. At 0 it is DAgger
+(`gym_text_policies.training.dagger`) with the search as the expert: the targets are those of the states that the model reaches
+alone. By default the share begins with 1 and is halved in each iteration.
 
 To follow expert iteration from its settings to its gradients, read this file, `gym_text_policies.training.loop` (the iteration and
 the gradient steps), `gym_text_policies.training.trajectories` (the episodes), `gym_text_policies.policies.puct` (the search) and
@@ -54,6 +53,7 @@ from gym_text_policies.training import loop
 from gym_text_policies.training.loop import PrunedConfig
 from gym_text_policies.training.model.checkpoints import Progress
 from gym_text_policies.training.model.saving import made
+from gym_text_policies.training.options import Schedule
 from gym_text_policies.training.targets import Targets, divergence_from_targets, make_batch
 from gym_text_policies.training.trajectories import Trajectory, play
 
@@ -86,6 +86,7 @@ class ExpertIterationConfig(PrunedConfig, SearchOptions):
     epochs: int = 1
     episodes_per_step: int = 4
     learning_rate: float = 3e-4
+    schedule: Schedule = "linear"
     kl_weight: float = 0.0
 
     def __post_init__(self) -> None:
@@ -183,8 +184,6 @@ def learn(
     }
     if not metrics["learnt"]:
         return metrics
-    for group in optimizer.param_groups:
-        group["lr"] = config.learning_rate * (1 - progress.iteration / config.iterations)
     batch = make_batch(config, actor, trajectories, targets)
     objective = functools.partial(divergence_from_targets, batch.targets)
     return metrics | loop.update_policy(config, actor, optimizer, progress, batch, objective)

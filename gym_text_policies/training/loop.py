@@ -11,6 +11,7 @@ candidates of a decision, H the width of the model.
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from gym_text_policies.training.model.checkpoints import Progress
 from gym_text_policies.training.model.finite import check_finite
 from gym_text_policies.training.model.processes import add_gradients, claim, gather, is_first, join, own_share, process_count
 from gym_text_policies.training.model.trackers import start_tracker
+from gym_text_policies.training.options import Schedule
 from gym_text_policies.training.run_folder import end_iteration, resume, save_result
 from gym_text_policies.training.trajectories import Trajectory, TrajectoryOptions, part_of_iteration, tell_without_thoughts
 
@@ -108,21 +110,30 @@ def run(
         join(config.device)
         torch.manual_seed(config.seed)
         actor, optimizer = make_actor(config)
+        rates = [group["lr"] for group in optimizer.param_groups]
         tell_without_thoughts(config.learner(actor))
         progress = resume(config, actor, optimizer)
         log = start_tracker(config.report_to if is_first() else "none", config.folder, dataclasses.asdict(config))
         missing, bar = range(progress.iteration, config.iterations), {"initial": progress.iteration, "total": config.iterations}
         for _ in tqdm(missing, **bar, desc="Iterations", disable=not is_first()):
+            for group, rate in zip(optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate * share_of_rate(config.schedule, progress.iteration / config.iterations)
             start = time.perf_counter()
             trajectories = play(config, actor, progress)
             played = time.perf_counter()
-            metrics = {"kl_weight": config.kl_weight} | learn(config, actor, optimizer, progress, trajectories)
+            metrics = {"kl_weight": config.kl_weight, "learning_rate": optimizer.param_groups[0]["lr"]}
+            metrics |= learn(config, actor, optimizer, progress, trajectories)
             learnt = time.perf_counter()
             metrics |= {"seconds_play": round(played - start, 2), "seconds_learn": round(learnt - played, 2)}
             check_finite(progress.title, **metrics)
             episodes = [trajectory.episode for trajectory in trajectories]
             log(end_iteration(config, actor, optimizer, progress, episodes, metrics), progress.iteration)
         return save_result(config, actor)
+
+
+def share_of_rate(schedule: Schedule, done: float) -> float:
+    """Return the share of the learning rate with which an iteration learns, after a share `done` of all iterations."""
+    return {"constant": 1.0, "linear": 1 - done, "cosine": (1 + math.cos(math.pi * done)) / 2}[schedule]
 
 
 def make_actor(config: OnPolicyConfig) -> tuple[Actor, Optimizer]:

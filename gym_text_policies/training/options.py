@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from gym_text.errors import UsageError, check_choice, check_int
 from gym_text.wrappers.exchange_names import Names
@@ -10,6 +11,8 @@ from gym_text_policies.old_names import Before, old_names
 from gym_text_policies.training.model.lora import DTYPES, TRAINING_DEVICES, Dtype, TrainingDevice
 from gym_text_policies.training.model.trackers import Tracker, check_tracker
 
+Schedule = Literal["cosine", "constant", "linear"]
+SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 MAY_CHANGE = ("folder", "compiled", "gradient_checkpointing", "device", "report_to")
 """Settings of `TrainingOptions` that may change when a run is continued. Each algorithm adds names of its own settings."""
 
@@ -26,6 +29,9 @@ class TrainingOptions:
     adapters/NAME) is trained further."""
     learning_rate: float
     """Learning rate of the adapter."""
+    schedule: Schedule = "constant"
+    """How the learning rate changes in the course of training, after a warm-up if there is one: cosine (to 0), linear (to 0) or
+    constant."""
     interchangeable: tuple[str, ...] = ()
     """Names, for instance of foods, to exchange with each other at random, anew for each episode or row of data. So the model has
     to read what the text says about a thing: in the train fold a name always means the same, and a model could learn that by heart.
@@ -50,6 +56,7 @@ class TrainingOptions:
     def __post_init__(self) -> None:
         check_choice("dtype", self.dtype, DTYPES)
         check_choice("device", self.device, TRAINING_DEVICES)
+        check_choice("schedule", self.schedule, SCHEDULES)
         check_tracker(self.report_to)
         if self.interchangeable:
             Names(self.interchangeable)

@@ -21,9 +21,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from gym_text.errors import UsageError, check_choice, check_int, import_extra
+from gym_text.errors import UsageError, check_int, import_extra
 from gym_text_policies.backends.local.adapters import base_and_adapter, read_template, template_of
 from gym_text_policies.backends.local.models import device_of
 from gym_text_policies.data.dataset import read_rows
@@ -41,11 +41,10 @@ from gym_text_policies.training.model.lora import (
 )
 from gym_text_policies.training.model.processes import claim, is_first, process_count
 from gym_text_policies.training.model.saving import made, save_adapter
-from gym_text_policies.training.options import MAY_CHANGE, TrainingOptions
+from gym_text_policies.training.options import MAY_CHANGE, Schedule, TrainingOptions
 from gym_text_policies.training.trainer import last_checkpoint, make_trainer, steps_done, stopping_at_a_step
 from gym_text_policies.training.trajectories import play_dev_fold, tell_without_thoughts
 
-SCHEDULES = ("cosine", "constant", "linear")
 MAX_GRAD_NORM = 1.0
 """Longer gradients are scaled down to this norm."""
 _MAY_CHANGE = (*MAY_CHANGE, "max_steps", "rows_per_pass")
@@ -68,8 +67,7 @@ class SFTConfig(TrainingOptions):
     rank: int = 16
     """Rank of a new adapter's updates, which are scaled by 32 / rank."""
     learning_rate: float = 5e-4
-    schedule: Literal["cosine", "constant", "linear"] = "cosine"
-    """Learning rate after the warm-up: cosine (to 0), linear (to 0) or constant."""
+    schedule: Schedule = "cosine"
     warmup: int = 5
     """Steps in which the learning rate rises from 0."""
     epochs: float = 1.0
@@ -96,7 +94,6 @@ class SFTConfig(TrainingOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_no_fold("dev_environments", self.dev_environments, "dev")
-        check_choice("schedule", self.schedule, SCHEDULES)
         for name in ("rank", "rows_per_step", "rows_per_pass", "save_steps"):
             check_int(name, getattr(self, name), 1, 1_000_000)
         for name in ("max_steps", "warmup"):
