@@ -24,7 +24,7 @@ import gym_text  # noqa: F401  registers the environments
 from gym_text.textworld_express.engine import ExpressGame
 from gym_text_policies import Episode, load_policy, rollout
 from gym_text_policies.data.rows import prompts_of, training_prompt
-from gym_text_policies.experiments.bench import versions
+from gym_text_policies.experiments.bench_table import versions
 from gym_text_policies.policies.config import TRAINED
 from gym_text_policies.policies.mixed import MixedPolicy
 from gym_text_policies.policy import text_spec

@@ -1,4 +1,4 @@
-"""The main job: policies x environments x seeds in one table. The same as ``gym-text bench``; see ``--help``."""
+"""The main job: what each stage of training brings, in one table and a report. The same as ``gym-text bench``; see ``--help``."""
 
 import sys
 

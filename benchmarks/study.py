@@ -20,6 +20,7 @@ from helpers.harness import options, run, table
 from gym_text.babyai.levels import TASKS
 from gym_text_policies.engines.options import PLAY_OPTIONS, PlayOptions
 from gym_text_policies.experiments import bench
+from gym_text_policies.experiments.bench_table import versions
 from gym_text_policies.experiments.variants import read_variants
 from gym_text_policies.report.intervals import mean_and_error
 from gym_text_policies.report.runs import read_runs
@@ -150,7 +151,7 @@ def write(config: Config, store: EpisodeStore, folder: Path | None = None) -> st
     record = {
         "config": settings,
         "variants": {name: row.policy.to_json() for name, row in read_variants(config.variants).items()},
-        "versions": bench.versions(),
+        "versions": versions(),
         **record,
     }
     note = "Means ± standard errors over the episodes; `all`: the mean of the tasks' means."

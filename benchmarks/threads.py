@@ -18,7 +18,7 @@ from typing import Any
 
 from helpers.harness import command, options, run, table, write
 
-from gym_text_policies.experiments.bench import versions
+from gym_text_policies.experiments.bench_table import versions
 
 SAID = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "OMP_NUM_THREADS")
 AS_IT_WAS, OURS = "as it was", "ours"

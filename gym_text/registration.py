@@ -7,10 +7,17 @@ from __future__ import annotations
 
 from gymnasium.envs.registration import register
 
-BENCHMARK = ("CookingWorldText-v0", "BabyAIText-v0", "LunarLanderLLM-v2", "MountainCarContinuousLLM-v0")
+BENCHMARK = ("CookingWorldText-v0", "BabyAIText-v0?task=pickup", "LunarLanderLLM-v2")
 """Environments of the benchmark."""
 LONG = ("MountainCarContinuousLLM-v0",)
 """Environments that the benchmark plays without language models: a small model takes over five minutes for 999 steps."""
+RETURNS = {
+    **dict.fromkeys(("CookingWorldText-v0", "CommonsenseText-v0", "CoinCollectorText-v0", "MapReaderText-v0"), (0.0, 1.0)),
+    **dict.fromkeys(("ArithmeticText-v0", "SortingText-v0", "PeckingOrderText-v0", "SokobanText-v0"), (-1.0, 1.0)),
+    **dict.fromkeys(("SimonSaysText-v0", "SimonSaysMemoryText-v0"), (-1.0, 1.0)),
+    **dict.fromkeys(("BabyAIText-v0", "ScienceWorldText-v0"), (0.0, 1.0)),
+}
+"""The least and the greatest return of an episode, where they are known; an interval of the mean return does not leave them."""
 TRAINING = "CookingWorldText-v0"
 """The environment of training and of its data."""
 SERVED = "BabyAIText-v0?task=goto"

@@ -1,5 +1,6 @@
 """The benchmark, as a user runs it."""
 
+import dataclasses
 import json
 import logging
 import subprocess
@@ -11,10 +12,12 @@ import pytest
 from test_run import interrupted, wait_for_lines
 
 from gym_text_policies import EpisodeStore, cli
+from gym_text_policies.backends.local.adapters import ADAPTERS
 from gym_text_policies.engines import base as engines
 from gym_text_policies.experiments import bench
 from gym_text_policies.experiments.settings import field_docs
 from gym_text_policies.report import intervals, table
+from gym_text_policies.report.runs import read_runs
 
 SCRIPT = Path(__file__).parent.parent / "benchmarks" / "policies.py"
 
@@ -34,7 +37,8 @@ def rows(folder):
 def test_one_command_gives_the_table_and_names_the_folder(tmp_path, capsys):
     assert cli.main(arguments(tmp_path)) == 0
     printed = capsys.readouterr()
-    assert str(tmp_path) in printed.out and "success" in printed.err
+    assert str(tmp_path) in printed.out and "7/7 episodes" in printed.err
+    assert printed.out.splitlines()[-1].startswith(f"gym-text report {tmp_path} makes a page of bars, pairs")
     table = rows(tmp_path)
     assert [policy for _, policy in table] == ["random", "smollm2, choose", "gold (expert)"]
     gold = table["BabyAIText-v0", "gold (expert)"]
@@ -44,7 +48,11 @@ def test_one_command_gives_the_table_and_names_the_folder(tmp_path, capsys):
     record = json.loads((tmp_path / "table.json").read_text())
     assert {"gymnasium", "minigrid", "torch"} <= record["versions"].keys()
     assert record["labels"][gold["key"]] == "gold (expert)", "the key of an episode is no secret"
-    assert (tmp_path / "table.md").read_text().splitlines()[0] in printed.out
+    shown = printed.out.splitlines()
+    assert max(map(len, shown[:6])) <= 120 and shown[1].split()[1:4] == ["policy", "|", "success"]
+    assert "tokens in" not in printed.out and "tokens in" in (tmp_path / "table.md").read_text()
+    assert cli.main([*arguments(tmp_path), "--wide"]) == 0
+    assert (tmp_path / "table.md").read_text().splitlines()[0] in capsys.readouterr().out
 
 
 def test_options_of_the_model_reach_it_and_identify_its_episodes(tmp_path, tiny_model):
@@ -138,7 +146,7 @@ def test_every_option_is_explained(capsys):
         cli.main(["bench", "--help"])
     printed = " ".join(capsys.readouterr().out.split())
     assert all(doc.split(".")[0] in printed for doc in field_docs(bench.BenchConfig).values())
-    assert set(field_docs(bench.BenchConfig)) == {field.name for field in bench.dataclasses.fields(bench.BenchConfig)}
+    assert set(field_docs(bench.BenchConfig)) == {field.name for field in dataclasses.fields(bench.BenchConfig)}
 
 
 def test_an_adapter_is_asked_as_it_was_trained_and_any_other_model_in_two_ways():
@@ -153,7 +161,39 @@ def test_a_bench_that_finds_everything_says_so_and_fresh_plays_anew(tmp_path, ca
     words = arguments(tmp_path, llm_episodes=0, baselines="random")
     assert cli.main(words) == 0 and "were found" not in capsys.readouterr().out
     assert cli.main(words) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "3 of 3 episodes were stored there before; --fresh plays them again."
+    assert capsys.readouterr().out.splitlines()[-2] == "3 of 3 episodes were stored there before; --fresh plays them again."
     assert "BabyAIText-v0 random: 3 of 3 episodes are stored already" in caplog.text
     assert cli.main([*words, "--fresh"]) == 0 and "were found" not in capsys.readouterr().out
     assert len((tmp_path / "episodes.jsonl").read_text().splitlines()) == 6 and len(EpisodeStore(tmp_path)) == 3
+
+
+def test_alone_it_shows_what_each_stage_of_training_brings(tmp_path, monkeypatch, capsys):
+    config = bench.BenchConfig(str(tmp_path))
+    assert config.shows_stages and not bench.BenchConfig(modes=("choose",)).shows_stages
+    rows = config.rows()
+    shipped = {path.parent.name for path in ADAPTERS.glob("*/training.json")}
+    for name, variant in rows.items():
+        adapter = variant.policy.model.removeprefix("adapters/")
+        assert variant.environments and (adapter == "smollm2" or (adapter in shipped and name.endswith(f": {adapter}")))
+    stages = {env: [name for name, row in rows.items() if row.plays(env)] for env in bench.BENCHMARK}
+    assert all({"prompted", "after SFT"} <= {name.partition(":")[0] for name in names} for names in stages.values())
+    by_rewards = {name for name in rows if "PPO" in name or "GRPO" in name}
+    assert not any("aggrevate" in name for name in by_rewards), "an expert's plans are no rewards"
+    assert {row.episodes for row in bench.BenchConfig(llm_episodes=1).rows().values()} == {None}
+
+
+def test_a_report_with_a_film_of_a_won_episode_is_made_and_named_last(tmp_path, capsys):
+    variants = tmp_path / "rows.yaml"
+    variants.write_text("helped: {model: 'scripted:turn left', expert_share: 1.0}\n")
+    words = arguments(tmp_path / "run", environments="BabyAIText-v0?task=goto", episodes=2)
+    words = [word for word in words if word not in ("--modes", "choose")]
+    assert cli.main([*words, "--variants", str(variants), "--report"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].endswith(str(tmp_path / "run/report.html"))
+    (film,) = (tmp_path / "run/gifs").iterdir()
+    assert film.stem in {key for variant in read_runs([tmp_path / "run"]).variants for key in variant.stores if variant.asked}
+    assert "data:image/gif;base64," in (tmp_path / "run/report.html").read_text()
+
+
+def test_a_controller_that_is_the_expert_has_no_row_of_its_own(tmp_path):
+    assert cli.main(arguments(tmp_path, llm_episodes=0, episodes=2, environments="LunarLanderLLM-v2")) == 0
+    assert [policy for _, policy in rows(tmp_path)] == ["random", "gold (expert)"]

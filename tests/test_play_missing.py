@@ -36,9 +36,8 @@ class Noted(Progress):
     def __init__(self):
         self.begun, self.counted, self.seeds = [], 0, []
 
-    def showing(self, series, store, missing):
-        self.begun.append(([one.label for one in series], missing))
-        return self
+    def playing(self, part):
+        self.begun.append(([row.label for row, _ in part], sum(len(seeds) for _, seeds in part)))
 
     def turns(self, count):
         self.counted += count

@@ -11,8 +11,9 @@ import pytest
 from gym_text_policies import Decision, Episode, EpisodeStore, Step
 from gym_text_policies.engines.base import EpisodeJob
 from gym_text_policies.engines.local import LocalEngine
+from gym_text_policies.experiments.pace import Lengths, Pace
 from gym_text_policies.experiments.play_missing import play_missing
-from gym_text_policies.experiments.progress import Pace, ProgressBar
+from gym_text_policies.experiments.progress import ProgressBar
 from gym_text_policies.experiments.series import Series
 from gym_text_policies.policies.config import PolicyConfig
 
@@ -38,34 +39,86 @@ def episode(length, *, won):
 
 def test_what_is_left_is_right_within_reason_while_long_episodes_run_on():
     """Of 30 episodes at most 50 steps long, half are won after 5, and the others go on to the limit, all at once."""
-    pace = Pace(30, 50)
-    assert pace.left == 30 * 50
+    lengths = Lengths(30, 50)
+    assert lengths.left(30) == 30 * 50
     for number in range(1, 51):
-        pace.turns(30 if number <= 5 else 15)
+        lengths.turns(30 if number <= 5 else 15)
         if number == 5:
             for _ in range(15):
-                pace.end(5)
+                lengths.end(5)
         truth = 15 * (50 - number)
-        assert pace.left >= 15
-        assert number < 10 or truth / 3 <= pace.left <= 3 * truth + 15
+        assert lengths.left(30) >= 15
+        assert number < 10 or truth / 3 <= lengths.left(30) <= 3 * truth + 15
     for _ in range(15):
-        pace.end(50)
-    assert pace.left == 0 and pace.played == 15 * 5 + 15 * 50
+        lengths.end(50)
+    assert lengths.left(30) == 0 and lengths.played == 15 * 5 + 15 * 50
+
+
+def test_a_limit_that_episodes_do_not_reach_makes_the_estimate_no_longer():
+    """Of ten episodes all end after about 70 steps, eight at once, where the limit is 1,000 and others took 90."""
+    lengths = Lengths(10, 1000, usual=90)
+    for number in range(1, 71):
+        lengths.turns(8)
+        truth = 10 * 70 - 8 * number
+        assert lengths.left(8) <= 6 * truth + 100
+    for _ in range(8):
+        lengths.end(70)
+    assert lengths.left(8) == 2 * 70
 
 
 def test_without_a_limit_and_with_turns_that_come_late_something_is_left_as_long_as_an_episode_is():
-    pace = Pace(10, None)
+    lengths = Lengths(10, None)
     for number in range(10):
-        assert pace.left >= 10 - number
-        pace.end(7)
-    assert pace.left == 0 and pace.played == 70
+        assert lengths.left(1) >= 10 - number
+        lengths.end(7)
+    assert lengths.left(1) == 0 and lengths.played == 70
+
+
+def played(pace, clock, series, count, length, seconds):
+    """Play a series: `count` episodes of `length` steps, eight at once, each step in `seconds`; yield what is estimated as left."""
+    pace.begin()
+    clock[0] += 2.0
+    for first in range(0, count, 8):
+        at_once = min(8, count - first)
+        for _ in range(length):
+            clock[0] += at_once * seconds
+            pace.turns(at_once)
+            yield pace.left
+        for _ in range(at_once):
+            pace.end(length)
+
+
+def test_the_time_left_of_a_whole_run_is_true_within_a_factor_of_two_once_a_third_has_passed():
+    """Three policies in three environments: one without a model, one in text, one in choose, which is five times as fast."""
+    policies = {"random": (100, 1e-5), "scripted:a": (3, 0.7), "scripted:b": (10, 0.14)}
+    environments = {f"BabyAIText-v0?task={task}": steps for task, steps in (("goto", 50), ("pickup", 60), ("open", 100))}
+    with LocalEngine() as engine:
+        jobs = [
+            (
+                Series.of(f"{name} {policy}", EpisodeJob(name, {}, PolicyConfig(policy, **mode)), engine, range(count)),
+                steps,
+                seconds,
+            )
+            for policy, (count, seconds) in policies.items()
+            for name, steps in environments.items()
+            for mode in [{"mode": "choose" if policy[-1] == "b" else "text"} if "scripted" in policy else {}]
+        ]
+    clock = [0.0]
+    pace = Pace([[(series, series.seeds)] for series, *_ in jobs], lambda: clock[0])
+    told = []
+    for series, steps, seconds in jobs:
+        told += [(clock[0], left) for left in played(pace, clock, series, len(series.seeds), steps, seconds)]
+    late = [(clock[0] - now, left) for now, left in told if clock[0] / 3 < now < 0.9 * clock[0]]
+    assert len(late) > 300 and all(truth / 2 <= left <= 2 * truth for truth, left in late)
 
 
 def test_no_rate_of_success_and_no_end_is_shown_before_all_have_ended(tmp_path):
     with LocalEngine() as engine:
         rows = [gold(engine, range(30))]
-    with redirect_stderr(io.StringIO()) as shown, ProgressBar().showing(rows, EpisodeStore(tmp_path), 30) as bar:
+    work = [(rows[0], range(30))]
+    with redirect_stderr(io.StringIO()) as shown, ProgressBar().showing([work], EpisodeStore(tmp_path), rows) as bar:
         bar._bar.mininterval = 0
+        bar.playing(work)
         for _ in range(5):
             bar.turns(30)
         for _ in range(15):
@@ -87,7 +140,9 @@ def test_no_success_is_shown_where_nobody_says_what_it_is(tmp_path):
     with LocalEngine() as engine:
         rows = [gold(engine, range(2))]
     for one, told in ((untold, False), (played, True)):
-        with redirect_stderr(io.StringIO()) as shown, ProgressBar().showing(rows, EpisodeStore(tmp_path), 2) as bar:
+        work = [(rows[0], range(2))]
+        with redirect_stderr(io.StringIO()) as shown, ProgressBar().showing([work], EpisodeStore(tmp_path), rows) as bar:
+            bar.playing(work)
             for _ in range(2):
                 bar.turns(5)
                 bar.ended(one)
@@ -100,6 +155,17 @@ def test_a_run_that_goes_on_counts_what_is_there(tmp_path):
         with redirect_stderr(io.StringIO()) as shown:
             play_missing(store, [gold(engine, range(5))], engine, ProgressBar())
     assert "gold: 2/5 episodes" in shown.getvalue() and "gold: 5/5 episodes, success 100%" in shown.getvalue()
+
+
+def test_a_run_of_several_rows_has_one_bar_that_names_the_row_and_counts_what_is_there(tmp_path):
+    with LocalEngine() as engine, EpisodeStore(tmp_path, {}) as store:
+        play_missing(store, [gold(engine, range(2))], engine)
+        chance = Series.of("chance", EpisodeJob(GOTO, {}, PolicyConfig("random")), engine, range(4))
+        with redirect_stderr(io.StringIO()) as shown:
+            play_missing(store, [gold(engine, range(5)), chance], engine, ProgressBar())
+    lines = re.split(r"[\n\r]", shown.getvalue().strip())
+    assert shown.getvalue().count("\n") == 1 and "2/9 episodes" in lines[0]
+    assert re.search(r"^all rows: 9/9 episodes, 00:0\d so far$", lines[-1].strip()), lines[-1]
 
 
 @pytest.mark.parametrize("kind", ["none", "closed", "nobody reads"])

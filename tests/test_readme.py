@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gym_text_policies.report import table
+from gym_text_policies.report.fitted import fitted
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -50,7 +50,7 @@ def test_the_readmes_table_is_made_of_the_committed_results(pictures):
 def test_the_benchmarks_table_is_the_committed_result():
     assert (ROOT / "benchmarks/results/policies.md").read_text().strip() in RESULTS
     record = json.loads((ROOT / "benchmarks/results/policies.json").read_text())
-    assert table.markdown(record["rows"]) in RESULTS
+    assert fitted(record["rows"]) in RESULTS
 
 
 @pytest.mark.parametrize("name", ["babyai", "cookingworld", "lunarlander", "scienceworld"])

@@ -13,6 +13,7 @@ FILES = {path.stem.removeprefix("test_") for path in TESTS.glob("test_*.py")}
 ELSEWHERE = {
     "aggrevate": ("training/targets",),
     "chat_format": ("local/rendering",),
+    "bench": ("experiments/bench_table", "report/films"),
     "cli": ("commands/completion", "commands/envs", "commands/parser"),
     "decoding": ("local/grammars",),
     "experiment_config": ("experiments/config",),
@@ -28,6 +29,7 @@ ELSEWHERE = {
     "policy_config": ("policies/config", "policies/labels"),
     "pooled": ("local/packed",),
     "prefixes": ("local/cached",),
+    "progress": ("experiments/pace",),
     "remote": ("providers/ollama", "providers/openai", "providers/tensorzero"),
     "rollouts": ("gym_text_policies/game",),
     "search": ("policies/searched",),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium as gym
 from gymnasium import spaces
 
-from gym_text.errors import GymTextError, MissingDependencyError, UsageError
+from gym_text.errors import GymTextError, MissingDependencyError, UsageError, import_extra
 from gym_text.experts import experts_of, has_expert
 from gym_text.folds import FOLD_SIZE
 from gym_text.registration import SERVED
@@ -52,7 +53,7 @@ def run(config: EnvsConfig) -> str:
         where = f"no environment of {module}" if module else "no id"
         raise UsageError(f"envs: expected a part of an id; {where} contains {part!r}. gym-text envs --all lists all that ship.")
     header = (*_HEADER[:-1], *_MORE) if config.all else _HEADER
-    rows = [header, *((*row, *[""] * (len(header) - len(row))) for row in (_row(name, more=config.all) for name in matches))]
+    rows = [header, *((*row, *[""] * (len(header) - len(row))) for row in _rows(matches, more=config.all))]
     widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return "\n".join(lines) + f"\n\ngym-text play ID lets you play; arguments go into the name: {SERVED}"
@@ -73,6 +74,17 @@ def describe_space(space: gym.Space[Any]) -> str:
     if isinstance(space, spaces.Discrete):
         return f"Discrete({space.n})"
     return f"Box{space.shape}" if isinstance(space, spaces.Box) else type(space).__name__
+
+
+def _rows(names: Sequence[str], *, more: bool) -> Iterator[tuple[str, ...]]:
+    """Yield the cells of environments. A line on stderr says which one is waited for, as each is played for a second."""
+    if more:
+        waiting = import_extra("tqdm", "bench").tqdm(names, desc="Playing each for a second", unit=" environments", leave=False)
+        for name in waiting:
+            waiting.set_postfix_str(name)
+            yield _row(name, more=True)
+    else:
+        yield from (_row(name, more=False) for name in names)
 
 
 def _row(name: str, *, more: bool) -> tuple[str, ...]:

@@ -59,7 +59,7 @@ EXAMPLES = {
     ),
     "report": ("gym-text report runs/policies",),
     "compare": (
-        "gym-text compare random 'smollm2, choose' --folder runs/policies",
+        "gym-text compare random 'prompted: smollm2, choose' --folder runs/policies",
         "gym-text compare start 'grpo-*' --folder runs/reinforcement/evaluation",
     ),
     "run": (

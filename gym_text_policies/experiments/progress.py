@@ -9,26 +9,27 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 from gym_text.errors import import_extra
-from gym_text_policies.experiments.series import Series
+from gym_text_policies.experiments.pace import Pace
+from gym_text_policies.experiments.series import Series, Work
 from gym_text_policies.records import Episode
 from gym_text_policies.store import EpisodeStore
-
-_USUAL_LIMIT = 100
-"""Steps to expect of an episode whose environment names no limit."""
 
 
 class Progress:
     """Receives what a run has played. This class shows nothing; a subclass may."""
 
-    def showing(self, series: Sequence[Series], store: EpisodeStore, missing: int) -> Progress:
-        """Begin to play the missing episodes of some series. The end of a ``with`` block ends it.
+    def showing(self, parts: Sequence[Sequence[Work]], store: EpisodeStore, series: Sequence[Series]) -> Progress:
+        """Begin with a run. The end of a ``with`` block ends it.
 
         Args:
-            series: The series that are played.
+            parts: What will be played, one part after the other.
             store: The episodes that are stored.
-            missing: Number of episodes that will be played.
+            series: All series of the run, also those of which nothing is missing.
         """
         return self
+
+    def playing(self, part: Sequence[Work]) -> None:
+        """Begin with the next part."""
 
     def turns(self, count: int) -> None:
         """Count turns that were decided."""
@@ -43,53 +44,12 @@ class Progress:
         """End."""
 
 
-class Pace:
-    """Estimates from the steps that were played how many are left.
-
-    Args:
-        missing: Number of episodes that will be played.
-        limit: Most steps of an episode; None if it is not known.
-    """
-
-    def __init__(self, missing: int, limit: int | None) -> None:
-        self.missing, self._limit = missing, limit
-        self.ended, self._steps, self._turns = 0, 0, 0
-
-    def turns(self, count: int) -> None:
-        """Count turns of running episodes."""
-        self._turns += count
-
-    def end(self, length: int) -> None:
-        """Count an episode that has ended after `length` steps."""
-        self.ended += 1
-        self._steps += length
-        self._turns = max(self._turns, self._steps)  # Ray's engine reports no turns, only episodes
-
-    @property
-    def played(self) -> int:
-        """Steps that were played, in ended and in running episodes."""
-        return self._turns
-
-    @property
-    def left(self) -> float:
-        """An estimate of the steps that are left; at least one for each episode that has not ended.
-
-        Short episodes end first, so the mean length of ended episodes is too low. This estimate divides the steps of ended and
-        running episodes by the number of ended episodes. Both numbers include one imagined episode that is as long as the limit.
-        """
-        remaining = self.missing - self.ended
-        mean = (self._turns + (self._limit or _USUAL_LIMIT)) / (self.ended + 1)
-        left = remaining * mean
-        if self._limit is not None:
-            left = min(left, remaining * self._limit - (self._turns - self._steps))
-        return max(left, remaining)
-
-
 class ProgressBar(Progress):
-    """A line on stderr that counts episodes, including those of earlier runs, and shows the time that is left.
+    """A line on stderr that counts the episodes of a run, those of earlier runs included, and shows the time that is left.
 
-    It shows how many episodes were won, and their rate when all have ended. An earlier rate would mislead, because short episodes
-    end first, and they are won more or less often than long ones.
+    In a run of one row it shows how many episodes were won, and their rate when all have ended. An earlier rate would mislead,
+    because short episodes end first, and they are won more or less often than long ones. In a run of several rows it shows which
+    row is played, and how many of the row's episodes have ended.
 
     Args:
         lines: Whether to write a line about each episode that ends.
@@ -102,25 +62,22 @@ class ProgressBar(Progress):
         self._closed = sys.stderr is None
         self._logs = contextlib.ExitStack()
 
-    def showing(self, series: Sequence[Series], store: EpisodeStore, missing: int) -> Progress:
+    def showing(self, parts: Sequence[Sequence[Work]], store: EpisodeStore, series: Sequence[Series]) -> Progress:
         """Draw the line."""
-        keys = [key for row in series for key in row.keys.values()]
-        limits = [row.limit for row in series]
-        self._won = 0
-        self._tells_success: bool | None = None  # as long as no episode has ended
-        self._pace = Pace(missing, None if None in limits else max(limit or 0 for limit in limits))
-        self._total, self._begun = len(keys), time.monotonic()
-        if missing < self._total:
-            for episode in store.episodes(keys):
-                self._count(episode)
+        self._store, self._several = store, len(series) > 1
+        keys = {key for row in series for key in row.keys.values()}
+        self._left = sum(len(seeds) for part in parts for _, seeds in part)
+        self._total, self._begun, self._pace = len(keys), time.monotonic(), Pace(parts)
         options = {
-            "initial": self._total - missing,
+            "initial": self._total - self._left,
             "total": self._total,
-            "desc": series[0].label if len(series) == 1 else f"{len(series)} rows",
+            "desc": series[0].label,
             "miniters": 0,  # it is drawn by the clock: steps move it as well
             "bar_format": "{desc}: {n_fmt}/{total_fmt} episodes{postfix}",
         }
         self._bar = self._tqdm(disable=True)
+        self._row, self._won = "", 0
+        self._tells_success: bool | None = None  # as long as no episode has ended
         with self._while_it_can_be_written():
             if self._closed:
                 return self
@@ -128,6 +85,19 @@ class ProgressBar(Progress):
         above_the_bar = import_extra("tqdm.contrib.logging", "bench").logging_redirect_tqdm
         self._logs.enter_context(above_the_bar())
         return self
+
+    def playing(self, part: Sequence[Work]) -> None:
+        """Show which row is played."""
+        rows = [row for row, _ in part]
+        keys = [key for row in rows for key in row.keys.values()]
+        missing = sum(len(seeds) for _, seeds in part)
+        self._row = rows[0].label if len(rows) == 1 else f"{len(rows)} rows"
+        self._of_row, self._ended = len(keys), len(keys) - missing
+        self._won, self._tells_success = 0, None
+        for episode in self._store.episodes(keys) if self._ended else ():
+            self._count(episode)
+        self._pace.begin()
+        self._show(0)
 
     def turns(self, count: int) -> None:
         """Count turns that were decided, and show the new estimate of the time that is left."""
@@ -137,6 +107,8 @@ class ProgressBar(Progress):
     def ended(self, episode: Episode) -> None:
         """Count an episode, and write its line."""
         self._pace.end(episode.length)
+        self._ended += 1
+        self._left -= 1
         self._count(episode)
         self._show(1)
         if self._lines and not self._closed:
@@ -151,14 +123,17 @@ class ProgressBar(Progress):
             self._tells_success = self._tells_success or episode.tells_success
 
     def _show(self, episodes: int) -> None:
-        pace, tqdm = self._pace, self._tqdm
-        seconds = time.monotonic() - self._begun
-        over = pace.ended >= pace.missing
-        left = tqdm.format_interval(max(1.0, seconds * pace.left / pace.played)) if pace.played and not over else "?"
-        wins = f"success {self._won / self._total:.0%}" if over else f"{self._won} won"
-        clock = f"{tqdm.format_interval(seconds)} so far" + ("" if over else f", {left} left")
+        interval, over = self._tqdm.format_interval, self._left <= 0
+        wins = "" if self._tells_success is False else f"{self._won} won"
+        clock = f"{interval(time.monotonic() - self._begun)} so far"
+        clock += "" if over else f", {interval(max(1.0, self._pace.left))} left"
         with self._while_it_can_be_written():
-            self._bar.set_postfix_str(clock if self._tells_success is False else f"{wins} [{clock}]", refresh=False)
+            if self._several:
+                here = ", ".join(filter(None, (f"{self._row} {self._ended}/{self._of_row}", wins)))
+                self._bar.set_description_str("all rows" if over else f"{here}; all rows", refresh=False)
+            elif over and wins:
+                wins = f"success {self._won / self._total:.0%}"
+            self._bar.set_postfix_str(clock if self._several else f"{wins} [{clock}]".lstrip(), refresh=False)
             self._bar.update(episodes)
 
     @contextlib.contextmanager

@@ -17,7 +17,7 @@ from gym_text.errors import UsageError, check_int, import_extra
 from gym_text_policies.engines.base import EpisodeJob
 from gym_text_policies.environments import parse_environment
 from gym_text_policies.experiments.agent import raw_answer
-from gym_text_policies.experiments.bench import versions
+from gym_text_policies.experiments.bench_table import versions
 from gym_text_policies.experiments.config import FILE, ExperimentConfig, as_config, explain_keys, parse_config
 from gym_text_policies.experiments.play_missing import check_missing, check_some_played, play_missing, stored
 from gym_text_policies.experiments.progress import ProgressBar

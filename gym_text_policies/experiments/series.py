@@ -52,6 +52,10 @@ class Series:
         return repr((self.job.policy.model, sorted(self.job.policy.options.items(), key=str)))
 
 
+Work = tuple[Series, Sequence[int]]
+"""A series, and its seeds that are missing."""
+
+
 @contextmanager
 def naming(label: str) -> Iterator[None]:
     """Add the name of a row to errors that the block raises: to a `UsageError`, and as a note to errors of a user's code."""

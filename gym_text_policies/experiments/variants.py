@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gym_text.errors import UsageError, check_int
+from gym_text_policies.environments import parse_environment
 from gym_text_policies.experiments.settings import build, by_new_names
 from gym_text_policies.experiments.trust import Trust
 from gym_text_policies.experiments.yaml_files import Node, read_yaml
@@ -21,6 +22,12 @@ class Variant:
     policy: PolicyConfig
     episodes: int | None = None
     """Episodes of each environment; None is the table's number."""
+    environments: tuple[str, ...] = ()
+    """The environments that have the row; all have it if this is empty."""
+
+    def plays(self, environment: str) -> bool:
+        """Return whether the row is one of an environment, such as ``BabyAIText-v0?task=goto``."""
+        return not self.environments or not {environment, parse_environment(environment)[0]}.isdisjoint(self.environments)
 
 
 @old_names(seeds="episodes")
@@ -30,6 +37,8 @@ class VariantSettings(PolicyConfig):
 
     episodes: int | None = None
     """Episodes of each environment; None is the table's number."""
+    environments: tuple[str, ...] = ()
+    """Environments that have this row: ids, or names with keyword arguments. By default all have it."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -45,8 +54,8 @@ def read_variants(path: str | Path, trust: Trust | None = None) -> dict[str, Var
         baseline: {model: smollm2, strategy: zero_shot}
         history: {model: smollm2, strategy: zero_shot, history: 16, episodes: 20}
 
-    Keys of a row are the fields of `PolicyConfig`, ``episodes``, and options of the model's backend. If some actions of a row are
-    the expert's or random, the row's name gives their probability. If a row looks ahead, its name says so.
+    Keys of a row are the fields of `PolicyConfig`, ``episodes``, ``environments``, and options of the model's backend. If some
+    actions of a row are the expert's or random, the row's name gives their probability. If a row looks ahead, its name says so.
 
     Args:
         path: The file.
@@ -72,9 +81,9 @@ def _variant(name: str, node: Node, trust: Trust) -> Variant:
         raise UsageError(f"{node.location}{name}: expected a model, such as 'model: smollm2'; got {model!r}.")
     if "env" in parts:
         raise UsageError(f"{node.location}{name}: expected options of a policy; got 'env'. The option environments names them.")
-    options = {key: parts.pop(key) for key in list(parts) if key not in (*FIELDS, "episodes")}
+    options = {key: parts.pop(key) for key in list(parts) if key not in (*FIELDS, "episodes", "environments")}
     if options:
         section = parts.get("options", Node({}))
         parts["options"] = Node({**section.value, **options}) if isinstance(section.value, dict) else section
     row = build(VariantSettings, Node(parts, node.location), f"{name}.")
-    return Variant(PolicyConfig(**{field: getattr(row, field) for field in FIELDS}), row.episodes)
+    return Variant(PolicyConfig(**{field: getattr(row, field) for field in FIELDS}), row.episodes, row.environments)

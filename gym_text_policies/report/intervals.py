@@ -95,6 +95,30 @@ def t_interval(values: Sequence[float]) -> tuple[float, float] | None:
     return unscaled(centre - half, exponent), unscaled(centre + half, exponent)
 
 
+def return_interval(returns: Sequence[float], bounds: tuple[float, float] | None = None) -> tuple[float, float] | None:
+    """Return a 95 % interval of the mean return: Student's, cut at the bounds that no return can leave.
+
+    If all returns are equal, they say nothing of their spread, and Student's interval would be a point. Then the interval is
+    Wilson's, for a share of the way from the lower bound to the upper one. Wilson's is right for returns of any kind between the
+    bounds, since none spread more than those that are at one bound or the other.
+
+    >>> return_interval([0.0, 0.0, 0.0], (0.0, 1.0)), return_interval([0.0, 0.0, 0.4], (0.0, 1.0))[0]
+    ((0.0, 0.561497031755046), 0.0)
+
+    Args:
+        returns: The mean return of each level.
+        bounds: The least and the greatest return; None if they are not known. They are not used if a return is beyond them.
+    """
+    student = t_interval(returns)
+    if bounds is None or not len(returns) or min(returns) < bounds[0] or max(returns) > bounds[1]:
+        return student
+    low, high = bounds
+    if min(returns) == max(returns):
+        wilson = wilson_interval(len(returns) * (returns[0] - low) / (high - low), len(returns))
+        return wilson and (low + (high - low) * wilson[0], low + (high - low) * wilson[1])
+    return student and (max(low, student[0]), min(high, student[1]))
+
+
 def wilson_interval(successes: float, trials: int) -> tuple[float, float] | None:
     """Return Wilson's 95 % interval of a rate, or None without trials. `successes` may be a fraction: levels won in part."""
     if trials == 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -55,7 +56,8 @@ class Runs:
     """The content of one report."""
 
     variants: tuple[Variant, ...]
-    """The rows, in the order of their first episodes; the rows of an environment stand together, those that look ahead last."""
+    """The rows, in the order of the benchmark's table, else of their first episodes; the rows of an environment stand together,
+    those that look ahead last."""
     curves: tuple[Curve, ...]
     """Curves of training and of searches."""
     sources: tuple[Path, ...]
@@ -104,6 +106,8 @@ class _Group:
     """The settings that may distinguish its row from other rows: the policy's, and the environment's under ``environment``."""
     label: str = ""
     """The name of the row in the benchmark's table, if it has one."""
+    place: float = math.inf
+    """The place of the row in that table."""
     episodes: dict[str, Summary] = field(default_factory=dict)
     """Key -> episode."""
     stores: dict[str, EpisodeStore] = field(default_factory=dict)
@@ -118,6 +122,8 @@ def _variants(folders: Iterable[Path]) -> Iterator[Variant]:
     games = [groups[0].game for groups in by_game.values()]
     names = distinct([environment_name(game) for game in games], games)
     for name, (game, groups) in zip(names, by_game.items(), strict=True):
+        if all(group.label for group in groups):
+            groups.sort(key=lambda group: group.place)
         groups.sort(key=lambda group: any(summary.looks_ahead for summary in group.episodes.values()))  # they stand apart
         policies = distinct([group.label or policy_name(group.settings) for group in groups], [group.settings for group in groups])
         for group, policy in zip(groups, policies, strict=True):
@@ -130,17 +136,20 @@ def _read_groups(folders: Iterable[Path]) -> list[_Group]:
     groups: dict[str, _Group] = {}
     for folder in folders:
         store, labelled, here = EpisodeStore(folder), labels(folder), set()
+        places = {key: place for place, key in enumerate(labelled)}
         for episode in store.episodes():
             name = json.dumps([episode.environment, episode.policy], sort_keys=True)
             if name not in groups:
                 groups[name] = _Group(_game(episode), {**episode.policy, "environment": episode.environment})
             group = groups[name]
             group.label = labelled.get(episode.key, group.label)
+            group.place = places.get(episode.key, group.place)
             group.episodes[episode.key] = Summary.of(episode)
             group.stores[episode.key] = store
             here.add(name)
-        if len(here) == 1:  # with several groups the name of a GIF does not tell its group
-            groups[here.pop()].gifs = _gifs(folder)
+        gifs = _gifs(folder)
+        for name in here:  # with several groups only a GIF with an episode's key as its name tells its group
+            groups[name].gifs += tuple(gif for gif in gifs if len(here) == 1 or gif.stem in groups[name].episodes)
     return list(groups.values())
 
 

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gym_text.registration import RETURNS
 from gym_text_policies.files import check_regular
 from gym_text_policies.policies.labels import thinking
 from gym_text_policies.policies.unusable import REASONS
 from gym_text_policies.records import VERSION, Episode, Outcome
-from gym_text_policies.report.intervals import by_level, mean, t_interval, wilson_interval
+from gym_text_policies.report.intervals import by_level, mean, return_interval, wilson_interval
 
 _MEASURES = (
     *("total_reward", "length", "invalid", "tokens_in", "tokens_out", "tokens_reasoning", "thoughts_cut", "seconds", "cost"),
@@ -100,7 +101,7 @@ def row(environment: str, policy: str, episodes: Iterable[Episode | Summary], *,
         "earlier": sum(summary.version < VERSION for summary in summaries),
         "levels": len(returns),
         "return": mean(returns),
-        "return_interval": t_interval(returns),
+        "return_interval": return_interval(returns, RETURNS.get(environment.partition("?")[0])),
         "success": sum(wins) / len(wins) if wins else None,
         "success_interval": wilson_interval(sum(wins), len(wins)),
         **{outcome: outcomes[outcome] for outcome in ("won", "lost", "truncated", "error")},
@@ -153,9 +154,9 @@ _COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "environment": lambda row: row["environment"],
     "policy": lambda row: row["policy"] + " †" * row["looks_ahead"],
     "asked": lambda row: row["asked"] or "-",
-    "episodes": lambda row: _count(row),
-    "return [95 %]": lambda row: number(row["return"], ".2f") + interval(row["return_interval"], ".2f"),
     "success [95 %]": lambda row: number(row["success"], ".2f") + interval(row["success_interval"], ".2f"),
+    "return [95 %]": lambda row: number(row["return"], ".2f") + interval(row["return_interval"], ".2f"),
+    "episodes": lambda row: _count(row),
     "won / lost / truncated / error": lambda row: " / ".join(str(row[name]) for name in ("won", "lost", "truncated", "error")),
     "invalid": lambda row: number(row["invalid"], ".0%"),
     "why invalid": lambda row: ", ".join(f"{reason} {count}" for reason, count in row["invalid_reasons"].items()) or "-",
@@ -173,11 +174,12 @@ _COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
 }
 """Heading -> the text of a row's cell."""
 NOTES = """
-Return: mean and Student's 95 % interval. Success: rate and Wilson's 95 % interval; a dash if the environment does not say what a
-success is. A level that was played more than once counts once in both. An episode that ended in an error counts only in the column
-error. Invalid: share of steps whose answer could not be used or whose action the game did not understand. Tokens: mean per episode;
-in `choose` the model reads the candidate actions, which counts as tokens in, and generates nothing but its thoughts. Seconds: the
-time of a batch divided by its decisions. Cost: the sum over all episodes of the row.
+Success: rate and Wilson's 95 % interval; a dash if the environment does not say what a success is. Return: mean and Student's 95 %
+interval, cut at the least and the greatest return where they are known; Wilson's if all these returns are equal. A level that was
+played more than once counts once in both. An episode that ended in an error counts only in the column error. Invalid: share of
+steps whose answer could not be used or whose action the game did not understand. Tokens: mean per episode; in `choose` the model
+reads the candidate actions, which counts as tokens in, and generates nothing but its thoughts. Seconds: the time of a batch divided
+by its decisions. Cost: the sum over all episodes of the row.
 """
 LOOKS_AHEAD = (
     "† The policy looks ahead: before each decision it tries actions in copies of the game. It uses the simulator, which no other "

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 from weakref import WeakValueDictionary
 
@@ -14,6 +16,8 @@ from gym_text_policies.backends.local.models import Dtype, Source, device_of, lo
 from gym_text_policies.backends.local.transformers import TransformersBackend
 
 _logger = logging.getLogger(__name__)
+_SILENT = 5.0
+"""Seconds after which it is told that a model is being loaded."""
 _KEPT = 2
 """Number of models that stay in memory after their last use."""
 
@@ -101,12 +105,25 @@ def _loaded(source: Source, max_cached_tokens: int | None) -> TransformersBacken
     if backend is None:
         while len(_kept) >= _KEPT:
             _kept.popitem(last=False)
-        backend = _in_use[key] = _load(source, max_cached_tokens)
+        with _telling(source.name):
+            backend = _in_use[key] = _load(source, max_cached_tokens)
     _kept[key] = backend
     _kept.move_to_end(key)
     while len(_kept) > _KEPT:
         _kept.popitem(last=False)
     return backend
+
+
+@contextlib.contextmanager
+def _telling(name: str) -> Iterator[None]:
+    """Log what is waited for, if a block takes long."""
+    timer = threading.Timer(_SILENT, _logger.info, ("Loading %s, which takes up to two minutes on slow cores.", name))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _load(source: Source, max_cached_tokens: int | None) -> TransformersBackend:

@@ -1,0 +1,48 @@
+"""The table as a terminal shows it: what stands first, what fits, and why answers could not be used."""
+
+import dataclasses
+
+from gym_text_policies.report.fitted import fitted
+from gym_text_policies.report.intervals import return_interval, t_interval, wilson_interval
+from gym_text_policies.report.table import Summary, row
+
+
+def summary(seed, reward, **more):
+    outcome = "won" if reward > 0.5 else "lost"
+    return dataclasses.replace(Summary(str(seed), seed, outcome, None, reward, 4, 0, 10, 2, 0.5, 0.0), **more)
+
+
+def figures():
+    wrong = {"invalid": 3, "invalid_reasons": {"no action": 40, "cut": 2}}
+    return [
+        row("BabyAIText-v0?task=goto", "random", [summary(seed, float(seed % 2)) for seed in range(4)]),
+        row("BabyAIText-v0?task=goto", "talks", [summary(0, 0.0, **wrong)]),
+        row("LunarLanderLLM-v2", "random", [summary(seed, -190.0 - seed) for seed in range(4)]),
+    ]
+
+
+def test_success_comes_first_below_a_heading_for_each_environment():
+    table, note = fitted(figures()).split("\n\n")
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+    assert lines[0][:5] == ["policy", "success [95 %]", "return [95 %]", "episodes", "unusable answers"]
+    headings = [line[0] for line in lines[2:] if not any(line[1:])]
+    assert headings == ["BabyAIText-v0?task=goto", "LunarLanderLLM-v2"]
+    assert lines[4][0] == "talks" and lines[4][4] == "75%: no action …"
+    assert lines[6][2].startswith("-192 [") and "--wide" in note
+
+
+def test_a_table_is_no_wider_than_asked_and_loses_the_least_telling_columns_first():
+    wide, narrow = (fitted(figures(), width).partition("\n\n")[0] for width in (200, 80))
+    assert max(map(len, narrow.splitlines())) <= 80 < max(map(len, wide.splitlines())) <= 200
+    assert "episodes" in narrow and "tokens in" in wide and "tokens in" not in narrow
+
+
+def test_an_interval_of_the_return_stays_within_the_returns_that_are_possible():
+    values = [0.4, 0.0, 0.03]
+    low, high = t_interval(values)
+    assert low < 0 and return_interval(values, (0.0, 1.0)) == (0.0, high)
+    assert return_interval(values) == (low, high)
+    assert return_interval([2.0, 3.0], (0.0, 1.0)) == t_interval([2.0, 3.0]), "these bounds are another game's"
+    assert return_interval([1.0] * 9, (0.0, 1.0)) == wilson_interval(9, 9), "equal returns say nothing of their spread"
+    assert return_interval([-1.0] * 9, (-1.0, 1.0)) == (-1.0, 2 * wilson_interval(0, 9)[1] - 1)
+    assert return_interval([], (0.0, 1.0)) is None and return_interval([5.0]) is None
