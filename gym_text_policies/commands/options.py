@@ -99,8 +99,8 @@ def _arguments(name: str, hint: Any) -> dict[str, Any]:
     name = name.rpartition(".")[2]
     if hint in (bool, bool | None):
         return {"action": argparse.BooleanOptionalAction}
-    if get_origin(hint) is tuple:
-        return _arguments(name.removesuffix("s"), get_args(hint)[0]) | {"nargs": "*", "action": _AsTuple}
+    if tuples := [member for member in members_of(hint) if get_origin(member) is tuple]:
+        return _arguments(name.removesuffix("s"), get_args(tuples[0])[0]) | {"nargs": "*", "action": _AsTuple}
     if get_origin(hint) in (dict, Mapping):
         return {"nargs": "*", "action": _AsMapping, "metavar": "KEY=VALUE"}
     if get_origin(hint) is Literal and all(isinstance(choice, str) for choice in get_args(hint)):

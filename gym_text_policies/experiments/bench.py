@@ -57,7 +57,7 @@ class BenchConfig(PlayOptions, PromptOptions, Trust):
     environments: tuple[str, ...] = BENCHMARK
     """Environments: ids, with keyword arguments as in BabyAIText-v0?task=goto&num_dists=2. Gymnasium's own environments may be
     among them."""
-    models: tuple[str, ...] = field(default=(), metadata={"more": names_for_help})
+    models: tuple[str, ...] | None = field(default=None, metadata={"more": names_for_help})
     """Who plays: language models, module:Name (a policy of your own), sb3:FILE (a model of stable-baselines3), the policy.json of a
     search, random, gold, controller. By default smollm2, the embedded model. A command that names no environments, models or modes,
     and does not say how a model is asked, also plays the adapters that ship: its rows show what each stage of training brings."""
@@ -112,8 +112,8 @@ class BenchConfig(PlayOptions, PromptOptions, Trust):
     @property
     def shows_stages(self) -> bool:
         """Whether the rows are those of `STAGES`: nobody has said what is played, who plays, or how a model is asked."""
-        said = (self.models, self.modes, self.variants, self.options, self.strategy, self.history, self.think, self.think_tokens)
-        return self.environments == BENCHMARK and all(value in (None, (), "", {}) for value in said)
+        asked = (self.models, self.strategy, self.history, self.think, self.think_tokens)
+        return self.environments == BENCHMARK and asked == (None,) * 5 and not (self.modes or self.variants or self.options)
 
     def rows(self) -> dict[str, Variant]:
         """Return the rows that the user asks for: name -> policy, number of episodes and environments."""
@@ -128,7 +128,7 @@ class BenchConfig(PlayOptions, PromptOptions, Trust):
                     f"{given[0]}: expected none together with variants; write each row's settings into the file, as in device: cpu."
                 )
             return read_variants(self.variants, self.trust)
-        models = self.models or ("smollm2",)
+        models = ("smollm2",) if self.models is None else self.models
         asking = [model for model in models if PolicyConfig(model).asks_model]
         rows = {_label(model): Variant(PolicyConfig(model)) for model in models if model not in asking}
         thinks = f", {said}" if (said := thinking(thought)) else ""
