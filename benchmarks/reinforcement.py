@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from adapters import ADAPTERS
 from helpers.harness import command, options, play_variants, run, table, write
 from sb3_contrib import MaskablePPO
 from stable_baselines import Config as Network
@@ -76,6 +77,10 @@ class Game:
     """What a small network learns by, from scratch; None: there is none."""
     arguments: Mapping[str, str] = field(default_factory=dict)
     """Of the network's environment."""
+    kept: Path | None = None
+    """The start, where it is not made anew."""
+    first_level: int = 0
+    """Seed of the first level of the test fold."""
 
     @property
     def is_drawn(self) -> bool:
@@ -159,8 +164,8 @@ SEARCH = Game(
         **{
             f"search-{seed}": [
                 f"expert-iteration --model {START} --environments {shlex.join(LEARNT)} --iterations 8 --episodes-per-iteration 32 "
-                f"--num-envs 16 --simulations 32 --uniform-share 0.2 --dev-every 2 --dev-episodes 24 {FAST} --seed {seed} "
-                f"--first-seed {first_seed(seed)} --folder search-{seed}"
+                f"--num-envs 16 --simulations 32 --uniform-share 0.2 --schedule constant --dev-every 2 --dev-episodes 24 {FAST} "
+                f"--seed {seed} --first-seed {first_seed(seed)} --folder search-{seed}"
             ]
             for seed in SEEDS
         },
@@ -168,6 +173,28 @@ SEARCH = Game(
     environments=BABYAI.environments,
     shown=[*((task, "success") for task in TASKS), *((task, "steps") for task in TASKS)],
     most_steps=64,
+    network=None,
+)
+
+ALL_TASKS = ("goto", "pickup", "open", "putnext", "pick_up_seq_go_to")
+FIVE = Game(
+    commands={
+        "start": [
+            f"collect --environments {shlex.join(f'BabyAIText-v0?task={task}' for task in ALL_TASKS)} --episodes 16 --noise 0.1 "
+            "--history 0 --folder start-data",
+            f"sft --data start-data/rows --learning-rate 5e-4 --epochs 3 --warmup 2 {ROWS} --folder start",
+        ],
+        "search-0": [
+            f"expert-iteration --model {START} --environments "
+            + shlex.join([*LEARNT, *(f"BabyAIText-v0?task={task}&max_episode_steps=40" for task in ALL_TASKS[2:])])
+            + " --iterations 20 --episodes-per-iteration 60 --num-envs 12 --simulations 96 --uniform-share 0.1 --schedule constant "
+            f"--epochs 2 --dev-every 2 --dev-episodes 20 {FAST} --gradient-checkpointing --tokens-per-pass 2048 "
+            f"--first-seed {first_seed(0)} --folder search-0"
+        ],
+    },
+    environments={task: f"BabyAIText-v0?task={task}" for task in ALL_TASKS},
+    shown=[(task, "success") for task in ALL_TASKS],
+    most_steps=128,
     network=None,
 )
 
@@ -213,8 +240,46 @@ COOKINGWORLD = Game(
     most_steps=50,
     network=MaskablePPO,
     arguments={"actions": "index"},
+    kept=STARTS / "cookingworld",
 )
-GAMES = {"babyai": BABYAI, "search": SEARCH, "cookingworld": COOKINGWORLD}
+COOKING_SEARCH = (
+    f"{EXCHANGED} --simulations 32 --uniform-share 0.05 --schedule constant --least-probability 0.005 --gradient-checkpointing "
+    f"--dev-every 2 {FAST} --iterations 8 --episodes-per-iteration 64 --num-envs 12"
+)
+KITCHEN = Game(
+    commands={
+        "start": COOKINGWORLD_COMMANDS["start"],
+        "search-0": [
+            f"expert-iteration --model {START} --environments {shlex.join(KITCHENS)} {COOKING_SEARCH} --learning-rate 2e-4 "
+            f"--dev-episodes 32 --first-seed {first_seed(0)} --folder search-0"
+        ],
+    },
+    environments=COOKINGWORLD.environments,
+    shown=COOKINGWORLD.shown,
+    most_steps=50,
+    network=None,
+    kept=COOKINGWORLD.kept,
+)
+SHIPPED = Game(
+    commands={
+        "start": [],
+        "search-0": [
+            f"expert-iteration --model adapters/cookingworld-sft --environments CookingWorldText-v0?max_episode_steps=40 "
+            f"{COOKING_SEARCH} --learning-rate 1e-4 --expert-share 0.5 --dev-episodes 64 --first-seed {first_seed(0)} "
+            "--folder search-0"
+        ],
+    },
+    environments=COOKINGWORLD.environments,
+    shown=COOKINGWORLD.shown,
+    most_steps=50,
+    network=None,
+    kept=ADAPTERS / "cookingworld-sft",
+    first_level=200,
+)
+GAMES = {
+    **{"babyai": BABYAI, "cookingworld": COOKINGWORLD},
+    **{"search": SEARCH, "search-five": FIVE, "search-cookingworld": KITCHEN, "search-cookingworld-sft": SHIPPED},
+}
 
 
 def make(game: Game, name: str, folder: Path) -> None:
@@ -234,7 +299,8 @@ def bring(kept: Path, folder: Path) -> None:
     """Copy the stored start into the runs' folder, with the minutes that its training took."""
     if not (folder / START).exists():
         shutil.copytree(kept, folder / START)
-        shutil.move(folder / START / "minutes.json", folder / "start.json")
+        if (folder / START / "minutes.json").exists():
+            shutil.move(folder / START / "minutes.json", folder / "start.json")
 
 
 def network(game: Game, folder: Path, name: str, steps: int, seeds: int) -> dict[str, Any]:
@@ -269,7 +335,7 @@ def evaluate(game: Game, folder: Path, name: str, seeds: int) -> Played:
     }
     played = {"folder": str(folder / "evaluation" / name), "environments": tuple(game.environments.values()), "baselines": ()}
     # The model keeps what it has read of five long episodes; of more it would read all again and again.
-    _, record, store = play_variants(variants, **played, llm_episodes=seeds, num_envs=5)
+    _, record, store = play_variants(variants, **played, first_seed=game.first_level, llm_episodes=seeds, num_envs=5)
     short = {environment: column for column, environment in game.environments.items()}
     # A row has the key of its first episode.
     columns = {row["key"]: short[row["environment"]] + row["policy"].removeprefix(name) for row in record["rows"]}
@@ -386,7 +452,7 @@ class Config:
 
     names: tuple[str, ...] = field(default=(), metadata={"positional": True})
     """Runs to make; none: all that are missing, and the results. A wrong name is answered with the list."""
-    game: Literal["babyai", "search", "cookingworld"] = "babyai"
+    game: Literal["babyai", "cookingworld", "search", "search-five", "search-cookingworld", "search-cookingworld-sft"] = "babyai"
     """What is learnt; search: BabyAI's tasks, by expert iteration."""
     folder: str = ""
     """Folder of the runs; empty: runs/reinforcement, with the game's name unless it is babyai."""
@@ -399,13 +465,14 @@ class Config:
 def main() -> None:
     """Make the runs of these names, or all missing runs, and then the results."""
     config = options(Config, __doc__)
-    game, name = GAMES[config.game], "reinforcement" + ("" if config.game == "babyai" else f"_{config.game}")
+    game = GAMES[config.game]
+    name = "reinforcement" + ("" if config.game == "babyai" else f"_{config.game.replace('-', '_')}")
     for chosen in config.names:
         check_choice("run", chosen, game.commands)
     folder = Path(config.folder or f"runs/{name}")
     folder.mkdir(parents=True, exist_ok=True)
-    if (STARTS / config.game).exists() and not config.new_start:
-        bring(STARTS / config.game, folder)
+    if game.kept and not config.new_start:
+        bring(game.kept, folder)
     played = {}
     for chosen in config.names or game.commands:
         make(game, chosen, folder)

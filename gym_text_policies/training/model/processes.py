@@ -96,6 +96,8 @@ def add_gradients(parameters: Iterable[torch.nn.Parameter]) -> None:
     if process_count() == 1:
         return
     torch, accelerate = import_extra("torch", "train"), import_extra("accelerate", "train")
-    for parameter in parameters:
-        gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-        parameter.grad = accelerate.utils.reduce(gradient, "sum")
+    trained = list(parameters)
+    gradients = [torch.zeros_like(one) if one.grad is None else one.grad for one in trained]
+    total = accelerate.utils.reduce(torch.cat([gradient.flatten() for gradient in gradients]), "sum")  # one message, not hundreds
+    for parameter, part in zip(trained, total.split([gradient.numel() for gradient in gradients]), strict=True):
+        parameter.grad = part.view_as(parameter)
