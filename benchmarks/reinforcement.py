@@ -2,18 +2,19 @@
 
 BabyAI: the start is tuned on 32 expert episodes of goto and pickup. From there GRPO and PPO learn from rewards alone. So does
 rejection sampling, which fine-tunes on the won episodes of the policy. DAgger asks the expert. stable-baselines3's PPO trains a
-small network from scratch. With ``--game search`` the policy learns what its own search in copies of the game finds, from the same
-start; with ``search-five`` in five tasks, from 80 expert episodes. CookingWorld: the start is tuned on 960 expert episodes, in which the names of the foods are exchanged. From there GRPO,
-rejection sampling and DAgger go on, and with ``search-cookingworld`` the search; MaskablePPO trains the small network.
-``search-cookingworld-sft`` begins with the adapter that ships. After training each player plays 200 levels of the test
-fold. Making the start of CookingWorld takes nearly two hours, so its adapter is in ``starts/cookingworld``; ``--new-start`` makes
-it anew.
+small network from scratch. CookingWorld: the start is tuned on 960 expert episodes, in which the names of the foods are exchanged.
+From there GRPO, rejection sampling and DAgger go on; MaskablePPO trains the small network. After training each player plays 200
+levels of the test fold. Making the start of CookingWorld takes nearly two hours, so its adapter is in ``starts/cookingworld``;
+``--new-start`` makes it anew.
+
+With ``--game search`` the policy learns what its own search in copies of the game finds, from BabyAI's start; ``search-five`` has
+all five tasks, and a start from 80 expert episodes. ``search-cookingworld`` begins with CookingWorld's start, and
+``search-cookingworld-sft`` with the adapter that ships.
 
 ``python benchmarks/reinforcement.py`` takes about two hours of one core, ``--game cookingworld`` about five. Each run has a
 folder, and a second call goes on. Names, as in ``python benchmarks/reinforcement.py grpo-0``, make single runs and play the test
 fold with them, so that several calls can work side by side. Without names the script makes all missing runs, and writes
-``results/reinforcement.md`` and ``.json``, or ``reinforcement_cookingworld`` and so on. ``torchrun`` and one GPU made the results of
-the searches.
+``results/reinforcement.md`` and ``.json``, or ``reinforcement_cookingworld`` and so on.
 """
 
 from __future__ import annotations
@@ -199,7 +200,8 @@ FIVE = Game(
             "--simulations 96 --schedule constant --gradient-checkpointing --tokens-per-pass 2048 --dev-every 2 --dev-episodes 20 "
             f"--first-seed {first_seed(0)} --folder search-0-first",
             f"expert-iteration --model search-0-first/adapter --environments {shlex.join(limited(32))} {FIVE_OPTIONS} "
-            "--iterations 8 --simulations 64 --expert-share 0.25 --dev-every 4 --dev-episodes 16 --first-seed 2000 --folder search-0",
+            "--iterations 8 --simulations 64 --expert-share 0.25 --dev-every 4 --dev-episodes 16 "
+            "--first-seed 2000 --folder search-0",
         ],
     },
     environments={task: f"BabyAIText-v0?task={task}" for task in ALL_TASKS},

@@ -74,10 +74,15 @@ def _kept(folder: Path) -> str:
 def join(device: str = "auto") -> None:
     """Wait for the other processes, if any, and select this process's GPU. Call it before a model is loaded.
 
+    Several processes may share a GPU: play keeps it busy for a part of the time only.
+
     Args:
         device: See `device_of`.
     """
-    import_extra("accelerate", "train").PartialState(cpu=device_of(device) == "cpu")
+    gpus = import_extra("torch", "train").cuda.device_count()
+    shared = 0 < gpus < int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # NCCL refuses two processes on one GPU
+    options = {"backend": "gloo"} if shared else {}
+    import_extra("accelerate", "train").PartialState(cpu=device_of(device) == "cpu", **options)
 
 
 def own_share(items: Sequence[T]) -> Sequence[T]:
