@@ -66,6 +66,13 @@ def test_a_limit_that_episodes_do_not_reach_makes_the_estimate_no_longer():
     assert lengths.left(8) == 2 * 70
 
 
+def test_where_the_environment_names_no_limit_the_longest_episode_so_far_is_taken_for_it():
+    lengths = Lengths(4, None, usual=20, longest=64)
+    for number in range(1, 65):
+        lengths.turns(4)
+        assert number < 30 or lengths.left(4) <= 3 * 4 * (64 - number) + 4
+
+
 def test_without_a_limit_and_with_turns_that_come_late_something_is_left_as_long_as_an_episode_is():
     lengths = Lengths(10, None)
     for number in range(10):

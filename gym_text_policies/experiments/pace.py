@@ -31,12 +31,13 @@ class Lengths:
         missing: Number of episodes that will be played.
         limit: Most steps of an episode; None if it is not known.
         usual: Mean length of other policies' episodes; None if it is not known.
+        longest: Length of the longest of these episodes.
     """
 
-    def __init__(self, missing: int, limit: int | None, usual: float | None = None) -> None:
+    def __init__(self, missing: int, limit: int | None, usual: float | None = None, longest: int = 0) -> None:
         self.missing, self._limit = missing, limit
         self._usual = min(usual or _USUAL_LENGTH, limit or math.inf)
-        self.ended, self._steps, self.played = 0, 0, 0
+        self.ended, self._steps, self.played, self._longest = 0, 0, 0, longest
 
     def turns(self, count: int) -> None:
         """Count turns of running episodes."""
@@ -46,14 +47,15 @@ class Lengths:
         """Count an episode that has ended after `length` steps."""
         self.ended += 1
         self._steps += length
+        self._longest = max(self._longest, length)
         self.played = max(self.played, self._steps)  # Ray's engine reports no turns, only episodes
 
     def left(self, at_once: int) -> float:
         """Return an estimate of the steps that are left, at least one for each episode that has not ended.
 
         An episode is expected to be as long as is usual. One that has lasted longer will go on for long: its length may be anything
-        between its age and the most that is likely, a short one more probably than a long one. That most is the limit, or some
-        times its age.
+        between its age and the most that is likely, a short one more probably than a long one. That most is the length of the
+        longest episode, or some times its age if it has lasted longer than that, and never more than the limit.
 
         Args:
             at_once: Number of episodes that run at once.
@@ -62,7 +64,7 @@ class Lengths:
         running = min(waiting, at_once) if self.played > self._steps else 0
         usual = self._steps / self.ended if self.ended else self._usual
         age = (self.played - self._steps) / max(running, 1)
-        most = min(self._limit or math.inf, _MARGIN * max(usual, age))
+        most = min(self._limit or math.inf, self._longest if age <= self._longest else _MARGIN * max(usual, age))
         total = usual if age < usual else (most - age) / math.log(most / age) if most > age else age
         fresh = (self._steps + running * total) / (self.ended + running) if self.ended + running else usual
         return max(running * (total - age) + (waiting - running) * fresh, float(waiting))
@@ -117,7 +119,9 @@ class Pace:
         series = [row for row, _ in work]
         limits = [row.limit for row in series]
         limit = None if None in limits else max(filter(None, limits), default=None)
-        self._now = _Part(series, Lengths(sum(len(seeds) for _, seeds in work), limit, self._usual(series[0])), self._clock())
+        missing, ended = sum(len(seeds) for _, seeds in work), self._lengths.get(series[0].job.environment, {}).values()
+        longest = max((max(lengths) for lengths in ended), default=0)
+        self._now = _Part(series, Lengths(missing, limit, self._usual(series[0]), longest), self._clock())
 
     def turns(self, count: int) -> None:
         """Count turns that were decided."""
