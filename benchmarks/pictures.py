@@ -131,11 +131,17 @@ def _from_weak_starts() -> dict[str, tuple[str, str, str]]:
     def result(name: str) -> dict[str, Any]:
         return dict(json.loads((ROOT / f"benchmarks/results/{name}.json").read_text()))
 
-    rewards = {}
+    rewards, searched = {}, {}
     for name, columns in (("reinforcement", ("goto", "pickup")), ("reinforcement_cookingworld", ("CookingWorld",))):
         record = result(name)
         for column in columns:
             rewards[column] = record["rows"][0]["columns"][column]["success"], record["means"]["grpo"][column]["success"]
+    start, *_ = (record := result("reinforcement_search"))["rows"]
+    for column in ("goto", "pickup"):
+        searched[column] = start["columns"][column]["success"], record["means"]["search"][column]["success"]
+    start, first, *_ = (record := result("reinforcement_search_cookingworld"))["rows"]
+    learnt = record["means"].get("search", first["columns"])  # there may be a single run
+    searched["CookingWorld"] = start["columns"]["CookingWorld"]["success"], learnt["CookingWorld"]["success"]
     ahead = {}
     for part in ("goto", "pickup", "cookingworld"):
         ways = {row["way"]: row["success"] for row in result("lookahead")["parts"][part]["rows"]}
@@ -148,6 +154,7 @@ def _from_weak_starts() -> dict[str, tuple[str, str, str]]:
         )
         for stage, pairs, cooking in (
             ("by rewards (GRPO), from a weak start", rewards, "CookingWorld"),
+            ("by its own search (expert iteration), from a weak start", searched, "CookingWorld"),
             ("looking ahead, from a weak start", ahead, "cookingworld"),
         )
     }
