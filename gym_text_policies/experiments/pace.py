@@ -99,8 +99,9 @@ class Pace:
     """Estimates the seconds that a run has left.
 
     Steps of the part that is played take as long as they took so far. Those of the parts that wait take as long as steps of the
-    same kind in parts that were played. Before anything of a kind was played, a guess by the mode counts, times what the other
-    guesses were wrong by. An episode of a waiting part is as long as other policies' episodes in its environment.
+    same kind did in the same environment. If there were none, they take what lies between steps of the same kind in other
+    environments, and a guess times what guesses were wrong by in the same environment, as prompts differ in length. An episode of a
+    waiting part is as long as other policies' episodes in its environment.
 
     Args:
         work: What will be played, by parts.
@@ -160,12 +161,17 @@ class Pace:
     def _expected_rate(self, series: Series) -> float:
         """Return the seconds to expect of a step of a series that waits."""
         kind, measured = _kind(series), [(part.series[0], part.rate) for part in self._over if part.rate]
-        alike = [(other, rate) for other, rate in measured if _kind(other) == kind]
-        rates = [rate for other, rate in alike if other.model == series.model] or [rate for _, rate in alike]
-        if rates:
-            return fmean(rates)
-        wrong = [rate / _guess(other) for other, rate in measured if _kind(other)]
-        return _guess(series) * (fmean(wrong) if wrong and kind else 1.0)
+        if kind is None:
+            rates = [rate for other, rate in measured if _kind(other) is None]
+            return fmean(rates) if rates else _WITHOUT_MODEL
+        asked = [(other, rate, rate / _guess(_kind(other))) for other, rate in measured if _kind(other)]
+        same = [(other, rate) for other, rate, _ in asked if _kind(other) == kind]
+        here = [wrong for other, _, wrong in asked if other.job.environment == series.job.environment]
+        if alike := [rate for other, rate in same if other.job.environment == series.job.environment]:
+            return geometric_mean(alike)
+        wrong = math.sqrt(fmean(wrong for *_, wrong in asked)) if asked else 1.0
+        expected = geometric_mean([rate for _, rate in same]) if same else _guess(kind) * wrong
+        return math.sqrt(expected * _guess(kind) * geometric_mean(here)) if here else expected
 
     def _usual(self, series: Series) -> float | None:
         """Return how long an episode usually is in the environment of a series, if one has ended: between the policies' means."""
@@ -183,7 +189,7 @@ def _kind(series: Series) -> tuple[str, bool] | None:
     return str(player.get("mode")), bool(player.get("history"))
 
 
-def _guess(series: Series) -> float:
-    """Return the seconds of a step to expect before any step was measured."""
-    kind = _kind(series)
-    return _WITHOUT_MODEL if kind is None else _SECONDS.get(kind[0], 0.5)
+def _guess(kind: tuple[str, bool] | None) -> float:
+    """Return the seconds of a model's step to expect before any step was measured; a prompt with earlier steps takes longer."""
+    mode, history = kind or ("", False)
+    return _SECONDS.get(mode, 0.5) * (3 if history else 1)

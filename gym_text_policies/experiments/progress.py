@@ -14,6 +14,9 @@ from gym_text_policies.experiments.series import Series, Work
 from gym_text_policies.records import Episode
 from gym_text_policies.store import EpisodeStore
 
+_OFTEN = 0.1
+"""Seconds between two estimates of the time that is left; policies without a model decide thousands of times a second."""
+
 
 class Progress:
     """Receives what a run has played. This class shows nothing; a subclass may."""
@@ -68,6 +71,7 @@ class ProgressBar(Progress):
         keys = {key for row in series for key in row.keys.values()}
         self._left = sum(len(seeds) for part in parts for _, seeds in part)
         self._total, self._begun, self._pace = len(keys), time.monotonic(), Pace(parts)
+        self._shown = self._begun
         options = {
             "initial": self._total - self._left,
             "total": self._total,
@@ -102,7 +106,8 @@ class ProgressBar(Progress):
     def turns(self, count: int) -> None:
         """Count turns that were decided, and show the new estimate of the time that is left."""
         self._pace.turns(count)
-        self._show(0)
+        if time.monotonic() - self._shown > _OFTEN:
+            self._show(0)
 
     def ended(self, episode: Episode) -> None:
         """Count an episode, and write its line."""
@@ -123,6 +128,7 @@ class ProgressBar(Progress):
             self._tells_success = self._tells_success or episode.tells_success
 
     def _show(self, episodes: int) -> None:
+        self._shown = time.monotonic()
         interval, over = self._tqdm.format_interval, self._left <= 0
         wins = "" if self._tells_success is False else f"{self._won} won"
         clock = f"{interval(time.monotonic() - self._begun)} so far"
