@@ -179,15 +179,8 @@ SEARCH = Game(
     network=None,
 )
 
-FIVE_OPTIONS = f"--episodes-per-iteration 60 --num-envs 12 --uniform-share 0.1 --epochs 2 {FAST}"
 ALL_TASKS = ("goto", "pickup", "open", "putnext", "pick_up_seq_go_to")
-
-
-def limited(steps: int) -> list[str]:
-    """Return the five tasks with fewer steps than are registered: as many as these in those that need most."""
-    return [*LEARNT, *(f"BabyAIText-v0?task={task}&max_episode_steps={steps}" for task in ALL_TASKS[2:])]
-
-
+LIMITED = (*LEARNT, *(f"BabyAIText-v0?task={task}&max_episode_steps=40" for task in ALL_TASKS[2:]))
 FIVE = Game(
     commands={
         "start": [
@@ -196,12 +189,9 @@ FIVE = Game(
             f"sft --data start-data/rows --learning-rate 5e-4 --epochs 3 --warmup 2 {ROWS} --folder start",
         ],
         "search-0": [
-            f"expert-iteration --model {START} --environments {shlex.join(limited(40))} {FIVE_OPTIONS} --iterations 2 "
-            "--simulations 96 --schedule constant --gradient-checkpointing --tokens-per-pass 2048 --dev-every 2 --dev-episodes 20 "
-            f"--first-seed {first_seed(0)} --folder search-0-first",
-            f"expert-iteration --model search-0-first/adapter --environments {shlex.join(limited(32))} {FIVE_OPTIONS} "
-            "--iterations 8 --simulations 64 --expert-share 0.25 --dev-every 4 --dev-episodes 16 "
-            "--first-seed 2000 --folder search-0",
+            f"expert-iteration --model {START} --environments {shlex.join(LIMITED)} --iterations 2 --episodes-per-iteration 60 "
+            "--num-envs 12 --simulations 96 --uniform-share 0.1 --schedule constant --epochs 2 --gradient-checkpointing "
+            f"--tokens-per-pass 2048 --dev-every 2 --dev-episodes 20 {FAST} --first-seed {first_seed(0)} --folder search-0"
         ],
     },
     environments={task: f"BabyAIText-v0?task={task}" for task in ALL_TASKS},
@@ -378,11 +368,11 @@ def compared(runs: Sequence[Mapping[int, Summary]], start: Mapping[int, Summary]
 
 def cost(folder: Path, name: str) -> dict[str, float]:
     """Return the number of a run's training episodes, and the minutes of play and learning, without the dev fold."""
-    parts = [curve(path) for path in curves(folder, name)]
-    if parts:
-        simulated = sum(int(line.get("simulator_steps", 0)) for lines in parts for line in lines)
-        episodes, minutes = (sum(lines[-1][figure] for lines in parts) for figure in ("episodes", "minutes"))
-        return {"episodes": int(episodes), "minutes": minutes, "simulator_steps": simulated}
+    metrics = folder / name / "metrics.jsonl"
+    if metrics.exists():
+        lines = curve(metrics)
+        simulated = sum(int(line.get("simulator_steps", 0)) for line in lines)
+        return {"episodes": int(lines[-1]["episodes"]), "minutes": lines[-1]["minutes"], "simulator_steps": simulated}
     minutes = sum(minutes for _, minutes in json.loads((folder / f"{name}.json").read_text("utf-8")))
     found = [*folder.glob(f"{name}-data*/episodes.jsonl"), *(folder / name).rglob("data/episodes.jsonl")]
     episodes = sum(len(path.read_text("utf-8").splitlines()) for path in found)
@@ -390,11 +380,6 @@ def cost(folder: Path, name: str) -> dict[str, float]:
         commands = [shlex.split(command) for command, _ in json.loads((folder / f"{name}.json").read_text("utf-8"))]
         episodes = sum(int(words[words.index("--episodes") + 1]) for words in commands if words[0] == "collect")
     return {"episodes": episodes, "minutes": minutes}
-
-
-def curves(folder: Path, name: str) -> list[Path]:
-    """Return the metrics of a run with iterations; of a run that went on from its first adapter, also those of the first part."""
-    return [path for part in (f"{name}-first", name) if (path := folder / part / "metrics.jsonl").exists()]
 
 
 def curve(metrics: Path) -> list[dict[str, float]]:
@@ -420,7 +405,7 @@ def results(game: Game, folder: Path, played: Mapping[str, Played], seeds: int) 
             for steps in STEPS * (game.network is not None)
             for name in game.environments
         ],
-        "curves": {name: [line for path in paths for line in curve(path)] for name in played if (paths := curves(folder, name))},
+        "curves": {name: curve(folder / name / "metrics.jsonl") for name in played if (folder / name / "metrics.jsonl").exists()},
         "commands": {name: [*commands] for name, commands in game.commands.items()},
         "ran_on": environment_record(),
     }
