@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -64,6 +64,9 @@ class BenchConfig(PlayOptions, PromptOptions, Trust):
     modes: tuple[Mode, ...] = ()
     """How language models answer: text, json, choose or tool. Each mode is a row. By default an adapter answers in the mode in
     which it was trained, and any other model has two rows, text and choose."""
+    temperatures: tuple[float, ...] = ()
+    """Temperatures of the language models' actions, such as 0 1: each is a row. At 0, the default, a model takes its most probable
+    action; at 1 it draws actions by their probabilities. The command says where the two differ much."""
     think: Think = None
     """Whether a language model that can think does so before it answers: true, false, or an effort, such as low. By default the
     model does as it does by itself."""
@@ -113,7 +116,8 @@ class BenchConfig(PlayOptions, PromptOptions, Trust):
     def shows_stages(self) -> bool:
         """Whether the rows are those of `STAGES`: nobody has said what is played, who plays, or how a model is asked."""
         asked = (self.models, self.strategy, self.history, self.think, self.think_tokens)
-        return self.environments == BENCHMARK and asked == (None,) * 5 and not (self.modes or self.variants or self.options)
+        given = self.modes or self.temperatures or self.variants or self.options
+        return self.environments == BENCHMARK and asked == (None,) * 5 and not given
 
     def rows(self) -> dict[str, Variant]:
         """Return the rows that the user asks for: name -> policy, number of episodes and environments."""
@@ -122,7 +126,8 @@ class BenchConfig(PlayOptions, PromptOptions, Trust):
             return rows if self.llm_episodes is None else {name: replace(row, episodes=None) for name, row in rows.items()}
         thought: dict[str, Any] = {"think": self.think, "think_tokens": self.think_tokens}
         if self.variants:
-            given = [name for name, value in {"options": self.options or None, **thought}.items() if value is not None]
+            own = {"options": self.options or None, "temperatures": self.temperatures or None, **thought}
+            given = [name for name, value in own.items() if value is not None]
             if given:
                 raise UsageError(
                     f"{given[0]}: expected none together with variants; write each row's settings into the file, as in device: cpu."
@@ -132,11 +137,41 @@ class BenchConfig(PlayOptions, PromptOptions, Trust):
         asking = [model for model in models if PolicyConfig(model).asks_model]
         rows = {_label(model): Variant(PolicyConfig(model)) for model in models if model not in asking}
         thinks = f", {said}" if (said := thinking(thought)) else ""
+        heats = {at_temperature(number): {"temperature": number} for number in self.temperatures} or {"": {}}
         return rows | {
-            f"{model}, {mode}{thinks}": Variant(self.asking(model, mode=mode, options=self.options, **thought))
+            f"{model}, {mode}{thinks}{name}": Variant(self.asking(model, mode=mode, options=self.options, **thought, **heat))
             for model in asking
             for mode in self.modes or _usual_modes(model)
+            for name, heat in heats.items()
         }
+
+
+def at_temperature(number: float) -> str:
+    """Return what the name of a row says of a temperature."""
+    return f", temperature {number:g}"
+
+
+def differing(rows: Sequence[Mapping[str, Any]], temperatures: Sequence[float]) -> Iterator[str]:
+    """Yield in words where greedy play and drawn play differ so much in success that their 95 % intervals lie apart.
+
+    Args:
+        rows: The figures of a table's rows.
+        temperatures: Those of the rows. Greedy play has 0.
+    """
+    found = {(row["environment"], row["policy"]): row for row in rows if row["success"] is not None}
+    for (environment, policy), greedy in found.items():
+        for number in filter(None, temperatures):
+            name = policy.removesuffix(at_temperature(0))
+            drawn = found.get((environment, name + at_temperature(number)))
+            if name == policy or drawn is None:
+                continue
+            (low, high), (least, most) = greedy["success_interval"], drawn["success_interval"]
+            if high < least or most < low:
+                circles = "Greedy play probably goes in circles: it repeats actions that change nothing. " if high < least else ""
+                yield (
+                    f"{environment}, {name}: greedy play wins {greedy['success']:.2f}, play at temperature {number:g} "
+                    f"{drawn['success']:.2f}. {circles}Name the temperature beside a result of this model."
+                )
 
 
 def run(config: BenchConfig) -> tuple[str, EpisodeStore]:
@@ -183,6 +218,7 @@ def command(config: BenchConfig) -> str:
     folder = played.store.folder
     check_some_played(folder, played.figures)
     parts = [f"\n{markdown(played.figures) if config.wide else fitted(played.figures)}\n"]
+    parts += [*differing(played.figures, config.temperatures)]
     parts += [f"Episodes, tables (table.md, table.json) and configuration: {folder}"]
     if played.stored_before:
         all_episodes = sum(len(row.series.seeds) for row in played.rows)
