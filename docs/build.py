@@ -25,6 +25,7 @@ PAGES = {
     "science-world.md": "ScienceWorld",
     "textarena.md": "TextArena",
     "textworld.md": "TextWorld",
+    "textcraft.md": "TextCraft",
     "experiments.md": "Experiments",
     "reports.md": "Reports",
     "strategies.md": "Strategies and answers",

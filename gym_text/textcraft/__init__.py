@@ -1,0 +1,1 @@
+"""TextCraft: craft an item of Minecraft out of other items, by recipes."""
