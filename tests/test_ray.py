@@ -28,6 +28,7 @@ from gym_text_policies.engines import ray as cluster
 from gym_text_policies.engines.base import EpisodeJob
 from gym_text_policies.engines.local import LocalEngine
 from gym_text_policies.engines.options import EngineOptions
+from gym_text_policies.engines.work import Work
 from gym_text_policies.experiments.play_missing import play_missing
 from gym_text_policies.experiments.series import Series
 from gym_text_policies.policies.config import PolicyConfig
@@ -183,7 +184,7 @@ def test_a_mistake_is_the_same_error_as_without_a_cluster(two_nodes):
 
 def test_seeds_are_handed_out_in_ever_smaller_parts():
     job = EpisodeJob(GOTO, {}, PolicyConfig("random"), num_envs=2)
-    work = cluster._Work([job, job], [deque(range(100)), deque(range(5))])
+    work = Work([job, job], [deque(range(100)), deque(range(5))])
     parts = list(iter(lambda: work.take(3), None))
     assert [(place, seed) for place, seeds in parts for seed in seeds] == [(0, s) for s in range(100)] + [(1, s) for s in range(5)]
     sizes = [len(seeds) for _, seeds in parts]

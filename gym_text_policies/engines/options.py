@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from gym_text.errors import UsageError, check_choice, check_int
 from gym_text_policies.engines.base import Engine
 from gym_text_policies.engines.local import LocalEngine
+from gym_text_policies.engines.processes import ProcessEngine
 from gym_text_policies.engines.ray import RayEngine
 from gym_text_policies.old_names import old_names
 
@@ -19,10 +20,11 @@ class EngineOptions:
     """Where episodes are played."""
 
     engine: Literal["local", "ray"] = "local"
-    """Where episodes are played: local (in this process), or ray (on the Ray cluster at RAY_ADDRESS, else on a new one on this
+    """Where episodes are played: local (on this machine), or ray (on the Ray cluster at RAY_ADDRESS, else on a new one on this
     machine)."""
     workers: int = 0
-    """Processes that play on a Ray cluster. Each loads the model into its memory. 0: as many as the cluster has room for."""
+    """Processes that play. Each loads the model into memory of its own. 0: this process alone, or as many as a Ray cluster has room
+    for."""
 
     def __post_init__(self) -> None:
         check_choice("engine", self.engine, ("local", "ray"))
@@ -34,7 +36,13 @@ class EngineOptions:
         Raises:
             MissingDependencyError: If Ray is asked for and not installed.
         """
-        return LocalEngine() if self.engine == "local" else RayEngine(self.workers)
+        return self._engine()
+
+    def _engine(self, **resources: Any) -> Engine:
+        """Return the engine; a worker of a Ray cluster gets these resources."""
+        if self.engine == "ray":
+            return RayEngine(self.workers, **resources)
+        return ProcessEngine(self.workers) if self.workers > 1 else LocalEngine()
 
 
 @old_names(batch="num_envs")
@@ -68,7 +76,7 @@ class PlayOptions(EngineOptions):
 
     def make_engine(self) -> Engine:
         """Return the engine; see `EngineOptions.make_engine`."""
-        return LocalEngine() if self.engine == "local" else RayEngine(self.workers, cpus=self.ray_cpus, gpus=self.ray_gpus)
+        return self._engine(cpus=self.ray_cpus, gpus=self.ray_gpus)
 
 
 ENGINE_OPTIONS = tuple(field.name for field in dataclasses.fields(EngineOptions))

@@ -12,14 +12,14 @@ import logging
 import os
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from gym_text.errors import ClusterError, import_extra
 from gym_text_policies.engines.base import Engine, EpisodeJob, Identity, Job, R, Watch
 from gym_text_policies.engines.local import LocalEngine
+from gym_text_policies.engines.work import Task, Work
 
 _logger = logging.getLogger(__name__)
 _MOST_DEATHS = 3
@@ -50,39 +50,6 @@ class _Worker:
 
     def play(self, job: Job[Any], seeds: Sequence[int]) -> Iterator[Any]:
         yield from self._engine.play([(job, seeds)])
-
-
-@dataclass
-class _Task:
-    """Seeds of a job that a worker plays."""
-
-    worker: Any
-    job: int
-    """Index of the job."""
-    seeds: set[int]
-    """Seeds whose episodes have not ended."""
-
-
-@dataclass
-class _Work:
-    """Seeds that no worker has, and seeds that workers play now."""
-
-    jobs: list[Job[Any]]
-    left: list[deque[int]]
-    """For each job the seeds that no worker has."""
-    tasks: dict[Any, _Task] = field(default_factory=dict)
-    """Stream of results -> the task that it belongs to."""
-    deaths: Counter[tuple[int, int]] = field(default_factory=Counter)
-    """(job, seed) -> number of workers that died while they had it."""
-
-    def take(self, workers: int) -> tuple[int, list[int]] | None:
-        """Return the index of a job and some of its seeds, for one worker of `workers`; None if no seed is left."""
-        job = next((i for i, seeds in enumerate(self.left) if seeds), None)
-        if job is None:
-            return None
-        share = -(-sum(map(len, self.left)) // workers)
-        size = max(min(self.jobs[job].num_envs, share), -(-share // 4))
-        return job, [self.left[job].popleft() for _ in range(min(size, len(self.left[job])))]
 
 
 class RayEngine(Engine):
@@ -150,7 +117,7 @@ class RayEngine(Engine):
         Raises:
             ClusterError: If several workers died while they played one episode, or no worker can be started.
         """
-        state = _Work([job.for_one_of(self._size) for job, _ in work], [deque(seeds) for _, seeds in work])
+        state = Work([job.for_one_of(self._size) for job, _ in work], [deque(seeds) for _, seeds in work])
         try:
             while state.tasks or any(state.left):
                 self._recruit(len(state.tasks))
@@ -199,14 +166,14 @@ class RayEngine(Engine):
             worker = self._make_worker()
             self._starting[worker.process.remote()] = worker
 
-    def _hand_out(self, state: _Work) -> None:
+    def _hand_out(self, state: Work) -> None:
         """Give seeds to each idle worker."""
         while self._idle and (taken := state.take(self._size)):
             worker, (job, seeds) = self._idle.popleft(), taken
             stream = worker.play.options(num_returns="streaming").remote(state.jobs[job], seeds)
-            state.tasks[stream] = _Task(worker, job, set(seeds))
+            state.tasks[stream] = Task(worker, job, set(seeds))
 
-    def _wait(self, tasks: dict[Any, _Task]) -> list[Any]:
+    def _wait(self, tasks: dict[Any, Task]) -> list[Any]:
         """Wait for results. Note the workers that are ready, and return the streams that have a result or have ended."""
         ready, _ = self._ray.wait([*tasks, *self._starting], num_returns=1, timeout=_POLL, fetch_local=False)
         if not ready or time.monotonic() - self._checked > _ANSWER:
@@ -233,7 +200,7 @@ class RayEngine(Engine):
             )
         return []
 
-    def _receive(self, stream: Any, state: _Work) -> Any | None:
+    def _receive(self, stream: Any, state: Work) -> Any | None:
         """Return the stream's next result, or None at its end."""
         task = state.tasks[stream]
         try:
@@ -249,15 +216,14 @@ class RayEngine(Engine):
         task.seeds.discard(result.seed)
         return result
 
-    def _retry(self, task: _Task, state: _Work, error: Exception) -> None:
+    def _retry(self, task: Task, state: Work, error: Exception) -> None:
         """Put the unfinished seeds of a dead worker back into the queue."""
-        state.left[task.job].extendleft(sorted(task.seeds, reverse=True))
-        state.deaths.update((task.job, seed) for seed in task.seeds)
-        worst = max(task.seeds, key=lambda seed: state.deaths[task.job, seed], default=None)
-        if worst is not None and state.deaths[task.job, worst] > _MOST_DEATHS:
+        state.put_back(task)
+        seed, deaths = state.worst(task)
+        if deaths > _MOST_DEATHS:
             raise ClusterError(
-                f"Ray: expected a worker to survive {state.jobs[task.job].describe(worst)}; "
-                f"{state.deaths[task.job, worst]} died over it, the last by: {_sentence(error)} Its memory may be too small."
+                f"Ray: expected a worker to survive {state.jobs[task.job].describe(seed)}; "
+                f"{deaths} died over it, the last by: {_sentence(error)} Its memory may be too small."
             )
 
     def _get(self, reference: Any) -> Any:

@@ -138,7 +138,7 @@ def _run(config: ExperimentConfig, folder: Path) -> dict[str, Any]:
     """Run one experiment; return its row of the table."""
     options, player = config.experiment, config.player
     if config.environment.kwargs.get("render_mode") == "human":  # one window: one episode at a time, in this process
-        options = dataclasses.replace(options, engine="local", num_envs=1, max_concurrency=1)
+        options = dataclasses.replace(options, engine="local", workers=0, num_envs=1, max_concurrency=1)
     job = EpisodeJob(
         config.environment.full_name,
         config.environment.kwargs,

@@ -1,0 +1,233 @@
+"""`ProcessEngine`: the same rollout in several processes on this machine.
+
+Each process keeps its models and its JVM from job to job, and gets some seeds of a job at a time
+(`gym_text_policies.engines.work`). The process that started the engine is the only one that writes to the store. If a process
+dies, others play its unfinished seeds.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import pickle
+import signal
+import sys
+from collections import deque
+from collections.abc import Iterator, Sequence
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from gym_text.errors import GymTextError, RunError
+from gym_text_policies.engines.base import Engine, EpisodeJob, Identity, Job, R, Watch
+from gym_text_policies.engines.local import LocalEngine
+from gym_text_policies.engines.work import Task, Work
+from gym_text_policies.threads import settle_threads, usable_cores
+
+_logger = logging.getLogger(__name__)
+_MOST_DEATHS = 3
+"""Processes that may die while they play the same episode; one more stops the run."""
+_RESULT, _ERROR, _DONE = "result", "error", "done"
+
+
+class ProcessEngine(Engine):
+    """Plays in processes of this machine. A model in the process is loaded in each of them, into memory of its own.
+
+    A script that uses it needs ``if __name__ == "__main__":``, as with any `multiprocessing` that starts Python anew.
+
+    Args:
+        workers: Number of processes.
+    """
+
+    spreads = True
+
+    def __init__(self, workers: int) -> None:
+        super().__init__()
+        self._size = workers
+        self._idle: deque[_Worker] = deque()
+        self._playing: dict[Connection, _Worker] = {}
+        self._told = False
+
+    def identify(self, job: EpisodeJob) -> Identity:
+        """Let a process make the job's policy; return the identity of its episodes. This process loads no model."""
+        identity: Identity = self._ask("identify", job)
+        if identity.policy.get("backend") == "transformers" and not self._told:
+            self._told = True
+            _logger.info(
+                "Each of %d processes loads the model; so far the first one has taken %.1f GB.", self._size, self._memory()
+            )
+        return identity
+
+    def _memory(self) -> float:
+        """Return the greatest memory that the idle process has taken so far, in GB."""
+        worker = self._idle[-1]
+        worker.send("memory")
+        return float(worker.connection.recv()[1])
+
+    def _check(self, job: EpisodeJob) -> None:
+        """Let one process check the job's policy."""
+        self._ask("check", job)
+
+    def _ask(self, method: str, job: EpisodeJob) -> Any:
+        """Return the result of one process's method for a job."""
+        worker = self._idle.popleft() if self._idle else _Worker(self._threads)
+        try:
+            worker.send(method, job.for_one_of(self._size))
+            kind, value = worker.connection.recv()
+        except (EOFError, OSError):
+            raise RunError(f"A process ended ({worker.end()}) while it made the policy {job.policy.model}.") from None
+        self._idle.append(worker)
+        if kind == _ERROR:
+            raise value
+        return value
+
+    @property
+    def _threads(self) -> int:
+        """Threads of each process: together as many as there are cores."""
+        return max(1, usable_cores() // self._size)
+
+    def play(self, work: Sequence[tuple[Job[R], Sequence[int]]], *, watch: Watch | None = None) -> Iterator[R]:
+        """Play all jobs at the same time. `watch` is not called: this process learns of an episode when it ends.
+
+        Raises:
+            RunError: If several processes died while they played one episode.
+        """
+        state = Work([job.for_one_of(self._size) for job, _ in work], [deque(seeds) for _, seeds in work])
+        try:
+            while state.tasks or any(state.left):
+                self._hand_out(state)
+                for connection in wait(list(state.tasks)):
+                    result = self._receive(connection, state)
+                    if result is not None:
+                        yield result
+        finally:
+            for connection in state.tasks:  # if the caller left early, the processes stop
+                self._playing.pop(connection).end()
+
+    def close(self) -> None:
+        """End the processes."""
+        for worker in (*self._idle, *self._playing.values()):
+            worker.end()
+        self._idle.clear()
+        self._playing.clear()
+
+    def _hand_out(self, state: Work) -> None:
+        """Give seeds to each process that has none; start processes as long as there are seeds for them."""
+        while len(self._playing) < self._size and (taken := state.take(self._size)):
+            worker, (job, seeds) = self._idle.popleft() if self._idle else _Worker(self._threads), taken
+            try:
+                worker.send("play", state.jobs[job], seeds)
+            except OSError:  # it has died meanwhile
+                worker.end()
+                worker = _Worker(self._threads)
+                worker.send("play", state.jobs[job], seeds)
+            self._playing[worker.connection] = worker
+            state.tasks[worker.connection] = Task(worker, job, set(seeds))
+
+    def _receive(self, connection: Any, state: Work) -> Any | None:
+        """Return a process's next result, or None if it has finished its seeds or has died."""
+        task = state.tasks[connection]
+        try:
+            kind, value = connection.recv()
+        except (EOFError, OSError):
+            del state.tasks[connection]
+            state.put_back(task)
+            self._bury(self._playing.pop(connection), task, state)
+            return None
+        if kind == _RESULT:
+            task.seeds.discard(value.seed)
+            return value
+        del state.tasks[connection]
+        self._idle.append(self._playing.pop(connection))
+        if kind == _ERROR:
+            raise value
+        return None
+
+    def _bury(self, worker: _Worker, task: Task, state: Work) -> None:
+        """Tell of a process that has died.
+
+        Raises:
+            RunError: If too many died over one of its episodes.
+        """
+        how = worker.end()
+        seed, deaths = state.worst(task)
+        if deaths > _MOST_DEATHS:
+            raise RunError(
+                f"Expected a process to survive {state.jobs[task.job].describe(seed)}; {deaths} ended over it, the last by {how}. "
+                "The memory may be too small: try fewer workers."
+            )
+        _logger.warning("A process ended (%s); its unfinished episodes are played again.", how)
+
+
+class _Worker:
+    """A process, as the engine sees it.
+
+    Args:
+        threads: Threads with which torch computes in it.
+    """
+
+    def __init__(self, threads: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.connection, there = context.Pipe()
+        self._process: BaseProcess = context.Process(target=_serve, args=(there, threads), daemon=True)
+        self._process.start()
+        there.close()
+
+    def send(self, method: str, *arguments: Any) -> None:
+        """Let the process call a method of its engine; the results come through the connection."""
+        self.connection.send((method, arguments))
+
+    def end(self) -> str:
+        """End the process; return how it ended."""
+        self.connection.close()
+        self._process.join(0.2)
+        if self._process.is_alive():
+            self._process.kill()
+        self._process.join()
+        code = self._process.exitcode or 0
+        return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+
+
+def _serve(connection: Connection, threads: int) -> None:
+    """Do in a process what the engine asks for, until it closes the connection."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one ends the others
+    settle_threads(threads)
+    engine = LocalEngine()
+    while True:
+        try:
+            method, arguments = connection.recv()
+        except EOFError:
+            return
+        try:
+            if method == "play":
+                job, seeds = arguments
+                for result in engine.play([(job, seeds)]):
+                    connection.send((_RESULT, result))
+                connection.send((_DONE, None))
+            elif method == "memory":
+                connection.send((_DONE, _greatest_memory()))
+            else:
+                connection.send((_DONE, getattr(engine, method)(*arguments)))
+        except (BrokenPipeError, EOFError):
+            return
+        except Exception as error:
+            connection.send((_ERROR, _portable(error)))
+
+
+def _greatest_memory() -> float:
+    """Return the greatest memory that this process has taken so far, in GB; 0 where the system does not tell."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0.0
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
+
+
+def _portable(error: Exception) -> Exception:
+    """Return an error that another process can raise: itself, or its text if it cannot be pickled."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return (type(error) if isinstance(error, GymTextError) else RunError)(str(error))
+    return error
