@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import string
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from gymnasium import spaces
 
@@ -15,8 +15,6 @@ from gym_text.text_env import Expert, Fold, Outcome
 from gym_text.textcraft.expert import plan
 from gym_text.textcraft.game import Game, Refused
 from gym_text.textcraft.levels import DEPTHS, make_level
-
-Depth = Literal[1, 2, 3, 4]
 
 _MAX_TEXT = 16384
 """Most characters of a text; the longest task seen has about 3,300."""
@@ -138,7 +136,7 @@ class TextCraftEnv(IndexActionsEnv):
     def __init__(
         self,
         *,
-        depth: Depth = 2,
+        depth: int = 2,
         actions: Actions = "text",
         fold: Fold | None = None,
         expert: Expert = "path",
