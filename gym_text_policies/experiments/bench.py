@@ -36,7 +36,7 @@ from gym_text_policies.report.table import markdown
 from gym_text_policies.store import EpisodeStore
 
 _BEFORE = (
-    "First table: what each stage of training brings, in three environments. It takes about seven minutes on two idle cores. "
+    "First table: what each stage of training brings, in three environments. It takes five to ten minutes on two cores. "
     "Ctrl-C stops it, and the same command goes on."
 )
 _SHOWN = 30
