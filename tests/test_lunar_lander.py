@@ -183,7 +183,7 @@ def test_without_box2d_one_sentence_says_how_to_get_it_and_the_rest_plays(machin
     assert done.stderr.count(sentence) == 4 and "\nLunarLanderLLM-v2 is left out. " in done.stderr
     assert "\nenvs 0\n" in done.stdout and done.stdout.endswith("bench 0\n")
     table = done.stdout.partition("envs 0")[2]
-    assert all(f"| {name}" in table for name in ("CookingWorldText-v0", "BabyAIText-v0", "MountainCarContinuousLLM-v0"))
+    assert all(f"| {name}" in table for name in ("CookingWorldText-v0", "BabyAIText-v0"))
 
 
 def test_the_extra_asks_for_box2d_where_there_is_a_wheel():

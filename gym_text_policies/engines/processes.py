@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
-import pickle
 import signal
 import sys
 from collections import deque
@@ -225,9 +224,5 @@ def _greatest_memory() -> float:
 
 
 def _portable(error: Exception) -> Exception:
-    """Return an error that another process can raise: itself, or its text if it cannot be pickled."""
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:
-        return (type(error) if isinstance(error, GymTextError) else RunError)(str(error))
-    return error
+    """Return an error that another process can raise: of our own kind, or a `RunError` with the text of any other."""
+    return type(error)(str(error)) if isinstance(error, GymTextError) else RunError(f"{type(error).__name__}: {error}")

@@ -102,8 +102,8 @@ def return_interval(returns: Sequence[float], bounds: tuple[float, float] | None
     Wilson's, for a share of the way from the lower bound to the upper one. Wilson's is right for returns of any kind between the
     bounds, since none spread more than those that are at one bound or the other.
 
-    >>> return_interval([0.0, 0.0, 0.0], (0.0, 1.0)), return_interval([0.0, 0.0, 0.4], (0.0, 1.0))[0]
-    ((0.0, 0.561497031755046), 0.0)
+    >>> [round(end, 6) for end in return_interval([0.0, 0.0, 0.0], (0.0, 1.0))], return_interval([0.0, 0.0, 0.4], (0.0, 1.0))[0]
+    ([0.0, 0.561497], 0.0)
 
     Args:
         returns: The mean return of each level.
