@@ -1,67 +1,66 @@
-"""`ProcessEngine`: the same episodes by several processes of this machine."""
+"""What several processes do together, seen from each of them; `test_launch` starts them."""
 
-import logging
-import os
-import signal
+from dataclasses import dataclass
+from types import SimpleNamespace
 
-import psutil
 import pytest
 
 from gym_text import UsageError
-from gym_text_policies import EpisodeStore, cli
-from gym_text_policies.engines.base import EpisodeJob
-from gym_text_policies.engines.local import LocalEngine
-from gym_text_policies.engines.options import PlayOptions
-from gym_text_policies.engines.processes import ProcessEngine
-from gym_text_policies.policies.config import PolicyConfig
-
-GOTO = "BabyAIText-v0?task=goto"
+from gym_text.errors import StoreError
+from gym_text_policies.training.model import processes
 
 
-def played(episodes):
-    return {(one.seed, one.key): [step.decision.action for step in one.steps] for one in episodes}
+@dataclass
+class Config:
+    """Settings of a run."""
+
+    folder: str
+    seed: int = 0
+    batch: int = 1
 
 
-def children():
-    return [one for one in psutil.Process().children(recursive=True) if "spawn_main" in " ".join(one.cmdline())]
+def test_items_are_dealt_in_turn_and_gathered_in_their_order(monkeypatch):
+    shares = []
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    for rank in range(3):
+        monkeypatch.setenv("RANK", str(rank))
+        assert processes.is_first() == (rank == 0)
+        shares.append(list(processes.own_share(range(8))))
+    assert shares == [[0, 3, 6], [1, 4, 7], [2, 5]]
+    utils = SimpleNamespace(gather_object=lambda _: shares)
+    monkeypatch.setattr(processes, "import_extra", lambda *_: SimpleNamespace(utils=utils))
+    assert processes.gather([]) == list(range(8))
 
 
-def test_two_processes_play_the_same_episodes_as_one_and_end(tiny_model, caplog):
-    caplog.set_level(logging.INFO, "gym_text_policies")
-    policies = (PolicyConfig("random"), PolicyConfig(tiny_model, mode="choose"))
-    work = [(EpisodeJob(f"{GOTO}&max_episode_steps=5", {"fold": "test"}, policy, num_envs=2), range(7)) for policy in policies]
-    local = LocalEngine()
-    with PlayOptions(workers=2).make_engine() as engine:
-        identities = [engine.identify(job) for job, _ in work]
-        assert identities == [local.identify(job) for job, _ in work]
-        assert "Each of 2 processes loads the model" in caplog.text
-        assert played(engine.play(work)) == played(local.play(work)) and len(children()) == 2
-    assert not children()
+def test_a_folder_is_of_one_run_with_the_same_settings_and_one_at_a_time(tmp_path, monkeypatch):
+    with processes.claim("ppo", Config(str(tmp_path)), ["batch"]):
+        (tmp_path / "metrics.jsonl").touch()
+    with processes.claim("ppo", Config(str(tmp_path), batch=2), ["batch"]):
+        with pytest.raises(StoreError), processes.claim("ppo", Config(str(tmp_path)), ["batch"]):
+            pass
+        monkeypatch.setenv("RANK", "1")
+        with processes.claim("ppo", Config(str(tmp_path)), ["batch"]):  # the first process has the lock for all
+            monkeypatch.setenv("RANK", "0")
+    with pytest.raises(UsageError, match="seed: stored 0, given 1"), processes.claim("ppo", Config(str(tmp_path), 1), ["batch"]):
+        pass
+    with pytest.raises(UsageError, match="run: stored"), processes.claim("sft", Config(str(tmp_path)), ["batch"]):
+        pass
 
 
-def test_the_seeds_of_a_process_that_dies_are_played_by_others(caplog):
-    job = EpisodeJob(GOTO, {"fold": "test"}, PolicyConfig("random"), num_envs=2)
-    with ProcessEngine(2) as engine:
-        results = engine.play([(job, range(40))])
-        first = next(results)
-        os.kill(children()[0].pid, signal.SIGKILL)
-        seeds = [first.seed, *(one.seed for one in results)]
-    assert sorted(seeds) == list(range(40))
-    assert "signal SIGKILL" in caplog.text and "played again" in caplog.text
+def test_a_run_that_is_stopped_says_which_checkpoint_is_kept(tmp_path):
+    def stopped():
+        with pytest.raises(processes.Stopped) as stop, processes.claim("ppo", Config(str(tmp_path)), ["batch"]):
+            raise KeyboardInterrupt
+        return str(stop.value)
+
+    assert stopped() == f"Nothing is kept: {tmp_path} has no checkpoint yet."
+    for name in ("checkpoint-9", "checkpoint-10", "checkpoint-11.partial"):
+        (tmp_path / name).mkdir()
+    assert stopped() == f"The checkpoint {tmp_path}/checkpoint-10 is kept; the same command goes on from there."
 
 
-def test_a_mistake_is_the_error_of_one_process(tmp_path):
-    job = EpisodeJob("BabyAIText-v0?task=gato", {}, PolicyConfig("random"))
-    with ProcessEngine(2) as engine, pytest.raises(UsageError, match="goto"):
-        engine.identify(job)
-
-
-def test_the_benchmark_is_the_same_by_two_processes(tmp_path, capsys):
-    for workers in ("0", "2"):
-        words = ["bench", "--environments", GOTO, "--models", "random", "--episodes", "6", "--workers", workers]
-        assert cli.main([*words, "--folder", str(tmp_path / workers)]) == 0
-    tables = [capsys.readouterr().out] + [(tmp_path / workers / "table.md").read_text() for workers in ("0", "2")]
-    columns = [[line.split("|")[1:6] for line in text.splitlines() if line.startswith("| Baby")] for text in tables[1:]]
-    assert columns[0] == columns[1] and len(columns[0]) == 2
-    stored = [played(EpisodeStore(tmp_path / workers).episodes()) for workers in ("0", "2")]
-    assert stored[0] == stored[1]
+def test_a_run_brings_back_what_a_killed_one_has_left_aside(tmp_path):
+    (tmp_path / "best.replaced").mkdir()
+    (tmp_path / "best.replaced" / "weights").touch()
+    with processes.claim("ppo", Config(str(tmp_path)), ["batch"]):
+        assert [path.name for path in (tmp_path / "best").iterdir()] == ["weights"]

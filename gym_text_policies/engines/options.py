@@ -9,7 +9,7 @@ from typing import Any, Literal
 from gym_text.errors import UsageError, check_choice, check_int
 from gym_text_policies.engines.base import Engine
 from gym_text_policies.engines.local import LocalEngine
-from gym_text_policies.engines.processes import ProcessEngine
+from gym_text_policies.engines.multi import ProcessEngine
 from gym_text_policies.engines.ray import RayEngine
 from gym_text_policies.old_names import old_names
 

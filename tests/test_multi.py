@@ -1,0 +1,67 @@
+"""`ProcessEngine`: the same episodes by several processes of this machine."""
+
+import logging
+import os
+import signal
+
+import psutil
+import pytest
+
+from gym_text import UsageError
+from gym_text_policies import EpisodeStore, cli
+from gym_text_policies.engines.base import EpisodeJob
+from gym_text_policies.engines.local import LocalEngine
+from gym_text_policies.engines.multi import ProcessEngine
+from gym_text_policies.engines.options import PlayOptions
+from gym_text_policies.policies.config import PolicyConfig
+
+GOTO = "BabyAIText-v0?task=goto"
+
+
+def played(episodes):
+    return {(one.seed, one.key): [step.decision.action for step in one.steps] for one in episodes}
+
+
+def children():
+    return [one for one in psutil.Process().children(recursive=True) if "spawn_main" in " ".join(one.cmdline())]
+
+
+def test_two_processes_play_the_same_episodes_as_one_and_end(tiny_model, caplog):
+    caplog.set_level(logging.INFO, "gym_text_policies")
+    policies = (PolicyConfig("random"), PolicyConfig(tiny_model, mode="choose"))
+    work = [(EpisodeJob(f"{GOTO}&max_episode_steps=5", {"fold": "test"}, policy, num_envs=2), range(7)) for policy in policies]
+    local = LocalEngine()
+    with PlayOptions(workers=2).make_engine() as engine:
+        identities = [engine.identify(job) for job, _ in work]
+        assert identities == [local.identify(job) for job, _ in work]
+        assert "Each of 2 processes loads the model" in caplog.text
+        assert played(engine.play(work)) == played(local.play(work)) and len(children()) == 2
+    assert not children()
+
+
+def test_the_seeds_of_a_process_that_dies_are_played_by_others(caplog):
+    job = EpisodeJob(GOTO, {"fold": "test"}, PolicyConfig("random"), num_envs=2)
+    with ProcessEngine(2) as engine:
+        results = engine.play([(job, range(40))])
+        first = next(results)
+        os.kill(children()[0].pid, signal.SIGKILL)
+        seeds = [first.seed, *(one.seed for one in results)]
+    assert sorted(seeds) == list(range(40))
+    assert "signal SIGKILL" in caplog.text and "played again" in caplog.text
+
+
+def test_a_mistake_is_the_error_of_one_process(tmp_path):
+    job = EpisodeJob("BabyAIText-v0?task=gato", {}, PolicyConfig("random"))
+    with ProcessEngine(2) as engine, pytest.raises(UsageError, match="goto"):
+        engine.identify(job)
+
+
+def test_the_benchmark_is_the_same_by_two_processes(tmp_path, capsys):
+    for workers in ("0", "2"):
+        words = ["bench", "--environments", GOTO, "--models", "random", "--episodes", "6", "--workers", workers]
+        assert cli.main([*words, "--folder", str(tmp_path / workers)]) == 0
+    tables = [capsys.readouterr().out] + [(tmp_path / workers / "table.md").read_text() for workers in ("0", "2")]
+    columns = [[line.split("|")[1:6] for line in text.splitlines() if line.startswith("| Baby")] for text in tables[1:]]
+    assert columns[0] == columns[1] and len(columns[0]) == 2
+    stored = [played(EpisodeStore(tmp_path / workers).episodes()) for workers in ("0", "2")]
+    assert stored[0] == stored[1]
