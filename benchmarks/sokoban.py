@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 
 import gymnasium as gym
 import numpy as np
-from helpers.experts import play_gold_path
+from helpers.experts import play_gold_path, spread
 from helpers.harness import command, options, run, table, write
 from tqdm import tqdm
 
@@ -82,7 +82,7 @@ def measured(size: Size, config: Config) -> Row:
     refuted = [seconds for *_, seconds in ended if seconds is not None]
     success, failure = (statistics.fmean(end[index] for end in ended) for index in range(2))
     return Row(
-        *(size, config.levels, len(seen), won, _spread(moves), _spread(pushes), _time(made), _time(solved)),
+        *(size, config.levels, len(seen), won, spread(moves), spread(pushes), _time(made), _time(solved)),
         *(success, failure, len(refuted) / config.random_levels, _time(refuted)),
     )
 
@@ -111,10 +111,6 @@ def random_ends(size: Size, levels: int) -> Iterator[tuple[bool, bool, float | N
             if solve(game._level.room, game._boxes, game._player) is None:
                 seconds = time.thread_time() - start
         yield info["success"], info["failure"], seconds
-
-
-def _spread(numbers: list[int]) -> tuple[int, float, int]:
-    return min(numbers), statistics.fmean(numbers), max(numbers)
 
 
 def _time(seconds: list[float]) -> tuple[float, float]:

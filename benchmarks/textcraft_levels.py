@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 
 import gymnasium as gym
 import numpy as np
-from helpers.experts import play_gold_path, take_over
+from helpers.experts import play_gold_path, spread, take_over
 from helpers.harness import command, options, run, table, write
 from tqdm import tqdm
 
@@ -81,7 +81,7 @@ def measured(depth: int, config: Config) -> Row:
     others = after_random(depth, config.others)
     return Row(
         *(depth, len(goals(depth, None)), config.levels, len(seen), won, unlisted),
-        *(_spread(recipes), _spread(commands), _spread(choices), (statistics.fmean(planned), max(planned))),
+        *(spread(recipes), spread(commands), spread(choices), (statistics.fmean(planned), max(planned))),
         *(config.others, *others),
     )
 
@@ -98,10 +98,6 @@ def after_random(depth: int, levels: int) -> tuple[tuple[int, ...], int]:
     wins = tuple(sum(each.won and len(each.observations) <= limit for each in played) for limit in LIMITS)
     env = gym.make(ENV_ID, depth=depth, fold="test", expert="replan")
     return wins, sum(take_over(env, seed, 15, draw).won for seed in range(levels))
-
-
-def _spread(numbers: list[int]) -> tuple[int, float, int]:
-    return min(numbers), statistics.fmean(numbers), max(numbers)
 
 
 def report(rows: list[Row]) -> str:

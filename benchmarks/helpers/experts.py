@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import statistics
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,11 @@ class PathPlayed:
     """Steps that were not among the valid actions."""
     observations: tuple[Any, ...]
     """Before each step."""
+
+
+def spread(numbers: Sequence[int]) -> tuple[int, float, int]:
+    """Return the least, the mean and the greatest of some numbers."""
+    return min(numbers), statistics.fmean(numbers), max(numbers)
 
 
 def play_gold_path(env: gym.Env[Any, Any], seed: int) -> PathPlayed:
