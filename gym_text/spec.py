@@ -246,6 +246,15 @@ class TextSpec:
         """Return the actions as prose, one line each."""
         return "\n".join(f"- {action.name}: {action.meaning}" for action in self.actions)
 
+    def _repr_html_(self) -> str:
+        """Return the spec for a notebook."""
+        from gym_text.html import block, line, shown, table
+
+        reward = [line(shown(f"Reward: {self.reward}", 2000))] * bool(self.reward)
+        fields = table(("observation", "meaning"), [(key, _field_prose(field)) for key, field in self.fields.items()])
+        actions = table(("action", "meaning"), [(action.name, action.meaning) for action in self.actions], height="24em")
+        return str(block(line(shown(f"Goal: {self.goal}", 2000)), *reward, fields, actions))
+
     def to_json(self) -> str:
         """Return the spec as JSON text with sorted keys: equal specs give equal text."""
         data = dataclasses.asdict(self)

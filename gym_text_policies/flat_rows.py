@@ -8,9 +8,12 @@ import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal
 
 from gym_text.errors import check_choice, import_extra
+from gym_text.html import block, line, table
+from gym_text_policies.display import player
 from gym_text_policies.environments import environment_name
 from gym_text_policies.files import replacing
 from gym_text_policies.records import Episode
@@ -39,6 +42,8 @@ these fields of `Episode`, `Step` or `Decision`. ``environment`` is the name tha
 policy's name; ``step`` counts from 0; ``probability`` is that of the action. Mappings, such as probabilities, are JSON."""
 _DTYPES = {str: "string", int: "Int64", float: "float64", bool: "boolean"}
 """Types of pandas in which values may be missing."""
+_MOST_COUNTED = 1000
+"""Most episodes that a store reads to show itself in a notebook."""
 _CHUNK = 10_000
 """Rows of a Parquet file that are in memory at once."""
 
@@ -46,7 +51,7 @@ _CHUNK = 10_000
 def flat_rows(episodes: Iterable[Episode], rows: Rows) -> Iterator[dict[str, Any]]:
     """Yield a row of `COLUMNS` for each episode or for each decision."""
     for episode in episodes:
-        shared: dict[str, Any] = {"environment": environment_name(episode.environment), "policy": _player(episode.policy)}
+        shared: dict[str, Any] = {"environment": environment_name(episode.environment), "policy": player(episode.policy)}
         if rows == "episodes":
             parts: Iterable[tuple[Any, ...]] = [(episode,)]
             shared |= {"environment_config": episode.environment, "policy_config": episode.policy}
@@ -62,13 +67,6 @@ def flat_rows(episodes: Iterable[Episode], rows: Rows) -> Iterator[dict[str, Any
 def _of(part: Iterable[Any], name: str) -> Any:
     """Return a value of the first record that has it."""
     return next((getattr(record, name) for record in part if hasattr(record, name)), None)
-
-
-def _player(policy: Mapping[str, Any]) -> str:
-    """Return the model of a policy, or of the policy that it asks; else its name or kind."""
-    while isinstance(policy.get("player"), Mapping):
-        policy = policy["player"]
-    return str(policy.get("model") or policy.get("name") or policy.get("kind", ""))
 
 
 def _cell(value: Any) -> Any:
@@ -88,6 +86,23 @@ def data_frame(episodes: Iterable[Episode], rows: Rows) -> Any:
     pandas = import_extra("pandas", "pandas")
     frame = pandas.DataFrame(flat_rows(episodes, rows), columns=list(COLUMNS[rows]))
     return frame.astype({name: _DTYPES[kind] for name, kind in COLUMNS[rows].items()})
+
+
+def counts_html(path: Path, number: int, episodes: Iterable[Episode]) -> str:
+    """Return for a notebook how many episodes a file has, and how the first ones of each policy in an environment ended."""
+    groups: dict[tuple[str, str], list[Episode]] = {}
+    for episode in itertools.islice(episodes, _MOST_COUNTED):
+        who = ", ".join(filter(None, (player(episode.policy), str(episode.policy.get("mode") or ""))))
+        groups.setdefault((environment_name(episode.environment), who), []).append(episode)
+    rows = []
+    for names, group in groups.items():
+        played = [episode for episode in group if episode.error is None]
+        won = sum(episode.outcome == "won" for episode in played) if any(episode.tells_success for episode in played) else "-"
+        means = [f"{fmean(getattr(one, name) for one in played):.3g}" if played else "-" for name in ("total_reward", "length")]
+        rows.append((*names, len(group), won, *means, len(group) - len(played)))
+    note = [line(f"Counted are the first {_MOST_COUNTED:,} episodes.", faint=True)] * (number > _MOST_COUNTED)
+    headings = ("environment", "policy", "episodes", "won", "mean return", "mean steps", "errors")
+    return str(block(line(f"{path}: {number:,} episode{"s" * (number != 1)}"), *[table(headings, rows)] * bool(rows), *note))
 
 
 def write_csv(path: Path, episodes: Iterable[Episode], rows: Rows) -> int:

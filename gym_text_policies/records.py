@@ -265,6 +265,12 @@ class Episode:
         """Price in US dollars, over all steps."""
         return sum(step.decision.cost for step in self.steps)
 
+    def _repr_html_(self) -> str:
+        """Return the episode for a notebook; see `gym_text_policies.report.illustrated` for one with pictures."""
+        from gym_text_policies.display import episode_html
+
+        return str(episode_html(self))
+
     def to_json(self) -> dict[str, Any]:
         """Return the episode as plain JSON data. The key comes first and the error last, where a store reads them quickly."""
         data: dict[str, Any] = {"key": self.key, "version": self.version}

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from gym_text import UsageError
 from gym_text_policies.files import check_regular
-from gym_text_policies.flat_rows import Rows, data_frame
+from gym_text_policies.flat_rows import Rows, counts_html, data_frame
 from gym_text_policies.records import Episode
 from gym_text_policies.redaction import without_keys
 from gym_text_policies.run_folders import NO_LINK, RunFolder, writing
@@ -204,6 +204,10 @@ class EpisodeStore(RecordStore[Episode]):
     def episodes(self, keys: Iterable[str] | None = None) -> Iterator[Episode]:
         """Yield the stored episodes of `keys`, or all; see `records`. ``for episode in store`` yields all, too."""
         return self.records(keys)
+
+    def _repr_html_(self) -> str:
+        """Return for a notebook what is stored: a row for each policy in an environment."""
+        return counts_html(self.path, len(self), self)
 
     def to_pandas(self, rows: Rows = "episodes") -> Any:
         """Return the stored episodes as a `pandas.DataFrame`: a row for each episode, or for each decision with its probabilities.

@@ -23,6 +23,7 @@ LAYERS = {
             "docstrings",
             "user_folder",
             "java",
+            "html",
             "box2d",
             "vectorised",
             "registration",
@@ -38,7 +39,7 @@ LAYERS = {
         ("",),
     ),
     "gym_text_policies": (
-        ("json_data", "files", "user_cache", "digests", "redaction", "drawing", "threads", "streams"),
+        ("json_data", "files", "user_cache", "digests", "redaction", "drawing", "bars", "display", "threads", "streams"),
         ("sections",),
         ("records", "old_names"),
         ("policy", "prompts", "environments", "remake", "run_folders"),

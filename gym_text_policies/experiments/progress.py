@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 from gym_text.errors import import_extra
+from gym_text_policies.bars import bar_class, is_watched
 from gym_text_policies.experiments.pace import Pace
 from gym_text_policies.experiments.series import Series, Work
 from gym_text_policies.records import Episode
@@ -60,7 +61,7 @@ class ProgressBar(Progress):
 
     def __init__(self, *, lines: bool = False) -> None:
         self._lines = lines
-        self._tqdm = import_extra("tqdm", "bench").tqdm
+        self._tqdm = bar_class()
         self._bar: Any = None
         self._closed = sys.stderr is None
         self._logs = contextlib.ExitStack()
@@ -85,7 +86,7 @@ class ProgressBar(Progress):
         with self._while_it_can_be_written():
             if self._closed:
                 return self
-            self._bar = self._tqdm(**options, mininterval=0.2 if sys.stderr.isatty() else 15.0)
+            self._bar = self._tqdm(**options, mininterval=0.2 if is_watched() else 15.0)
         above_the_bar = import_extra("tqdm.contrib.logging", "bench").logging_redirect_tqdm
         self._logs.enter_context(above_the_bar())
         return self

@@ -15,6 +15,7 @@ In the order in which data flows, with the modules to read in that order::
     viewer    variants -> the episodes to step through, as JSON for viewer.js
     page      all of the above -> one HTML page (page.html.jinja, style.css, viewer.js)
     gif       replay -> an episode as a GIF in a run folder
+    illustrated     pictures -> an episode with its pictures in a notebook
 """
 
 from __future__ import annotations

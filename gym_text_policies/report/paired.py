@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gym_text import html
 from gym_text.errors import UsageError, import_extra, unknown_choice
 from gym_text_policies.report.compare import Pair, probabilities_of_better
 from gym_text_policies.report.intervals import by_level, levels_of, wilson_interval
@@ -86,18 +87,35 @@ class Comparison:
 
     def to_text(self) -> str:
         """Return two tables, at most 120 characters wide: the figures of the policies, and their differences."""
-        left_out = f", {self.left_out} more left out" * bool(self.left_out)
-        lines = textwrap.wrap(f"{self.environment}: {self.levels} levels{left_out}", _WIDTH)
+        titles = [
+            part
+            for i, title in enumerate(self._titles())
+            for part in textwrap.wrap(title, _WIDTH, subsequent_indent="   " * (i > 0))
+        ]
+        return "\n\n".join(["\n".join(titles), *map(aligned, self._tables())])
+
+    def _repr_html_(self) -> str:
+        """Return the two tables for a notebook."""
+        titles = [html.line(html.shown(title)) for title in self._titles()]
+        tables = [html.table(heads, lines) for heads, *lines in self._tables()]
+        note = html.line(html.shown(" ".join(NOTE.split()), 1000), faint=True)
+        return str(html.block(*titles, *tables, note))
+
+    def _titles(self) -> Iterator[str]:
+        """Yield what stands above the tables: the environment, and each policy with its number."""
+        yield f"{self.environment}: {self.levels} levels" + f", {self.left_out} more left out" * bool(self.left_out)
         for i, (name, runs) in enumerate(zip(self.policies, self.runs, strict=True), 1):
-            lines += textwrap.wrap(f"{i}. {name}" + f" ({runs} training runs)" * (runs > 1), _WIDTH, subsequent_indent="   ")
-        heads = ("", *(f"{name} [95 %]" for name in self.figures[0]))
+            yield f"{i}. {name}" + f" ({runs} training runs)" * (runs > 1)
+
+    def _tables(self) -> Iterator[list[tuple[str, ...]]]:
+        """Yield the cells of the two tables, the headings first."""
         figures = [
             (str(i), *(number(one.value, ".2f") + interval(one[1:], ".2f") for one in figure.values()))
             for i, figure in enumerate(self.figures, 1)
         ]
+        yield [("", *(f"{name} [95 %]" for name in self.figures[0])), *figures]
         tests = [cells for i, tests in enumerate(self.tests, 2) for cells in self._cells(i, tests)]
-        shown = (aligned([heads, *figures]), aligned([("", "measure", "difference [95 %]", "p", "test"), *tests]))
-        return "\n\n".join(["\n".join(lines), *shown])
+        yield [("", "measure", "difference [95 %]", "p", "test"), *tests]
 
     def _cells(self, i: int, tests: Mapping[str, PairedTest]) -> Iterator[tuple[str, ...]]:
         """Yield the cells of the tests of policy i."""

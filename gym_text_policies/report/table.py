@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gym_text import html
 from gym_text.registration import RETURNS
 from gym_text_policies.files import check_regular
 from gym_text_policies.policies.labels import thinking
@@ -217,9 +218,24 @@ def table(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     return [*lines, ("", "total", *[""] * (len(columns) - 3), number(paid, ".3g"))] if paid else lines
 
 
-def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
+class Table(str):
+    """A table as aligned Markdown. In a notebook it shows itself as HTML."""
+
+    rows: Sequence[Mapping[str, Any]]
+    """The figures of its rows; see `row`."""
+
+    def _repr_html_(self) -> str:
+        """Return the table for a notebook."""
+        heads, *lines = table(self.rows)
+        notes = [html.line(html.shown(note, 1000), faint=True) for note in more_notes(self.rows)]
+        return str(html.block(html.table(heads, lines), *notes))
+
+
+def markdown(rows: Sequence[Mapping[str, Any]]) -> Table:
     """Return the rows as a Markdown table whose columns are aligned."""
-    return "\n".join([aligned(table(rows)), *(part for note in more_notes(rows) for part in ("", note))])
+    shown = Table("\n".join([aligned(table(rows)), *(part for note in more_notes(rows) for part in ("", note))]))
+    shown.rows = rows
+    return shown
 
 
 def aligned(lines: Iterable[Sequence[str]]) -> str:

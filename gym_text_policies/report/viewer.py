@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from markupsafe import Markup
 
-from gym_text.errors import import_extra
+from gym_text_policies.bars import bar_class, is_watched
 from gym_text_policies.report.pictures import Pictures, draw_pictures
 from gym_text_policies.report.runs import Variant
 from gym_text_policies.report.table import Summary
@@ -79,8 +79,9 @@ def show(
     shown: list[tuple[int, int, Shown]] = []
     order: dict[int, int] = {}
     text_left, pictures_left = TEXT_BUDGET, PICTURE_BUDGET if pictures else 0
-    tqdm = import_extra("tqdm", "bench").tqdm
-    for variant, summary in tqdm(chosen, desc="episodes to step through", disable=None if progress and pictures else True):
+    for variant, summary in bar_class()(
+        chosen, desc="episodes to step through", disable=not (progress and pictures and is_watched())
+    ):
         store = variant.stores[summary.key]
         (episode,) = store.episodes([summary.key])
         record = episode.to_json()

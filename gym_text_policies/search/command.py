@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gym_text.errors import UsageError, import_extra
+from gym_text.errors import UsageError
+from gym_text_policies.bars import bar_class, is_watched
 from gym_text_policies.search.config import SearchConfig
 from gym_text_policies.search.pictures import draw_all
 from gym_text_policies.search.records import Evaluation, Found
@@ -17,17 +17,16 @@ from gym_text_policies.search.run import search
 
 def command(config: SearchConfig) -> str:
     """Search with a progress bar, draw pictures, and return a summary."""
-    tqdm = import_extra("tqdm", "bench").tqdm
     if not config.folder:
         raise UsageError("folder: expected the name of a run folder; got an empty name.")
-    interval = 0.2 if sys.stderr.isatty() else 15.0
+    interval = 0.2 if is_watched() else 15.0
     bar: Any = None
 
     def watch(evaluation: Evaluation, top: Evaluation) -> None:
         nonlocal bar
         if bar is None:  # made at the first evaluation: an error in the settings is printed without a bar
             name = f"{config.environment} {config.optimiser}"
-            bar = tqdm(total=config.evaluations, desc=name, mininterval=interval, initial=evaluation.index)
+            bar = bar_class()(total=config.evaluations, desc=name, mininterval=interval, initial=evaluation.index)
         bar.set_postfix_str(f"last {evaluation.value:.2f}, best {top.value:.2f}", refresh=False)
         bar.update()
 

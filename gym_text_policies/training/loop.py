@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gym_text.errors import UsageError, check_int, import_extra
+from gym_text_policies.bars import bar_class
 from gym_text_policies.old_names import Fixed, gone
 from gym_text_policies.training import options
 from gym_text_policies.training.model.checkpoints import Progress
@@ -104,7 +105,7 @@ def run(
         UsageError: If the run folder, the model or an environment does not fit the settings. Nothing is overwritten.
         RunError: If a number is not finite; the last checkpoint is kept.
     """
-    torch, tqdm = import_extra("torch", "train"), import_extra("tqdm", "bench").tqdm
+    torch, tqdm = import_extra("torch", "train"), bar_class()
     import_extra("peft", "train")
     with claim(config.algorithm, config, MAY_CHANGE):
         join(config.device)

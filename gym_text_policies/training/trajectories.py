@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gym_text import TextSpec
-from gym_text.errors import RunError, check_int, import_extra
+from gym_text.errors import RunError, check_int
 from gym_text.hints import Expert
 from gym_text.registration import TRAINING
 from gym_text.wrappers.exchange_names import ExchangeNames
 from gym_text_policies.backends.base import Backend
+from gym_text_policies.bars import bar_class, is_watched
 from gym_text_policies.data.rows import learner_of, prompts_of, trained_as, training_prompt
 from gym_text_policies.drawing import tempered
 from gym_text_policies.environments import check_no_fold, environment_maker
@@ -299,6 +300,5 @@ def log_failures(where: str, played: Sequence[Episode]) -> None:
 
 def part_of_iteration(what: str, total: int) -> Any:
     """Return a progress bar for a part of an iteration. It counts to `total` and estimates the time that is left."""
-    tqdm = import_extra("tqdm", "bench").tqdm
     layout = "{desc}: {percentage:.0f} %|{bar}| [{elapsed} so far, {remaining} left]"
-    return tqdm(total=total, desc=what, leave=False, bar_format=layout, disable=None if is_first() else True)
+    return bar_class()(total=total, desc=what, leave=False, bar_format=layout, disable=not (is_first() and is_watched()))
