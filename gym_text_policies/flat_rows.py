@@ -102,7 +102,7 @@ def counts_html(path: Path, number: int, episodes: Iterable[Episode]) -> str:
         rows.append((*names, len(group), won, *means, len(group) - len(played)))
     note = [line(f"Counted are the first {_MOST_COUNTED:,} episodes.", faint=True)] * (number > _MOST_COUNTED)
     headings = ("environment", "policy", "episodes", "won", "mean return", "mean steps", "errors")
-    return str(block(line(f"{path}: {number:,} episode{"s" * (number != 1)}"), *[table(headings, rows)] * bool(rows), *note))
+    return str(block(line(f"{path}: {number:,} episode{'s' * (number != 1)}"), *[table(headings, rows)] * bool(rows), *note))
 
 
 def write_csv(path: Path, episodes: Iterable[Episode], rows: Rows) -> int:

@@ -80,7 +80,7 @@ class RunFolder:
         try:
             _flock(file, self.path)
             os.ftruncate(file, 0)
-            os.pwrite(file, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+            os.pwrite(file, _this_process().encode(), 0)
         except StoreError:
             os.close(file)
             raise
@@ -167,6 +167,10 @@ def writing(path: Path) -> Iterator[None]:
         raise StoreError(f"{path}: expected to write there; {error.strerror}. {repair}") from error
 
 
+def _this_process() -> str:
+    return f"process {os.getpid()} on {socket.gethostname()}"
+
+
 def _flock(file: int, folder: Path) -> None:
     """Lock an open file for this process alone; raise `StoreError` if another process has locked it."""
     if sys.platform == "win32":
@@ -175,6 +179,11 @@ def _flock(file: int, folder: Path) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         holder = os.pread(file, 200, 0).decode("utf-8", "replace") or "another process"
+        if holder == _this_process():
+            raise StoreError(
+                f"{folder}: expected a folder that no other run writes into; a store of this process does. "
+                "Close it, by its close() or a with block, or name another folder."
+            ) from None
         raise StoreError(
             f"{folder}: expected a folder that no other run writes into; {holder} does. Let it end, or name another folder."
         ) from None

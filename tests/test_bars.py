@@ -1,0 +1,87 @@
+"""Progress in a notebook, and what an interrupted kernel leaves."""
+
+import io
+import sys
+import types
+
+import pytest
+
+from gym_text.errors import StoreError
+from gym_text_policies import EpisodeStore, bars, run_experiment
+from gym_text_policies.data.collect import CollectConfig, collect
+from gym_text_policies.experiments import bench
+from gym_text_policies.policies.baselines import GoldPolicy
+from gym_text_policies.run_folders import RunFolder
+
+pytest.importorskip("tqdm")
+GOTO = "BabyAIText-v0?task=goto"
+
+
+@pytest.fixture
+def kernel(monkeypatch):
+    """Let this process look like a notebook's kernel."""
+    shell = types.SimpleNamespace(config={"IPKernelApp": {}})
+    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
+
+
+@pytest.mark.parametrize("widgets", [False, True])
+def test_a_notebook_shows_widgets_where_they_are_installed_and_a_line_elsewhere(kernel, monkeypatch, widgets):
+    monkeypatch.setattr(bars.importlib.util, "find_spec", lambda name: widgets or None)
+    monkeypatch.setattr(bars, "import_extra", lambda module, extra: types.SimpleNamespace(tqdm=module))
+    assert bars.bar_class() == ("tqdm.notebook" if widgets else "tqdm")
+
+
+def test_a_bar_is_watched_in_a_notebook_and_not_in_a_file(monkeypatch, request):
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    assert not bars.in_notebook() and not bars.is_watched()
+    request.getfixturevalue("kernel")
+    assert bars.is_watched()
+
+
+def played_by_bench(folder):
+    config = bench.BenchConfig(folder=str(folder), environments=(GOTO,), models=(), baselines=("gold",), episodes=12, num_envs=2)
+    return len(bench.run(config)[1])
+
+
+def played_by_collect(folder):
+    collect(CollectConfig(environments=(GOTO,), model="gold", episodes=(12,), folder=str(folder), num_envs=2))
+    return len(EpisodeStore(folder))
+
+
+def played_by_an_experiment(folder):
+    config = {
+        "environment": {"name": GOTO},
+        "agent": {"model": "gold"},
+        "experiment": {"episodes": 12, "num_envs": 2, "save_gif": False},
+    }
+    run_experiment(config, folder)
+    return len(EpisodeStore(folder))
+
+
+@pytest.mark.parametrize("play", [played_by_bench, played_by_collect, played_by_an_experiment])
+def test_an_interrupted_kernel_leaves_no_locked_folder_although_it_keeps_the_error(tmp_path, monkeypatch, play):
+    for name in ("scipy", "minigrid", "datasets", "yaml", "matplotlib"):
+        pytest.importorskip(name)
+    decide = GoldPolicy.decide
+
+    def interrupted(policy, turns):
+        if len(EpisodeStore(tmp_path)) >= 3:
+            raise KeyboardInterrupt
+        return decide(policy, turns)
+
+    monkeypatch.setattr(GoldPolicy, "decide", interrupted)
+    with pytest.raises(KeyboardInterrupt) as kept:
+        play(tmp_path)
+    assert 3 <= len(EpisodeStore(tmp_path)) < 12
+    RunFolder(tmp_path).lock()
+    monkeypatch.setattr(GoldPolicy, "decide", decide)
+    assert play(tmp_path) == 12 and kept.value.__traceback__ is not None
+
+
+def test_a_store_that_is_still_open_in_this_process_is_named(tmp_path):
+    kept = RunFolder(tmp_path)
+    kept.lock()
+    with pytest.raises(StoreError, match=r"a store of this process does\. Close it, by its close\(\) or a with block"):
+        RunFolder(tmp_path).lock()
+    kept.close()
+    RunFolder(tmp_path).lock()
