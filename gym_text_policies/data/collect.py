@@ -112,6 +112,16 @@ class CollectConfig(PlayOptions, PolicyOptions):
         """Whose answers are learnt."""
         return self.labels or ("expert" if self.asked.noise or self.asked.expert_share else "own")
 
+    def check_answers(self) -> None:
+        """Raise `UsageError` if the strategy asks for thoughts in the answers, and these answers would have none."""
+        writes = self.player.asks_model and self.prompting.mode != "choose" and self.learnt == "own"
+        if training_prompt(self.prompting).thinks and not writes:
+            raise UsageError(
+                f"strategy {self.prompting.strategy!r}: expected the own answers of a language model in mode 'text' or 'json' "
+                f"(--mode text --labels own), which have the thoughts that this strategy asks for; got model={self.model!r}, "
+                f"mode={self.prompting.mode!r}, labels={self.learnt!r}."
+            )
+
     def counts(self) -> tuple[int, ...]:
         """Return the number of episodes of each environment."""
         if len(self.episodes) not in (1, len(self.environments)) or not all(str(n).isdecimal() for n in self.episodes):
@@ -143,6 +153,7 @@ def collect(config: CollectConfig) -> list[Row]:
         UsageError: If the episodes give no row to learn from.
         RunError: If all episodes ended in an error.
     """
+    config.check_answers()
     distinct: dict[tuple[Any, ...], Row] = {}  # rows by their texts and labels: of duplicates the first one stays
     fates: Counter[str] = Counter()
     with EpisodeStore(config.folder, config.identity()) as store, config.make_engine() as engine:

@@ -128,9 +128,10 @@ class Row:
 
     @property
     def policy(self) -> PolicyConfig:
-        """How a model that learns from this row is prompted."""
+        """How a model that learns from this row is prompted: in words, if the answers have thoughts that the strategy asks for."""
         history: Depth = "all" if self.history == "all" else int(self.history)
-        return dataclasses.replace(TRAINED, strategy=self.strategy, history=history, with_reward=self.with_reward)
+        policy = dataclasses.replace(TRAINED, strategy=self.strategy, history=history, with_reward=self.with_reward)
+        return dataclasses.replace(policy, mode="text") if training_prompt(policy).thinks else policy
 
     def examples(self, *, also_without: bool = False) -> Iterator[Example]:
         """Yield each prompt with the answer to learn, and the thought before it.

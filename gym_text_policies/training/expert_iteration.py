@@ -23,12 +23,15 @@ To follow expert iteration from its settings to its gradients, read this file, `
 the gradient steps), `gym_text_policies.training.trajectories` (the episodes), `gym_text_policies.policies.puct` (the search) and
 `gym_text_policies.training.model.actor_critic` (the model).
 
-Metrics are those of `gym_text_policies.training.aggrevate`, without ``rollout_gap``, and with:
+Metrics are those of `gym_text_policies.training.aggrevate`, and with:
 
 * ``learnt``: number of decisions that the model learns from. ``steps`` is the number of decisions that were played.
 * ``planned``: share of the decisions for which the search knew a plan.
 * ``model_calls``: number of states about which the searches of an iteration have asked the model.
 * ``simulator_steps``: number of steps that they have played in copies of the game.
+
+``rollout_gap`` is measured in one pass of the model. It is missing if `prior_temperature` or `uniform_share` changes the model's
+probabilities, or if no search has found anything.
 """
 
 from __future__ import annotations
@@ -54,10 +57,12 @@ from gym_text_policies.training.loop import PrunedConfig
 from gym_text_policies.training.model.checkpoints import Progress
 from gym_text_policies.training.model.saving import made
 from gym_text_policies.training.options import Schedule
+from gym_text_policies.training.play_gap import rollout_gap
 from gym_text_policies.training.targets import Targets, divergence_from_targets, make_batch
 from gym_text_policies.training.trajectories import Trajectory, play
 
 if TYPE_CHECKING:
+    from torch import Tensor
     from torch.optim import Optimizer
 
     from gym_text_policies.training.model.actor_critic import Actor
@@ -93,6 +98,11 @@ class ExpertIterationConfig(PrunedConfig, SearchOptions):
         super().__post_init__()
         self.check_ranges(expert_share=(0, 1))
         PolicyConfig(self.model, **self.searching)  # raises where a setting of the search is wrong
+
+    @property
+    def leads_alone(self) -> bool:
+        """Whether the search keeps the model's own probabilities as they are."""
+        return self.prior_temperature in (None, 1) and not self.uniform_share
 
 
 def train(config: ExpertIterationConfig) -> Path:
@@ -185,8 +195,24 @@ def learn(
     if not metrics["learnt"]:
         return metrics
     batch = make_batch(config, actor, trajectories, targets)
+    if config.leads_alone:
+        metrics["rollout_gap"] = rollout_gap(config.tokens_per_pass, actor, batch.segments, *_drawn(trajectories, targets))
     objective = functools.partial(divergence_from_targets, batch.targets)
     return metrics | loop.update_policy(config, actor, optimizer, progress, batch, objective)
+
+
+def _drawn(trajectories: Sequence[Trajectory], targets: Sequence[Sequence[Targets]]) -> tuple[Tensor, Tensor]:
+    """Return, for each decision that is learnt, the index of the action and the log-probability that the model alone gave it."""
+    import torch
+
+    pairs = [
+        (action, probability)
+        for trajectory, of_steps in zip(trajectories, targets, strict=True)
+        for action, probability, target in zip(trajectory.actions, trajectory.probabilities, of_steps, strict=True)
+        if target
+    ]
+    actions, probabilities = zip(*pairs, strict=True)
+    return torch.tensor(actions), torch.tensor(probabilities).log()
 
 
 def run(config: ExpertIterationConfig) -> str:

@@ -22,13 +22,13 @@ a fifth. A run that was killed goes on from its last checkpoint.
 To follow GRPO from its settings to its gradients, read this file, `gym_text_policies.training.loop` (the iteration and the gradient
 steps), `gym_text_policies.training.trajectories` (the episodes) and `gym_text_policies.training.model.actor_critic` (the model).
 
-Metrics are those of `gym_text_policies.training.ppo`, without ``value_loss``, ``explained_variance`` and ``rollout_gap``, and with:
+Metrics are those of `gym_text_policies.training.ppo`, without ``value_loss`` and ``explained_variance``, and with:
 
 * ``mixed``: share of mixed levels. A level is mixed if one of its decisions has an advantage that is not 0. The model learns from
   mixed levels alone.
 * ``learnt``: number of decisions that the model learns from. ``steps`` is the number of decisions that were played.
 
-An iteration without mixed levels has no metrics of learning.
+``rollout_gap`` is measured in one pass of the model. An iteration without mixed levels has no metrics of learning.
 
 Shapes: B is the number of decisions that an iteration learns from, b the number of decisions in one forward pass, A the greatest
 number of candidates of a decision.
@@ -51,6 +51,7 @@ from gym_text_policies.training.loop import DecisionBatch, PrunedConfig
 from gym_text_policies.training.model.checkpoints import Progress
 from gym_text_policies.training.model.finite import check_finite
 from gym_text_policies.training.model.saving import made
+from gym_text_policies.training.play_gap import rollout_gap
 from gym_text_policies.training.ppo import generalised_advantages
 from gym_text_policies.training.trajectories import Trajectory, play
 
@@ -125,6 +126,7 @@ def learn(
     if not mixed:
         return metrics
     batch = make_batch(config, actor, trajectories, advantages)
+    metrics["rollout_gap"] = rollout_gap(config.tokens_per_pass, actor, batch.segments, batch.actions, batch.old_log_probs)
     objective = functools.partial(clipped_objective, batch)
     levels_per_step = config.episodes_per_step // config.group_size
     return metrics | loop.update_policy(config, actor, optimizer, progress, batch, objective, levels_per_step)

@@ -27,6 +27,7 @@ from gym_text_policies.training.model.finite import check_finite
 from gym_text_policies.training.model.processes import add_gradients, claim, gather, is_first, join, own_share, process_count
 from gym_text_policies.training.model.trackers import start_tracker
 from gym_text_policies.training.options import Schedule
+from gym_text_policies.training.play_gap import check_gap
 from gym_text_policies.training.run_folder import end_iteration, resume, save_result
 from gym_text_policies.training.trajectories import Trajectory, TrajectoryOptions, part_of_iteration, tell_without_thoughts
 
@@ -103,10 +104,11 @@ def run(
 
     Raises:
         UsageError: If the run folder, the model or an environment does not fit the settings. Nothing is overwritten.
-        RunError: If a number is not finite; the last checkpoint is kept.
+        RunError: If a number is not finite, or the model does not learn on what was played; the last checkpoint is kept.
     """
     torch, tqdm = import_extra("torch", "train"), bar_class()
     import_extra("peft", "train")
+    config.check_prompting()
     with claim(config.algorithm, config, MAY_CHANGE):
         join(config.device)
         torch.manual_seed(config.seed)
@@ -115,6 +117,7 @@ def run(
         tell_without_thoughts(config.learner(actor))
         progress = resume(config, actor, optimizer)
         log = start_tracker(config.report_to if is_first() else "none", config.folder, dataclasses.asdict(config))
+        is_measured = False
         missing, bar = range(progress.iteration, config.iterations), {"initial": progress.iteration, "total": config.iterations}
         for _ in tqdm(missing, **bar, desc="Iterations", disable=not is_first()):
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
@@ -124,6 +127,9 @@ def run(
             played = time.perf_counter()
             metrics = {"kl_weight": config.kl_weight, "learning_rate": optimizer.param_groups[0]["lr"]}
             metrics |= learn(config, actor, optimizer, progress, trajectories)
+            if not is_measured and "rollout_gap" in metrics:
+                is_measured = True
+                check_gap(config.dtype, progress.title, metrics["rollout_gap"])
             learnt = time.perf_counter()
             metrics |= {"seconds_play": round(played - start, 2), "seconds_learn": round(learnt - played, 2)}
             check_finite(progress.title, **metrics)

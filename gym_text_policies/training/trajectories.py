@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gym_text import TextSpec
-from gym_text.errors import RunError, check_int
+from gym_text.errors import RunError, UsageError, check_int
 from gym_text.hints import Expert
 from gym_text.registration import TRAINING
 from gym_text.wrappers.exchange_names import ExchangeNames
@@ -88,6 +88,14 @@ class TrajectoryOptions(TrainingOptions, PromptOptions):
     def prompting(self) -> PolicyConfig:
         """Settings of the prompts: those that the user gives, else those of the adapter's training, else those of a new adapter."""
         return trained_as(self.asking(self.model, mode="choose"), self.model)
+
+    def check_prompting(self) -> None:
+        """Raise `UsageError` if the model would learn on other prompts than it plays with."""
+        if training_prompt(self.prompting).thinks:
+            raise UsageError(
+                f"strategy {self.prompting.strategy!r}: expected one whose answer is the action alone, as in 'chat' or 'zero_shot'. "
+                "With this one the model writes its thoughts before it chooses, and on-policy training does not learn thoughts."
+            )
 
     def learner(self, actor: Actor) -> PolicyConfig:
         """How the model is asked. A model whose chat template has thoughts plays and learns without them."""

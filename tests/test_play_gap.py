@@ -1,0 +1,75 @@
+"""A model learns on what it has played, or not at all."""
+
+import dataclasses
+import json
+
+import pytest
+from training_data import with_random_adapter
+
+from gym_text import UsageError
+from gym_text.errors import RunError
+from gym_text_policies.data.collect import CollectConfig, collect
+from gym_text_policies.data.dataset import read_rows
+from gym_text_policies.data.rows import policy_of
+from gym_text_policies.training import expert_iteration, grpo, play_gap, ppo
+from gym_text_policies.training.model.actor_critic import Actor
+
+pytestmark = [
+    pytest.mark.usefixtures("one_thread", "corridor"),
+]
+ALGORITHMS = {
+    ppo: ppo.PPOConfig(value_iterations=1),
+    grpo: grpo.GRPOConfig(group_size=8, episodes_per_step=8, temperature=3.0),
+    expert_iteration: expert_iteration.ExpertIterationConfig(),
+}
+
+
+def settings(algorithm, tiny_model, folder, **options):
+    usual = {"environments": ("Corridor-v0?length=2",), "episodes_per_iteration": 8, "dev_every": 0, "iterations": 1}
+    return dataclasses.replace(ALGORITHMS[algorithm], **{"folder": str(folder), "model": tiny_model, **usual, **options})
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_run_that_learns_by_other_weights_than_it_played_with_stops_and_keeps_nothing(
+    algorithm, tiny_model, tmp_path, monkeypatch
+):
+    algorithm.train(settings(algorithm, tiny_model, tmp_path / "run"))
+    (line,) = (tmp_path / "run/metrics.jsonl").read_text().splitlines()
+    assert 0 <= json.loads(line)["rollout_gap"] < 1e-3
+
+    player = Actor.player
+
+    def plays_then_changes(actor):
+        backend = player(actor)
+        with_random_adapter(actor.model)
+        return backend
+
+    monkeypatch.setattr(Actor, "player", plays_then_changes)
+    monkeypatch.setitem(play_gap.LARGEST_GAP, "float32", 1e-3)  # the small model's probabilities hardly depend on its adapter
+    with pytest.raises(RunError, match=r"iteration 1: expected an action's log-probability .* \(float32\); it differs by"):
+        algorithm.train(settings(algorithm, tiny_model, tmp_path / "other"))
+    assert not [*(tmp_path / "other").glob("checkpoint-*"), *(tmp_path / "other").glob("metrics.jsonl")]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_strategy_whose_thoughts_are_not_learnt_is_refused_before_anything_is_loaded(algorithm, tmp_path):
+    for strategy in ("reasoning", "reflection"):
+        with pytest.raises(UsageError, match=f"^strategy '{strategy}': expected one whose answer is the action alone"):
+            algorithm.train(settings(algorithm, "smollm2", tmp_path / "run", strategy=strategy))
+    assert not (tmp_path / "run").exists()
+    (tmp_path / "adapter_config.json").write_text("{}")
+    (tmp_path / "training.json").write_text(json.dumps({"asked": {"mode": "text", "strategy": "reasoning", "history": 0}}))
+    with pytest.raises(UsageError, match="^strategy 'reasoning': expected one"):
+        algorithm.train(settings(algorithm, str(tmp_path), tmp_path / "run"))
+
+
+def test_rows_of_a_strategy_with_thoughts_have_them_and_their_adapter_is_asked_for_them(tmp_path):
+    played = {"environments": ("Corridor-v0?length=1",), "episodes": ("1",), "strategy": "reasoning", "history": 0}
+    for given in ({"model": "gold"}, {"model": "scripted:right", "mode": "text", "labels": "expert"}, {"model": "scripted:right"}):
+        with pytest.raises(UsageError, match="^strategy 'reasoning': expected the own answers of a language model in mode 'text'"):
+            collect(CollectConfig(**played, **given, folder=str(tmp_path / "refused")))
+    answer = '{"reasoning": "It is there.", "action": "right"}'
+    collect(CollectConfig(**played, model=f"scripted:{answer}", mode="text", folder=str(tmp_path / "own")))
+    rows = read_rows(str(tmp_path / "own/rows"))
+    assert [row.labels[-1] for row in rows] == [answer]
+    assert (policy_of(rows).mode, policy_of(rows).strategy) == ("text", "reasoning")
