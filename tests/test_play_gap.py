@@ -59,14 +59,14 @@ def test_a_strategy_whose_thoughts_are_not_learnt_is_refused_before_anything_is_
     assert not (tmp_path / "run").exists()
     (tmp_path / "adapter_config.json").write_text("{}")
     (tmp_path / "training.json").write_text(json.dumps({"asked": {"mode": "text", "strategy": "reasoning", "history": 0}}))
-    with pytest.raises(UsageError, match="^strategy 'reasoning': expected one"):
+    with pytest.raises(UsageError, match=r"^strategy 'reasoning': expected one"):
         algorithm.train(settings(algorithm, str(tmp_path), tmp_path / "run"))
 
 
 def test_rows_of_a_strategy_with_thoughts_have_them_and_their_adapter_is_asked_for_them(tmp_path):
     played = {"environments": ("Corridor-v0?length=1",), "episodes": ("1",), "strategy": "reasoning", "history": 0}
     for given in ({"model": "gold"}, {"model": "scripted:right", "mode": "text", "labels": "expert"}, {"model": "scripted:right"}):
-        with pytest.raises(UsageError, match="^strategy 'reasoning': expected the own answers of a language model in mode 'text'"):
+        with pytest.raises(UsageError, match=r"^strategy 'reasoning': expected the own answers of a language model in mode 'text'"):
             collect(CollectConfig(**played, **given, folder=str(tmp_path / "refused")))
     answer = '{"reasoning": "It is there.", "action": "right"}'
     collect(CollectConfig(**played, model=f"scripted:{answer}", mode="text", folder=str(tmp_path / "own")))

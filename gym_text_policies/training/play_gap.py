@@ -20,9 +20,7 @@ LARGEST_GAP = {"float32": 0.01, "bfloat16": 1.0}
 was measured."""
 
 
-def rollout_gap(
-    tokens_per_pass: int, actor: Actor, segments: Sequence[Sequence[Segment]], actions: Tensor, drawn: Tensor
-) -> float:
+def rollout_gap(tokens_per_pass: int, actor: Actor, segments: Sequence[Sequence[Segment]], actions: Tensor, drawn: Tensor) -> float:
     """Return the greatest difference of an action's log-probability between play and learning, in one pass of each process.
 
     Call it before the model learns.
@@ -55,5 +53,5 @@ def check_gap(dtype: Dtype, where: str, gap: float) -> None:
         raise RunError(
             f"{where}: expected an action's log-probability in learning to differ from that in play by at most {most} "
             f"({dtype}); it differs by {gap:.3g}. So the model would learn from other prompts, or by other weights, than it "
-            "played with. What it has learnt in this iteration is not saved. Try --strategy chat, another --device, or another model."
+            "played with. What it has learnt in this iteration is not saved. Try --strategy chat, another device or another model."
         )

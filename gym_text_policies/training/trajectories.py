@@ -93,7 +93,7 @@ class TrajectoryOptions(TrainingOptions, PromptOptions):
         """Raise `UsageError` if the model would learn on other prompts than it plays with."""
         if training_prompt(self.prompting).thinks:
             raise UsageError(
-                f"strategy {self.prompting.strategy!r}: expected one whose answer is the action alone, as in 'chat' or 'zero_shot'. "
+                f"strategy {self.prompting.strategy!r}: expected one whose answer is the action alone, as in 'chat', 'zero_shot'. "
                 "With this one the model writes its thoughts before it chooses, and on-policy training does not learn thoughts."
             )
 
