@@ -25,9 +25,10 @@ from openenv.core.client_types import StepResult
 from openenv.core.env_server.types import ConcurrencyConfig, EnvironmentMetadata
 from pydantic import Field
 
-from gym_text.errors import EngineError, InvalidActionError, StepOrderError, UsageError, check_choice, check_int, check_options
+from gym_text.errors import EngineError, StepOrderError, UsageError, check_choice, check_int, check_options
 from gym_text.folds import FOLD_SIZE, FOLDS, MAX_SEED
 from gym_text.spec import Observation, TextSpec
+from gym_text_policies.bridges.answers import Tally, told
 from gym_text_policies.bridges.serving import Limits, LimitsMiddleware
 from gym_text_policies.json_data import check_json, plain
 from gym_text_policies.policies.parsing import parse_action
@@ -39,10 +40,7 @@ MOST_TASKS = 1000
 class TextAction(openenv.Action):
     """One action, by its name."""
 
-    action: str = Field(
-        description="The name of one of the observation's valid_actions, alone or among other words; "
-        "a text game answers any other words, too"
-    )
+    action: str = Field(description="The name of one of the observation's valid_actions, alone or among other words")
 
 
 class TextObservation(openenv.Observation):
@@ -57,7 +55,7 @@ class TextObservation(openenv.Observation):
     failure: bool = Field(description="Whether the task can no longer be done")
     truncated: bool = Field(description="Whether a step limit has ended the episode")
     action_was_valid: bool = Field(description="Whether the game understood the last action; true after a reset")
-    error: str = Field(description="What was expected where the last action could not be played; else empty")
+    error: str = Field(description="Which actions are possible, where the last one could not be used; else empty")
 
 
 class TextState(openenv.State):
@@ -97,7 +95,7 @@ class GymTextEnvironment(openenv.Environment):
         self._env: gym.Env[Any, Any] | None = None
         self._made_for: str | None = None
         self._obs: Observation = {}
-        self._limit: int | None = None
+        self._tally = Tally()
         self._state = TextState(done=True)
 
     def reset(
@@ -136,16 +134,16 @@ class GymTextEnvironment(openenv.Environment):
             self.close()
             self._env, self._made_for = self._game.make(split), split
         self._obs, info = self._env.reset(seed=seed)
-        steps = self._env.spec.max_episode_steps if self._env.spec else None
-        self._limit = steps or getattr(self._env.unwrapped, "step_limit", None)
+        self._tally = Tally()
         self._state = TextState(episode_id=episode_id or str(uuid.uuid4()), seed=seed, split=split)
         return self._observation(info, None)
 
     def step(self, action: TextAction, timeout_s: float | None = None, **unknown: Any) -> TextObservation:
         """Play one action. It is parsed like the answer of a policy, see `parse_action`.
 
-        A text game also takes words that name no action. In other environments such words change nothing, but cost a step of the
-        step limit: the observation is the same, `action_was_valid` is false, and `error` says what was expected.
+        Words that name no possible action, or several, change nothing and cost no step of the game: the observation is the same,
+        `action_was_valid` is false, and `error` says which actions are possible. After `MOST_UNUSABLE` such answers in a row the
+        episode is truncated.
 
         Args:
             action: The action's name, or words that name it.
@@ -159,18 +157,14 @@ class GymTextEnvironment(openenv.Environment):
         if self._env is None or state.done:
             what = "there is none" if self._env is None else "this one has ended"
             raise StepOrderError(f"step: expected a running episode; {what}. Send a reset first, over the same connection to /ws.")
-        late = self._limit is not None and state.step_count + 1 >= self._limit
-        try:
-            name = parse_action(action.action, self._game.spec, self._obs)
-            chosen = self._game.spec.encode(action.action if name is None else name, self._obs)
-        except InvalidActionError as error:
-            info = {"score": state.score, "action_was_valid": False}
-            state.step_count += 1
-            state.done = late
-            return self._observation(info, 0.0, truncated=late, error=str(error))
-        self._obs, reward, terminated, truncated, info = self._env.step(chosen)
-        truncated = truncated or (late and not terminated)
-        state.step_count += 1
+        name = parse_action(action.action, self._game.spec, self._obs)
+        state.step_count += 1  # OpenEnv's contract counts calls, usable or not
+        state.done = self._tally.add(usable=name is not None)
+        if name is None:
+            info = {"score": state.score, "success": state.success, "action_was_valid": False}
+            error = told(self._game.spec, self._obs)
+            return self._observation(info, 0.0, truncated=state.done, error=error)
+        self._obs, reward, terminated, truncated, info = self._env.step(self._game.spec.encode(name, self._obs))
         state.score, state.success, state.done = float(info["score"]), bool(info.get("success")), terminated or truncated
         return self._observation(info, float(reward), truncated=truncated)
 

@@ -19,6 +19,7 @@ import gymnasium as gym
 from gym_text.errors import EngineError, UsageError, check_choice, check_int, import_extra
 from gym_text.folds import FOLDS, MAX_SEED, Fold
 from gym_text.spec import Observation, TextSpec
+from gym_text_policies.bridges.answers import Tally, told
 from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
 from gym_text_policies.game import is_of_episode
 from gym_text_policies.policies.parsing import parse_action
@@ -100,8 +101,7 @@ class TRLEnvironment:
         """Sum of the episode's rewards so far; None after an error of the environment."""
         self.steps = 0
         """Number of steps that were played."""
-        self.impossible = 0
-        """Number of calls whose words named no possible action; such a call costs no step."""
+        self._tally = Tally()
 
     def reset(self, *, seed: int | None = None, fold: Fold = "train", **row: Any) -> str:
         """Begin the level of a row, and return its task, the observation and the possible actions as a text for the model.
@@ -120,7 +120,7 @@ class TRLEnvironment:
         if fold not in self._envs:
             self._envs[fold] = _make(self._id, fold, self._arguments)
         self._env = self._envs[fold]
-        self.over, self.success, self.reward, self.steps, self.impossible = False, False, 0.0, 0, 0
+        self.over, self.success, self.reward, self.steps, self._tally = False, False, 0.0, 0, Tally()
         try:
             self._obs, _ = self._env.reset(seed=int(seed))
         except Exception as error:
@@ -134,6 +134,11 @@ class TRLEnvironment:
         return self.reward
 
     @property
+    def impossible(self) -> int:
+        """Number of calls whose words named no possible action, or several; see `gym_text_policies.bridges.answers`."""
+        return self._tally.total
+
+    @property
     def _spec(self) -> TextSpec:
         assert self._env is not None
         spec: TextSpec = self._env.get_wrapper_attr("text_spec")
@@ -144,9 +149,11 @@ class TRLEnvironment:
         if self.over or self._env is None or self.reward is None:
             return "The game is over. Do not act any more."
         name = parse_action(str(action), self._spec, self._obs)
+        if self._tally.add(usable=name is not None):
+            self.over = True
+            return self._text()
         if name is None:
-            self.impossible += 1
-            return f"Impossible: {action!r} is no action now, and nothing happened. Possible: {self._spec.choices(self._obs)}"
+            return told(self._spec, self._obs)
         try:
             self._obs, reward, terminated, truncated, info = self._env.step(self._spec.encode(name, self._obs))
             if not math.isfinite(reward):

@@ -8,6 +8,7 @@ model as it is now, in this process and with a key-value cache. The trainer gets
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -20,8 +21,10 @@ from gym_text_policies.backends.chat_format import Think
 from gym_text_policies.backends.local.rendering import format_of, set_format
 from gym_text_policies.backends.local.tokens import end_of_turn
 from gym_text_policies.backends.local.transformers import TransformersBackend
+from gym_text_policies.bridges.answers import TellUnusable, Unusable
 from gym_text_policies.data.token_rows import TokenRow, token_rows
 from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
+from gym_text_policies.game import MakeEnv
 from gym_text_policies.load import load_policy
 from gym_text_policies.old_names import old_names
 from gym_text_policies.policy import Policy
@@ -39,10 +42,11 @@ def trl_rollout(environment: str, *, num_envs: int = 16, **settings: Any) -> Rol
     """Return a `rollout_func`: it plays a level for each prompt of `gym_text_policies.bridges.trl.trl_dataset`.
 
     Equal prompts give different episodes of the same level: the model samples independently in each. The model answers with words.
-    They are sampled token by token at the trainer's temperature, so that the trainer computes the same probabilities. Beside TRL's
-    ``prompt_ids``, ``completion_ids``, ``logprobs`` and ``env_mask`` the function returns ``reward`` (the return), ``success``,
-    ``steps`` and ``invalid`` (the number of steps with an unusable answer). TRL passes these to its reward functions, see
-    `episode_reward`. If an episode ends in an error, its reward is None, and the log has the error.
+    They are sampled token by token at the trainer's temperature, so that the trainer computes the same probabilities. About an
+    answer that cannot be used the model is told, see `gym_text_policies.bridges.answers`. Beside TRL's ``prompt_ids``,
+    ``completion_ids``, ``logprobs`` and ``env_mask`` the function returns ``reward`` (the return), ``success``, ``steps`` (the
+    number of actions that were played) and ``invalid`` (the number of unusable answers). TRL passes these to its reward functions,
+    see `episode_reward`. If an episode ends in an error, its reward is None, and the log has the error.
 
     An episode is one sequence of tokens. So the chat template has to write earlier answers as the model generated them. A template
     that rewrites them is refused. TRL has others for many models, which keep the past: `get_training_chat_template`. A model that
@@ -53,19 +57,19 @@ def trl_rollout(environment: str, *, num_envs: int = 16, **settings: Any) -> Rol
         environment: The environment's name, with arguments as in ``BabyAIText-v0?task=goto&max_episode_steps=24``. The fold comes
             from the rows. Only the step limit limits the length of an episode; TRL's `max_completion_length` does not.
         num_envs: Episodes that run at once; the model decides for them together.
-        settings: Settings of `PolicyConfig`: ``max_tokens`` of an answer (by default 16), ``think``, ``on_invalid`` …
+        settings: Settings of `PolicyConfig`: ``max_tokens`` of an answer (by default 16), ``think`` …
 
     Raises:
-        UsageError: If there is no such environment, or `settings` has another history or mode, or a temperature. The function that
-            is returned also raises it, if the chat template rewrites earlier answers.
+        UsageError: If there is no such environment, or `settings` has another history or mode, a temperature, or on_invalid. The
+            function that is returned also raises it, if the chat template rewrites earlier answers.
     """
     check_no_fold("environment", [environment], "rows'")
     environment_maker(environment)
     settings = {"strategy": "chat", "history": "all", "mode": "text"} | settings
     if settings["history"] != "all" or settings["mode"] != "text" or "temperature" in settings:
         raise UsageError("trl_rollout: expected history='all', mode='text' and the trainer's temperature; they cannot be changed.")
-    if settings.get("on_invalid") == "retry":
-        raise UsageError("trl_rollout: expected another on_invalid than 'retry'; what is asked again is in no later prompt.")
+    if "on_invalid" in settings:
+        raise UsageError("trl_rollout: expected no on_invalid: about an unusable answer the model is told, and no step is made.")
     calls = 0
 
     def play(prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any]]:
@@ -82,7 +86,7 @@ def trl_rollout(environment: str, *, num_envs: int = 16, **settings: Any) -> Rol
         levels = [_level(prompt) for prompt in prompts]
         episodes: dict[int, Episode] = {}  # by the index of the prompt
         for fold in dict.fromkeys(fold for fold, _ in levels):
-            make_env = environment_maker(environment, **fold_arguments(environment, fold))
+            make_env = functools.partial(_telling, environment_maker(environment, **fold_arguments(environment, fold)))
             with make_env() as env:
                 policy = _IndependentPolicy(load_policy(model, env, **options), [*seed, len(episodes)])
             indices = [index for index, level in enumerate(levels) if level[0] == fold]
@@ -107,8 +111,15 @@ def episode_reward(
     return [None if value is None else float(value) for value in reward]
 
 
+def _telling(make_env: MakeEnv) -> gym.Env[Any, Any]:
+    """Make an environment that tells about unusable answers."""
+    return TellUnusable(make_env())
+
+
 class _IndependentPolicy(Policy):
     """A policy that samples independently in each episode, even if several episodes play the same level.
+
+    An answer that cannot be used becomes `Unusable`.
 
     Args:
         policy: The policy.
@@ -129,7 +140,8 @@ class _IndependentPolicy(Policy):
         return self._policy.wrap(env)
 
     def decide(self, turns: Sequence[Turn]) -> list[Decision]:
-        return self._policy.decide([replace(turn, rng=self._rng(turn)) for turn in turns])
+        decisions = self._policy.decide([replace(turn, rng=self._rng(turn)) for turn in turns])
+        return [one if one.valid else replace(one, action=Unusable(one.completion or "")) for one in decisions]
 
     def _rng(self, turn: Turn) -> np.random.Generator:
         """Return the random generator of a turn. It depends on the seed, the episode's number and the step."""
@@ -221,6 +233,6 @@ def _fields(episodes: Sequence[Episode], end: int) -> dict[str, list[Any]]:
         "env_mask": [list(row.mask) if row else [0] for row in rows],
         "reward": [None if episode.error is not None else episode.total_reward for episode in episodes],
         "success": [episode.outcome == "won" for episode in episodes],
-        "steps": [episode.length for episode in episodes],
+        "steps": [episode.length - episode.invalid for episode in episodes],
         "invalid": [episode.invalid for episode in episodes],
     }

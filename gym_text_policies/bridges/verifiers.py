@@ -22,6 +22,7 @@ from verifiers.v1.dialects.chat import message_to_wire
 from gym_text.errors import EngineError, UsageError
 from gym_text.registration import SERVED
 from gym_text.spec import Observation, TextSpec
+from gym_text_policies.bridges.answers import MOST_UNUSABLE, Tally, told
 from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
 from gym_text_policies.policies.parsing import parse_action, read_answer
 from gym_text_policies.prompts import Prompt
@@ -42,8 +43,8 @@ class LevelsConfig(vf.TasksetConfig):
     """Seed of the first level."""
     max_steps: int | None = Field(None, ge=1)
     """Steps after which an episode is truncated; None: the environment's own limit."""
-    max_unusable: int = Field(10, ge=1)
-    """Unusable answers after which an episode is truncated. Such an answer costs no step."""
+    max_unusable: int = Field(MOST_UNUSABLE, ge=1)
+    """Unusable answers in a row after which an episode is truncated. Such an answer costs no step."""
     strategy: str = "chat"
     """The prompt template: a strategy that shows no examples, or the path of a ``.jinja`` file. With ``chat`` the conversation is
     that of ``gym-text bench --strategy chat --history all``. verifiers' ``system_prompt`` replaces the template's ``system``."""
@@ -102,7 +103,7 @@ class Conversation:
     """
 
     def __init__(self, config: LevelsConfig, seed: int) -> None:
-        self._config, self._prompt = config, Prompt(config.strategy)
+        self._prompt = Prompt(config.strategy)
         self._env = config.make()()
         self._spec: TextSpec = self._env.get_wrapper_attr("text_spec")
         self._obs, self._info = self._env.reset(seed=seed)
@@ -110,8 +111,7 @@ class Conversation:
         """How the episode ended: ``won``, ``lost``, ``truncated`` or ``unusable_answers``; None while it goes on."""
         self.steps = 0
         """Number of actions that were played."""
-        self.unusable = 0
-        """Number of answers that named no possible action, or several."""
+        self._tally = Tally(config.max_unusable)
         self.score = 0.0
         """Sum of the rewards."""
 
@@ -134,11 +134,10 @@ class Conversation:
             name, _ = read_answer(answer, self._spec, self._obs, finish=finish)
         else:
             name = parse_action(answer, self._spec, self._obs, finish=finish)
+        if self._tally.add(usable=name is not None):
+            self.end = "unusable_answers"
         if name is None:
-            self.unusable += 1
-            if self.unusable >= self._config.max_unusable:
-                self.end = "unusable_answers"
-            return f"That is not one of the actions that are possible. Answer with one of: {self._spec.choices(self._obs)}."
+            return told(self._spec, self._obs)
         action = self._spec.encode(name, self._obs)
         self._obs, reward, terminated, truncated, self._info = self._env.step(action)
         self.steps += 1
@@ -148,6 +147,11 @@ class Conversation:
         if terminated or truncated:
             self.end = "won" if self.success else "truncated" if truncated and not terminated else "lost"
         return self.messages()[1]
+
+    @property
+    def unusable(self) -> int:
+        """Number of answers that named no possible action, or several; see `gym_text_policies.bridges.answers`."""
+        return self._tally.total
 
     @property
     def success(self) -> bool:

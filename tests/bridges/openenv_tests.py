@@ -28,6 +28,8 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from gym_text import UsageError
+from gym_text.errors import StepOrderError
+from gym_text_policies.bridges.answers import MOST_UNUSABLE
 from gym_text_policies.bridges.openenv import GymTextEnv, GymTextEnvironment, ServedGame, TextAction, create_app
 from gym_text_policies.bridges.serving import Limits, listen, serving
 from gym_text_policies.commands.serve import app_of
@@ -79,6 +81,9 @@ def episode_here(name, seed, steps):
             action = chosen(seed, step, spec.names(obs))
             if over:
                 break
+            if action == NONSENSE:  # told, without a step
+                record.append((record[-1][0], 0.0, False, record[-1][3], False))
+                continue
             obs, reward, terminated, truncated, info = env.step(spec.encode(action, obs))
             over = terminated or truncated
             record.append((plain(list(obs.values())), reward, over, info["score"], info["action_was_valid"]))
@@ -163,23 +168,22 @@ def test_no_expert_reaches_a_client(kitchen):
     assert "gold" not in json.dumps(answers)
 
 
-def test_a_text_game_answers_an_impossible_action(kitchen):
-    with player(kitchen) as game:
-        game.reset(seed=0)
-        observation = game.step(NONSENSE).observation
-        assert not observation.action_was_valid and observation.text and not observation.error
-
-
-@pytest.mark.parametrize("name", [GOTO, "MountainCarContinuousLLM-v0?max_episode_steps=4"])
-def test_a_name_that_is_no_action_is_data_and_costs_a_step(name):
-    with serving(app_of(name)) as url, player(url) as game:
-        first, steps = game.reset(seed=0).observation, 0
-        while not (result := game.step(NONSENSE)).done:
-            steps += 1
-            assert not result.observation.action_was_valid and result.reward == 0
-            assert "expected" in result.observation.error and NONSENSE in result.observation.error
-            assert (result.observation.text, game.state().step_count) == (first.text, steps)
-        assert result.observation.truncated and not result.observation.success
+@pytest.mark.parametrize("name", [GOTO, "CookingWorldText-v0", "MountainCarContinuousLLM-v0"])
+def test_a_name_that_is_no_action_is_told_and_several_in_a_row_end_the_episode(name):
+    session = session_of(name)
+    first = observation = session.reset(seed=0)
+    for place, words in enumerate([*[NONSENSE] * (MOST_UNUSABLE - 1), None, *[NONSENSE] * MOST_UNUSABLE]):
+        if words is None:
+            observation = session.step(TextAction(action=first.valid_actions[0]))
+            assert not observation.error
+            continue
+        result = session.step(TextAction(action=words))
+        assert (result.action_was_valid, result.reward, result.text) == (False, 0, observation.text)
+        assert first.valid_actions[0] in result.error and result.done == (place == 2 * MOST_UNUSABLE - 1) == result.truncated
+    assert not result.success
+    with pytest.raises(StepOrderError, match="this one has ended"):
+        session.step(TextAction(action=first.valid_actions[0]))
+    session.close()
 
 
 @pytest.mark.parametrize(

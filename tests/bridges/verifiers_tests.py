@@ -151,6 +151,15 @@ def test_an_answer_may_hold_other_words_and_where_the_strategy_thinks_be_a_json_
     assert (game.steps, game.unusable) == (2, 1)
 
 
+def test_only_unusable_answers_in_a_row_end_an_episode():
+    game = Conversation(LevelsConfig(**GOTO, max_unusable=2), 0)
+    for answer in ("sing", "turn left", "sing", "turn left", "sing", "sing"):
+        assert game.end is None
+        game.play(answer)
+    assert (game.end, game.steps, game.unusable) == ("unusable_answers", 2, 4)
+    game.close()
+
+
 def test_an_answer_that_was_cut_counts_only_where_it_is_a_whole_name():
     game = Conversation(LevelsConfig(**GOTO), 0)
     game.play("I turn left. Then I", finish="length")
