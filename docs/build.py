@@ -35,6 +35,7 @@ PAGES = {
     "gguf.md": "Other formats of a model",
     "providers.md": "Providers",
     "results.md": "Results",
+    "panel.md": "The panel",
     "training.md": "Training",
     "reinforcement.md": "Reinforcement learning",
     "training-log.md": "Training log",

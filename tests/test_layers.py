@@ -49,7 +49,7 @@ LAYERS = {
         ("load",),
         ("engines", "report", "opponents"),
         ("experiments",),
-        ("data",),
+        ("data", "panel"),
         ("search", "training"),
         ("bridges",),
         ("commands",),

@@ -13,7 +13,7 @@ FILES = {path.stem.removeprefix("test_") for path in TESTS.glob("test_*.py")}
 ELSEWHERE = {
     "aggrevate": ("training/targets",),
     "chat_format": ("local/rendering",),
-    "bench": ("experiments/bench_table", "report/films"),
+    "bench": ("experiments/bench_table", "experiments/players", "report/films"),
     "cli": ("commands/completion", "commands/envs", "commands/parser"),
     "decoding": ("local/grammars",),
     "experiment_config": ("experiments/config",),

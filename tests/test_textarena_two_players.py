@@ -123,7 +123,7 @@ def test_a_model_chooses_among_the_moves_and_two_models_share_a_table(tiny_model
     ]
     rows = [name, f"{TWO}?game=Nim-v0", f"{TWO}?game=Nim-v0&opponent=scripted:[0 1]|[1 1]|[2 1]"]
     models = (tiny_model, "scripted:[0 1]|[1 1]|[2 1]")
-    table, _ = run(BenchConfig(str(tmp_path), tuple(rows), models, ("choose",), episodes=2, llm_episodes=1))
+    table, _ = run(BenchConfig(str(tmp_path), tuple(rows), models=models, modes=("choose",), episodes=2, llm_episodes=1))
     assert len(re.findall(r"\| random +\|", table)) == len(re.findall(rf"\| {tiny_model}, choose +\|", table)) == 3
 
 

@@ -57,6 +57,11 @@ EXAMPLES = {
         "gym-text bench --models smollm2 --environments 'BabyAIText-v0?task=goto' --llm-episodes 10",
         "gym-text bench --models my_policies:Mine sb3:ppo.zip --baselines random gold",
     ),
+    "panel": (
+        "gym-text panel --models smollm2 --size small",
+        "gym-text panel --models random my_policies:Mine --only GoTo PutNext",
+        "gym-text panel --check",
+    ),
     "report": ("gym-text report runs/policies",),
     "compare": (
         "gym-text compare random 'prompted: smollm2, choose' --folder runs/policies",
@@ -101,6 +106,9 @@ COMMANDS = {
     ),
     "bench": Command(
         "play policies in environments and print one table", "gym_text_policies.experiments.bench", "BenchConfig", "command"
+    ),
+    "panel": Command(
+        "play a fixed list of worlds, with scores between chance and the expert", "gym_text_policies.panel.command", "PanelConfig"
     ),
     "report": Command("make one HTML page of run folders", "gym_text_policies.report", "ReportConfig"),
     "compare": Command("compare policies on the same levels, by paired tests", "gym_text_policies.report.paired", "CompareConfig"),

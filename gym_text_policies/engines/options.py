@@ -1,4 +1,4 @@
-"""`EngineOptions` and `PlayOptions`: where and how episodes are played. No result depends on them."""
+"""`EngineOptions`, `EpisodeOptions` and `PlayOptions`: where and how episodes are played. No result depends on them."""
 
 from __future__ import annotations
 
@@ -47,15 +47,13 @@ class EngineOptions:
 
 @old_names(batch="num_envs")
 @dataclass(frozen=True, kw_only=True)
-class PlayOptions(EngineOptions):
-    """How episodes are played: where, from which seed on, how many at once, and which stored episodes are played again."""
+class EpisodeOptions(EngineOptions):
+    """How episodes are played: where, how many at once, and which stored episodes are played again."""
 
     ray_cpus: int = 1
     """CPU cores that each worker of a Ray cluster gets."""
     ray_gpus: float = 0.0
     """GPUs that each worker of a Ray cluster gets. A fraction is a share of one GPU."""
-    first_seed: int = 0
-    """Seed of the first episode in each environment. The next episodes have the next seeds."""
     num_envs: int = 8
     """Episodes that run at once in a process. A model in that process decides for all of them in one batch."""
     max_concurrency: int = 50
@@ -70,13 +68,25 @@ class PlayOptions(EngineOptions):
         check_int("ray_cpus", self.ray_cpus, 1, 10_000)
         if not 0 <= self.ray_gpus <= 10_000:
             raise UsageError(f"ray_gpus: expected a number from 0 to 10,000; got {self.ray_gpus!r}.")
-        check_int("first_seed", self.first_seed, 0, 2**31 - 1)
         check_int("num_envs", self.num_envs, 1, 1_000_000)
         check_int("max_concurrency", self.max_concurrency, 1, 1_000_000)
 
     def make_engine(self) -> Engine:
         """Return the engine; see `EngineOptions.make_engine`."""
         return self._engine(cpus=self.ray_cpus, gpus=self.ray_gpus)
+
+
+@old_names()
+@dataclass(frozen=True, kw_only=True)
+class PlayOptions(EpisodeOptions):
+    """How episodes are played, and from which seed on."""
+
+    first_seed: int = 0
+    """Seed of the first episode in each environment. The next episodes have the next seeds."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_int("first_seed", self.first_seed, 0, 2**31 - 1)
 
 
 ENGINE_OPTIONS = tuple(field.name for field in dataclasses.fields(EngineOptions))

