@@ -163,6 +163,14 @@ def test_a_return_that_the_table_agrees_with_is_found_by_playing_the_actions(pla
         verify(copy, again=True)
     with pytest.raises(RunError, match="level 0: its actions cannot be played; "):
         verify(changed(path, lambda data: first(data)["actions"].__setitem__(0, 77)), again=True)
+    longest = max(json.loads(path.read_text())["worlds"]["Sokoban"]["episodes"], key=lambda episode: episode["length"])["level"]
+
+    def shortened(data):
+        episode = data["worlds"]["Sokoban"]["episodes"][longest]
+        episode.update(length=episode["length"] - 1, actions=episode["actions"][:-1])
+
+    with pytest.raises(RunError, match=rf"Sokoban, level {longest}: expected actions to the end of the episode"):
+        verify(changed(path, shortened), again=True)
 
 
 @pytest.mark.parametrize("text", ["", "[" * 100_000, "{}", "\xff", '{"panel": 1e999}', "null"])

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import itertools
 import json
+import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,7 +61,7 @@ class Reference:
     version: int
     """The panel's version."""
     versions: Mapping[str, str]
-    """Versions of the packages with which it was made."""
+    """Versions of the packages with which it was made, and the kind of machine."""
     worlds: Mapping[str, WorldReference]
     """The worlds by their names."""
 
@@ -87,7 +88,14 @@ def joined(digests: Iterable[str]) -> str:
 def make_reference(panel: Panel, watch: Watch = lambda name, done: None) -> Reference:
     """Play the expert's path and `WALKS` random walks in each level of the largest size."""
     worlds = {name: _make_world(panel, name, watch) for name in panel.worlds}
-    return Reference(panel.version, {name: versions()[name] for name in ("python", "system", *panel.packages)}, worlds)
+    return Reference(panel.version, _made_with(panel.packages), worlds)
+
+
+def _made_with(packages: Iterable[str]) -> dict[str, str]:
+    """Return on what a digest can depend: the versions of packages and of Python, and the kind of machine."""
+    known = versions()
+    machine = {"python": known["python"], "machine": f"{platform.system()} {platform.machine()}"}
+    return machine | {name: known[name] for name in packages}
 
 
 def _make_world(panel: Panel, name: str, watch: Watch) -> WorldReference:
@@ -154,7 +162,7 @@ def _marks(text: str) -> list[str]:
 
 def what_follows(reference: Reference) -> str:
     """Return the sentence that says what a difference means, with the versions of the engines then and now."""
-    now = versions()
+    now = _made_with(the_panel().packages)
     changed = [f"{name} {then} then, {now.get(name)} now" for name, then in reference.versions.items() if now.get(name) != then]
     return (
         f"An update that changes what a player perceives needs a new version of the panel: scores of version {reference.version} "

@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gym_text.errors import RunError, UsageError
+from gym_text.errors import GymTextError, RunError, UsageError
 from gym_text_policies.panel.page import terminal_table
 from gym_text_policies.panel.reference import Reference, the_reference
 from gym_text_policies.panel.results import EpisodeResult, Result, WorldResult, action_names, read_result
@@ -94,9 +94,11 @@ def _played_again(name: str, world: WorldResult, panel: Panel) -> Iterator[str]:
         for episode in world.episodes:
             try:
                 played = walk(env, episode.level, _by_actions(episode, env))
-            except (ValueError, IndexError) as error:
+            except (GymTextError, IndexError) as error:
                 yield f"{name}, level {episode.level}: its actions cannot be played; {error}."
                 continue
+            if not played.over and episode.outcome != "error":
+                yield f"{name}, level {episode.level}: expected actions to the end of the episode; it goes on after the last one."
             ends = _End(played.total_reward, played.length, played.won), _End.of(episode)
             if not _near(ends[0].total_reward, ends[1].total_reward, 10 * _SAME) or ends[0][1:] != ends[1][1:]:
                 yield f"{name}, level {episode.level}: its actions lead to {ends[0]}; the file says {ends[1]}."

@@ -32,8 +32,10 @@ class Walk:
     """The return."""
     length: int
     """Number of steps."""
+    over: bool
+    """Whether the episode had ended at the last step."""
     won: bool
-    """Whether the task was done at the end."""
+    """Whether the task was done then."""
     digest: str
     """SHA-256 of all that a player can perceive on the walk, as hexadecimal digits."""
     marks: str
@@ -69,17 +71,15 @@ def walk(env: gym.Env[Any, Any], level: int, choose: Choose, most: int | None = 
         decimals: Decimals to which the digest rounds rewards.
     """
     obs, info = env.reset(seed=level)
-    spec, content, total, length = text_spec(env), hashlib.sha256(), 0.0, 0
+    spec, content, total, length, over = text_spec(env), hashlib.sha256(), 0.0, 0, False
     content.update(_perceived(obs, None, info, decimals))
     marks = [content.hexdigest()[:MARK]]
-    while (most is None or length < most) and (name := choose(obs, info)) is not None:
+    while not over and length != most and (name := choose(obs, info)) is not None:
         obs, reward, terminated, truncated, info = env.step(spec.encode(name, dict(obs)))
-        total, length = total + float(reward), length + 1
+        total, length, over = total + float(reward), length + 1, bool(terminated or truncated)
         content.update(_perceived(obs, (name, float(reward), bool(terminated), bool(truncated)), info, decimals))
         marks.append(content.hexdigest()[:MARK])
-        if terminated or truncated:
-            break
-    return Walk(total, length, bool(info.get("success")), content.hexdigest(), "".join(marks))
+    return Walk(total, length, over, bool(info.get("success")), content.hexdigest(), "".join(marks))
 
 
 def _perceived(obs: Mapping[str, Any], step: tuple[str, float, bool, bool] | None, info: Mapping[str, Any], decimals: int) -> bytes:
