@@ -83,9 +83,9 @@ def test_a_score_is_the_share_of_the_way_from_chance_to_the_expert():
     assert [score.value for score in found.values()] == pytest.approx([50, 50]) and mean.interval == pytest.approx((50, 50))
     found, mean = scores({"Sokoban": ends["Sokoban"][0], "GoTo": ends["GoTo"][1]}, worlds)
     assert [score.value for score in found.values()] == pytest.approx([0, 100]) and mean.value == pytest.approx(50)
-    lucky = {"GoTo": [1.0, 0.0] * 5}
-    low, high = scores(lucky, worlds)[1].interval
-    assert low < scores(lucky, worlds)[1].value < high
+    alone, lucky = scores({"GoTo": [1.0, 0.0] * 5}, worlds), {"Sokoban": [0.0, 0.5] * 5, "GoTo": [1.0, 0.0] * 5}
+    low, high = alone[1].interval
+    assert low < alone[1].value < high and scores(lucky, worlds)[0]["GoTo"] == alone[0]["GoTo"]
 
 
 @pytest.fixture(scope="module")
@@ -98,12 +98,12 @@ def played(tmp_path_factory):
 
 def test_the_expert_has_100_in_each_world_and_no_mean_without_all_worlds(played):
     folder, said = played
-    assert "| 100 [100, 100] |" in said and str(folder / "random-small.json") in said
-    result, table = read_result(folder / "gold-expert-small.json")
+    assert "| 100 [100, 100] |" in said and str(folder / "random-small-Sokoban-GoTo.json") in said
+    result, table = read_result(folder / "gold-expert-small-Sokoban-GoTo.json")
     assert {row["score"] for row in table["worlds"].values()} == {100.0} and table["mean"] is None
     assert result.worlds["GoTo"].digest == the_reference().worlds["GoTo"].digest(range(10))
     assert all(len(episode.actions) == episode.length for episode in result.worlds["GoTo"].episodes)
-    chance = read_result(folder / "random-small.json")[1]["worlds"]
+    chance = read_result(folder / "random-small-Sokoban-GoTo.json")[1]["worlds"]
     assert all(-60 < row["score"] < 60 for row in chance.values())
 
 
@@ -150,11 +150,11 @@ CHANGES = {
 def test_a_result_file_that_was_changed_is_refused_with_the_reason(played, what):
     change, reason = CHANGES[what]
     with pytest.raises(RunError, match=reason):
-        verify(changed(played[0] / "random-small.json", change))
+        verify(changed(played[0] / "random-small-Sokoban-GoTo.json", change))
 
 
 def test_a_return_that_the_table_agrees_with_is_found_by_playing_the_actions(played):
-    path = played[0] / "random-small.json"
+    path = played[0] / "random-small-Sokoban-GoTo.json"
     copy = changed(path, lambda data: first(data).update(total_reward=0.99))
     table = read_result(copy)[0].table(the_panel(), the_reference())
     copy = changed(copy, lambda data: data.update(table=table))

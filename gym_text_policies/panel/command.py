@@ -89,8 +89,9 @@ def run(config: PanelConfig) -> str:
         )
     results, files = play(config), []
     for result in results:
-        name = re.sub(r"[^\w.-]+", "-", result.name).strip("-")
-        files.append(str(path := subfolder(Path(config.folder), "results") / f"{name}-{result.size}.json"))
+        parts = [result.name, result.size, *config.only]  # a part does not replace the file of all worlds
+        name = re.sub(r"[^\w.]+", "-", "-".join(parts)).strip("-")
+        files.append(str(path := subfolder(Path(config.folder), "results") / f"{name}.json"))
         result.write(path, the_panel(), the_reference())
     table = terminal_table(results, the_panel(), the_reference())
     return f"\n{table}\n\nResult files, one for each policy: {', '.join(files)}"

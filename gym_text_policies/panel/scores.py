@@ -31,9 +31,9 @@ def scores(returns: Mapping[str, Sequence[float]], worlds: Mapping[str, WorldRef
         returns: The name of each world, and the returns in its levels, level 0 first.
         worlds: What chance and the expert reach.
     """
-    rng, samples, values = np.random.default_rng(0), [], {}
+    samples, values = [], {}
     for name, played in returns.items():
-        count = len(played)
+        count, rng = len(played), np.random.default_rng(list(name.encode()))  # the same, whatever other worlds there are
         table = np.array([played, worlds[name].chance[:count], worlds[name].expert[:count]])
         drawn = table[:, rng.integers(count, size=(DRAWS, count))].mean(axis=2)
         samples.append(_score(drawn))
