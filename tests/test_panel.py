@@ -195,6 +195,10 @@ def test_a_language_model_has_hashes_of_its_prompts_and_the_history_of_the_world
     (result,) = play(config)
     assert result.name == "scripted:go forward, choose" and result.settings["mode"] == "choose"
     assert {name: world.policy["history"] for name, world in result.worlds.items()} == {"GoTo": 2, "LunarLander": 0}
+    result.write(path := tmp_path / "result.json", the_panel(), the_reference())
+    assert "are right" in verify(path)
+    with pytest.raises(RunError, match="LunarLander: expected history 0, with which every language model plays there; got 2"):
+        verify(changed(path, lambda data: data["worlds"]["LunarLander"]["policy"].update(history=2)))
     hashes = {episode.prompts for world in result.worlds.values() for episode in world.episodes}
     assert len(hashes) == 20 and None not in hashes
     assert play(config)[0].worlds == result.worlds, "nothing is played again"

@@ -62,12 +62,23 @@ def _faults(result: Result, panel: Panel, reference: Reference) -> Iterator[str]
             yield f"{name}: expected the environment {panel.worlds[name].environment}; got {world.environment!r}."
         if world.digest != (known := reference.worlds[name].digest(levels)):
             yield f"{name}: expected the digest {known}, that of the panel; got {world.digest}."
+        asked, fixed = _player(world.policy).get("history"), panel.worlds[name].history
+        if fixed is not None and asked not in (None, fixed):
+            yield f"{name}: expected history {fixed}, with which every language model plays there; got {str(asked)[:20]}."
         played = [episode.level for episode in world.episodes]
         if played != sorted(set(played) & set(levels)):
             yield f"{name}: expected levels from 0 to {len(levels) - 1}, in order, each once; got {str(played)[:60]}."
         for episode in world.episodes:
             if episode.length != len(episode.actions) or episode.invalid > episode.length:
                 yield f"{name}, level {episode.level}: expected an action for each of {episode.length} steps."
+
+
+def _player(policy: Any) -> dict[str, Any]:
+    """Return the configuration of the policy that plays within one that mixes actions or looks ahead."""
+    for _ in range(10):
+        if isinstance(policy, dict) and isinstance(policy.get("player"), dict):
+            policy = policy["player"]
+    return dict(policy)
 
 
 def _differences(where: str, stated: Any, computed: Any) -> Iterator[str]:
