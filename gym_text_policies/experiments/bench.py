@@ -50,7 +50,7 @@ class BenchConfig(PlayOptions, Players):
     """Play policies in environments, and make one table of the results. A second run plays only what is missing in the folder.
 
     A command that names no environments, models or modes, and does not say how a model is asked, also plays the adapters that ship:
-    its rows show what each stage of training brings.
+    its rows show what each stage of training brings. With several temperatures the command says where they differ much.
     """
 
     folder: str = "runs/policies"

@@ -32,7 +32,7 @@ class Players(PromptOptions, Trust):
     which it was trained, and any other model has two rows, text and choose."""
     temperatures: tuple[float, ...] = ()
     """Temperatures of the language models' actions, such as 0 1: each is a row. At 0, the default, a model takes its most probable
-    action; at 1 it draws actions by their probabilities. The command says where the two differ much."""
+    action; at 1 it draws actions by their probabilities."""
     think: Think = None
     """Whether a language model that can think does so before it answers: true, false, or an effort, such as low. By default the
     model does as it does by itself."""
@@ -42,7 +42,7 @@ class Players(PromptOptions, Trust):
     """Options of the language models' backend: dtype, device, base_url, timeout, cache, prices, max_cost …"""
     variants: str = ""
     """A YAML file that names rows, in place of models and modes. Each row has the settings of its policy, such as model and mode.
-    It may have its own number of episodes."""
+    In bench it may have its own number of episodes."""
 
     def __post_init__(self) -> None:
         for mode in self.modes:
