@@ -35,6 +35,14 @@ def test_thoughts_are_kept_with_the_rows_and_data_without_any_have_the_columns_o
     assert policy_of(read_rows(tmp_path / "plain")) == TRAINED
 
 
+def test_rows_that_show_different_numbers_of_steps_are_learnt_together_and_the_longest_history_is_kept(noisy_rows):
+    shorter = [dataclasses.replace(row, history=history) for row, history in zip(noisy_rows, ("0", "12"), strict=False)]
+    assert policy_of(shorter).history == 12
+    assert policy_of([*shorter, noisy_rows[2]]).history == "all"
+    with pytest.raises(UsageError, match="expected rows of one prompt"):
+        policy_of([noisy_rows[0], dataclasses.replace(noisy_rows[1], strategy="zero_shot")])
+
+
 def test_a_dataset_of_another_prompt_version_is_refused(tmp_path, noisy_rows):
     write_rows([dataclasses.replace(noisy_rows[0], template="0" * 16)], tmp_path / "rows")
     with pytest.raises(UsageError, match="The template has changed"):

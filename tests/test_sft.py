@@ -269,3 +269,13 @@ def test_ctrl_c_keeps_what_was_learnt_until_then_and_the_run_goes_on_from_there(
     one, other = (load_file(run / name) for run in (folder, tmp_path / "straight"))
     # Another process rounds in another way; a step moves weights by 1e-4 at least.
     assert all(torch.allclose(one[name], other[name], atol=5e-5) for name in one)
+
+
+def test_rows_longer_than_the_window_are_left_out_before_training_begins(tiny_model, tmp_path, caplog):
+    rows = examples()
+    long = dataclasses.replace(rows[0], messages=({"role": "user", "content": 3000 * "door "}, rows[0].messages[1]))
+    folder = sft(settings(tiny_model, tmp_path / "run", max_steps=1), [long, *rows[1:]])
+    assert json.loads((folder / "training.json").read_text())["made_by"]["data"]["rows"] == 7
+    assert "1 of 8 rows are longer than the model's window of 2048 tokens: left out." in caplog.text
+    with pytest.raises(UsageError, match="expected rows of at most 2048 tokens"):
+        sft(settings(tiny_model, tmp_path / "other", max_steps=1), [long])

@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -270,31 +271,36 @@ def prompts_of(episode: Episode, spec: TextSpec, policy: PolicyConfig, prompt: P
 
 
 def check_prompts(rows: Iterable[Row], policy: PolicyConfig | None, source: str) -> None:
-    """Raise `UsageError` unless all rows have the same prompt settings, and the policy, if given, has these settings, too."""
-    prompts = {(row.strategy, row.history, row.with_reward, row.template) for row in rows}
+    """Raise `UsageError` unless all rows have the same prompt, and the policy, if given, has that prompt, too.
+
+    The rows may show different numbers of earlier steps if no policy is given: one model can learn from rows of several games.
+    """
+    rows = list(rows)
+    prompts = {(row.strategy, row.with_reward, row.template) for row in rows}
     if len(prompts) > 1:
-        raise UsageError(
-            f"{source}: expected rows of one prompt; got {sorted(prompts)}. Collect them with one strategy and history."
-        )
+        raise UsageError(f"{source}: expected rows of one prompt; got {sorted(prompts)}. Collect them with one strategy.")
     if policy is not None:
         template = str(training_prompt(policy).config["template"])
         expected = (policy.strategy, str(policy.history), policy.with_reward, template)
-        if {expected} != prompts:
-            (got,) = prompts
+        others = sorted({(row.strategy, row.history, row.with_reward, row.template) for row in rows} - {expected})
+        if others:
             raise UsageError(
-                f"{source}: expected rows with the prompt (strategy, history, reward, version) {expected}; got {got}. "
+                f"{source}: expected rows with the prompt (strategy, history, reward, version) {expected}; got {others[0]}. "
                 "The template has changed, or the settings name another. Collect again: that uses the stored episodes."
             )
 
 
 def policy_of(rows: Sequence[Row]) -> PolicyConfig:
-    """Return how the model that learns from rows is prompted.
+    """Return how the model that learns from rows is prompted: with the longest history of the rows.
 
     Raises:
         UsageError: If there are no rows, their prompts differ, or the template's file has changed since the rows were made.
     """
     if not rows:
         raise UsageError("data: expected rows to learn from; got none.")
-    policy = rows[0].policy
-    check_prompts(rows, policy, "data")
+    check_prompts(rows, None, "data")
+    longest = max({row.history for row in rows}, key=lambda history: math.inf if history == "all" else int(history))
+    shown = [row for row in rows if row.history == longest]
+    policy = shown[0].policy
+    check_prompts(shown, policy, "data")
     return dataclasses.replace(policy, think=True if any(row.thoughts for row in rows) else None)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,6 +48,9 @@ from gym_text_policies.training.trajectories import play_dev_fold, tell_without_
 
 MAX_GRAD_NORM = 1.0
 """Longer gradients are scaled down to this norm."""
+MOST_MARKERS = 64
+"""More bytes than a chat template adds to a message."""
+_logger = logging.getLogger(__name__)
 _MAY_CHANGE = (*MAY_CHANGE, "max_steps", "rows_per_pass")
 """Settings that may change when a run is continued."""
 _UPLOAD = "Upload the folder with huggingface_hub: hf upload OWNER/NAME FOLDER."
@@ -129,6 +133,7 @@ def sft(config: SFTConfig, rows: Sequence[Row] | None = None) -> Path:
         model, tokenizer = _load(config)
         policy = learner_of(asked, tokenizer)
         tell_without_thoughts(policy)
+        rows = within_window(rows, model, tokenizer)
         record = prompt_record(policy)  # before training: somebody may edit the template during the run
 
         def play() -> list[bool]:
@@ -165,6 +170,31 @@ def _load(config: SFTConfig) -> tuple[Any, Any]:
     if config.gradient_checkpointing:
         checkpoint_layers(model)
     return model, tokenizer
+
+
+def within_window(rows: Sequence[Row], model: Any, tokenizer: Any) -> list[Row]:
+    """Return the rows that are not longer than the model's window, and tell how many are.
+
+    Raises:
+        UsageError: If none is left.
+    """
+    from gym_text_policies.backends.local.exactness import window_of
+    from gym_text_policies.training.model.sequences import Conversation
+
+    window = window_of(model.config)
+
+    def fits(row: Row) -> bool:
+        # A token has at least one byte; only of a row with more bytes are the tokens counted.
+        texts = [*(message["content"] for message in row.messages), *row.thoughts]
+        most = sum(len(text.encode()) + MOST_MARKERS for text in texts)
+        return most <= window or Conversation.of(tokenizer, row.examples()).length <= window
+
+    kept = [row for row in rows if fits(row)]
+    if not kept:
+        raise UsageError(f"data: expected rows of at most {window} tokens, the model's window; all are longer. Show less history.")
+    if left_out := len(rows) - len(kept):
+        _logger.warning("%d of %d rows are longer than the model's window of %d tokens: left out.", left_out, len(rows), window)
+    return kept
 
 
 def _arguments(config: SFTConfig) -> Any:

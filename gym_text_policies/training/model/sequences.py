@@ -85,11 +85,16 @@ class Conversation:
 
     def check_window(self, window: int) -> None:
         """Raise `UsageError` if the conversation is longer than the model's window."""
-        length = max(depths(self.tree.parents, 0), default=0) + 1
-        if length > window:
+        if self.length > window:
             raise UsageError(
-                f"row: expected at most {window} tokens, the model's window; got {length}. Show less history, or leave the row out."
+                f"row: expected at most {window} tokens, the model's window; got {self.length}. "
+                "Show less history, or leave the row out."
             )
+
+    @property
+    def length(self) -> int:
+        """Number of tokens from the beginning to the end of the longest of its texts."""
+        return max(depths(self.tree.parents, 0), default=0) + 1
 
     @property
     def size(self) -> int:
