@@ -181,6 +181,10 @@ SEARCH = Game(
 
 ALL_TASKS = ("goto", "pickup", "open", "putnext", "pick_up_seq_go_to")
 LIMITED = (*LEARNT, *(f"BabyAIText-v0?task={task}&max_episode_steps=40" for task in ALL_TASKS[2:]))
+FIVE_SEARCH = (
+    f"expert-iteration --environments {shlex.join(LIMITED)} --simulations 96 --uniform-share 0.1 --schedule constant --epochs 2 "
+    f"--gradient-checkpointing --tokens-per-pass 2048 {FAST}"
+)
 FIVE = Game(
     commands={
         "start": [
@@ -189,9 +193,10 @@ FIVE = Game(
             f"sft --data start-data/rows --learning-rate 5e-4 --epochs 3 --warmup 2 {ROWS} --folder start",
         ],
         "search-0": [
-            f"expert-iteration --model {START} --environments {shlex.join(LIMITED)} --iterations 2 --episodes-per-iteration 60 "
-            "--num-envs 12 --simulations 96 --uniform-share 0.1 --schedule constant --epochs 2 --gradient-checkpointing "
-            f"--tokens-per-pass 2048 --dev-every 2 --dev-episodes 20 {FAST} --first-seed {first_seed(0)} --folder search-0"
+            f"{FIVE_SEARCH} --model {START} --iterations 2 --episodes-per-iteration 60 --num-envs 12 --dev-every 2 "
+            f"--dev-episodes 20 --first-seed {first_seed(0)} --folder search-0-first",
+            f"{FIVE_SEARCH} --model search-0-first/adapter --iterations 3 --episodes-per-iteration 90 --num-envs 30 --dev-every 3 "
+            f"--dev-episodes 10 --expert-share 0.5 --first-seed {first_seed(0) + 200} --folder search-0",
         ],
     },
     environments={task: f"BabyAIText-v0?task={task}" for task in ALL_TASKS},
@@ -368,11 +373,10 @@ def compared(runs: Sequence[Mapping[int, Summary]], start: Mapping[int, Summary]
 
 def cost(folder: Path, name: str) -> dict[str, float]:
     """Return the number of a run's training episodes, and the minutes of play and learning, without the dev fold."""
-    metrics = folder / name / "metrics.jsonl"
-    if metrics.exists():
-        lines = curve(metrics)
-        simulated = sum(int(line.get("simulator_steps", 0)) for line in lines)
-        return {"episodes": int(lines[-1]["episodes"]), "minutes": lines[-1]["minutes"], "simulator_steps": simulated}
+    if parts := [curve(metrics) for metrics in folder.glob(f"{name}*/metrics.jsonl")]:
+        simulated = sum(int(line.get("simulator_steps", 0)) for lines in parts for line in lines)
+        episodes, minutes = (sum(lines[-1][figure] for lines in parts) for figure in ("episodes", "minutes"))
+        return {"episodes": int(episodes), "minutes": minutes, "simulator_steps": simulated}
     minutes = sum(minutes for _, minutes in json.loads((folder / f"{name}.json").read_text("utf-8")))
     found = [*folder.glob(f"{name}-data*/episodes.jsonl"), *(folder / name).rglob("data/episodes.jsonl")]
     episodes = sum(len(path.read_text("utf-8").splitlines()) for path in found)
@@ -405,7 +409,9 @@ def results(game: Game, folder: Path, played: Mapping[str, Played], seeds: int) 
             for steps in STEPS * (game.network is not None)
             for name in game.environments
         ],
-        "curves": {name: curve(folder / name / "metrics.jsonl") for name in played if (folder / name / "metrics.jsonl").exists()},
+        "curves": {
+            metrics.parent.name: curve(metrics) for name in played for metrics in sorted(folder.glob(f"{name}*/metrics.jsonl"))
+        },
         "commands": {name: [*commands] for name, commands in game.commands.items()},
         "ran_on": environment_record(),
     }
