@@ -32,7 +32,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from gym_text_policies import load_policy, rollout
 from gym_text_policies.backends.load import load_backend
-from gym_text_policies.bridges.trl import trl_dataset
+from gym_text_policies.bridges.trl import trl_dataset, trl_record
 from gym_text_policies.bridges.trl_rollout import episode_reward, trl_rollout
 from gym_text_policies.environments import environment_maker
 
@@ -94,7 +94,7 @@ class Watch(TrainerCallback):
     """Writes a line for each optimiser step, and ends training when its time is over."""
 
     def __init__(self, args: argparse.Namespace) -> None:
-        self._play = trl_rollout(environment(args), max_tokens=8)
+        self.rollout = trl_rollout(environment(args), max_tokens=8)
         self._levels: list[int] = []
         self._path = Path(args.folder) / "metrics.jsonl"
         self._episodes = args.levels * args.group
@@ -104,7 +104,7 @@ class Watch(TrainerCallback):
     def play(self, prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any]]:
         """Play the episodes, and note their levels. This is TRL's `rollout_func`."""
         self._levels = sorted({prompt[-1]["seed"] for prompt in prompts})
-        return self._play(prompts, trainer)
+        return self.rollout(prompts, trainer)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
         """Write the metrics of a step."""
@@ -183,6 +183,7 @@ def main() -> None:
     model = trainer.accelerator.unwrap_model(trainer.model).merge_and_unload()
     model.save_pretrained(folder / "model")
     trainer.processing_class.save_pretrained(folder / "model")
+    trl_record(folder / "model", watch.rollout, trainer)  # so that gym-text asks the model as in training
     draw(args)
 
 

@@ -1,5 +1,6 @@
 """Data for other trainers, checked by the client's own types."""
 
+import dataclasses
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,7 +13,7 @@ from pydantic import TypeAdapter
 
 from gym_text import UsageError
 from gym_text_policies import PolicyError
-from gym_text_policies.data.export import openai_lines, submit
+from gym_text_policies.data.export import completion_lines, openai_lines, submit
 from gym_text_policies.data.rows import Row
 
 ROW = Row(
@@ -78,6 +79,14 @@ def test_only_what_is_to_be_learnt_has_weight_1():
     other, played = (json.loads(line)["messages"] for line in openai_lines([ROW]))
     assert [message.get("weight") for message in played] == [None, None, 0, None, 1]
     assert other[-1] == {"role": "assistant", "content": "pick up", "weight": 1} and len(other) == 3
+
+
+def test_each_answer_has_a_prompt_and_a_completion_without_what_the_player_did_instead():
+    thoughts = dataclasses.replace(ROW, thoughts=("", "", "It is near.", "", ""))
+    first, second = (json.loads(line) for line in completion_lines([thoughts]))
+    assert first["prompt"] == [*ROW.messages[:2]] and second["prompt"] == [*ROW.messages[:4]]
+    said = {"role": "assistant", "content": "pick up", "reasoning_content": "It is near."}
+    assert (first["completion"], second["completion"]) == ([said], [{"role": "assistant", "content": "toggle"}])
 
 
 def test_a_file_is_submitted_and_waited_for(tmp_path, monkeypatch):

@@ -19,6 +19,7 @@ from training_data import Corridor, Rich, plain_log_probs, with_random_adapter
 from gym_text import UsageError
 from gym_text.errors import EngineError, RunError
 from gym_text_policies import cli
+from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.data.rows import prompts_of, training_prompt
 from gym_text_policies.policies.config import settings_of
 from gym_text_policies.training import grpo
@@ -83,6 +84,16 @@ def test_episodes_of_a_level_are_drawn_independently_and_levels_follow_each_othe
     _, _, trajectories = played
     assert [one.episode.seed for one in trajectories] == [0] * 6 + [1] * 6
     assert len({tuple(one.actions) for one in trajectories[:6]}) > 1
+
+
+def test_episodes_of_a_level_run_at_once_as_many_as_num_envs_says(played, monkeypatch):
+    config, actor, trajectories = played
+    sizes = []
+    answer = TransformersBackend.answer
+    monkeypatch.setattr(TransformersBackend, "answer", lambda self, asked: sizes.append(len(asked)) or answer(self, asked))
+    again = play(dataclasses.replace(config, num_envs=12), actor, Progress(), config.group_size)
+    assert max(sizes) == 12, "two levels alone would be two at once"
+    assert [(one.actions, one.rewards) for one in again] == [(one.actions, one.rewards) for one in trajectories]
 
 
 def test_advantages_compare_episodes_of_one_level_that_still_go_on(played):

@@ -1,16 +1,20 @@
 """Adapters: made, saved, merged, and as they play."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from training_data import with_random_adapter
+from transformers import AutoModelForCausalLM
 
 from gym_text import UsageError
 from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.local.adapters import read_adapter, template_of
 from gym_text_policies.backends.local.models import Source, load_model
+from gym_text_policies.backends.local.smollm2 import smollm2_folder
 from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.training.model.lora import add_lora, load_base, player_of, set_dtype
 from gym_text_policies.training.model.saving import save_adapter
@@ -86,3 +90,19 @@ def test_a_player_answers_as_the_model_in_training_and_leaves_it_in_training(tin
     question = Request(messages=({"role": "user", "content": "Which way?"},), choices=("left", "right", "on"))
     (answer,), (expected,) = player.answer([question]), plain.answer([question])
     assert answer.probabilities == pytest.approx(expected.probabilities, abs=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+def test_an_adapter_that_other_trainers_made_on_the_embedded_models_folder_is_one_for_smollm2(tmp_path):
+    model = AutoModelForCausalLM.from_pretrained(smollm2_folder(), num_hidden_layers=2)
+    get_peft_model(model, LoraConfig(r=2, target_modules=["q_proj"])).save_pretrained(tmp_path / "here")
+    settings = json.loads((tmp_path / "here/adapter_config.json").read_text())
+    assert settings["base_model_name_or_path"] == str(smollm2_folder())
+    shutil.copytree(tmp_path / "here", tmp_path / "elsewhere")
+    elsewhere = {**settings, "base_model_name_or_path": "/home/ada/.cache/gym-text/smollm2-135m-instruct-0.1.2"}
+    (tmp_path / "elsewhere/adapter_config.json").write_text(json.dumps(elsewhere))
+    for folder in ("here", "elsewhere"):
+        assert read_adapter(tmp_path / folder)[0] == "smollm2"
+        model = AutoModelForCausalLM.from_pretrained(smollm2_folder(), num_hidden_layers=2)
+        model.base_name = "smollm2"  # as `load_base` calls it
+        assert add_lora(model, adapter=tmp_path / folder).peft_config["default"].r == 2

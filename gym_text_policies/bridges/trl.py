@@ -9,22 +9,33 @@ A model whose chat template has no tools plays by `gym_text_policies.bridges.trl
 
 from __future__ import annotations
 
+import copyreg
+import dataclasses
+import functools
+import json
 import logging
 import math
 from collections.abc import Iterable
-from typing import Any
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, ClassVar
 
 import gymnasium as gym
 
 from gym_text.errors import EngineError, UsageError, check_choice, check_int, import_extra
 from gym_text.folds import FOLDS, MAX_SEED, Fold
 from gym_text.spec import Observation, TextSpec
+from gym_text_policies.backends.local.adapters import CONFIG, RECORD, TEMPLATE
+from gym_text_policies.backends.local.rendering import format_of
 from gym_text_policies.bridges.answers import Tally, told
+from gym_text_policies.data.rows import prompt_record
 from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
 from gym_text_policies.game import is_of_episode
+from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.policies.parsing import parse_action
 from gym_text_policies.prompts import TOOL_STRATEGY, Prompt
 from gym_text_policies.prompts.tools import tool_docstring
+from gym_text_policies.run_folders import write_atomically
 
 _logger = logging.getLogger(__name__)
 
@@ -82,11 +93,59 @@ def trl_dataset(env_id: str, fold: Fold, seeds: Iterable[int], **arguments: Any)
     return datasets.Dataset.from_list(rows)
 
 
-class TRLEnvironment:
+def trl_record(folder: str | Path, played: Any, trainer: Any) -> None:
+    """Write beside a model that TRL has saved how it was asked in training.
+
+    After that `load_policy` and ``gym-text bench --models FOLDER`` ask the model in the same way: by calls of the tool or in words,
+    with the chat template of the training, which TRL does not save if it has replaced the tokenizer's.
+
+    Args:
+        folder: The model's or the adapter's folder, after ``trainer.save_model(folder)``; or a checkpoint.
+        played: What played in training: what `trl_environment` or `trl_rollout` has returned.
+        trainer: The trainer.
+
+    Raises:
+        UsageError: If there is no model in the folder, or `played` is something else.
+    """
+    folder = Path(folder)
+    if not any((folder / name).is_file() for name in (CONFIG, "config.json")):
+        raise UsageError(f"trl_record: expected the folder of a model or an adapter, saved before; got {folder}.")
+    asked = getattr(played, "asked", None)
+    if not isinstance(asked, PolicyConfig):
+        raise UsageError(f"trl_record: expected what trl_environment or trl_rollout has returned; got {played!r}.")
+    tokenizer = trainer.processing_class
+    switch = format_of(tokenizer).switch
+    if asked.think is None and switch and isinstance(think := (trainer.args.chat_template_kwargs or {}).get(switch), bool):
+        asked = dataclasses.replace(asked, think=think)
+    write_atomically(folder / TEMPLATE, getattr(trainer, "chat_template", None) or tokenizer.chat_template)
+    record = {**prompt_record(asked), "made_by": {"trl": version("trl")}}
+    if asked.own_words:
+        record["asked"]["own_words"] = True
+    write_atomically(folder / RECORD, json.dumps(record, indent=2) + "\n")
+
+
+class _Picklable(type):
+    """The type of the classes of `trl_environment`, which TRL's `AsyncGRPOTrainer` sends to another process."""
+
+
+def _remade(environment: Any) -> str | tuple[Any, ...]:
+    """Return how a class is made in another process."""
+    if not environment._id:
+        return "TRLEnvironment"
+    return functools.partial(trl_environment, **environment._arguments), (environment._id,)
+
+
+copyreg.pickle(_Picklable, _remade)
+
+
+class TRLEnvironment(metaclass=_Picklable):
     """An environment with the methods that TRL calls. `trl_environment` makes subclasses, which have the tool `act`."""
 
-    _id: str
-    _arguments: dict[str, Any]
+    _id = ""
+    _arguments: ClassVar[dict[str, Any]] = {}
+    _told_of_cuts = False
+    asked = PolicyConfig("trl", mode="tool", strategy=TOOL_STRATEGY, history="all", with_reward=False)
+    """How the model is asked, for `trl_record`."""
 
     def __init__(self) -> None:
         self._prompt = Prompt(TOOL_STRATEGY)
@@ -130,7 +189,17 @@ class TRLEnvironment:
         return self._text()
 
     def get_reward(self) -> float | None:
-        """Return the sum of the episode's rewards, or None after an error of the environment. TRL learns nothing from None."""
+        """Return the sum of the episode's rewards, or None after an error of the environment. TRL learns nothing from None.
+
+        If the episode is not over, this is logged, once.
+        """
+        if not self.over and not type(self)._told_of_cuts:
+            type(self)._told_of_cuts = True
+            _logger.warning(
+                "%s: an episode was not over when its reward was asked for, after %d steps. If the model went on calling the tool, "
+                "raise GRPOConfig's max_completion_length, which counts what the tool returns too, or max_tool_calling_iterations.",
+                *(self._id, self.steps),
+            )
         return self.reward
 
     @property

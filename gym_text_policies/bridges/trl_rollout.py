@@ -7,7 +7,6 @@ model as it is now, in this process and with a key-value cache. The trainer gets
 
 from __future__ import annotations
 
-import copy
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -27,9 +26,11 @@ from gym_text_policies.environments import check_no_fold, environment_maker, fol
 from gym_text_policies.game import MakeEnv
 from gym_text_policies.load import load_policy
 from gym_text_policies.old_names import old_names
-from gym_text_policies.policy import Policy
+from gym_text_policies.policies.config import PolicyConfig
+from gym_text_policies.policies.independent import Independent
 from gym_text_policies.records import Decision, Episode, Turn
 from gym_text_policies.rollouts import rollout
+from gym_text_policies.training.model.lora import merged_copy
 from gym_text_policies.training.trajectories import log_failures
 
 RolloutFunc = Callable[[Sequence[Any], Any], dict[str, list[Any]]]
@@ -88,13 +89,15 @@ def trl_rollout(environment: str, *, num_envs: int = 16, **settings: Any) -> Rol
         for fold in dict.fromkeys(fold for fold, _ in levels):
             make_env = functools.partial(_telling, environment_maker(environment, **fold_arguments(environment, fold)))
             with make_env() as env:
-                policy = _IndependentPolicy(load_policy(model, env, **options), [*seed, len(episodes)])
-            indices = [index for index, level in enumerate(levels) if level[0] == fold]
+                indices = [index for index, level in enumerate(levels) if level[0] == fold]
+                policy = _Marking(load_policy(model, env, **options), [[*seed, index] for index in indices])
             for episode in rollout(make_env, policy, [levels[index][1] for index in indices], num_envs=num_envs):
                 index = next(index for index in indices if levels[index][1] == episode.seed and index not in episodes)
                 episodes[index] = episode
         return _fields([episodes[index] for index in range(len(prompts))], end_of_turn(trainer.processing_class))
 
+    words = {name: settings.get(name) for name in ("strategy", "mode", "history", "think")}
+    play.asked = PolicyConfig("trl", **words, with_reward=False, own_words=True)  # type: ignore[attr-defined]  # for `trl_record`
     return play
 
 
@@ -116,41 +119,16 @@ def _telling(make_env: MakeEnv) -> gym.Env[Any, Any]:
     return TellUnusable(make_env())
 
 
-class _IndependentPolicy(Policy):
-    """A policy that samples independently in each episode, even if several episodes play the same level.
-
-    An answer that cannot be used becomes `Unusable`.
-
-    Args:
-        policy: The policy.
-        seed: Seed of the random generators.
-    """
-
-    def __init__(self, policy: Policy, seed: Sequence[int]) -> None:
-        super().__init__(policy.spec)
-        self._policy = policy
-        self._entropy = seed
-        self._numbers: dict[str, int] = {}  # of episodes, as they begin
-
-    @property
-    def config(self) -> dict[str, Any]:
-        return self._policy.config
-
-    def wrap(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
-        return self._policy.wrap(env)
+class _Marking(Independent):
+    """A policy whose answers that cannot be used become `Unusable`."""
 
     def decide(self, turns: Sequence[Turn]) -> list[Decision]:
-        decisions = self._policy.decide([replace(turn, rng=self._rng(turn)) for turn in turns])
-        return [one if one.valid else replace(one, action=Unusable(one.completion or "")) for one in decisions]
-
-    def _rng(self, turn: Turn) -> np.random.Generator:
-        """Return the random generator of a turn. It depends on the seed, the episode's number and the step."""
-        number = self._numbers.setdefault(turn.episode, len(self._numbers))
-        return np.random.default_rng([*self._entropy, number, turn.step])
+        """Let the other policy decide, and mark unusable answers."""
+        return [one if one.valid else replace(one, action=Unusable(one.completion or "")) for one in super().decide(turns)]
 
 
 def _player(trainer: Any) -> TransformersBackend:
-    """Return a backend with a copy of the trainer's model as it is now, its adapter merged.
+    """Return a backend with a copy of the trainer's model as it is now, in float32, its adapter merged.
 
     Raises:
         UsageError: If the trainer does not sample from the model's own probabilities.
@@ -160,9 +138,7 @@ def _player(trainer: Any) -> TransformersBackend:
             raise UsageError(
                 f"GRPOConfig: expected {name}={allowed[0]!r}, so that what is drawn has the model's probability; got {value!r}."
             )
-    player = copy.deepcopy(trainer.accelerator.unwrap_model(trainer.model))
-    if hasattr(player, "merge_and_unload"):
-        player = player.merge_and_unload()
+    player = merged_copy(trainer.accelerator.unwrap_model(trainer.model))
     player.__dict__.pop("forward", None)  # TRL's replacement would call the model that is being trained
     return TransformersBackend(player.eval(), trainer.processing_class, "trl", optimise=True)
 
@@ -196,17 +172,14 @@ def _level(prompt: Any) -> tuple[str, int]:
 
 
 def _continued(episode: Episode) -> Episode:
-    """Return an episode, with an error if it is no sequence of tokens. TRL learns nothing from an episode with an error.
-
-    Raises:
-        UsageError: If the episode is longer than the model's window.
-    """
+    """Return an episode, with an error if it is no sequence of tokens. TRL learns nothing from an episode with an error."""
     if len(token_rows([episode])) <= 1:
         return episode
     if any(step.decision.turns_dropped for step in episode.steps):
-        raise UsageError(
-            "trl_rollout: expected episodes within the model's window, each of them one growing conversation; one is longer. "
-            "Lower the environment's max_episode_steps."
+        return replace(
+            episode,
+            error="The episode is longer than the model's window, so that it is no sequence of tokens. Lower the environment's "
+            "max_episode_steps.",
         )
     return replace(
         episode,

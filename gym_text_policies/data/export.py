@@ -1,4 +1,4 @@
-"""`export`: training data in OpenAI's format, with an upload; tokens of episodes for other trainers; episodes as tables."""
+"""`export`: training data for OpenAI, with an upload, and for TRL; tokens of episodes for other trainers; episodes as tables."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from gym_text_policies.redaction import hide_keys
 from gym_text_policies.run_folders import write_atomically
 from gym_text_policies.store import EpisodeStore
 
-Format = Literal["openai", "trl", "verl", "skyrl", "csv", "parquet"]
+Format = Literal["openai", "trl-sft", "trl", "verl", "skyrl", "csv", "parquet"]
+_CHATS = ("openai", "trl-sft")
 _TABLES = {"csv": write_csv, "parquet": write_parquet}
 _OVER = ("succeeded", "failed", "cancelled")
 
@@ -34,10 +35,11 @@ class ExportConfig:
     """Write episodes as a table; or their tokens for TRL, verl, SkyRL; or training data for OpenAI, and submit it."""
 
     format: Format = "openai"
-    """Form of the file: openai (chats); trl, verl, skyrl (tokens); csv, parquet (a table)."""
+    """Form of the file: openai (chats); trl-sft (a prompt and a completion for each answer); trl, verl, skyrl (tokens); csv and
+    parquet (a table)."""
     runs: tuple[str, ...] = ()
-    """Run folders, for all formats but openai. Those for trl, verl and skyrl are of gym-text collect --tokens; all episodes of one
-    level in them are a group."""
+    """Run folders, for all formats but openai and trl-sft. Those for trl, verl and skyrl are of gym-text collect --tokens; all
+    episodes of one level in them are a group."""
     rows: Rows = "episodes"
     """What a row of csv and parquet is: episodes, or decisions, which have probabilities."""
     data: str = "runs/data/rows"
@@ -59,10 +61,10 @@ class ExportConfig:
 
     def check(self) -> None:
         """Raise `UsageError` unless the settings fit together."""
-        if (self.format == "openai") == bool(self.runs):
+        if (self.format in _CHATS) == bool(self.runs):
             raise UsageError(
-                f"format={self.format!r}: expected a dataset as data for openai, and run folders as runs for all other formats; "
-                f"got runs={self.runs!r}."
+                f"format={self.format!r}: expected a dataset as data for openai and trl-sft, and run folders as runs for all other "
+                f"formats; got runs={self.runs!r}."
             )
         if self.submit_to and self.format != "openai":
             raise UsageError(f"submit_to: expected format='openai', which OpenAI reads; got {self.format!r}.")
@@ -87,6 +89,19 @@ def openai_lines(rows: Sequence[Row]) -> list[str]:
             messages.append({**message, "weight": int(bool(label) and label == message["content"])})
         if any(message.get("weight") for message in messages):
             lines.append(json.dumps({"messages": messages}, ensure_ascii=False))
+    return lines
+
+
+def completion_lines(rows: Sequence[Row]) -> list[str]:
+    """Return rows as lines of JSON, each a ``prompt`` and the ``completion`` to learn, as TRL's `SFTTrainer` and others read them.
+
+    Each answer has a line. What a player did instead stands in later prompts, which do not count in the loss. A thought is
+    ``reasoning_content`` of the completion.
+    """
+    lines = []
+    for messages, answer, thought in (example for row in rows for example in row.examples()):
+        said = {"role": "assistant", "content": answer, **({"reasoning_content": thought} if thought else {})}
+        lines.append(json.dumps({"prompt": messages, "completion": [said]}, ensure_ascii=False))
     return lines
 
 
@@ -149,8 +164,8 @@ def run(config: ExportConfig) -> str:
     if is_table:
         path.parent.mkdir(parents=True, exist_ok=True)
         return f"{_TABLES[config.format](path, _episodes(config), config.rows)} rows: {path}"
-    chats = config.format == "openai"
-    lines, what = (openai_lines(read_rows(config.data)), "") if chats else _token_lines(config)
+    chats = {"openai": openai_lines, "trl-sft": completion_lines}.get(config.format)
+    lines, what = (chats(read_rows(config.data)), "") if chats else _token_lines(config)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, "\n".join(lines) + "\n")
     if not config.submit_to:

@@ -23,6 +23,7 @@ from gym_text_policies.game import MakeEnv
 from gym_text_policies.load import load_policy
 from gym_text_policies.old_names import Fixed, gone, old_names
 from gym_text_policies.policies.config import PolicyConfig, PromptOptions
+from gym_text_policies.policies.independent import Independent
 from gym_text_policies.policy import Policy, text_spec
 from gym_text_policies.prompts import Prompt
 from gym_text_policies.records import Decision, Episode, Message
@@ -211,13 +212,15 @@ def play(
         make_env = config.env_maker(name)
         env = make_env()
         seeds = own_share(range(first_seed, first_seed + len(range(number, levels, len(config.environments)))))
+        members = [(config.seed, seed, member) for seed in seeds for member in range(group_size)]
+        policy = load(player, env, seed=config.seed, **options)
+        if group_size > 1:
+            policy = Independent(policy, members)
         shared: list[Episode] = []
-        for member in range(group_size):
-            policy = load(player, env, seed=(config.seed + member * 1_000_003) % 2**31, **options)
-            for episode in rollout(make_env, policy, seeds, num_envs=config.num_envs):
-                bar.update()
-                shared.append(episode)
-        episodes = sorted(gather(shared), key=lambda episode: episode.seed)
+        for episode in rollout(make_env, policy, [seed for _, seed, _ in members], num_envs=config.num_envs):
+            bar.update()
+            shared.append(episode)
+        episodes = sorted(gather(shared), key=_order)
         played += episodes
         complete = [episode for episode in episodes if episode.error is None]
         returns = {f"the return of {name}, seed {episode.seed},": episode.total_reward for episode in complete}
@@ -228,6 +231,11 @@ def play(
     bar.close()
     log_failures(progress.title, played)
     return trajectories
+
+
+def _order(episode: Episode) -> tuple[int, list[str]]:
+    """Return the place of an episode among others: by the level, then by what was played, not by when it ended."""
+    return episode.seed, [step.decision.action for step in episode.steps]
 
 
 def _trajectory(

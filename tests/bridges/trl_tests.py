@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import pickle
 import re
 import runpy
 import sys
@@ -17,9 +18,10 @@ from bridges.same_answers import bridges_action, every_answer, rollouts_action
 from datasets import load_dataset
 from peft import LoraConfig
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from trl import GRPOConfig, GRPOTrainer
+from trl import GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer
 from trl.chat_template_utils import get_training_chat_template
 from trl.experimental.async_grpo.async_grpo_trainer import DataCollatorForRollout
+from trl.experimental.async_grpo.async_rollout_worker import AsyncRolloutWorker
 from trl.experimental.async_grpo.packing import TreeRow
 from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
 
@@ -29,13 +31,15 @@ from gym_text.errors import EngineError, RunError
 from gym_text_policies import EpisodeStore, cli, load_policy, rollout
 from gym_text_policies.backends.base import Answer
 from gym_text_policies.backends.call_format import with_tool
-from gym_text_policies.backends.local.rendering import calls_of, rendered
+from gym_text_policies.backends.local.rendering import calls_of, format_of, rendered
 from gym_text_policies.backends.local.smollm2 import smollm2_folder
 from gym_text_policies.backends.local.tokens import end_of_turn, fitting_tokens, prompt_tokens
 from gym_text_policies.backends.local.transformers import TransformersBackend
-from gym_text_policies.bridges.trl import trl_dataset, trl_environment
+from gym_text_policies.bridges.trl import TRLEnvironment, trl_dataset, trl_environment, trl_record
 from gym_text_policies.bridges.trl_rollout import episode_reward, trl_rollout
+from gym_text_policies.data.dataset import read_rows
 from gym_text_policies.environments import environment_maker
+from gym_text_policies.policies.config import settings_of
 from gym_text_policies.prompts import Prompt
 from gym_text_policies.prompts.tools import call_of, tool_function
 from gym_text_policies.records import Tokens
@@ -230,9 +234,8 @@ def test_a_template_that_rewrites_the_past_is_refused_and_trls_training_template
         drawn = torch.tensor(mask, dtype=torch.bool)
         torch.testing.assert_close(torch.tensor(log_probs)[drawn], plain[drawn], atol=1e-3, rtol=1e-3)
         written = tokenizer.decode([token for token, own in zip(completion, mask, strict=True) if not own])
-        assert written.count("</think>") == tokenizer.decode(completion).count(opened) + think >= 2, (
-            "also what closes a thought that was cut is not learnt"
-        )
+        closed = tokenizer.decode(completion).count(opened) + think
+        assert written.count("</think>") == closed >= 2, "also what closes a thought that was cut is not learnt"
     tokenizer.chat_template, trainer.args.chat_template_kwargs = (TEMPLATES / "qwen3_training.jinja").read_text(), None
     with pytest.raises(RunError, match="answered without a thought"):
         trl_rollout(GOTO, max_tokens=4, think=True)(prompts, trainer)
@@ -346,23 +349,60 @@ def test_a_policy_in_mode_tool_reads_the_tokens_that_trl_reads(tiny_model, confi
     assert [environment.steps for environment in trainer.environments] == [3, 3]
 
 
-def test_a_folder_that_trl_saved_is_measured_in_mode_tool(caller, config, tmp_path):
+def test_a_folder_that_trl_saved_is_measured_as_it_was_trained_where_its_record_says_how(caller, config, tmp_path, caplog):
     model, tokenizer = caller
+    environment = trl_environment("BabyAIText-v0", task="goto")
     trainer = GRPOTrainer(
         model=model,
         args=config(max_tool_calling_iterations=1),
         processing_class=tokenizer,
         train_dataset=trl_dataset("BabyAIText-v0", "train", [1], task="goto"),
-        environment_factory=trl_environment("BabyAIText-v0", task="goto"),
+        environment_factory=environment,
     )
     trainer.save_model(tmp_path / "model")
-    command = ["bench", "--models", str(tmp_path / "model"), "--modes", "tool", "--environments", GOTO, "--episodes", "2"]
+    with caplog.at_level("WARNING"):
+        assert settings_of(str(tmp_path / "model")) == {}
+        with environment_maker(GOTO)() as env:
+            load_policy(str(tmp_path / "model"), env)
+    assert "model has no record of how it was trained (training.json)" in caplog.text
+    trl_record(tmp_path / "model", environment, trainer)
+    assert (tmp_path / "model/chat_template.jinja").read_text() == WITH_TOOLS
+    command = ["bench", "--models", str(tmp_path / "model"), "--environments", GOTO, "--episodes", "2"]
     assert cli.main([*command, "--folder", str(tmp_path / "bench")]) == 0
     stores = [EpisodeStore(path.parent) for path in (tmp_path / "bench").rglob("episodes.jsonl")]
     episodes = [episode for store in stores for episode in store.episodes() if episode.policy["kind"] == "llm"]
     assert len(episodes) >= 2 and all(episode.error is None and episode.invalid == 0 for episode in episodes)
     assert {episode.policy["strategy"] for episode in episodes} == {"tool"}
     assert all(step.decision.completion == call_of(step.decision.action) for episode in episodes for step in episode.steps)
+
+
+def test_an_adapter_that_trl_saved_is_asked_in_words_with_the_template_of_the_training(tiny_model, config, tmp_path):
+    model, tokenizer = load(tiny_model)
+    tokenizer.chat_template = (TEMPLATES / "qwen3_training.jinja").read_text()
+    play = trl_rollout(GOTO, max_tokens=4)
+    trainer = GRPOTrainer(
+        model=model,
+        args=config(chat_template_kwargs={"enable_thinking": False}),
+        processing_class=tokenizer,
+        train_dataset=trl_dataset("BabyAIText-v0", "train", [1], task="goto"),
+        peft_config=lora(),
+        rollout_func=play,
+        reward_funcs=episode_reward,
+    )
+    with pytest.raises(UsageError, match="saved before"):
+        trl_record(tmp_path, play, trainer)
+    trainer.save_model(tmp_path / "adapter")
+    with pytest.raises(UsageError, match="what trl_environment or trl_rollout has returned"):
+        trl_record(tmp_path / "adapter", episode_reward, trainer)
+    trl_record(tmp_path / "adapter", play, trainer)
+    asked = {"mode": "text", "strategy": "chat", "history": "all", "own_words": True, "think": False, "with_reward": False}
+    assert settings_of(str(tmp_path / "adapter")) == asked
+    made = environment_maker(GOTO, fold="train")
+    with made() as env:
+        policy = load_policy(str(tmp_path / "adapter"), env, tokens=True, max_tokens=4)
+        (episode,) = rollout(made, policy, [1])
+    played = play([trainer.train_dataset[0]["prompt"]], trainer)
+    assert list(episode.steps[0].decision.tokens.prompt) == played["prompt_ids"][0], "the tokens of the training"
 
 
 def test_each_template_of_trl_has_calls_that_are_read_from_it_or_is_refused_in_a_sentence(tiny_model):
@@ -494,6 +534,70 @@ def test_nothing_is_learnt_from_episodes_that_fail(failing, rollout_trainer, cap
     assert trainer.compute_loss(trainer.model, {**batch, "num_items_in_batch": batch["completion_mask"].sum()}).isfinite()
 
 
+def test_the_class_travels_to_the_process_of_trls_async_trainer_and_an_episode_that_trl_ends_is_logged_once(caplog):
+    factory = trl_environment("BabyAIText-v0", task="goto", max_episode_steps=3)
+    worker = AsyncRolloutWorker.__new__(AsyncRolloutWorker)
+    worker._loop_kwargs = {"environment_factory": factory, "tools": None, "reward_funcs": [episode_reward]}
+    other = pickle.loads(pickle.dumps(worker._loop_kwargs))["environment_factory"]
+    assert pickle.loads(pickle.dumps(TRLEnvironment)) is TRLEnvironment
+    one, two = factory(), other()
+    assert one.reset(seed=1) == two.reset(seed=1) and one.act.__doc__ == two.act.__doc__ and one.act("drop") == two.act("drop")
+    assert type(two).__name__ == "BabyAIText"
+    for _ in range(2):
+        assert two.get_reward() == 0.0
+    assert caplog.text.count("an episode was not over when its reward was asked for, after 1 steps") == 1
+
+
+def test_in_bfloat16_a_small_update_is_played_as_it_is_learnt(tiny_model, config, monkeypatch):
+    """The merged weights in bfloat16 would have lost most of it."""
+    model = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.bfloat16)
+    trainer = GRPOTrainer(
+        model=model,
+        args=config(),
+        processing_class=AutoTokenizer.from_pretrained(tiny_model),
+        train_dataset=trl_dataset("BabyAIText-v0", "train", range(2), task="goto"),
+        peft_config=lora(),
+        rollout_func=trl_rollout(GOTO, max_tokens=4),
+        reward_funcs=episode_reward,
+    )
+    for name, parameter in trainer.model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, std=5e-5)
+    players = []
+
+    def playing(model, *_, **__):
+        players.append(model)
+        raise EngineError("enough")
+
+    monkeypatch.setattr("gym_text_policies.bridges.trl_rollout.TransformersBackend", playing)
+    with pytest.raises(EngineError):
+        trainer.rollout_func([trainer.train_dataset[0]["prompt"]], trainer)
+    base, player = model.get_base_model() if hasattr(model, "get_base_model") else model, players[0]
+    layers = [
+        (one.self_attn.q_proj, other.self_attn.q_proj) for one, other in zip(base.model.layers, player.model.layers, strict=True)
+    ]
+    for learnt, played in layers:
+        update = learnt.get_delta_weight("default").float()
+        moved = played.weight - learnt.base_layer.weight.float()
+        rounded = (learnt.base_layer.weight + update.bfloat16()).float() - learnt.base_layer.weight.float()
+        torch.testing.assert_close(moved, update, rtol=0.02, atol=2e-8)
+        assert float((rounded == 0).float().mean()) > 0.8, "merged in bfloat16, it would be lost"
+
+
+def test_an_episode_longer_than_the_window_ends_alone(rollout_trainer, monkeypatch, caplog):
+    trainer = rollout_trainer
+    prompts = [trainer.train_dataset[0]["prompt"], trainer.train_dataset[1]["prompt"]]
+    with environment_maker(GOTO, fold="train")() as env:
+        goal = env.reset(seed=0)[0]["goal"]
+    monkeypatch.setattr(
+        "gym_text_policies.policies.llm.parse_action", lambda said, spec, obs, **_: "turn left" if obs["goal"] == goal else None
+    )
+    monkeypatch.setattr("gym_text_policies.backends.local.transformers.window_of", lambda config: 600)
+    played = trl_rollout(f"{GOTO}0", max_tokens=4)(prompts, trainer)
+    assert played["reward"] == [None, 0.0] and "trl_rollout: 1 of 2 episodes ended in an error" in caplog.text
+    assert "longer than the model's window" in caplog.text
+
+
 def test_equal_rows_are_equal_levels_and_folds_are_apart():
     environment = trl_environment("BabyAIText-v0", task="goto")
     one, other = environment(), environment()
@@ -528,6 +632,29 @@ def exported(tmp_path_factory):
     folders = [str(root / "0"), str(root / "1")]
     assert cli.main(["export", "--format", "trl", "--runs", *folders, "--file", str(root / "trl.jsonl")]) == 0
     return root / "trl.jsonl"
+
+
+def test_the_answers_of_collected_rows_and_nothing_else_count_in_trls_sft_trainer(tiny_model, tmp_path):
+    data = ["--environments", GOTO, "--episodes", "2", "--noise", "0.6", "--history", "all", "--folder", str(tmp_path / "data")]
+    assert cli.main(["collect", *data]) == 0
+    rows = read_rows(tmp_path / "data/rows")
+    assert any(label and label != said["content"] for row in rows for said, label in zip(row.messages, row.labels, strict=True))
+    file, examples = str(tmp_path / "rows.jsonl"), [example for row in rows for example in row.examples()]
+    assert cli.main(["export", "--format", "trl-sft", "--data", str(tmp_path / "data/rows"), "--file", file]) == 0
+    model, tokenizer = load(tiny_model)
+    trainer = SFTTrainer(
+        model=model,
+        args=SFTConfig(output_dir=str(tmp_path / "sft"), max_length=None, max_steps=1, use_cpu=True, bf16=False, report_to="none"),
+        processing_class=tokenizer,
+        train_dataset=load_dataset("json", data_files=file, split="train"),
+    )
+    batch = trainer.data_collator([trainer.train_dataset[place] for place in range(len(examples))])
+    for example, ids, labels in zip(examples, batch["input_ids"], batch["labels"], strict=True):
+        learnt = labels != -100
+        assert tokenizer.decode(ids[learnt]) == f"{example.answer}<|im_end|>\n", "the expert's action, never the noise"
+        prompt = prompt_tokens(tokenizer, example.messages, format_of(tokenizer).place(False))
+        assert ids[: int(learnt.nonzero()[0])].tolist() == prompt, "the tokens that are played"
+    trainer.train()
 
 
 def test_trls_collator_of_supervised_data_keeps_the_mask(exported):

@@ -7,6 +7,7 @@ import functools
 import hashlib
 import json
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,10 @@ TEMPLATE = "chat_template.jinja"
 """A file that an adapter may have: a chat template that replaces the base's."""
 BASE = "base_content"
 """Key of the record: the digest or the commit of the base that the adapter was trained on."""
+_EMBEDDED = re.compile(r"smollm2-135m-instruct-[0-9a-f.]+")
+"""Name of the folder, in any user's cache, in which other trainers find the embedded model; see `smollm2_folder`."""
+_OF_TRAINERS = ("training_args.bin", "trainer_state.json")
+"""Files that transformers' trainers write beside a model."""
 _OF_RUNS = ("best", "checkpoint-*", "round-*/sft/adapter")
 """Where a training run keeps adapters other than its last one."""
 _MOST_NAMED = 5
@@ -91,6 +96,23 @@ def record_of(name: str) -> dict[str, Any]:
     return _json(folder / RECORD, name) if (folder / RECORD).is_file() else {}
 
 
+@functools.cache
+def tell_without_record(name: str) -> None:
+    """Log, once, that a folder does not say how its model was asked in training; loudly if a trainer has written it."""
+    folder = Path(name)
+    if not folder.is_dir() or record_of(name):
+        return
+    trained = adapter_folder(name) is not None or any((folder / file).is_file() for file in _OF_TRAINERS)
+    if trained or (folder / "config.json").is_file():
+        _logger.log(
+            logging.WARNING if trained else logging.INFO,
+            "%s has no record of how it was trained (%s). So it is asked like a model that was not trained here: in words, by the "
+            "strategy zero_shot. A model that was trained by calls of a tool needs mode='tool' (--modes tool), and one that was "
+            "trained with other prompts needs their strategy and history. trl_record writes the record of a model of TRL.",
+            *(name, RECORD),
+        )
+
+
 def tell_other_base(name: str | Path, content: str) -> None:
     """Warn if an adapter was trained on other weights than its base has now; `content` is the base's digest or commit."""
     learnt_on = record_of(str(name)).get(BASE)
@@ -116,6 +138,8 @@ def read_adapter(name: str | Path) -> tuple[str, str]:
 
     settings = _json(folder / CONFIG, str(folder))
     base = settings.get("base_model_name_or_path")
+    if isinstance(base, str) and _EMBEDDED.fullmatch(Path(base).name):
+        base = "smollm2"
     if not isinstance(base, str) or not base:
         raise UsageError(
             f"adapter {str(folder)!r}: expected base_model_name_or_path in {CONFIG}, the name of its base; got {base!r}."

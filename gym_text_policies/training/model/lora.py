@@ -204,10 +204,19 @@ def player_of(model: Any, tokenizer: Any, dtype: str = "float32") -> Transformer
     torch = import_extra("torch", "train")
     if _is_quantised(model):
         return TransformersBackend(model, tokenizer, "learner")
-    player = copy.deepcopy(model).float().merge_and_unload()
+    player = merged_copy(model)
     for parameter in player.parameters():  # the buffers, such as those of positions, keep their dtype
         parameter.data = parameter.data.to(getattr(torch, dtype))
     return TransformersBackend(player, tokenizer, "learner", optimise=True)
+
+
+def merged_copy(model: Any) -> Any:
+    """Return a copy of a model in float32, with its adapter, if it has one, merged.
+
+    In bfloat16 most of a small update would be rounded away.
+    """
+    copied = copy.deepcopy(model).float()
+    return copied.merge_and_unload() if hasattr(copied, "merge_and_unload") else copied
 
 
 def load_weights(model: Any, folder: str | Path, name: str = "default") -> None:
