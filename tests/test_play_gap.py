@@ -25,7 +25,7 @@ ALGORITHMS = {
 
 
 def settings(algorithm, tiny_model, folder, **options):
-    usual = {"environments": ("Corridor-v0?length=2",), "episodes_per_iteration": 8, "dev_every": 0, "iterations": 1}
+    usual = {"environments": ("Corridor-v0?length=1",), "episodes_per_iteration": 8, "dev_every": 0, "iterations": 1}
     return dataclasses.replace(ALGORITHMS[algorithm], **{"folder": str(folder), "model": tiny_model, **usual, **options})
 
 
