@@ -36,17 +36,40 @@ def test_the_tool_reads_as_transformers_makes_it_of_the_bridges_method(environme
     assert str(schema) == str({"type": "function", "function": tool_function(game._spec)}), "in the same order of keys"
 
 
+@pytest.mark.parametrize("strategy", ["tool", "tool_short"])
 @pytest.mark.parametrize(("environment", "script"), [(GOTO, "turn left"), (COOKING, "look around")])
-def test_the_prompts_of_a_whole_history_are_the_chat_that_trl_builds(environment, script):
-    episode, _ = played(environment, [script])
-    game, name = trl_environment(environment)(), environment.partition("?")[0]
-    system, user = trl_dataset(name, "train", [3])[0]["prompt"]
+def test_the_prompts_of_a_whole_history_are_the_chat_that_trl_builds(environment, script, strategy):
+    episode, _ = played(environment, [script], strategy=strategy)
+    game, name = trl_environment(environment, strategy=strategy)(), environment.partition("?")[0]
+    system, user = trl_dataset(name, "train", [3], strategy=strategy)[0]["prompt"]
     chat = [{"role": "system", "content": system["content"]}, {"role": "user", "content": user["content"] + game.reset(seed=3)}]
     for step in episode.steps:
         assert list(step.decision.messages) == chat
         chat.append({"role": "assistant", "content": "", "call": call_of(step.decision.action)})
         chat.append({"role": "tool", "content": game.act(step.decision.action)})
     assert game.over and len(episode.steps) > 2
+
+
+def test_the_short_messages_tell_what_happens_and_which_actions_come_and_go():
+    told = {}
+    with environment_maker("CookingWorldText-v0", fold="train", expert="path")() as env:
+        spec, (obs, info) = env.get_wrapper_attr("text_spec"), env.reset(seed=1)
+        for strategy in ("tool", "tool_short"):
+            game = trl_environment("CookingWorldText-v0", strategy=strategy)()
+            told[strategy] = [game.reset(seed=1), *map(game.act, info["gold_path"])]
+            assert game.success
+        assert told["tool"][0] == told["tool_short"][0]
+        possible = set(spec.names(obs))
+        for action, text in zip(info["gold_path"][:-1], told["tool_short"][1:-1], strict=True):
+            obs, *_ = env.step(spec.encode(action, obs))
+            happened, *_ = text.partition("\n\nNow possible:")
+            come, gone = (
+                {line[2:] for line in part.splitlines() if line.startswith("- ")}
+                for part in (text.partition("No longer possible:")[0], text.partition("No longer possible:")[2])
+            )
+            possible = (possible | come) - gone
+            assert possible == set(spec.names(obs)) and happened.partition("\n\nNo longer")[0].strip() == obs["text"].strip()
+    assert sum(map(len, told["tool_short"][1:])) < 0.4 * sum(map(len, told["tool"][1:]))
 
 
 def test_words_are_no_call_and_the_model_is_told_so():

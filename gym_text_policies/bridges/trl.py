@@ -40,11 +40,13 @@ from gym_text_policies.run_folders import write_atomically
 _logger = logging.getLogger(__name__)
 
 
-def trl_environment(env_id: str, **arguments: Any) -> type[TRLEnvironment]:
+def trl_environment(env_id: str, *, strategy: str = TOOL_STRATEGY, **arguments: Any) -> type[TRLEnvironment]:
     """Return a class for TRL's `environment_factory`. TRL makes its instances without arguments.
 
     Args:
         env_id: A registered environment with texts, or one of Gymnasium's that `DescribeObservation` knows.
+        strategy: The messages' template, the same as in `trl_dataset`: ``tool``, or ``tool_short``, which tells after the first
+            observation only what has changed.
         arguments: Keyword arguments of `gym.make`: ``task="goto"``, ``max_episode_steps=24`` … The fold comes from the row.
 
     Raises:
@@ -55,6 +57,7 @@ def trl_environment(env_id: str, **arguments: Any) -> type[TRLEnvironment]:
 
     class Environment(TRLEnvironment):
         _id, _arguments = env_id, arguments
+        asked = dataclasses.replace(TRLEnvironment.asked, strategy=strategy)
 
         def act(self, action: str) -> str:
             return self._act(action)
@@ -64,7 +67,7 @@ def trl_environment(env_id: str, **arguments: Any) -> type[TRLEnvironment]:
     return Environment
 
 
-def trl_dataset(env_id: str, fold: Fold, seeds: Iterable[int], **arguments: Any) -> Any:
+def trl_dataset(env_id: str, fold: Fold, seeds: Iterable[int], *, strategy: str = TOOL_STRATEGY, **arguments: Any) -> Any:
     """Return a `datasets.Dataset` with a row for each level: its ``prompt``, ``fold`` and ``seed``.
 
     The prompt describes the game; `TRLEnvironment.reset` adds the level's goal and first observation. Each message also has the
@@ -74,6 +77,7 @@ def trl_dataset(env_id: str, fold: Fold, seeds: Iterable[int], **arguments: Any)
         env_id: See `trl_environment`.
         fold: ``train``, ``dev`` or ``test``.
         seeds: Seeds of the levels.
+        strategy: See `trl_environment`.
         arguments: Keyword arguments of `gym.make`.
 
     Raises:
@@ -84,7 +88,7 @@ def trl_dataset(env_id: str, fold: Fold, seeds: Iterable[int], **arguments: Any)
     check_choice("fold", fold, FOLDS)
     with _make(env_id, fold, arguments) as env:
         obs, _ = env.reset(seed=0)
-        system = Prompt(TOOL_STRATEGY).render(env.get_wrapper_attr("text_spec"), obs)[0]["content"]
+        system = Prompt(strategy).render(env.get_wrapper_attr("text_spec"), obs)[0]["content"]
     rows = []
     for seed in seeds:
         level = {"fold": fold, "seed": check_int("seed", seed, 0, MAX_SEED)}
@@ -132,7 +136,8 @@ def _remade(environment: Any) -> str | tuple[Any, ...]:
     """Return how a class is made in another process."""
     if not environment._id:
         return "TRLEnvironment"
-    return functools.partial(trl_environment, **environment._arguments), (environment._id,)
+    made = functools.partial(trl_environment, strategy=environment.asked.strategy, **environment._arguments)
+    return made, (environment._id,)
 
 
 copyreg.pickle(_Picklable, _remade)
@@ -148,10 +153,11 @@ class TRLEnvironment(metaclass=_Picklable):
     """How the model is asked, for `trl_record`."""
 
     def __init__(self) -> None:
-        self._prompt = Prompt(TOOL_STRATEGY)
+        self._prompt = Prompt(self.asked.strategy or TOOL_STRATEGY)
         self._envs: dict[str, gym.Env[Any, Any]] = {}
         self._env: gym.Env[Any, Any] | None = None
         self._obs: Observation = {}
+        self._before: Observation | None = None
         self.over = True
         """Whether the episode has ended."""
         self.success = False
@@ -180,6 +186,7 @@ class TRLEnvironment(metaclass=_Picklable):
             self._envs[fold] = _make(self._id, fold, self._arguments)
         self._env = self._envs[fold]
         self.over, self.success, self.reward, self.steps, self._tally = False, False, 0.0, 0, Tally()
+        self._before = None
         try:
             self._obs, _ = self._env.reset(seed=int(seed))
         except Exception as error:
@@ -223,6 +230,7 @@ class TRLEnvironment(metaclass=_Picklable):
             return self._text()
         if name is None:
             return told(self._spec, self._obs)
+        self._before = self._obs
         try:
             self._obs, reward, terminated, truncated, info = self._env.step(self._spec.encode(name, self._obs))
             if not math.isfinite(reward):
@@ -245,7 +253,7 @@ class TRLEnvironment(metaclass=_Picklable):
     def _text(self) -> str:
         """Return the observation as a text for the model; at the end, the last text and whether the task is done."""
         if not self.over:
-            return self._prompt.render(self._spec, self._obs)[-1]["content"]
+            return self._prompt.render(self._spec, self._obs, before=self._before)[-1]["content"]
         end = f"The game is over: {'you have done the task' if self.success else 'you have not done the task'}."
         return f"{self._obs['text'].strip()}\n\n{end}"
 

@@ -97,7 +97,7 @@ def trl_rollout(environment: str, *, num_envs: int = 16, **settings: Any) -> Rol
         return _fields([episodes[index] for index in range(len(prompts))], end_of_turn(trainer.processing_class))
 
     words = {name: settings.get(name) for name in ("strategy", "mode", "history", "think")}
-    play.asked = PolicyConfig("trl", **words, with_reward=False, own_words=True)  # type: ignore[attr-defined]  # for `trl_record`
+    play.asked = PolicyConfig.of("trl", **words, with_reward=False, own_words=True)  # type: ignore[attr-defined]  # for `trl_record`
     return play
 
 

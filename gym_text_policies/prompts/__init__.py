@@ -32,8 +32,9 @@ class Prompt:
 
     A template has the variables ``spec`` (the `TextSpec`), ``obs`` (only the fields that `spec` names: no expert's hint can reach a
     prompt), ``names`` (the names of the valid actions), ``examples`` (see `policies.examples`) and ``with_reward``; the block
-    ``past`` also has ``text``. It can change none of them. A template may include, by name, the files here that begin with an
-    underscore, and ``.jinja`` files of its own folder; links out of it are not followed.
+    ``past`` also has ``text``; in mode ``tool`` ``before`` has ``obs`` and ``names`` of the step before, and is none at the first.
+    It can change none of them. A template may include, by name, the files here that begin with an underscore, and ``.jinja`` files
+    of its own folder; links out of it are not followed.
 
     Args:
         strategy: Name of a template that ships, or the path of one of your own (a ``.jinja`` file).
@@ -109,6 +110,7 @@ class Prompt:
         said: Sequence[str | None] = (),
         thoughts: Sequence[str | None] = (),
         calls: bool = False,
+        before: Mapping[str, Any] | None = None,
     ) -> tuple[Message, ...]:
         """Return the messages for one observation.
 
@@ -121,6 +123,7 @@ class Prompt:
             calls: Whether earlier actions are calls of a tool, and what followed each of them is the tool's answer. Then `said` has
                 arguments of calls, and earlier steps are told by the block ``user``, from the observations that `History` keeps
                 with ``whole=True``.
+            before: The observation before, where `obs` has no history.
 
         Raises:
             UsageError: If a field of `spec` is missing in `obs`, or the template uses an unknown variable or something that the
@@ -135,6 +138,7 @@ class Prompt:
             "names": spec.names(dict(obs)),
             "examples": examples,
             "with_reward": self._with_reward,
+            "before": None if before is None else self._fields(spec, before),
         }
         history = tuple(obs.get("history", ()))
         words, reasons = ([*[None] * len(history), *texts][-len(history) :] if history else [] for texts in (said, thoughts))
@@ -142,8 +146,9 @@ class Prompt:
         messages: list[Message] = [{"role": "system", "content": self._block("system", variables)}]
         for (text, action), completion, reason, earlier in zip(history, words, reasons, whole, strict=True):
             if earlier is not None:
-                fields = {"obs": {key: earlier[key] for key in spec.fields}, "names": spec.names(dict(earlier))}
+                fields = self._fields(spec, earlier)
                 past = self._block("user", variables | fields)
+                variables["before"] = fields
             else:
                 past = self._block("past", variables | {"text": text}) if "past" in self._template.blocks else text.strip()
             if calls and called_action(completion or "") is None:
@@ -152,6 +157,11 @@ class Prompt:
             messages.append({"role": "assistant", "content": completion or action, **({"reasoning": reason} if reason else {})})
         messages.append({"role": "user", "content": self._block("user", variables)})
         return as_calls(messages) if calls else tuple(message for message in messages if message["content"])
+
+    @staticmethod
+    def _fields(spec: TextSpec, obs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what a template sees of an observation."""
+        return {"obs": {key: obs[key] for key in spec.fields}, "names": spec.names(dict(obs))}
 
     def _block(self, name: str, variables: dict[str, Any]) -> str:
         try:

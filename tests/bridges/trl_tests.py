@@ -310,8 +310,8 @@ def with_markers(tokenizer, template):
     return tokenizer
 
 
-@pytest.mark.parametrize("template", PLAYED_AS)
-def test_a_policy_in_mode_tool_reads_the_tokens_that_trl_reads(tiny_model, config, template):
+@pytest.mark.parametrize(("template", "strategy"), [*((template, "tool") for template in PLAYED_AS), ("qwen3", "tool_short")])
+def test_a_policy_in_mode_tool_reads_the_tokens_that_trl_reads(tiny_model, config, template, strategy):
     model, tokenizer = load(tiny_model)
     _, players = load(tiny_model)
     with_markers(tokenizer, template), with_markers(players, PLAYED_AS[template])
@@ -320,7 +320,7 @@ def test_a_policy_in_mode_tool_reads_the_tokens_that_trl_reads(tiny_model, confi
     make = environment_maker(GOTO, fold="train")
     with make() as env:
         backend = TransformersBackend(model, players, "tiny")
-        policy = load_policy(backend, env, mode="tool", tokens=True, temperature=1.0, think=False)
+        policy = load_policy(backend, env, mode="tool", strategy=strategy, tokens=True, temperature=1.0, think=False)
     (episode,) = rollout(make, policy, [1])
     assert episode.error is None and episode.invalid == 0 and len(episode.steps) == 3
     place = calls_of(players, with_tool({}, tool_function(policy.spec)), think=False).place
@@ -329,8 +329,8 @@ def test_a_policy_in_mode_tool_reads_the_tokens_that_trl_reads(tiny_model, confi
         model=model,
         args=config(max_completion_length=2000, chat_template_kwargs={"enable_thinking": False}),
         processing_class=tokenizer,
-        train_dataset=trl_dataset("BabyAIText-v0", "train", [1], task="goto"),
-        environment_factory=trl_environment("BabyAIText-v0", task="goto", max_episode_steps=3),
+        train_dataset=trl_dataset("BabyAIText-v0", "train", [1], strategy=strategy, task="goto"),
+        environment_factory=trl_environment("BabyAIText-v0", strategy=strategy, task="goto", max_episode_steps=3),
     )
     says = [*(list(step.decision.tokens.said) for step in episode.steps), [*tokenizer("done")["input_ids"], tokenizer.eos_token_id]]
     read = []
