@@ -1,4 +1,8 @@
-"""Build the documentation: the pages in this folder, and three pages from the code. ``make docs`` runs it; it needs no network."""
+"""Build the documentation: the pages in this folder, the notebooks, and three pages from the code. It needs no network.
+
+``make docs`` runs it: first the notebooks, from top to bottom, then the site. ``python docs/build.py --keep-outputs`` takes the
+outputs that the notebooks have.
+"""
 
 import argparse
 import inspect
@@ -10,6 +14,7 @@ from pathlib import Path
 
 import gymnasium as gym
 from reference import as_markdown, reference_page
+from run_notebooks import NOTEBOOKS, page_of, run_all
 
 from gym_text_policies.cli import COMMANDS, make_parser
 from gym_text_policies.commands.envs import describe_space, has_expert
@@ -20,6 +25,10 @@ PICTURES = HERE / "pictures"
 """The folder of the pictures, which are committed; ``python benchmarks/pictures.py`` makes them."""
 PAGES = {
     "index.md": "Start",
+    "first-steps.md": "Notebook: first steps",
+    "own-environment.md": "Notebook: an environment of your own",
+    "teach-a-model.md": "Notebook: teach a model",
+    "policy-search.md": "Notebook: policy search",
     "environments.md": "Environments",
     "worlds.md": "Worlds",
     "science-world.md": "ScienceWorld",
@@ -86,6 +95,8 @@ STYLE = """\
 .md-typeset table:not([class]) code { overflow-wrap: normal; word-break: keep-all; }
 .md-typeset :is(dl, dd) { margin-bottom: 0.6em; margin-top: 0; }
 .md-typeset dd > p { margin: 0.2em 0; }
+.md-typeset .notebook-output { margin: 1em 0; max-width: 100%; }
+.md-typeset .notebook-output table { font-size: inherit; }
 .md-typeset h4 { border-top: 1px solid var(--md-default-fg-color--lightest); padding-top: 1em; }
 """
 
@@ -177,6 +188,8 @@ def build(folder: Path) -> Path:
     pages.mkdir(parents=True)
     for path in HERE.glob("*.md"):
         (pages / path.name).write_text(without_outer_links(path.read_text("utf-8")), "utf-8")
+    for path in NOTEBOOKS.glob("*.ipynb"):
+        (pages / f"{path.stem}.md").write_text(page_of(path), "utf-8")
     shutil.copytree(PICTURES, pages / "pictures")
     (pages / "environments.md").write_text(environments_page(), "utf-8")
     (pages / "command-line.md").write_text(command_line_page(), "utf-8")
@@ -193,4 +206,6 @@ def build(folder: Path) -> Path:
 
 
 if __name__ == "__main__":
+    if "--keep-outputs" not in sys.argv[1:]:
+        run_all()
     print(f"\nOpen {build(HERE.parent / 'build' / 'docs') / 'index.html'}")

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import importlib
 import inspect
+import json
 import logging
 import re
 import textwrap
@@ -12,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import griffe
+from run_notebooks import NOTEBOOKS, code_of
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("gym_text", "gym_text.wrappers", "gym_text.wrappers.vector", "gym_text_policies")
-"""Packages whose ``__all__`` is public. Names that the pages of the documentation import are public as well."""
+"""Packages whose ``__all__`` is public. Names that the pages and the notebooks of the documentation import are public as well."""
 MORE = {
     "gym_text.spaces": ("ActionNames", "FreeText", "TextHistory"),
     "gym_text.errors": ("BudgetError", "ClusterError", "StoreError"),
@@ -71,8 +73,10 @@ def imported_by_the_pages() -> Iterator[tuple[str, list[str]]]:
 
     A module that cannot be imported, as a bridge without its library, is left out.
     """
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
-        for module, names in re.findall(r"^(?:>>> )?from (gym_text[\w.]*) import ([\w, ]+)$", page.read_text("utf-8"), re.M):
+    pages = [path.read_text("utf-8") for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))]
+    pages += ["\n".join(code_of(json.loads(path.read_text("utf-8")))) for path in sorted(NOTEBOOKS.glob("*.ipynb"))]
+    for page in pages:
+        for module, names in re.findall(r"^(?:>>> )?from (gym_text[\w.]*) import ([\w, ]+)$", page, re.M):
             with contextlib.suppress(ImportError):
                 importlib.import_module(module)
                 yield module, names.split(", ")

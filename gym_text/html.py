@@ -12,7 +12,8 @@ from collections.abc import Iterable, Sequence
 
 from markupsafe import Markup
 
-_PNG = b"\x89PNG\r\n\x1a\n"
+_KINDS = {b"\x89PNG\r\n\x1a\n": "png", b"RIFF": "webp"}
+"""First bytes of a picture -> its kind."""
 _SMALL = "font-size:0.85em;line-height:1.4"
 _CELL = (
     "text-align:left;vertical-align:top;padding:0.3em 0.8em 0.3em 0;border-top:1px solid rgba(128,128,128,.35);white-space:normal"
@@ -82,16 +83,17 @@ def bar(name: str, share: float, *, taken: bool = False, expert: bool = False) -
     )
 
 
-def picture(png: str, width: int = 200) -> Markup:
-    """Return a picture, or nothing if the text is no PNG in base64.
+def picture(data: str, width: int = 200) -> Markup:
+    """Return a picture, or nothing if the text is none.
 
     Args:
-        png: The PNG in base64.
+        data: A PNG or WebP in base64.
         width: Pixels of its width on the page.
     """
     try:
-        if not base64.b64decode(png, validate=True).startswith(_PNG):
-            return Markup("")
+        raw = base64.b64decode(data, validate=True)
     except ValueError:
-        return Markup("")
-    return Markup('<img alt="" style="width:{}px;max-width:none" src="data:image/png;base64,{}">').format(width, Markup(png))
+        raw = b""
+    kind = next((kind for begin, kind in _KINDS.items() if raw.startswith(begin)), None)
+    tag = Markup('<img alt="" style="width:{}px;max-width:none" src="data:image/{};base64,{}">')
+    return tag.format(width, kind, data) if kind else Markup("")

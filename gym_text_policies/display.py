@@ -27,7 +27,7 @@ def episode_html(episode: Any, pictures: Mapping[int, str] | None = None, gold: 
 
     Args:
         episode: An `Episode`.
-        pictures: Number of a step -> the picture before it, as PNG in base64; the number after the last step: the last picture.
+        pictures: Number of a step -> the picture before it, as PNG or WebP in base64. The last picture follows the last step.
         gold: Number of a step -> the expert's action, where the record lacks it.
     """
     pictures, gold, last = pictures or {}, gold or {}, episode.length

@@ -92,7 +92,7 @@ def test_an_illustrated_episode_shows_a_picture_of_each_state():
     env = gym.make("BabyAIText-v0", task="goto", fold="dev")
     (episode,) = rollout(lambda: gym.make("BabyAIText-v0", task="goto", fold="dev"), load_policy("gold", env), [1])
     page = Page(illustrated(episode)._repr_html_())
-    assert len(page.pictures) == episode.length + 1 and all(one.startswith("data:image/png;base64,") for one in page.pictures)
+    assert len(page.pictures) == episode.length + 1 and all(one.startswith("data:image/webp;base64,") for one in page.pictures)
     unknown = dataclasses.replace(episode, environment={**episode.environment, "id": "Unknown-v0"})
     assert "No pictures: environment Unknown-v0" in Page(illustrated(unknown)._repr_html_()).text
 

@@ -4,15 +4,17 @@ import logging
 import os
 import signal
 
+import numpy as np
 import psutil
 import pytest
 
 from gym_text import UsageError
-from gym_text_policies import EpisodeStore, cli
+from gym_text_policies import EpisodeStore, cli, load_policy, rollout
 from gym_text_policies.engines.base import EpisodeJob
 from gym_text_policies.engines.local import LocalEngine
-from gym_text_policies.engines.multi import ProcessEngine
+from gym_text_policies.engines.multi import ProcessEngine, rollout_in_processes
 from gym_text_policies.engines.options import PlayOptions
+from gym_text_policies.environments import environment_maker
 from gym_text_policies.policies.config import PolicyConfig
 
 GOTO = "BabyAIText-v0?task=goto"
@@ -37,6 +39,16 @@ def test_two_processes_play_the_same_episodes_as_one_and_end(tiny_model, caplog)
         assert "Each of 2 processes loads the model" in caplog.text
         assert played(engine.play(work)) == played(local.play(work)) and len(children()) == 2
     assert not children()
+
+
+def test_rollout_in_processes_plays_the_episodes_of_rollout():
+    make = environment_maker(GOTO, fold="test")
+    with make() as env:
+        policy = load_policy("random", env, seed=3)
+    spread = rollout_in_processes(GOTO, PolicyConfig("random", seed=3), np.arange(6), workers=2, num_envs=2, fold="test")
+    assert played(spread) == played(rollout(make, policy, range(6))) and not children()
+    with pytest.raises(UsageError, match="model: expected"):
+        next(rollout_in_processes(GOTO, "randum", [0], workers=1))
 
 
 def test_the_seeds_of_a_process_that_dies_are_played_by_others(caplog):

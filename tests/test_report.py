@@ -213,7 +213,7 @@ def test_pictures_are_kept_and_an_episode_that_goes_another_way_has_none(run, pa
     changed = {episode.key for episode in store.episodes() if episode.error}
     assert {path.name.partition("-")[0] for path in kept} == {episode.key for episode in store.episodes()} - changed
     picture = base64.b64decode(json.loads(kept[0].read_text())["pictures"][0])
-    assert picture.startswith(b"\x89PNG")
+    assert picture.startswith(b"RIFF") and picture[8:12] == b"WEBP"
 
 
 def test_a_row_shows_its_gif(run, tmp_path):

@@ -12,15 +12,18 @@ import multiprocessing
 import signal
 import sys
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from gym_text.errors import GymTextError, RunError
+from gym_text.errors import GymTextError, RunError, check_int
+from gym_text.folds import MAX_SEED
 from gym_text_policies.engines.base import Engine, EpisodeJob, Identity, Job, R, Watch
 from gym_text_policies.engines.local import LocalEngine
 from gym_text_policies.engines.work import Task, Work
+from gym_text_policies.policies.config import PolicyConfig
+from gym_text_policies.records import Episode
 from gym_text_policies.threads import settle_threads, usable_cores
 
 _logger = logging.getLogger(__name__)
@@ -156,6 +159,33 @@ class ProcessEngine(Engine):
                 "The memory may be too small: try fewer workers."
             )
         _logger.warning("A process ended (%s); its unfinished episodes are played again.", how)
+
+
+def rollout_in_processes(
+    environment: str, policy: PolicyConfig | str, seeds: Iterable[int], *, workers: int, num_envs: int = 8, **arguments: Any
+) -> Iterator[Episode]:
+    """Play one episode for each seed in several processes of this machine, and yield each when it ends.
+
+    The episodes are those of `rollout`. Each process makes its own environments and its own policy, so both are given by name.
+
+    Args:
+        environment: Name of the environment, as in ``BabyAIText-v0?task=goto``.
+        policy: Who plays: a name, as `load_policy` takes it, or a `PolicyConfig` with its settings.
+        seeds: Seeds of the episodes.
+        workers: Number of processes. Each loads the model into memory of its own.
+        num_envs: Episodes of each process that run at once.
+        **arguments: Keyword arguments of the environment, such as ``fold="test"``.
+
+    Raises:
+        UsageError: If the environment, the policy or a setting does not exist.
+        RunError: If several processes died while they played one episode.
+    """
+    check_int("workers", workers, 1, 1_000)
+    config = PolicyConfig(policy) if isinstance(policy, str) else policy
+    job = EpisodeJob(environment, arguments, config, num_envs=num_envs)
+    with ProcessEngine(workers) as engine:
+        engine.check(job)
+        yield from engine.play([(job, [check_int("seed", seed, 0, MAX_SEED) for seed in seeds])])
 
 
 class _Worker:

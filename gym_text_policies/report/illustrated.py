@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gym_text.html import block, line
 from gym_text_policies.display import episode_html
@@ -16,9 +16,9 @@ from gym_text_policies.report.pictures import Pictures, draw_pictures
 class Illustrated:
     """An episode with its pictures. A notebook shows it."""
 
-    episode: Episode
+    episode: Episode = field(repr=False)
     """The episode."""
-    drawn: Pictures
+    drawn: Pictures = field(repr=False)
     """Its pictures, and the expert's actions that its record lacks."""
 
     def _repr_html_(self) -> str:

@@ -103,7 +103,8 @@
     if (box.hidden) return;
     const image = element("img");
     image.alt = `picture before step ${position + 1}`;
-    image.src = `data:image/png;base64,${episode.pictures[which]}`;
+    const picture = episode.pictures[which];
+    image.src = `data:image/${picture.startsWith("UklG") ? "webp" : "png"};base64,${picture}`;  // the first bytes: RIFF
     box.replaceChildren(image);
   }
 
