@@ -1,4 +1,5 @@
-# `make bench` runs the main benchmark, `make test` all tests, `make docs` builds the documentation; all set up what they need in .venv
+# `make bench` runs the main benchmark, `make test` all tests, `make docs` the notebooks, and builds the documentation of them (minutes;
+# `make docs ARGS=--keep-outputs` takes the outputs that the notebooks have: seconds); all set up what they need in .venv
 # the first time. The tests' files run in the order of tests/conftest.py; without --no-loadscope-reorder, those of one test come last.
 # the newest that has every package's wheel; `make PYTHON=...` names another
 PYTHON ?= $(shell for v in 3.13 3.12 3.11; do python$$v -c 'import ensurepip, venv' 2>/dev/null && echo python$$v && exit; done; echo python3)
@@ -18,7 +19,7 @@ check: .venv/ready
 	$(BIN)/mypy
 
 docs: .venv/ready
-	@$(BIN)/python docs/build.py
+	@$(BIN)/python docs/build.py $(ARGS)
 
 setup: .venv/ready
 

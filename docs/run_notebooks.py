@@ -48,11 +48,16 @@ def run(path: Path) -> None:
     for number, cell in enumerate(notebook.cells):
         cell.id, cell.metadata = f"cell-{number}", {}  # the same in each run: a run changes only what is shown
         if cell.cell_type == "code":
-            cell.outputs = joined(output for output in cell.outputs if output.get("name") != "stderr")
+            cell.outputs = joined(output for output in cell.outputs if not is_progress(output))
             for data in (output.data for output in cell.outputs if "text/html" in output.get("data", {})):
                 data["text/plain"] = _ADDRESS.sub("", data.get("text/plain", "")[:_MOST_PLAIN])
     nbformat.validate(notebook)
     nbformat.write(notebook, path)
+
+
+def is_progress(output: Any) -> bool:
+    """Return whether an output is a bar or a log: text on stderr, or a widget, which no page can show."""
+    return output.get("name") == "stderr" or any("widget-view" in kind for kind in output.get("data", ()))
 
 
 def joined(outputs: Iterable[Any]) -> list[Any]:
