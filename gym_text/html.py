@@ -15,9 +15,8 @@ from markupsafe import Markup
 _KINDS = {b"\x89PNG\r\n\x1a\n": "png", b"RIFF": "webp"}
 """First bytes of a picture -> its kind."""
 _SMALL = "font-size:0.85em;line-height:1.4"
-_CELL = (
-    "text-align:left;vertical-align:top;padding:0.3em 0.8em 0.3em 0;border-top:1px solid rgba(128,128,128,.35);white-space:normal"
-)
+_CELL = "text-align:left;vertical-align:top;padding:0.3em 0.8em 0.3em 0;border-top:1px solid rgba(128,128,128,.35)"
+_SHORT = 22
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Characters that control a terminal or turn the direction of writing."""
 
@@ -54,14 +53,20 @@ def table(headings: Sequence[object], rows: Iterable[Sequence[object]], *, heigh
         rows: The cells of its rows.
         height: Greatest height, in units of CSS; what is higher scrolls. Empty: as high as its rows.
     """
-    head = joined(Markup('<th style="{}">{}</th>').format(_CELL, shown(cell)) for cell in headings)
-    lines = (joined(Markup('<td style="{}">{}</td>').format(_CELL, shown(cell)) for cell in row) for row in rows)
+    head = joined(Markup('<th style="{};font-weight:bold">{}</th>').format(_CELL, shown(cell)) for cell in headings)
+    lines = (joined(Markup('<td style="{}">{}</td>').format(_CELL + _whole(cell), shown(cell)) for cell in row) for row in rows)
     body = joined(Markup("<tr>{}</tr>").format(row) for row in lines)
-    style = f"overflow:auto;max-height:{height}" if height else "overflow-x:auto"
+    style = "margin:0.4em 0;overflow:auto" + (f";max-height:{height}" if height else "")
     return Markup(
         '<div style="{}"><table class="gym-text" style="border-collapse:collapse;{}"><thead><tr>{}</tr></thead><tbody>{}</tbody>'
         "</table></div>"
     ).format(style, _SMALL, head, body)
+
+
+def _whole(cell: object) -> str:
+    """Return the style of a short cell, such as a number with its interval: it is not broken."""
+    whole = not isinstance(cell, Markup) and len(str(cell)) <= _SHORT
+    return f";white-space:{'nowrap' if whole else 'normal'}"
 
 
 def bar(name: str, share: float, *, taken: bool = False, expert: bool = False) -> Markup:
@@ -83,7 +88,7 @@ def bar(name: str, share: float, *, taken: bool = False, expert: bool = False) -
     )
 
 
-def picture(data: str, width: int = 200) -> Markup:
+def picture(data: str, width: int = 160) -> Markup:
     """Return a picture, or nothing if the text is none.
 
     Args:
