@@ -171,7 +171,8 @@ def plain(text: str) -> str:
 
 
 def without_outer_links(text: str) -> str:
-    """Return a page in which each link to a file outside of the site is replaced by the file's name."""
+    """Return a page whose links to files outside of the site are these files' names, and whose links to notebooks lead to pages."""
+    text = re.sub(r"\]\(notebooks/([\w-]+)\.ipynb\)", r"](\1.md)", text)
     return re.sub(r"\[[^\]]*\]\(\.\./([^)]*)\)", r"`\1`", text)
 
 

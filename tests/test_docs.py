@@ -137,8 +137,9 @@ def test_every_page_is_in_the_menu(build):
 
 
 def test_links_out_of_the_site_become_names(build):
-    text = "see [the table](../benchmarks/results/search.md) and [start](index.md)"
-    assert build.without_outer_links(text) == "see `benchmarks/results/search.md` and [start](index.md)"
+    text = "see [the table](../benchmarks/results/search.md), [start](index.md) and [a notebook](notebooks/first-steps.ipynb)"
+    shown = "see `benchmarks/results/search.md`, [start](index.md) and [a notebook](first-steps.md)"
+    assert build.without_outer_links(text) == shown
 
 
 def ppo(*arguments):

@@ -17,6 +17,7 @@ ELSEWHERE = {
     "cli": ("commands/completion", "commands/envs", "commands/parser"),
     "decoding": ("local/grammars",),
     "experiment_config": ("experiments/config",),
+    "display": ("gym_text/html",),
     "forms": ("local/linear",),
     "jvm": ("java/signals",),
     "llm": ("backends/base", "backends/scripted", "policies/question"),
