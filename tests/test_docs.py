@@ -60,7 +60,11 @@ class Links(HTMLParser):
 
 
 def test_the_site_has_every_page_environment_and_command(site):
-    pages = {path.stem for path in DOCS.glob("*.md")} | {"environments", "command-line", "reference"}
+    pages = {path.stem for path in (*DOCS.glob("*.md"), *DOCS.glob("notebooks/*.ipynb"))} | {
+        "environments",
+        "command-line",
+        "reference",
+    }
     assert all((site / page / "index.html").is_file() for page in pages - {"index"}) and (site / "index.html").is_file()
     environments = (site.parent / "pages/environments.md").read_text()
     assert all(f"## {name}\n" in environments for name in playable_ids(gymnasium=False))
