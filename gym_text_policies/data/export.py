@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 from gym_text.errors import PolicyError, UsageError, check_choice, import_extra
 from gym_text_policies.backends.providers.connection import check_url
 from gym_text_policies.data.dataset import read_rows
+from gym_text_policies.data.preferences import preference_pairs
 from gym_text_policies.data.rows import Row
 from gym_text_policies.data.token_formats import TOKEN_FORMATS
 from gym_text_policies.data.token_rows import token_rows
@@ -22,8 +23,7 @@ from gym_text_policies.redaction import hide_keys
 from gym_text_policies.run_folders import write_atomically
 from gym_text_policies.store import EpisodeStore
 
-Format = Literal["openai", "trl-sft", "trl", "verl", "skyrl", "csv", "parquet"]
-_CHATS = ("openai", "trl-sft")
+Format = Literal["openai", "trl-sft", "trl-dpo", "trl", "verl", "skyrl", "csv", "parquet"]
 _TABLES = {"csv": write_csv, "parquet": write_parquet}
 _OVER = ("succeeded", "failed", "cancelled")
 
@@ -32,18 +32,18 @@ _OVER = ("succeeded", "failed", "cancelled")
 @gone(poll=30.0)
 @dataclass(frozen=True)
 class ExportConfig:
-    """Write episodes as a table; or their tokens for TRL, verl, SkyRL; or training data for OpenAI, and submit it."""
+    """Write episodes as a table; or their tokens or answers for TRL, verl, SkyRL; or chats for OpenAI, and submit them."""
 
     format: Format = "openai"
-    """Form of the file: openai (chats); trl-sft (a prompt and a completion for each answer); trl, verl, skyrl (tokens); csv and
-    parquet (a table)."""
+    """Form of the file: openai (chats); trl-sft (a prompt and a completion for each answer); trl-dpo (a prompt, and the better and
+    the worse of two answers); trl, verl, skyrl (tokens); csv and parquet (a table)."""
     runs: tuple[str, ...] = ()
-    """Run folders, for all formats but openai and trl-sft. Those for trl, verl and skyrl are of gym-text collect --tokens; all
+    """Run folders, for trl, verl, skyrl, csv and parquet. Those for trl, verl and skyrl are of gym-text collect --tokens; all
     episodes of one level in them are a group."""
     rows: Rows = "episodes"
     """What a row of csv and parquet is: episodes, or decisions, which have probabilities."""
-    data: str = "runs/data/rows"
-    """Dataset of gym-text collect: a folder, or hf:OWNER/NAME of the hub."""
+    data: tuple[str, ...] = ("runs/data/rows",)
+    """Datasets of gym-text collect, for openai, trl-sft and trl-dpo: folders, or hf:OWNER/NAME of the hub."""
     file: str | None = None
     """File to write. By default it is named after the format, as in runs/data/openai.jsonl."""
     submit_to: str = ""
@@ -63,7 +63,7 @@ class ExportConfig:
         """Raise `UsageError` unless the settings fit together."""
         if (self.format in _CHATS) == bool(self.runs):
             raise UsageError(
-                f"format={self.format!r}: expected a dataset as data for openai and trl-sft, and run folders as runs for all other "
+                f"format={self.format!r}: expected datasets as data for {', '.join(_CHATS)}, and run folders as runs for all other "
                 f"formats; got runs={self.runs!r}."
             )
         if self.submit_to and self.format != "openai":
@@ -103,6 +103,15 @@ def completion_lines(rows: Sequence[Row]) -> list[str]:
         said = {"role": "assistant", "content": answer, **({"reasoning_content": thought} if thought else {})}
         lines.append(json.dumps({"prompt": messages, "completion": [said]}, ensure_ascii=False))
     return lines
+
+
+def preference_lines(rows: Sequence[Row]) -> list[str]:
+    """Return pairs of answers as lines of JSON, in TRL's preference form."""
+    return [json.dumps(pair, ensure_ascii=False) for pair in preference_pairs(rows)]
+
+
+_CHATS = {"openai": (openai_lines, "chats"), "trl-sft": (completion_lines, "answers"), "trl-dpo": (preference_lines, "pairs")}
+"""Formats that are made of datasets: what makes their lines, and what a line is."""
 
 
 def _episodes(config: ExportConfig) -> Iterator[Episode]:
@@ -164,11 +173,15 @@ def run(config: ExportConfig) -> str:
     if is_table:
         path.parent.mkdir(parents=True, exist_ok=True)
         return f"{_TABLES[config.format](path, _episodes(config), config.rows)} rows: {path}"
-    chats = {"openai": openai_lines, "trl-sft": completion_lines}.get(config.format)
-    lines, what = (chats(read_rows(config.data)), "") if chats else _token_lines(config)
+    if config.format in _CHATS:
+        lines_of, unit = _CHATS[config.format]
+        lines = lines_of([row for source in config.data for row in read_rows(source)])
+        what = f"{len(lines)} {unit}"
+    else:
+        lines, what = _token_lines(config)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, "\n".join(lines) + "\n")
     if not config.submit_to:
-        return f"{what or f'{len(lines)} chats'}: {path}"
+        return f"{what}: {path}"
     tuned = submit(path, config.submit_to, base_url=config.base_url, suffix=config.suffix, timeout=config.timeout)
     return f"The tuned model: openai:{tuned}"

@@ -18,7 +18,7 @@ from bridges.same_answers import bridges_action, every_answer, rollouts_action
 from datasets import load_dataset
 from peft import LoraConfig
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from trl import GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer
+from trl import DPOConfig, DPOTrainer, GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer
 from trl.chat_template_utils import get_training_chat_template
 from trl.experimental.async_grpo.async_grpo_trainer import DataCollatorForRollout
 from trl.experimental.async_grpo.async_rollout_worker import AsyncRolloutWorker
@@ -654,6 +654,31 @@ def test_the_answers_of_collected_rows_and_nothing_else_count_in_trls_sft_traine
         assert tokenizer.decode(ids[learnt]) == f"{example.answer}<|im_end|>\n", "the expert's action, never the noise"
         prompt = prompt_tokens(tokenizer, example.messages, format_of(tokenizer).place(False))
         assert ids[: int(learnt.nonzero()[0])].tolist() == prompt, "the tokens that are played"
+    trainer.train()
+
+
+@pytest.mark.filterwarnings("ignore:.*gradient_checkpointing.* is deprecated:FutureWarning")  # TRL uses the old name
+def test_trls_dpo_trainer_reads_the_prompts_that_are_played_and_prefers_the_better_answer(tiny_model, tmp_path):
+    for seed in ("0", "1"):
+        own = ["--model", "random", "--labels", "own", "--threshold", "-1", "--seed", seed, "--folder", str(tmp_path / seed)]
+        assert cli.main(["collect", "--environments", f"{GOTO}0", "--episodes", "12", *own]) == 0
+    file, data = tmp_path / "pairs.jsonl", [str(tmp_path / seed / "rows") for seed in ("0", "1")]
+    assert cli.main(["export", "--format", "trl-dpo", "--data", *data, "--file", str(file)]) == 0
+    pairs = [json.loads(line) for line in file.read_text().splitlines()]
+    model, tokenizer = load(tiny_model)
+    settings = {"max_steps": 1, "use_cpu": True, "bf16": False, "report_to": "none"}
+    trainer = DPOTrainer(
+        model=model,
+        args=DPOConfig(output_dir=str(tmp_path / "dpo"), **settings),
+        processing_class=tokenizer,
+        train_dataset=load_dataset("json", data_files=str(file), split="train"),
+    )
+    for pair, row in zip(pairs, trainer.train_dataset, strict=True):
+        assert row["prompt_ids"] == prompt_tokens(tokenizer, pair["prompt"], format_of(tokenizer).place(False)), (
+            "the tokens that are played"
+        )
+        for kind in ("chosen", "rejected"):
+            assert tokenizer.decode(row[f"{kind}_ids"]) == f"{pair[kind][0]['content']}<|im_end|>\n"
     trainer.train()
 
 

@@ -1,0 +1,58 @@
+"""Pairs of answers of which one is preferred."""
+
+import dataclasses
+import json
+
+import pytest
+
+from gym_text import UsageError
+from gym_text_policies.data.collect import CollectConfig, collect
+from gym_text_policies.data.dataset import write_rows
+from gym_text_policies.data.export import ExportConfig, run
+from gym_text_policies.data.preferences import preference_pairs
+
+
+def played(folder, seed):
+    """Return rows of random play of four levels, whatever came of it."""
+    settings = {"model": "random", "labels": "own", "threshold": -1.0, "seed": seed}
+    environments = ("BabyAIText-v0?task=goto&max_episode_steps=12",)
+    return list(collect(CollectConfig(str(folder), environments, ("4",), **settings)))
+
+
+def with_return(row, actions, value):
+    """Return a row in which the player has done this, and what it was worth."""
+    asked = {"role": "user", "content": "?"}
+    messages = [message for action in actions for message in (asked, {"role": "assistant", "content": action})]
+    labels = ["" if message is asked else message["content"] for message in messages]
+    return dataclasses.replace(row, messages=tuple(messages), labels=tuple(labels), episode_return=value)
+
+
+def test_the_better_answer_is_that_of_the_higher_mean_return_where_the_prompts_are_equal(noisy_rows):
+    row = noisy_rows[0]
+    ways = [(["a", "b"], 1.0), (["a", "c"], 0.0), (["d", "b"], 0.2), (["d", "b"], 0.4)]
+    first, second = preference_pairs([with_return(row, *way) for way in ways])
+    assert [first[key][0]["content"] for key in ("chosen", "rejected")] == ["a", "d"]
+    assert first["prompt"] == [{"role": "user", "content": "?"}] and first["difference"] == pytest.approx(0.5 - 0.3)
+    assert [second[key][0]["content"] for key in ("chosen", "rejected")] == ["b", "c"] and len(second["prompt"]) == 3
+
+
+def test_levels_are_not_mixed_and_answers_that_were_not_the_players_are_no_pair(noisy_rows):
+    row = with_return(noisy_rows[0], ["a"], 1.0)
+    other = dataclasses.replace(with_return(noisy_rows[0], ["b"], 0.0), seed=row.seed + 1)
+    taught = dataclasses.replace(with_return(noisy_rows[0], ["b"], 0.0), labels=("", "c"))
+    for rows in ([row, other], [row, taught], [row, dataclasses.replace(row, episode_return=0.5)]):
+        with pytest.raises(UsageError, match="act and end differently; got none"):
+            preference_pairs(rows)
+
+
+def test_pairs_of_two_datasets_are_written_for_preference_trainers(tmp_path):
+    rows = [played(tmp_path / str(seed), seed) for seed in (0, 1)]
+    for number, some in enumerate(rows):
+        moved = [dataclasses.replace(row, episode_return=row.episode_return + number) for row in some]
+        write_rows(moved, tmp_path / f"rows-{number}")
+    file = tmp_path / "pairs.jsonl"
+    said = run(ExportConfig(format="trl-dpo", data=(str(tmp_path / "rows-0"), str(tmp_path / "rows-1")), file=str(file)))
+    pairs = [json.loads(line) for line in file.read_text().splitlines()]
+    assert said == f"{len(pairs)} pairs: {file}" and pairs
+    for pair in pairs:
+        assert pair["chosen"] != pair["rejected"] and pair["prompt"][-1]["role"] == "user"
