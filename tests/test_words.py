@@ -36,7 +36,6 @@ def declarations():
 
 
 OTHERWISE = {
-    "data": "gym-text export writes one dataset",
     "episodes": "gym-text collect takes a number for each environment; gym-text report counts over all environments",
     "epochs": "SFT may end within an epoch, on-policy training may not",
     "folder": "gym-text average and merge write a folder that is no run folder",
