@@ -45,7 +45,8 @@ def test_every_method_and_every_field_is_described(reference, page):
             if inspect.isclass(thing):
                 fields = [field.name for field in dataclasses.fields(thing)] if dataclasses.is_dataclass(thing) else []
                 methods = [key for key, value in vars(thing).items() if inspect.isfunction(value) and not key.startswith("_")]
-                own = {*fields, *methods, *getattr(thing, "_fields", ())} & reference.read(module, name).members.keys()
+                named = thing._fields if issubclass(thing, tuple) else ()
+                own = {*fields, *methods, *named} & reference.read(module, name).members.keys()
                 missing += sorted(f"{name}.{key}" for key in own - reference.members(module, name).keys())
     assert missing == []
     assert "`environment: Mapping[str, Any]`{ #Episode.environment }\n:   The environment's id" in page
