@@ -51,6 +51,7 @@ PAGES = {
     "training-loops.md": "Other training loops",
     "trl.md": "TRL",
     "verifiers.md": "verifiers",
+    "levels.md": "verl and SkyRL",
     "openenv.md": "OpenEnv",
     "search.md": "Policy search",
     "scale.md": "More machines",

@@ -27,7 +27,7 @@ for name in ENV_IDS:
         gym.registry[name].kwargs["num_levels"] = 8
 
 LONGEST_FIRST = (
-    *("trl", "verifiers", "textworld", "openenv", "sft", "text_env", "jvm", "docs", "ppo", "models", "transformers"),
+    *("trl", "verifiers", "textworld", "openenv", "levels", "sft", "text_env", "jvm", "docs", "ppo", "models", "transformers"),
     *("grpo", "logprobs", "science_world", "textarena", "planner", "ray", "vector", "exactness", "textworld_env"),
     *("cli", "bench", "llama", "aggrevate", "report", "lora", "llm", "training_loops", "served_models", "dagger"),
     *("run", "gif", "pictures", "optimisers", "remote", "rollouts"),

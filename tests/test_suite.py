@@ -49,11 +49,13 @@ ELSEWHERE = {
     ),
     "tokens": ("providers/tokenizers",),
     "transformers": ("local/questions",),
+    "levels": ("bridges/skyrl", "bridges/verl"),
     "trl": ("bridges/trl_rollout",),
     "trust": ("providers/keys",),
     "unusable": ("policies/thinking",),
     "user_folder": ("gym_text_policies/user_cache",),
     "vector": ("gym_text/vectorised",),
+    "verifiers": ("bridges/conversation",),
 }
 """By what follows ``test_`` in a file's name, the modules that are tested there, by their folder and name."""
 

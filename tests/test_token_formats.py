@@ -11,22 +11,6 @@ from gym_text_policies.data.token_rows import token_rows
 from gym_text_policies.store import EpisodeStore
 
 SEEDS = (0, 1)
-AGENT_LOOP_OUTPUT = {
-    "prompt_ids",
-    "response_ids",
-    "response_mask",
-    "response_logprobs",
-    "reward_score",
-    "num_turns",
-    "metrics",
-    "extra_fields",
-}
-"""Fields of verl's `AgentLoopOutput` that an episode in words has."""
-GENERATOR_OUTPUT = {
-    *("prompt_token_ids", "response_ids", "rewards", "loss_masks", "stop_reasons", "rollout_metrics", "rollout_logprobs"),
-    *("trajectory_ids", "is_last_step", "sampling_masks"),
-}
-"""Fields of SkyRL's `GeneratorOutput`."""
 
 
 @pytest.fixture(scope="module")
@@ -73,25 +57,6 @@ def test_trls_lines_have_a_group_for_each_level_and_advantages_within_it(folders
         masked = [token if said else -100 for token, said in zip(line["input_ids"], line["completion_mask"], strict=True)]
         assert masked == line["labels"] and sum(line["completion_mask"]) == sum(line["env_mask"]) == sum(row.mask)
         assert line["old_log_probs"][len(row.prompt) :] == line["logprobs"] == list(row.log_probs)
-
-
-def test_verls_lines_are_outputs_of_its_agent_loop(folders, tmp_path, rows):
-    lines = exported(folders, tmp_path, "verl")
-    for line, row in zip(lines, rows, strict=True):
-        assert line.keys() == AGENT_LOOP_OUTPUT
-        assert len(line["response_ids"]) == len(line["response_mask"]) == len(line["response_logprobs"])
-        assert line["reward_score"] == row.episode.total_reward and line["extra_fields"]["uid"] == row.group
-    assert len({line["extra_fields"]["uid"] for line in lines}) == 2
-
-
-def test_skyrls_object_has_a_reward_for_each_token(folders, tmp_path, rows):
-    (data,) = exported(folders, tmp_path, "skyrl")
-    assert data.keys() == GENERATOR_OUTPUT and data["is_last_step"] is None
-    for number, row in enumerate(rows):
-        sizes = {len(data[name][number]) for name in ("response_ids", "rewards", "loss_masks", "rollout_logprobs")}
-        assert sizes == {len(row.completion)}
-        assert sum(data["rewards"][number]) == pytest.approx(row.episode.total_reward)
-    assert [one["repetition_id"] for one in data["trajectory_ids"]] == [0, 0, 1, 1]
 
 
 def test_what_does_not_fit_together_is_refused(folders, tmp_path):

@@ -1,14 +1,13 @@
 """The bridge to verifiers 0.4 (its module ``verifiers.v1``): any environment as a taskset and an environment of verifiers.
 
-Read from top to bottom: `LevelsConfig` has the settings. `Levels` is the taskset; each level is a task. `Conversation` is one
-episode as a conversation. `LevelEnv` plays it with the agent ``player``, and `PlayerHarness` asks the model. verifiers finds the
+Read from top to bottom: `LevelsConfig` has the settings. `Levels` is the taskset; each level is a task. `LevelEnv` plays an episode
+as a `Conversation` with the agent ``player``, and `PlayerHarness` asks the model. verifiers finds the
 bridge by the name ``gym-text-verifiers``: ``vf-eval gym-text-verifiers --env.taskset.environment CookingWorldText-v0``.
 """
 
 from __future__ import annotations
 
 import functools
-import math
 import ssl
 from collections.abc import Iterator
 from typing import Literal, Self
@@ -19,12 +18,12 @@ import verifiers.v1 as vf
 from pydantic import Field, model_validator
 from verifiers.v1.dialects.chat import message_to_wire
 
-from gym_text.errors import EngineError, UsageError
+from gym_text.errors import UsageError
 from gym_text.registration import SERVED
-from gym_text.spec import Observation, TextSpec
-from gym_text_policies.bridges.answers import MOST_UNUSABLE, Tally, told
+from gym_text.spec import Observation
+from gym_text_policies.bridges.answers import MOST_UNUSABLE
+from gym_text_policies.bridges.conversation import Conversation
 from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
-from gym_text_policies.policies.parsing import parse_action, read_answer
 from gym_text_policies.prompts import Prompt
 
 __all__ = ["LevelEnv", "Levels", "PlayerHarness"]
@@ -55,6 +54,10 @@ class LevelsConfig(vf.TasksetConfig):
         if Prompt(self.strategy).uses_examples:
             raise UsageError(f"strategy: expected one that shows no examples; got {self.strategy!r}.")
         return self
+
+    def begin(self, seed: int) -> Conversation:
+        """Begin the episode of a level."""
+        return Conversation(self.make(), seed, self.strategy, max_unusable=self.max_unusable)
 
     def make(self) -> functools.partial[gym.Env[Observation, object]]:
         """Return a function without arguments that makes the environment.
@@ -94,75 +97,6 @@ class Levels(vf.Taskset[LevelTask, LevelsConfig]):
             yield LevelTask(data, config.task)
 
 
-class Conversation:
-    """One episode as a conversation: `messages` begins it, and `play` takes an answer of the player and returns the next text.
-
-    Args:
-        config: The settings.
-        seed: The level's seed.
-    """
-
-    def __init__(self, config: LevelsConfig, seed: int) -> None:
-        self._prompt = Prompt(config.strategy)
-        self._env = config.make()()
-        self._spec: TextSpec = self._env.get_wrapper_attr("text_spec")
-        self._obs, self._info = self._env.reset(seed=seed)
-        self.end: str | None = None
-        """How the episode ended: ``won``, ``lost``, ``truncated`` or ``unusable_answers``; None while it goes on."""
-        self.steps = 0
-        """Number of actions that were played."""
-        self._tally = Tally(config.max_unusable)
-        self.score = 0.0
-        """Sum of the rewards."""
-
-    def messages(self) -> tuple[str, str]:
-        """Return the system prompt, and the current observation as a text."""
-        messages = self._prompt.render(self._spec, self._obs)
-        return "\n\n".join(m["content"] for m in messages if m["role"] == "system"), messages[-1]["content"]
-
-    def play(self, answer: str, *, finish: str | None = None) -> str:
-        """Play the action that an answer names, and return the next text for the player.
-
-        The answer is parsed as in `rollout`: with a strategy that thinks it may be JSON or words, otherwise it is words. An answer
-        that names no action, or several, changes nothing; the next text then lists the possible actions.
-
-        Args:
-            answer: The player's answer.
-            finish: How the answer ended; ``length``: it was cut off.
-        """
-        if self._prompt.thinks:
-            name, _ = read_answer(answer, self._spec, self._obs, finish=finish)
-        else:
-            name = parse_action(answer, self._spec, self._obs, finish=finish)
-        if self._tally.add(usable=name is not None):
-            self.end = "unusable_answers"
-        if name is None:
-            return told(self._spec, self._obs)
-        action = self._spec.encode(name, self._obs)
-        self._obs, reward, terminated, truncated, self._info = self._env.step(action)
-        self.steps += 1
-        if not math.isfinite(reward):
-            raise EngineError(f"step {self.steps}: expected a finite reward; got {reward}.")
-        self.score += float(reward)
-        if terminated or truncated:
-            self.end = "won" if self.success else "truncated" if truncated and not terminated else "lost"
-        return self.messages()[1]
-
-    @property
-    def unusable(self) -> int:
-        """Number of answers that named no possible action, or several; see `gym_text_policies.bridges.answers`."""
-        return self._tally.total
-
-    @property
-    def success(self) -> bool:
-        """Whether the task is done."""
-        return bool(self._info.get("success"))
-
-    def close(self) -> None:
-        """Close the environment."""
-        self._env.close()
-
-
 class LevelEnvConfig(vf.EnvConfig):
     """The player; ``--env.player.NAME`` on the command line."""
 
@@ -175,7 +109,7 @@ class LevelEnv(vf.Env[LevelEnvConfig]):
 
     async def run(self, task: LevelTask, agents: vf.Agents) -> None:
         """Play one level to its end, or until the run's own limits stop the player."""
-        conversation = Conversation(self.taskset.config, task.data.seed)
+        conversation = self.taskset.config.begin(task.data.seed)
         try:
             async with agents.player.interaction(task) as interaction:
                 trace = interaction.trace

@@ -148,7 +148,7 @@ COMMANDS = {
     ),
     "ppo": Command("let a language model learn from its own episodes by PPO", "gym_text_policies.training.ppo", "PPOConfig"),
     "export": Command(
-        "write episodes as a table, or training data for OpenAI (and submit it), TRL, verl, SkyRL",
+        "write episodes as a table, or training data for OpenAI (and submit it) and TRL",
         "gym_text_policies.data.export",
         "ExportConfig",
     ),

@@ -23,7 +23,7 @@ from gym_text_policies.redaction import hide_keys
 from gym_text_policies.run_folders import write_atomically
 from gym_text_policies.store import EpisodeStore
 
-Format = Literal["openai", "trl-sft", "trl-dpo", "trl", "verl", "skyrl", "csv", "parquet"]
+Format = Literal["openai", "trl-sft", "trl-dpo", "trl", "csv", "parquet"]
 _TABLES = {"csv": write_csv, "parquet": write_parquet}
 _OVER = ("succeeded", "failed", "cancelled")
 
@@ -32,14 +32,14 @@ _OVER = ("succeeded", "failed", "cancelled")
 @gone(poll=30.0)
 @dataclass(frozen=True)
 class ExportConfig:
-    """Write episodes as a table; or their tokens or answers for TRL, verl, SkyRL; or chats for OpenAI, and submit them."""
+    """Write episodes as a table; or their tokens or answers for TRL; or chats for OpenAI, and submit them."""
 
     format: Format = "openai"
     """Form of the file: openai (chats); trl-sft (a prompt and a completion for each answer); trl-dpo (a prompt, and the better and
-    the worse of two answers); trl, verl, skyrl (tokens); csv and parquet (a table)."""
+    the worse of two answers); trl (tokens); csv and parquet (a table)."""
     runs: tuple[str, ...] = ()
-    """Run folders, for trl, verl, skyrl, csv and parquet. Those for trl, verl and skyrl are of gym-text collect --tokens; all
-    episodes of one level in them are a group."""
+    """Run folders, for trl, csv and parquet. Those for trl are of gym-text collect --tokens; all episodes of one level in them are
+    a group."""
     rows: Rows = "episodes"
     """What a row of csv and parquet is: episodes, or decisions, which have probabilities."""
     data: tuple[str, ...] = ("runs/data/rows",)

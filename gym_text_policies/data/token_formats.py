@@ -6,12 +6,6 @@ Each format has the group of a level (see `TokenRow.group`) and the mask of the 
   ``env_mask``: what a `rollout_func` of `GRPOTrainer` returns. ``input_ids``, ``completion_mask``, ``old_log_probs``, ``advantage``
   (the return less the group's mean), ``group_id``, ``metrics``: what the collator of `AsyncGRPOTrainer` packs. ``input_ids``,
   ``labels``: what `SFTTrainer` reads.
-* ``verl``: lines of JSON, each an `AgentLoopOutput` of ``verl/experimental/agent_loop/agent_loop.py``; ``extra_fields`` has the
-  group as ``uid``.
-* ``skyrl``: one JSON object, a `GeneratorOutput` of ``skyrl_train/generators/base.py``, with a reward for each token;
-  ``trajectory_ids`` has the group as ``instance_id``.
-
-The formats of verl and SkyRL were written from the source code of the two libraries. No test reads these files with them.
 """
 
 from __future__ import annotations
@@ -54,42 +48,5 @@ def trl_lines(rows: Sequence[TokenRow]) -> list[str]:
     return lines
 
 
-def verl_lines(rows: Sequence[TokenRow]) -> list[str]:
-    """Return sequences as lines of JSON, each with the fields of verl's `AgentLoopOutput`."""
-    return [
-        json.dumps(
-            {
-                "prompt_ids": row.prompt,
-                "response_ids": row.completion,
-                "response_mask": row.mask,
-                "response_logprobs": row.log_probs,
-                "reward_score": row.episode.total_reward,
-                "num_turns": 2 * row.decisions,
-                "metrics": {"generate_sequences": row.episode.seconds},
-                "extra_fields": {"uid": row.group, "seed": row.episode.seed, "success": row.episode.outcome == "won"},
-            }
-        )
-        for row in rows
-    ]
-
-
-def skyrl_lines(rows: Sequence[TokenRow]) -> list[str]:
-    """Return sequences as one line of JSON with the fields of SkyRL's `GeneratorOutput`."""
-    whole = all(row.last for row in rows)
-    data = {
-        "prompt_token_ids": [row.prompt for row in rows],
-        "response_ids": [row.completion for row in rows],
-        "rewards": [row.rewards for row in rows],
-        "loss_masks": [row.mask for row in rows],
-        "stop_reasons": ["stop" if row.episode.steps[-1].terminated else "length" for row in rows],
-        "rollout_metrics": None,
-        "rollout_logprobs": [row.log_probs for row in rows],
-        "trajectory_ids": [{"instance_id": row.group, "repetition_id": row.member} for row in rows],
-        "is_last_step": None if whole else [row.last for row in rows],
-        "sampling_masks": None,
-    }
-    return [json.dumps(data)]
-
-
-TOKEN_FORMATS: dict[str, Callable[[Sequence[TokenRow]], list[str]]] = {"trl": trl_lines, "verl": verl_lines, "skyrl": skyrl_lines}
+TOKEN_FORMATS: dict[str, Callable[[Sequence[TokenRow]], list[str]]] = {"trl": trl_lines}
 """For each format its name, and the function that makes the lines."""

@@ -15,7 +15,7 @@ from serving import serving
 
 from gym_text import EngineError
 from gym_text.wrappers import History
-from gym_text_policies.bridges.verifiers import Conversation, Levels, LevelsConfig
+from gym_text_policies.bridges.verifiers import Levels, LevelsConfig
 from gym_text_policies.policy import text_spec
 from gym_text_policies.prompts import Prompt
 
@@ -60,7 +60,7 @@ def test_a_tuned_model_wins_in_verifiers_own_evaluation(served, tmp_path):
     for episode in episodes:
         (trace,) = episode["traces"]
         assert (episode["ok"], trace["stop_condition"], trace["errors"]) == (True, "won", [])
-        game = Conversation(LevelsConfig(**GOTO), episode["task"]["data"]["seed"])
+        game = LevelsConfig(**GOTO).begin(episode["task"]["data"]["seed"])
         told = [game.messages()[1], *[game.play(answer) for answer in said(trace, "assistant")]]
         assert (said(trace, "system"), said(trace, "user")) == ([game.messages()[0]], told[:-1])
         metrics = {"success": 1.0, "score": game.score, "steps": float(game.steps), "unusable": 0.0}
@@ -87,13 +87,13 @@ def test_a_system_prompt_given_to_verifiers_replaces_ours(served, tmp_path):
     arguments = ["--env.taskset.system-prompt", "system.txt", "--env.taskset.max-steps", "2", "--env.taskset.max-unusable", "2"]
     (episode,) = evaluate(tmp_path, served, "-n", "1", *arguments)
     (trace,) = episode["traces"]
-    assert (said(trace, "system"), said(trace, "user")[0]) == (["Say: go forward."], Conversation(LevelsConfig(), 0).messages()[1])
+    assert (said(trace, "system"), said(trace, "user")[0]) == (["Say: go forward."], LevelsConfig().begin(0).messages()[1])
 
 
 def test_the_conversation_is_that_of_the_strategy_chat_with_its_whole_history():
     env = History(gym.make("BabyAIText-v0", task="goto", fold="test"), None)
     obs, info = env.reset(seed=4)
-    game, spec = Conversation(LevelsConfig(**GOTO), 4), text_spec(env)
+    game, spec = LevelsConfig(**GOTO).begin(4), text_spec(env)
     told = list(game.messages())
     for name in info["gold_path"][:-1]:
         told += [name, game.play(name)]
@@ -109,7 +109,7 @@ def test_an_experts_answers_win_in_any_form_of_action(environment):
     name, _, actions = environment.partition("?")
     arguments = {"actions": "index"} if actions else {}
     _, info = gym.make(name, fold="dev", **arguments).reset(seed=1)
-    game = Conversation(LevelsConfig(environment=environment, fold="dev"), 1)
+    game = LevelsConfig(environment=environment, fold="dev").begin(1)
     for action in info["gold_path"]:
         game.play(action)
     assert (game.end, game.success, game.unusable) == ("won", True, 0) and game.steps == len(info["gold_path"])
@@ -126,7 +126,7 @@ def test_an_experts_answers_win_in_any_form_of_action(environment):
     ],
 )
 def test_an_impossible_answer_gets_what_is_possible_and_costs_no_step(environment, possible):
-    game = Conversation(LevelsConfig(environment=environment, max_unusable=3), 0)
+    game = LevelsConfig(environment=environment, max_unusable=3).begin(0)
     before = game.messages()
     for answer in ("", "sing a song \u0000", '{"action": 7e99}'):
         assert game.end is None
@@ -137,13 +137,13 @@ def test_an_impossible_answer_gets_what_is_possible_and_costs_no_step(environmen
 
 @every_answer
 def test_an_answer_plays_the_action_that_rollout_plays(environment, answer):
-    game = Conversation(LevelsConfig(environment=environment), 3)
+    game = LevelsConfig(environment=environment).begin(3)
     assert bridges_action(game, game.play, answer) == rollouts_action(environment, answer)
     game.close()
 
 
 def test_an_answer_may_hold_other_words_and_where_the_strategy_thinks_be_a_json_object():
-    game = Conversation(LevelsConfig(**GOTO, strategy="reasoning"), 0)
+    game = LevelsConfig(**GOTO, strategy="reasoning").begin(0)
     game.play('{"reasoning": "Not turn left.", "action": "turn right"}')
     game.play("I turn left.")
     assert (game.steps, game.unusable) == (2, 0)
@@ -152,7 +152,7 @@ def test_an_answer_may_hold_other_words_and_where_the_strategy_thinks_be_a_json_
 
 
 def test_only_unusable_answers_in_a_row_end_an_episode():
-    game = Conversation(LevelsConfig(**GOTO, max_unusable=2), 0)
+    game = LevelsConfig(**GOTO, max_unusable=2).begin(0)
     for answer in ("sing", "turn left", "sing", "turn left", "sing", "sing"):
         assert game.end is None
         game.play(answer)
@@ -161,7 +161,7 @@ def test_only_unusable_answers_in_a_row_end_an_episode():
 
 
 def test_an_answer_that_was_cut_counts_only_where_it_is_a_whole_name():
-    game = Conversation(LevelsConfig(**GOTO), 0)
+    game = LevelsConfig(**GOTO).begin(0)
     game.play("I turn left. Then I", finish="length")
     game.play('{"action": "turn left", "reas', finish="length")
     assert (game.steps, game.unusable) == (0, 2)
@@ -170,7 +170,7 @@ def test_an_answer_that_was_cut_counts_only_where_it_is_a_whole_name():
 
 
 def test_a_reward_that_is_no_number_is_an_error(monkeypatch):
-    game = Conversation(LevelsConfig(**GOTO), 0)
+    game = LevelsConfig(**GOTO).begin(0)
     step = game._env.step
     monkeypatch.setattr(game._env, "step", lambda action: (step(action)[0], float("nan"), False, False, {}))
     with pytest.raises(EngineError, match="step 1: expected a finite reward; got nan"):
@@ -178,7 +178,7 @@ def test_a_reward_that_is_no_number_is_an_error(monkeypatch):
 
 
 def test_steps_are_limited():
-    game = Conversation(LevelsConfig(**GOTO, max_steps=2), 0)
+    game = LevelsConfig(**GOTO, max_steps=2).begin(0)
     game.play("turn left")
     assert game.end is None and game.play("turn left") and (game.end, game.success) == ("truncated", False)
 
@@ -188,8 +188,7 @@ def test_levels_are_tasks_with_names_and_folds_are_splits():
     assert (first.data.seed, second.data.seed, first.data.idx) == (5, 6, 0)
     assert second.data.name == "BabyAIText-v0?task=pickup train 6" and first.key != second.key
     openings = {
-        Conversation(LevelsConfig(environment="BabyAIText-v0?task=pickup", fold=fold), 5).messages()[1]
-        for fold in ("train", "dev", "test")
+        LevelsConfig(environment="BabyAIText-v0?task=pickup", fold=fold).begin(5).messages()[1] for fold in ("train", "dev", "test")
     }
     assert len(openings) == 3
 

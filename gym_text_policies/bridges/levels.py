@@ -1,0 +1,101 @@
+"""Levels as rows of a file, as the trainers of other libraries read them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from gym_text.errors import UsageError, check_choice, check_int, import_extra
+from gym_text.folds import FOLDS, MAX_SEED, Fold
+from gym_text_policies.bridges.conversation import Conversation
+from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
+
+AGENT = "gym_text"
+"""Name under which the other library finds the bridge."""
+
+
+def level_rows(environment: str, fold: Fold, seeds: Iterable[int], strategy: str = "chat") -> list[dict[str, Any]]:
+    """Return a row for each level: ``id``, ``environment``, ``fold``, ``seed``, ``strategy``, and the first messages, ``prompt``.
+
+    The ``id`` names the level. All episodes of one ``id`` are a group.
+
+    Args:
+        environment: A name, with arguments as in ``BabyAIText-v0?task=goto``.
+        fold: ``train``, ``dev`` or ``test``.
+        seeds: Seeds of the levels.
+        strategy: The prompts' template.
+
+    Raises:
+        UsageError: If there is no such environment or fold, or a seed is not a whole number from 0 on.
+    """
+    check_choice("fold", fold, FOLDS)
+    rows = []
+    for seed in seeds:
+        level = {"environment": environment, "fold": fold, "seed": check_int("seed", seed, 0, MAX_SEED), "strategy": strategy}
+        game = begin(level)
+        rows.append({"id": f"{environment} {fold} {seed}", **level, "prompt": game.chat()})
+        game.close()
+    return rows
+
+
+def begin(level: Mapping[str, Any]) -> Conversation:
+    """Begin the episode of a row of `level_rows`.
+
+    Raises:
+        UsageError: If a column is missing or wrong.
+    """
+    missing = sorted({"environment", "fold", "seed"} - level.keys())
+    if missing:
+        raise UsageError(f"row: expected environment, fold and seed, as level_rows makes them; missing: {', '.join(missing)}.")
+    environment, fold = str(level["environment"]), level["fold"]
+    check_choice("fold", fold, FOLDS)
+    check_no_fold("environment", [environment], "rows'")
+    make_env = environment_maker(environment, **fold_arguments(environment, fold))
+    return Conversation(make_env, int(level["seed"]), str(level.get("strategy") or "chat"))
+
+
+def verl_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row of `level_rows` with the columns of verl's `RLHFDataset`."""
+    level = {key: row[key] for key in ("id", "environment", "fold", "seed", "strategy")}
+    return {
+        "data_source": row["environment"],
+        "agent_name": AGENT,
+        "prompt": row["prompt"],
+        "reward_model": {"style": "rule", "ground_truth": ""},
+        "extra_info": {"index": row["seed"], **level},
+    }
+
+
+def skyrl_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row of `level_rows` with the columns of SkyRL's `PromptDataset`."""
+    return {"data_source": row["environment"], "env_class": AGENT, **row}
+
+
+COLUMNS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {"verl": verl_row, "skyrl": skyrl_row}
+"""For each library the function that makes its columns."""
+
+
+def write_levels(
+    file: str | Path, library: str, environment: str, fold: Fold, seeds: Iterable[int], strategy: str = "chat"
+) -> None:
+    """Write levels to a Parquet file, for the trainer of verl or of SkyRL.
+
+    Args:
+        file: The new file, whose name ends in ``.parquet``.
+        library: ``verl`` or ``skyrl``.
+        environment: See `level_rows`.
+        fold: See `level_rows`.
+        seeds: See `level_rows`.
+        strategy: See `level_rows`.
+
+    Raises:
+        UsageError: If the file exists, or an argument is wrong.
+    """
+    datasets = import_extra("datasets", "train")
+    check_choice("library", library, COLUMNS)
+    file = Path(file)
+    if file.exists() or file.suffix != ".parquet":
+        raise UsageError(f"{file}: expected a new file whose name ends in .parquet; it is there already, or has another name.")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    datasets.Dataset.from_list([COLUMNS[library](row) for row in level_rows(environment, fold, seeds, strategy)]).to_parquet(file)
