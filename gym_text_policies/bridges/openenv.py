@@ -19,6 +19,7 @@ import gymnasium as gym
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
+from fastmcp import Client
 from openenv.core import EnvClient
 from openenv.core import env_server as openenv
 from openenv.core.client_types import StepResult
@@ -29,9 +30,11 @@ from gym_text.errors import EngineError, StepOrderError, UsageError, check_choic
 from gym_text.folds import FOLD_SIZE, FOLDS, MAX_SEED
 from gym_text.spec import Observation, TextSpec
 from gym_text_policies.bridges.answers import Tally, told
+from gym_text_policies.bridges.mcp_tools import tools_of
 from gym_text_policies.bridges.serving import Limits, LimitsMiddleware
 from gym_text_policies.json_data import check_json, plain
 from gym_text_policies.policies.parsing import parse_action
+from gym_text_policies.prompts import TOOL_STRATEGY, Prompt
 
 MOST_TASKS = 1000
 """Most tasks in one answer about a split."""
@@ -96,6 +99,7 @@ class GymTextEnvironment(openenv.Environment):
         self._made_for: str | None = None
         self._obs: Observation = {}
         self._tally = Tally()
+        self._prompt = Prompt(TOOL_STRATEGY)
         self._state = TextState(done=True)
 
     def reset(
@@ -191,6 +195,24 @@ class GymTextEnvironment(openenv.Environment):
             action_was_valid=bool(info.get("action_was_valid", True)),
             error=error,
         )
+
+    @functools.cached_property
+    def mcp_client(self) -> Client[object]:
+        """The tools of this session, for agents that play over ``/mcp``."""
+        return tools_of(self._game.name, self._game.spec, self._begin, self._act)
+
+    def _begin(self, seed: int | None, split: str | None) -> str:
+        return self._told(self.reset(seed=seed, split=split))
+
+    def _act(self, action: str) -> str:
+        return self._told(self.step(TextAction(action=action)))
+
+    def _told(self, observation: TextObservation) -> str:
+        """Return an observation as a text for an agent."""
+        if observation.done:
+            success = "you have done the task" if observation.success else "you have not done the task"
+            return f"{observation.text.strip()}\n\nThe game is over: {success}. Score: {observation.score:g}."
+        return observation.error or self._prompt.render(self._game.spec, self._obs)[-1]["content"]
 
     @property
     def state(self) -> TextState:

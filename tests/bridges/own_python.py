@@ -17,7 +17,7 @@ REQUIREMENTS = {
     "levels": (
         *("--no-deps", "--ignore-requires-python", "verl==0.9.1", "skyrl==0.4.0", "skyrl-gym==0.4.0", "hydra-core==1.3.8"),
         *("omegaconf==2.4.0", "antlr4-python3-runtime==4.9.3", "tensordict==0.10.0", "torchdata==0.11.0", "codetiming==1.4.0"),
-        *("pylatexenc==2.11", "pyvers==0.2.3", "importlib_metadata==10.2.0", "zipp==4.1.2", "loguru==0.7.3"),
+        *("pylatexenc==2.11", "pyvers==0.2.3", "importlib_metadata==10.2.0", "zipp==4.1.2", "loguru==0.7.3", "cachetools==8.0.2"),
     ),
     "openenv": ("openenv==0.10.0",),
     "textworld": (

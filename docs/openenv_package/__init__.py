@@ -1,0 +1,1 @@
+"""CookingWorld as a package of OpenEnv: see README.md."""
