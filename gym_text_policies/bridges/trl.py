@@ -198,9 +198,9 @@ class TRLEnvironment(metaclass=_Picklable):
     def get_reward(self) -> float | None:
         """Return the sum of the episode's rewards, or None after an error of the environment. TRL learns nothing from None.
 
-        If the episode is not over, this is logged, once.
+        If the episode has begun and is not over, this is logged, once.
         """
-        if not self.over and not type(self)._told_of_cuts:
+        if self.steps and not self.over and not type(self)._told_of_cuts:
             type(self)._told_of_cuts = True
             _logger.warning(
                 "%s: an episode was not over when its reward was asked for, after %d steps. If the model went on calling the tool, "
