@@ -49,7 +49,7 @@ ELSEWHERE = {
     ),
     "tokens": ("providers/tokenizers",),
     "transformers": ("local/questions",),
-    "levels": ("bridges/skyrl", "bridges/verl"),
+    "levels": ("bridges/skyrl",),
     "trl": ("bridges/trl_rollout",),
     "trust": ("providers/keys",),
     "unusable": ("policies/thinking",),
