@@ -21,6 +21,7 @@ from gym_text_policies.experiments.progress import ProgressBar
 from gym_text_policies.experiments.series import Series
 from gym_text_policies.experiments.variants import Variant
 from gym_text_policies.files import subfolder
+from gym_text_policies.old_names import old_names
 from gym_text_policies.panel.page import terminal_table
 from gym_text_policies.panel.reference import Watch, check, the_reference
 from gym_text_policies.panel.results import EpisodeResult, Result, WorldResult
@@ -32,6 +33,7 @@ from gym_text_policies.redaction import without_secrets
 from gym_text_policies.store import EpisodeStore
 
 
+@old_names()
 @dataclass(frozen=True, kw_only=True)
 class PanelConfig(EpisodeOptions, Players):
     """Play the panel: a fixed list of worlds, levels and limits, with a score for each world from 0 (chance) to 100 (the expert).
