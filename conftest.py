@@ -5,10 +5,10 @@ from pathlib import Path
 
 collect_ignore = [
     path
-    for library in ("openenv", "textworld", "trl", "verifiers")
+    for library in ("inspect_ai", "openenv", "textworld", "trl", "verifiers")
     if find_spec(library) is None
     for path in (
-        f"docs/{library}.md",
+        f"docs/{library.removesuffix('_ai')}.md",
         f"docs/{library}_package",
         f"gym_text_policies/bridges/{library}.py",
         f"tests/bridges/{library}_tests.py",

@@ -50,6 +50,7 @@ PAGES = {
     "training-log.md": "Training log",
     "training-loops.md": "Other training loops",
     "trl.md": "TRL",
+    "inspect.md": "Inspect",
     "verifiers.md": "verifiers",
     "levels.md": "verl and SkyRL",
     "openenv.md": "OpenEnv",

@@ -30,8 +30,8 @@ class Conversation:
         self._obs, self._info = self._env.reset(seed=seed)
         self.end: str | None = None
         """How the episode ended: ``won``, ``lost``, ``truncated`` or ``unusable_answers``; None while it goes on."""
-        self.steps = 0
-        """Number of actions that were played."""
+        self.actions: list[str] = []
+        """The names of the actions that were played."""
         self._tally = Tally(max_unusable)
         self.score = 0.0
         """Sum of the rewards."""
@@ -66,13 +66,23 @@ class Conversation:
             return told(self._spec, self._obs)
         action = self._spec.encode(name, self._obs)
         self._obs, reward, terminated, truncated, self._info = self._env.step(action)
-        self.steps += 1
+        self.actions.append(name)
         if not math.isfinite(reward):
             raise EngineError(f"step {self.steps}: expected a finite reward; got {reward}.")
         self.score += float(reward)
         if terminated or truncated:
             self.end = "won" if self.success else "truncated" if truncated and not terminated else "lost"
         return self.messages()[1]
+
+    @property
+    def spec(self) -> TextSpec:
+        """What the environment tells its players."""
+        return self._spec
+
+    @property
+    def steps(self) -> int:
+        """Number of actions that were played."""
+        return len(self.actions)
 
     @property
     def unusable(self) -> int:

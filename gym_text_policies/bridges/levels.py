@@ -15,6 +15,11 @@ AGENT = "gym_text"
 """Name under which the other library finds the bridge."""
 
 
+def level_row(environment: str, fold: Fold, seed: int) -> dict[str, Any]:
+    """Return what names a level: ``id``, ``environment``, ``fold`` and ``seed``. All episodes of one ``id`` are a group."""
+    return {"id": f"{environment} {fold} {seed}", "environment": environment, "fold": fold, "seed": seed}
+
+
 def level_rows(environment: str, fold: Fold, seeds: Iterable[int], strategy: str = "chat") -> list[dict[str, Any]]:
     """Return a row for each level: ``id``, ``environment``, ``fold``, ``seed``, ``strategy``, and the first messages, ``prompt``.
 
@@ -32,9 +37,9 @@ def level_rows(environment: str, fold: Fold, seeds: Iterable[int], strategy: str
     check_choice("fold", fold, FOLDS)
     rows = []
     for seed in seeds:
-        level = {"environment": environment, "fold": fold, "seed": check_int("seed", seed, 0, MAX_SEED), "strategy": strategy}
+        level = {**level_row(environment, fold, check_int("seed", seed, 0, MAX_SEED)), "strategy": strategy}
         game = begin(level)
-        rows.append({"id": f"{environment} {fold} {seed}", **level, "prompt": game.chat()})
+        rows.append({**level, "prompt": game.chat()})
         game.close()
     return rows
 

@@ -23,6 +23,7 @@ from gym_text.registration import SERVED
 from gym_text.spec import Observation
 from gym_text_policies.bridges.answers import MOST_UNUSABLE
 from gym_text_policies.bridges.conversation import Conversation
+from gym_text_policies.bridges.levels import level_row
 from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
 from gym_text_policies.prompts import Prompt
 
@@ -92,8 +93,8 @@ class Levels(vf.Taskset[LevelTask, LevelsConfig]):
         """Yield a task for each level. This starts no episode."""
         config = self.config
         for seed in range(config.first_seed, config.first_seed + config.levels):
-            name = f"{config.environment} {config.fold} {seed}"
-            data = LevelData(id=name, name=name, environment=config.environment, fold=config.fold, seed=seed)
+            level = level_row(config.environment, config.fold, seed)
+            data = LevelData(name=level["id"], **level)
             yield LevelTask(data, config.task)
 
 

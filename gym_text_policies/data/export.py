@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 from gym_text.errors import PolicyError, UsageError, check_choice, import_extra
 from gym_text_policies.backends.providers.connection import check_url
 from gym_text_policies.data.dataset import read_rows
+from gym_text_policies.data.inspect_logs import write_inspect_logs
 from gym_text_policies.data.preferences import preference_pairs
 from gym_text_policies.data.rows import Row
 from gym_text_policies.data.token_formats import TOKEN_FORMATS
@@ -23,7 +24,7 @@ from gym_text_policies.redaction import hide_keys
 from gym_text_policies.run_folders import write_atomically
 from gym_text_policies.store import EpisodeStore
 
-Format = Literal["openai", "trl-sft", "trl-dpo", "trl", "csv", "parquet"]
+Format = Literal["openai", "trl-sft", "trl-dpo", "trl", "csv", "parquet", "inspect"]
 _TABLES = {"csv": write_csv, "parquet": write_parquet}
 _OVER = ("succeeded", "failed", "cancelled")
 
@@ -32,20 +33,20 @@ _OVER = ("succeeded", "failed", "cancelled")
 @gone(poll=30.0)
 @dataclass(frozen=True)
 class ExportConfig:
-    """Write episodes as a table; or their tokens or answers for TRL; or chats for OpenAI, and submit them."""
+    """Write episodes as a table or as logs of Inspect; or their tokens or answers for TRL; or chats for OpenAI, and submit them."""
 
     format: Format = "openai"
     """Form of the file: openai (chats); trl-sft (a prompt and a completion for each answer); trl-dpo (a prompt, and the better and
-    the worse of two answers); trl (tokens); csv and parquet (a table)."""
+    the worse of two answers); trl (tokens); csv and parquet (a table); inspect (a folder of logs, which inspect view opens)."""
     runs: tuple[str, ...] = ()
-    """Run folders, for trl, csv and parquet. Those for trl are of gym-text collect --tokens; all episodes of one level in them are
+    """Run folders, for trl, csv, parquet and inspect. Those for trl are of gym-text collect --tokens; all episodes of one level in them are
     a group."""
     rows: Rows = "episodes"
     """What a row of csv and parquet is: episodes, or decisions, which have probabilities."""
     data: tuple[str, ...] = ("runs/data/rows",)
     """Datasets of gym-text collect, for openai, trl-sft and trl-dpo: folders, or hf:OWNER/NAME of the hub."""
     file: str | None = None
-    """File to write. By default it is named after the format, as in runs/data/openai.jsonl."""
+    """File to write, or the folder of inspect. By default it is named after the format, as in runs/data/openai.jsonl."""
     submit_to: str = ""
     """OpenAI model to fine-tune on the file. By default the file is only written. The key is read from OPENAI_API_KEY."""
     base_url: str = ""
@@ -167,12 +168,17 @@ def run(config: ExportConfig) -> str:
     """Write the file, submit it if the settings say so, and return the result in one line."""
     config.check()
     is_table = config.format in _TABLES
-    path = Path(config.file or f"runs/data/{f'{config.rows}.{config.format}' if is_table else f'{config.format}.jsonl'}")
+    default = (
+        f"{config.rows}.{config.format}" if is_table else config.format if config.format == "inspect" else f"{config.format}.jsonl"
+    )
+    path = Path(config.file or f"runs/data/{default}")
     if path.exists():
         raise UsageError(f"{path}: expected a new file; it is there already. Name another one, or remove it.")
     if is_table:
         path.parent.mkdir(parents=True, exist_ok=True)
         return f"{_TABLES[config.format](path, _episodes(config), config.rows)} rows: {path}"
+    if config.format == "inspect":
+        return f"{len(write_inspect_logs(path, _episodes(config)))} logs: {path}. To see them: inspect view --log-dir {path}"
     if config.format in _CHATS:
         lines_of, unit = _CHATS[config.format]
         lines = lines_of([row for source in config.data for row in read_rows(source)])

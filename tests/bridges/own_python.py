@@ -14,6 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 REQUIREMENTS = {
+    "inspect_ai": ("inspect-ai==0.3.285",),
     "levels": (
         *("--no-deps", "--ignore-requires-python", "verl==0.9.1", "skyrl==0.4.0", "skyrl-gym==0.4.0", "hydra-core==1.3.8"),
         *("omegaconf==2.4.0", "antlr4-python3-runtime==4.9.3", "tensordict==0.10.0", "torchdata==0.11.0", "codetiming==1.4.0"),
@@ -56,9 +57,9 @@ def own_python(name: str) -> str:
     return str(python)
 
 
-def run_tests(name: str) -> None:
+def run_tests(name: str, page: str = "") -> None:
     """Run a bridge's tests, ``tests/bridges/NAME_tests.py``, and its page in its environment; fail with what they print."""
-    paths = [f"tests/bridges/{name}_tests.py", f"docs/{name}.md"]
+    paths = [f"tests/bridges/{name}_tests.py", f"docs/{page or name}.md"]
     command = [own_python(name), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "default", *paths]
     variables = {"OMP_NUM_THREADS": "1", "GYM_TEXT_GAMES": str(ROOT / ".venv" / "bridges" / "games")}
     with tempfile.TemporaryDirectory() as merged:

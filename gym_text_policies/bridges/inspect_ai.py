@@ -1,0 +1,223 @@
+"""The bridge to Inspect (inspect-ai 0.3): levels of any environment, and the panel's, as tasks of its evaluations.
+
+Read from top to bottom: `levels` and `panel` are the tasks, which Inspect finds by the entry point: ``inspect eval
+gym_text/levels -T environment=CookingWorldText-v0 --model ...``. `player` is their solver: it plays an episode as a `Conversation`.
+`episode` is their scorer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from inspect_ai import Task, task
+from inspect_ai.dataset import MemoryDataset, Sample
+from inspect_ai.model import ChatMessage, ChatMessageSystem, ChatMessageTool, ChatMessageUser, GenerateConfig
+from inspect_ai.scorer import Metric, Score, Scorer, Target, grouped, mean, scorer, stderr
+from inspect_ai.solver import Generate, Solver, TaskState, solver
+from inspect_ai.tool import Tool, ToolDef, ToolParams
+
+from gym_text.errors import UsageError, check_choice, check_int
+from gym_text.folds import FOLDS, MAX_SEED, Fold
+from gym_text.registration import SERVED
+from gym_text.spec import TextSpec
+from gym_text_policies.bridges.answers import MOST_UNUSABLE
+from gym_text_policies.bridges.conversation import Conversation
+from gym_text_policies.bridges.levels import level_row
+from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
+from gym_text_policies.panel.worlds import SIZES, Size, the_panel
+from gym_text_policies.prompts import TOOL_STRATEGY, Prompt
+from gym_text_policies.prompts.tools import TOOL, called_action, tool_function
+
+MODES = ("text", "tool")
+_STORED = "gym_text"
+"""Key of the sample's store under which `player` writes how the episode stands."""
+_SCORES = ("success", "return", "steps", "unusable")
+_FINISH = {"max_tokens": "length", "model_length": "length", "content_filter": "content_filter"}
+
+
+def _of_package(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let Inspect name what it registers ``gym_text/NAME``: it takes the name of the package from the function's module."""
+    function.__module__ = "gym_text"
+    return function
+
+
+@task
+@_of_package
+def levels(
+    environment: str = SERVED,
+    fold: Fold = "test",
+    episodes: int = 100,
+    first_seed: int = 0,
+    mode: str = "text",
+    strategy: str | None = None,
+    max_steps: int | None = None,
+    max_unusable: int = MOST_UNUSABLE,
+) -> Task:
+    """Play levels of one environment; each level is a sample.
+
+    Args:
+        environment: A registered id, with keyword arguments after a question mark.
+        fold: The split: train, dev or test. No level is in two folds.
+        episodes: Number of levels. Their seeds are `first_seed`, `first_seed` + 1, ...
+        first_seed: Seed of the first level.
+        mode: How the model answers: text (in words), or tool (by a call of the tool ``act``).
+        strategy: The prompts' template: a strategy that shows no examples, or the path of a ``.jinja`` file. By default it is
+            ``chat`` in mode text, and ``tool`` in mode tool.
+        max_steps: Steps after which an episode is truncated; None: the environment's own limit.
+        max_unusable: Unusable answers in a row after which an episode is truncated. Such an answer costs no step.
+    """
+    check_choice("fold", fold, FOLDS)
+    check_no_fold("environment", [environment], fold)
+    check_int("episodes", episodes, 1, MAX_SEED)
+    check_int("first_seed", first_seed, 0, MAX_SEED)
+    limit = {} if max_steps is None else {"max_episode_steps": check_int("max_steps", max_steps, 1, MAX_SEED)}
+    environment_maker(environment, **fold_arguments(environment, fold), **limit)
+    seeds = range(first_seed, first_seed + episodes)
+    return _task(
+        [_sample(environment, fold, seed, environment) for seed in seeds],
+        player(mode, strategy, max_unusable, max_steps),
+        [mean(), stderr()],
+        mode,
+    )
+
+
+@task
+@_of_package
+def panel(
+    size: Size = "small",
+    only: str | Sequence[str] | None = None,
+    mode: str = "text",
+    strategy: str | None = None,
+    max_unusable: int = MOST_UNUSABLE,
+) -> Task:
+    """Play the panel: a fixed list of worlds, levels and limits. Each score has a mean for each world, and the worlds' mean.
+
+    Args:
+        size: How many levels of each world are played: small (10), medium (40) or full (200).
+        only: Worlds that are played, with commas between; by default all.
+        mode: See `levels`.
+        strategy: See `levels`.
+        max_unusable: See `levels`.
+    """
+    check_choice("size", size, SIZES)
+    worlds, fold = the_panel().worlds, the_panel().fold
+    names = only.split(",") if isinstance(only, str) else list(only or worlds)
+    for name in names:
+        check_choice("only", name, worlds)
+    samples = [
+        _sample(worlds[name].environment, fold, seed, name, worlds[name].history)
+        for name in names
+        for seed in the_panel().levels(name, size)
+    ]
+    return _task(samples, player(mode, strategy, max_unusable), [grouped(mean(), "world", all="groups", all_label="panel")], mode)
+
+
+def _sample(environment: str, fold: Fold, seed: int, world: str, history: int | None = None) -> Sample:
+    """Return a level. This starts no episode: `player` writes the messages."""
+    level = level_row(environment, fold, seed)
+    name = level.pop("id")
+    return Sample(id=name, input=name, metadata={**level, "world": world, **({} if history is None else {"history": history})})
+
+
+def _task(samples: Iterable[Sample], player: Solver, metrics: list[Metric], mode: str) -> Task:
+    return Task(
+        dataset=MemoryDataset(samples),
+        solver=player,
+        scorer=episode(),
+        metrics={name: metrics for name in _SCORES},
+        config=GenerateConfig(parallel_tool_calls=False if mode == "tool" else None),
+    )
+
+
+@solver
+@_of_package
+def player(
+    mode: str = "text", strategy: str | None = None, max_unusable: int = MOST_UNUSABLE, max_steps: int | None = None
+) -> Solver:
+    """Let the model play the sample's level to its end, or until a limit of Inspect; see `levels` for the arguments."""
+    check_choice("mode", mode, MODES)
+    strategy = strategy or (TOOL_STRATEGY if mode == "tool" else "chat")
+    prompt = Prompt(strategy)
+    if prompt.uses_examples or (mode == "tool" and prompt.thinks):
+        raise UsageError(f"strategy: expected one that shows no examples, and in mode tool none that thinks; got {strategy!r}.")
+    limit = {} if max_steps is None else {"max_episode_steps": max_steps}
+
+    async def solve(state: TaskState, generate: Generate) -> TaskState:
+        level = state.metadata
+        make_env = environment_maker(level["environment"], **fold_arguments(level["environment"], level["fold"]), **limit)
+        game = Conversation(make_env, level["seed"], strategy, max_unusable=max_unusable)
+        try:
+            if mode == "tool":
+                state.tools, state.tool_choice = [_act(game.spec)], "any"
+            state.messages = _chat(game)
+            state.store.set(_STORED, _standing(game))
+            while game.end is None and not state.completed:
+                state = await generate(state, tool_calls="none")
+                steps = game.steps
+                answers = _answers(state, game) if mode == "tool" else [ChatMessageUser(content=_played(state, game))]
+                state.messages.extend(answers)
+                state.store.set(_STORED, _standing(game))
+                if level.get("history") == 0 and game.steps > steps and game.end is None:
+                    state.messages = _chat(game)
+        finally:
+            game.close()
+        return state
+
+    return solve
+
+
+def _chat(game: Conversation) -> list[ChatMessage]:
+    roles = {"system": ChatMessageSystem, "user": ChatMessageUser}
+    return [roles[message["role"]](content=message["content"]) for message in game.chat()]
+
+
+def _played(state: TaskState, game: Conversation) -> str:
+    """Play the words of the last answer, and return what the model is told."""
+    return game.play(state.output.completion, finish=_FINISH.get(state.output.stop_reason))
+
+
+def _answers(state: TaskState, game: Conversation) -> list[ChatMessage]:
+    """Play the last answer's call, and return the tool's answer. No call, or several, is an unusable answer."""
+    calls = state.output.message.tool_calls or []
+    usable = len(calls) == 1 and calls[0].function == TOOL and calls[0].parse_error is None
+    text = game.play((called_action(json.dumps(calls[0].arguments)) if usable else None) or "")
+    if not calls:
+        return [ChatMessageUser(content=text)]
+    return [ChatMessageTool(content=text, tool_call_id=call.id, function=call.function) for call in calls]
+
+
+def _act(spec: TextSpec) -> Tool:
+    """Return the tool by whose calls a model plays. It is never run: `player` plays the calls."""
+
+    async def act(action: str) -> str:
+        return action
+
+    function = tool_function(spec)
+    parameters = ToolParams.model_validate(function["parameters"])
+    return ToolDef(act, TOOL, function["description"], parameters, parallel=False).as_tool()
+
+
+def _standing(game: Conversation) -> dict[str, Any]:
+    """Return how an episode stands, as plain JSON."""
+    numbers = (float(game.success), game.score, game.steps, game.unusable)
+    return {**dict(zip(_SCORES, numbers, strict=True)), "end": game.end, "actions": list(game.actions)}
+
+
+@scorer(metrics={name: [mean(), stderr()] for name in _SCORES})
+@_of_package
+def episode() -> Scorer:
+    """Score an episode: success (1 or 0), return, steps, and number of unusable answers."""
+
+    async def score(state: TaskState, target: Target) -> Score:
+        data = state.store.get(_STORED)
+        end = data["end"] or "stopped by a limit of Inspect"
+        return Score(
+            value={name: data[name] for name in _SCORES},
+            answer=end,
+            explanation=f"{end} after {data['steps']} steps",
+            metadata={"end": data["end"], "actions": data["actions"]},
+        )
+
+    return score
