@@ -29,7 +29,7 @@ for name in ENV_IDS:
 LONGEST_FIRST = (
     *("trl", "verifiers", "textworld", "openenv", "levels", "sft", "text_env", "jvm", "docs", "ppo", "models", "transformers"),
     *("grpo", "logprobs", "science_world", "textarena", "planner", "ray", "vector", "exactness", "textworld_env"),
-    *("cli", "bench", "llama", "aggrevate", "report", "lora", "llm", "training_loops", "served_models", "dagger"),
+    *("inspect_ai", "cli", "bench", "llama", "aggrevate", "report", "lora", "llm", "training_loops", "served_models", "dagger"),
     *("run", "gif", "pictures", "optimisers", "remote", "rollouts"),
 )
 """The slowest test files, without ``test_``. If two workers begin with them, both end at nearly the same time."""

@@ -49,6 +49,7 @@ ELSEWHERE = {
     ),
     "tokens": ("providers/tokenizers",),
     "transformers": ("local/questions",),
+    "inspect_ai": ("data/inspect_logs",),
     "levels": ("bridges/skyrl",),
     "trl": ("bridges/trl_rollout",),
     "trust": ("providers/keys",),

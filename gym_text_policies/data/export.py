@@ -39,8 +39,8 @@ class ExportConfig:
     """Form of the file: openai (chats); trl-sft (a prompt and a completion for each answer); trl-dpo (a prompt, and the better and
     the worse of two answers); trl (tokens); csv and parquet (a table); inspect (a folder of logs, which inspect view opens)."""
     runs: tuple[str, ...] = ()
-    """Run folders, for trl, csv, parquet and inspect. Those for trl are of gym-text collect --tokens; all episodes of one level in them are
-    a group."""
+    """Run folders, for trl, csv, parquet and inspect. Those for trl are of gym-text collect --tokens; all episodes of one level in
+    them are a group."""
     rows: Rows = "episodes"
     """What a row of csv and parquet is: episodes, or decisions, which have probabilities."""
     data: tuple[str, ...] = ("runs/data/rows",)
