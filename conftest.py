@@ -3,15 +3,23 @@
 from importlib.util import find_spec
 from pathlib import Path
 
+NAMES = {
+    "inspect_ai": ("inspect", "inspect_ai", "walker"),
+    "openenv": ("openenv", "mcp_tools"),
+    "skyrl_gym": ("levels", "skyrl", "verl"),
+}
+"""By library, the names of its page, modules and tests, where they differ from the library's own."""
 collect_ignore = [
     path
-    for library in ("inspect_ai", "openenv", "textworld", "trl", "verifiers")
+    for library in ("inspect_ai", "openenv", "skyrl_gym", "textworld", "trl", "verifiers")
     if find_spec(library) is None
+    for name in NAMES.get(library, (library,))
     for path in (
-        f"docs/{library.removesuffix('_ai')}.md",
-        f"docs/{library}_package",
-        f"gym_text_policies/bridges/{library}.py",
-        f"tests/bridges/{library}_tests.py",
-        *map(str, Path(__file__).parent.glob(f"docs/{library}_*.py")),
+        f"docs/{name}.md",
+        f"docs/{name}_package",
+        *(() if name == "levels" else (f"gym_text_policies/bridges/{name}.py",)),  # its module needs no library
+        f"tests/bridges/{name}.py",
+        f"tests/bridges/{name}_tests.py",
+        *map(str, Path(__file__).parent.glob(f"docs/{name}_*.py")),
     )
 ]
