@@ -15,10 +15,16 @@ _BARS = 5
 """Most bars of a step: those of the best actions and of the action that was taken."""
 
 
-def player(policy: Mapping[str, Any]) -> str:
-    """Return the model of a policy, or of the policy that it asks; else its name or kind."""
+def innermost(policy: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the configuration of the policy that plays within policies that mix actions or look ahead."""
     while isinstance(policy.get("player"), Mapping):
         policy = policy["player"]
+    return policy
+
+
+def player(policy: Mapping[str, Any]) -> str:
+    """Return the model of a policy, or of the policy that it asks; else its name or kind."""
+    policy = innermost(policy)
     return str(policy.get("model") or policy.get("name") or policy.get("kind", ""))
 
 

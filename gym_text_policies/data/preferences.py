@@ -6,6 +6,7 @@ answer is worth the mean return of the episodes that gave it there.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Sequence
@@ -35,11 +36,13 @@ def preference_pairs(rows: Sequence[Row]) -> list[dict[str, Any]]:
     found: defaultdict[tuple[str, int, str], Returns] = defaultdict(lambda: defaultdict(list))
     prompts: dict[tuple[str, int, str], Sequence[Message]] = {}
     for row in rows:
+        before = hashlib.sha256()  # of the messages so far: a prompt's texts are read once, not again for each longer prompt
         for number, message in enumerate(row.messages):
             if message["role"] == "assistant" and row.labels[number] == message["content"]:
-                key = (row.environment, row.seed, json.dumps(row.messages[:number]))
+                key = (row.environment, row.seed, before.hexdigest())
                 prompts[key] = row.messages[:number]
                 found[key][message["content"]].append(row.episode_return)
+            before.update(json.dumps(message).encode())
     pairs = [pair for key, returns in found.items() if (pair := _pair(prompts[key], returns))]
     if not pairs:
         raise UsageError(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, geometric_mean
-from typing import Any
 
+from gym_text_policies.display import innermost
 from gym_text_policies.experiments.series import Series, Work
 
 _USUAL_LENGTH = 150
@@ -181,10 +181,8 @@ class Pace:
 
 def _kind(series: Series) -> tuple[str, bool] | None:
     """Return the mode in which a series asks its language model, and whether it shows earlier steps; None if it asks none."""
-    player: Any = series.identity.policy
-    while isinstance(player, Mapping) and "player" in player:
-        player = player["player"]
-    if not isinstance(player, Mapping) or player.get("kind") != "llm":
+    player = innermost(series.identity.policy)
+    if player.get("kind") != "llm":
         return None
     return str(player.get("mode")), bool(player.get("history"))
 

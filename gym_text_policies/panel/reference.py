@@ -100,11 +100,12 @@ def _made_with(packages: Iterable[str]) -> dict[str, str]:
 
 def _make_world(panel: Panel, name: str, watch: Watch) -> WorldReference:
     levels = panel.levels(name, "full")
-    digests = list(_watched(level_digests(panel, name, levels), name, watch))
-    experts = [_rounded(walk) for walk in expert_walks(panel, name, levels)]
+    experts = list(expert_walks(panel, name, levels))
+    pairs = zip(experts, random_walks(panel, name, levels), strict=True)
+    digests = list(_watched(itertools.starmap(LevelDigest.of, pairs), name, watch))
     rows = [[_rounded(walk) for walk in random_walks(panel, name, levels, number, most=None)] for number in range(WALKS)]
     chance = [round(sum(returns) / WALKS, 6) for returns in zip(*rows, strict=True)]
-    return WorldReference(digests, experts, chance)
+    return WorldReference(digests, [_rounded(walk) for walk in experts], chance)
 
 
 def _rounded(walk: Walk) -> float:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gym_text.errors import GymTextError, RunError, UsageError
+from gym_text_policies.display import innermost
 from gym_text_policies.panel.page import terminal_table
 from gym_text_policies.panel.reference import Reference, the_reference
 from gym_text_policies.panel.results import EpisodeResult, Result, WorldResult, action_names, read_result
@@ -62,7 +63,7 @@ def _faults(result: Result, panel: Panel, reference: Reference) -> Iterator[str]
             yield f"{name}: expected the environment {panel.worlds[name].environment}; got {world.environment!r}."
         if world.digest != (known := reference.worlds[name].digest(levels)):
             yield f"{name}: expected the digest {known}, that of the panel; got {world.digest}."
-        asked, fixed = _player(world.policy).get("history"), panel.worlds[name].history
+        asked, fixed = innermost(world.policy).get("history"), panel.worlds[name].history
         if fixed is not None and asked not in (None, fixed):
             yield f"{name}: expected history {fixed}, with which every language model plays there; got {str(asked)[:20]}."
         played = [episode.level for episode in world.episodes]
@@ -71,14 +72,6 @@ def _faults(result: Result, panel: Panel, reference: Reference) -> Iterator[str]
         for episode in world.episodes:
             if episode.length != len(episode.actions) or episode.invalid > episode.length:
                 yield f"{name}, level {episode.level}: expected an action for each of {episode.length} steps."
-
-
-def _player(policy: Any) -> dict[str, Any]:
-    """Return the configuration of the policy that plays within one that mixes actions or looks ahead."""
-    for _ in range(10):
-        if isinstance(policy, dict) and isinstance(policy.get("player"), dict):
-            policy = policy["player"]
-    return dict(policy)
 
 
 def _differences(where: str, stated: Any, computed: Any) -> Iterator[str]:

@@ -38,8 +38,8 @@ class World:
 
 
 @dataclass(frozen=True)
-class Panel:
-    """A version of the panel."""
+class _Head:
+    """A version of the panel, without its worlds."""
 
     version: int
     """Its number. Scores of two versions cannot be compared."""
@@ -49,6 +49,12 @@ class Panel:
     """Size -> number of levels of each world."""
     packages: tuple[str, ...]
     """Packages on which a digest can depend."""
+
+
+@dataclass(frozen=True)
+class Panel(_Head):
+    """A version of the panel."""
+
     worlds: Mapping[str, World]
     """The worlds by their names, in the order of the tables."""
 
@@ -61,16 +67,6 @@ class Panel:
         """Return a function that makes the environment of a world."""
         environment = self.worlds[name].environment
         return environment_maker(environment, **fold_arguments(environment, self.fold, expert=expert))
-
-
-@dataclass(frozen=True)
-class _Head:
-    """The entries of the file beside the worlds."""
-
-    version: int
-    fold: Literal["train", "dev", "test"]
-    sizes: Mapping[str, int]
-    packages: tuple[str, ...]
 
 
 @functools.cache
@@ -86,4 +82,4 @@ def the_panel(path: Path = FILE) -> Panel:
     for world in worlds.values():
         parse_environment(world.environment)
     head = build(_Head, Node(parts, f"{path}: "))
-    return Panel(head.version, head.fold, head.sizes, head.packages, worlds)
+    return Panel(**vars(head), worlds=worlds)
