@@ -1,5 +1,6 @@
 """ScienceWorld: equal to the official client, the same whatever else plays, an expert that wins, and lists that one can read."""
 
+import copy
 import os
 import random
 import subprocess
@@ -15,7 +16,7 @@ import gym_text
 from gym_text import UsageError
 from gym_text.science_world.actions import MOST, choose_names
 from gym_text.science_world.engine import ScienceWorldGame, check_installed, write_changed_classes
-from gym_text.science_world.tasks import TASKS
+from gym_text.science_world.tasks import TASKS, task_and_variation
 
 ID = "ScienceWorldText-v0"
 SHORT = (
@@ -248,6 +249,26 @@ def test_a_task_has_a_number_and_simplifications_matter(make):
     assert any(action.startswith("teleport to") for action in obs[1]["valid_actions"])
 
 
+def test_all_tasks_take_turns_and_each_level_is_the_task_s_own(make, follow_gold_action):
+    env = make(ID, task="all", fold="test", expert="replan")
+    assert env.unwrapped.fold_size == 1_819
+    tasks = list(TASKS.values())
+    assert [task_and_variation(env.unwrapped.level_of(seed))[0] for seed in range(60)] == tasks * 2
+    for seed in (30 + tasks.index("find-plant"), tasks.index("power-component")):
+        own = make(ID, task=tasks[seed % 30], fold="test", expert="replan")
+        obs, info = start = env.reset(seed=seed)
+        assert start == own.reset(seed=seed // 30)
+        assert env.unwrapped.level_of(seed) % 10_000 == own.unwrapped.level_of(seed // 30)
+    env.step("look around")  # so that the plan is played on the second game, which is another task's until now
+    assert follow_gold_action(env, obs, info)[1]["success"]
+    env.reset(seed=30 + tasks.index("find-plant"))
+    env.step("look around")
+    fork, copied = env.unwrapped.fork(), copy.deepcopy(env)
+    assert fork.step("inventory")[0] == copied.step("inventory")[0] == env.step("inventory")[0]
+    levels = [seed for seed in range(150) if tasks[seed % 30] == "identify-life-stages-2"]
+    assert task_and_variation(env.unwrapped.level_of(levels[4]))[0] != "identify-life-stages-2"  # it has four variations
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -257,6 +278,7 @@ def test_a_task_has_a_number_and_simplifications_matter(make):
             {"task": "3-1", "simplifications": "noElectricalAction"},
             "expected others for 'power-component', which needs electricity",
         ),
+        ({"task": "all", "simplifications": "noElectricalAction"}, "expected others for 'power-component'"),
         ({"valid_actions": "some"}, "valid_actions: expected one of 'considered', 'all'; got 'some'"),
         ({"valid_actions": "all", "actions": "index"}, "expected 'text' with valid_actions='all'"),
     ],

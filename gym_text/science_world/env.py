@@ -11,7 +11,14 @@ from gym_text.java_games import JavaGameEnv
 from gym_text.science_world.actions import MOST
 from gym_text.science_world.engine import ScienceWorldGame, ScienceWorldState, check_installed
 from gym_text.science_world.expert import plan_from, solution
-from gym_text.science_world.tasks import SIMPLIFICATIONS, is_electrical, simplifications_of, task_name
+from gym_text.science_world.tasks import (
+    SIMPLIFICATIONS,
+    is_electrical,
+    level_number,
+    simplifications_of,
+    task_and_variation,
+    tasks_of,
+)
 from gym_text.spec import Action, Field, Observation, TextSpec
 from gym_text.text_env import Expert, Fold, Outcome
 
@@ -101,7 +108,9 @@ class ScienceWorldEnv(JavaGameEnv):
     ## Starting State
 
     Seed s plays variation ``variations[s % len]`` of the official fold of the task. The folds have no variation in common; tasks
-    have 10 to 1,386 variations, half of them in train.
+    have 10 to 1,386 variations, half of them in train. With ``task="all"`` the first 30 seeds play the first variation of each task
+    in the order of `gym_text.science_world.tasks.TASKS`, the next ones the second, and so on; a task without more variations is
+    left out. The fold test has 1,819 levels then.
 
     ## Episode End
 
@@ -112,7 +121,7 @@ class ScienceWorldEnv(JavaGameEnv):
 
     | argument | values | registered | meaning |
     |---|---|---|---|
-    | `task` | a name or number: ``boil`` or ``1-1`` | find-living-thing | the task |
+    | `task` | a name or number: ``boil`` or ``1-1``; all | find-living-thing | the task |
     | `simplifications` | names with commas between, or easy | None | what makes the task easier: `gym_text.science_world.tasks` |
     | `valid_actions` | considered, all | considered | the list in the observation |
     | `actions` | text, index | text | the action space |
@@ -150,19 +159,21 @@ class ScienceWorldEnv(JavaGameEnv):
         check_installed()
         check_choice("valid_actions", valid_actions, ("considered", "all"))
         super().__init__(fold=fold, expert=expert, render_mode=render_mode)
-        self._task = task_name(task)
+        self._tasks = tasks_of(task)
+        self._task = self._tasks[0]  # of the running episode
         chosen = simplifications.split(",") if simplifications else []
         for name in chosen:
             check_choice("simplifications", name, SIMPLIFICATIONS)
         if "easy" in chosen and len(chosen) > 1:
             raise UsageError(f"simplifications: expected 'easy' alone, or others without it; got {simplifications!r}.")
-        if "noElectricalAction" in chosen and is_electrical(self._task):
+        electrical = next(filter(is_electrical, self._tasks), None)
+        if "noElectricalAction" in chosen and electrical:
             raise UsageError(
-                f"simplifications: expected others for {self._task!r}, which needs electricity; got 'noElectricalAction'."
+                f"simplifications: expected others for {electrical!r}, which needs electricity; got 'noElectricalAction'."
             )
         if valid_actions == "all" and actions == "index":
             raise UsageError("actions: expected 'text' with valid_actions='all', whose list has no bound; got 'index'.")
-        self._simplifications, self._lists_all = simplifications_of(self._task, ",".join(chosen)), valid_actions == "all"
+        self._chosen, self._lists_all = ",".join(chosen), valid_actions == "all"
         self._set_actions(SCIENCE_WORLD_SPEC, actions, MOST)
         self.observation_space = game_space(_MAX_TEXT, _MAX_NAME)
         self._game: ScienceWorldGame | None = None
@@ -176,13 +187,24 @@ class ScienceWorldEnv(JavaGameEnv):
 
     @functools.cached_property
     def _levels(self) -> tuple[int, ...]:
-        return self._present_game().variations(self._fold)
+        return self._present_game().variations(self._fold) if len(self._tasks) == 1 else _levels_of_all_tasks(self._fold)
+
+    @property
+    def _simplifications(self) -> str:
+        return simplifications_of(self._task, self._chosen)
+
+    def _load(self, level: int) -> None:
+        """Make the task and the variation of a level the present ones."""
+        task, self._variation = task_and_variation(level) if len(self._tasks) > 1 else (self._task, level)
+        if task != self._task:
+            self._task, self._game, self._twin = task, None, None
 
     def _start(self, seed: int) -> Observation:
-        game = self._present_game()
-        self._variation, self._score, self._played, self._left = seed, 0.0, (), None
+        self._load(seed)
+        self._score, self._played, self._left = 0.0, (), None
         self._rest = (self._plan(seed) or ()) if self.expert != "off" else ()
-        state = game.start(seed)
+        game = self._present_game()
+        state = game.start(self._variation)
         self._goal = game.goal()
         return self._observation(state)
 
@@ -205,7 +227,7 @@ class ScienceWorldEnv(JavaGameEnv):
 
     def _fork_game(self, twin: Self) -> bool:
         twin._game = self._present_game().fork(self._played)
-        twin._variation, twin._goal, twin._score = self._variation, self._goal, self._score
+        twin._task, twin._variation, twin._goal, twin._score = self._task, self._variation, self._goal, self._score
         twin._valid, twin._played = self._valid, self._played
         return True
 
@@ -244,7 +266,8 @@ class ScienceWorldEnv(JavaGameEnv):
     # ---------------------------------------------------------------- the expert
 
     def _plan(self, seed: int) -> tuple[str, ...] | None:
-        gold = solution(self._task, self._simplifications, seed)
+        self._load(seed)
+        gold = solution(self._task, self._simplifications, self._variation)
         if gold is None or (self._by_index and not gold.is_listed):
             return None  # an index stands for a listed action only
         return gold.path
@@ -259,3 +282,11 @@ class ScienceWorldEnv(JavaGameEnv):
 
     def _steps_left(self) -> int | None:
         return len(self._rest) if self.expert == "replan" else super()._steps_left()
+
+
+@functools.cache
+def _levels_of_all_tasks(fold: Fold) -> tuple[int, ...]:
+    """Return the levels of all tasks in a fold: the first variation of each task, then the second of each, and so on."""
+    known = {task: ScienceWorldGame(task, "").variations(fold) for task in tasks_of("all")}
+    most = max(map(len, known.values()))
+    return tuple(level_number(task, known[task][n]) for n in range(most) for task in known if n < len(known[task]))

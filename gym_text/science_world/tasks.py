@@ -21,14 +21,36 @@ TASKS = {
 """The engine's name of each task, by its number in the paper."""
 SIMPLIFICATIONS = ("easy", "teleportAction", "openDoors", "openContainers", "selfWateringFlowerPots", "noElectricalAction")
 """Simplifications of a task; ``easy`` stands alone and means several of the others."""
+_VARIATIONS = 10_000
+"""More than a task has variations: the greatest number is 1,386."""
 
 
 def task_name(task: str) -> str:
     """Return the engine's name of a task, or raise `UsageError`."""
     name = TASKS.get(task, task)
     if name not in TASKS.values():
-        raise unknown_choice("task", task, [*TASKS.values(), *TASKS])
+        raise unknown_choice("task", task, [*TASKS.values(), *TASKS, "all"])
     return name
+
+
+def tasks_of(task: str) -> tuple[str, ...]:
+    """Return the names of the tasks that an environment plays: one, or with ``all`` the 30 in the order of their numbers."""
+    return tuple(TASKS.values()) if task == "all" else (task_name(task),)
+
+
+def level_number(task: str, variation: int) -> int:
+    """Return the number of a level in an environment with all tasks."""
+    return _VARIATIONS * list(TASKS.values()).index(task) + variation
+
+
+def task_and_variation(level: int) -> tuple[str, int]:
+    """Return the task and the variation of `level_number`.
+
+    >>> task_and_variation(level_number("boil", 21)), task_and_variation(20_015)
+    (('boil', 21), ('freeze', 15))
+    """
+    number, variation = divmod(level, _VARIATIONS)
+    return list(TASKS.values())[number], variation
 
 
 def is_electrical(name: str) -> bool:
