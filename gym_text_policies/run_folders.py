@@ -118,6 +118,13 @@ class RunFolder:
         defaults = {field.name: field.default for field in fields if field.default is not dataclasses.MISSING}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in defaults.items()}
 
+    def _value(self, settings: Mapping[str, Any], name: str) -> Any:
+        """Return the value of a setting. None is what it stands for, if the field's ``metadata={"unset": …}`` says that."""
+        if (value := settings.get(name)) is not None or not dataclasses.is_dataclass(self._kind):
+            return value
+        unset = next((field.metadata.get("unset") for field in dataclasses.fields(self._kind) if field.name == name), None)
+        return list(unset) if isinstance(unset, tuple) else unset
+
     def _claim(self, config: dict[str, Any]) -> None:
         """Write the folder's configuration, or compare with it."""
         path = self.path / _CONFIG
@@ -129,11 +136,12 @@ class RunFolder:
             stored = stored_by_new_names(self._kind, json.loads(check_regular(path).read_bytes()))
             keys = config.keys() | (stored.keys() & table_of(self._kind).keys())
             stored = self._defaults() | stored  # an earlier release did not know every setting
-            differing = sorted(key for key in keys if stored.get(key) != config.get(key))
+            differing = sorted(key for key in keys if self._value(stored, key) != self._value(config, key))
         except (ValueError, AttributeError, RecursionError) as error:
             raise UsageError(f"{path}: expected a JSON object ({error}). Restore the file, or name another folder.") from None
         if differing:
-            shown = "; ".join(f"{key}: stored {stored.get(key)!r}, given {config.get(key)!r}" for key in differing)
+            both = {key: (self._value(stored, key), self._value(config, key)) for key in differing}
+            shown = "; ".join(f"{key}: stored {before!r}, given {now!r}" for key, (before, now) in both.items())
             raise UsageError(
                 f"{self.path}: expected the configuration stored there; these keys differ: {shown}. Name another folder."
             )

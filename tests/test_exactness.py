@@ -19,7 +19,8 @@ from gym_text_policies.backends.local.tokens import prompt_tokens, text_tokens
 from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.data.rows import Example
 from gym_text_policies.training.model.layouts import answer_losses
-from gym_text_policies.training.model.lora import add_lora, player_of
+from gym_text_policies.training.model.lora import add_lora
+from gym_text_policies.training.model.player import player_of
 from gym_text_policies.training.model.sequences import Conversation
 
 SIZE = {

@@ -10,6 +10,7 @@ from training_data import with_random_adapter
 from gym_text import UsageError
 from gym_text_policies.training import loop
 from gym_text_policies.training.grpo import GRPOConfig, train
+from gym_text_policies.training.model import actor_critic, player
 from gym_text_policies.training.model.actor_critic import Actor
 from gym_text_policies.training.model.checkpoints import Progress
 from gym_text_policies.training.trajectories import play
@@ -85,3 +86,21 @@ def test_settings_that_make_no_sense_are_refused():
     for name, value in (("iterations", 0), ("epochs", 0), ("kl_weight", -1), ("temperature", 0), ("learning_rate", 0)):
         with pytest.raises(UsageError, match=f"{name}: expected .*; got {value}"):
             GRPOConfig(**{name: value})
+
+
+def test_a_base_in_4_bits_plays_with_the_weights_that_learn_and_is_not_copied(tiny_model, tmp_path, monkeypatch):
+    load, asked = actor_critic.load_base, []
+
+    def quantised(name, *, load_in_4bit, **options):  # as bitsandbytes' models look, which take a package more
+        asked.append(load_in_4bit)
+        base, tokenizer = load(name, **options)
+        base.hf_quantizer = "bitsandbytes"
+        return base, tokenizer
+
+    monkeypatch.setattr(actor_critic, "load_base", quantised)
+    monkeypatch.setattr(player, "merged_copy", lambda *_: pytest.fail("there is no room for a second model"))
+    config = settings(tiny_model, tmp_path / "run", iterations=12, load_in_4bit=True, learning_rate=1e-2)
+    train(config)
+    lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    assert asked == [True] and lines[-1]["success"] > lines[0]["success"]
+    assert all(line.get("rollout_gap", 0) < 0.1 for line in lines), "what has learnt has played"

@@ -11,13 +11,12 @@ from training_data import with_random_adapter
 from transformers import AutoModelForCausalLM
 
 from gym_text import UsageError
-from gym_text_policies.backends.base import Request
 from gym_text_policies.backends.local.adapters import read_adapter, template_of
 from gym_text_policies.backends.local.models import Source, load_model
 from gym_text_policies.backends.local.smollm2 import smollm2_folder
-from gym_text_policies.backends.local.transformers import TransformersBackend
-from gym_text_policies.training.model.lora import add_lora, load_base, player_of, set_dtype
+from gym_text_policies.training.model.lora import add_lora, load_base, set_dtype
 from gym_text_policies.training.model.saving import save_adapter
+from gym_text_policies.training.sft import SFTConfig
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),
@@ -81,15 +80,23 @@ def test_logits_are_in_float32_where_the_last_layer_has_a_bias_as_well(tiny_mode
     assert torch.allclose(logits, expected, rtol=0.01, atol=0.1)
 
 
-def test_a_player_answers_as_the_model_in_training_and_leaves_it_in_training(tiny_model):
-    base, tokenizer = load_base(tiny_model)
-    model = with_random_adapter(add_lora(base)).train()
-    player = player_of(model, tokenizer)
-    assert model.training
-    plain = TransformersBackend(model, tokenizer, "plain")
-    question = Request(messages=({"role": "user", "content": "Which way?"},), choices=("left", "right", "on"))
-    (answer,), (expected,) = player.answer([question]), plain.answer([question])
-    assert answer.probabilities == pytest.approx(expected.probabilities, abs=1e-4)
+def test_a_new_adapter_has_the_rank_alpha_and_layers_that_are_asked_for_and_one_that_is_trained_further_keeps_its_own(
+    tiny_model, tmp_path
+):
+    model = add_lora(load_base(tiny_model)[0], rank=4, alpha=8.0, target_modules=("attention",))
+    save_adapter(model, tmp_path / "adapter", {})
+    settings = json.loads((tmp_path / "adapter/adapter_config.json").read_text())
+    assert (settings["r"], settings["lora_alpha"], settings["target_modules"]) == (4, 8.0, ["k_proj", "o_proj", "q_proj", "v_proj"])
+    base, further = load_base(tiny_model)[0], {"adapter": tmp_path / "adapter"}
+    for own in ({}, {"rank": 4, "alpha": 8, "target_modules": ("q_proj", "k_proj", "v_proj", "o_proj")}):
+        config = add_lora(load_base(tiny_model)[0], **further, **own).peft_config["default"]
+        assert (config.r, config.lora_alpha, len(config.target_modules)) == (4, 8.0, 4)
+    for name, other in (("rank", 16), ("alpha", 32.0), ("target_modules", ("all-linear",))):
+        with pytest.raises(UsageError, match=f"{name}: expected none, because .*adapter' is trained further and keeps its own"):
+            add_lora(base, **further, **{name: other})
+    for name, value in (("rank", 0), ("alpha", 0.0), ("target_modules", ()), ("target_modules", ("q_proj", "all-linear"))):
+        with pytest.raises(UsageError, match=f"{name}: expected"):
+            SFTConfig(**{name: value})
 
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")

@@ -29,6 +29,7 @@ def run(tiny_model, tmp_path):
     config = PPOConfig(folder=str(tmp_path / "run"), model=tiny_model, **usual)
     train(config)
     stored = json.loads((tmp_path / "run/config.json").read_text())
+    stored = {name: value for name, value in stored.items() if name not in ("rank", "alpha", "target_modules")}  # new settings
     write(tmp_path / "run/config.json", {OLD_NAMES.get(name, name): value for name, value in stored.items()} | GONE)
     state = json.loads((tmp_path / "run/checkpoint-1/state.json").read_text())
     write(tmp_path / "run/checkpoint-1/state.json", state | {"seed": 2, "kl_weight": 0.05})
@@ -54,7 +55,11 @@ def test_a_folder_of_an_earlier_release_goes_on_where_it_was(run):
 
 @pytest.mark.parametrize(
     ("changed", "said"),
-    [({"max_norm": 0.5}, "max_norm: stored 0.5"), ({"episodes": 4}, "episodes_per_iteration: stored 4, given 2")],
+    [
+        ({"max_norm": 0.5}, "max_norm: stored 0.5"),
+        ({"rank": 8}, "rank: stored 8, given 16"),
+        ({"episodes": 4}, "episodes_per_iteration: stored 4, given 2"),
+    ],
 )
 def test_a_folder_whose_settings_hold_no_longer_is_refused(run, changed, said):
     config, folder = run

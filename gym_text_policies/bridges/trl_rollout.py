@@ -30,7 +30,7 @@ from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.policies.independent import Independent
 from gym_text_policies.records import Decision, Episode, Turn
 from gym_text_policies.rollouts import rollout
-from gym_text_policies.training.model.lora import merged_copy
+from gym_text_policies.training.model.player import merged_copy
 from gym_text_policies.training.trajectories import log_failures
 
 RolloutFunc = Callable[[Sequence[Any], Any], dict[str, list[Any]]]

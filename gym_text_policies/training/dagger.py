@@ -15,6 +15,7 @@ import dataclasses
 import logging
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from gym_text.errors import UsageError, check_int
 from gym_text.registration import TRAINING
@@ -29,6 +30,8 @@ from gym_text_policies.training.sft import SFTConfig, sft
 _logger = logging.getLogger(__name__)
 _SET_HERE = ("data", "folder", "model", "seed")
 """Settings of fine-tuning that DAgger sets itself, in each iteration."""
+_WITHOUT = (*_SET_HERE, "rank", "alpha", "target_modules")
+"""These settings are no options, nor are those of a new adapter: DAgger trains an adapter further."""
 _MOVED = (
     *("learning_rate", "epochs", "max_steps", "rows_per_step", "rows_per_pass", "dev_environments", "dev_episodes"),
     *("interchangeable", "compiled", "device", "report_to"),
@@ -70,7 +73,7 @@ class DAggerConfig:
     """Episodes that run at once, asking the model together."""
     seed: int = 0
     """Seed of everything that is drawn at random."""
-    sft: SFTConfig = field(default=SFTConfig(learning_rate=2e-4, warmup=2), metadata={"without": (*_SET_HERE, "rank")})
+    sft: SFTConfig = field(default=SFTConfig(learning_rate=2e-4, warmup=2), metadata={"without": _WITHOUT})
     """How each iteration learns."""
 
     def __post_init__(self) -> None:
@@ -94,7 +97,8 @@ def dagger(config: DAggerConfig) -> Path:
     if prompting.think is None and settings_of(config.model).get("think"):
         prompting = dataclasses.replace(prompting, think=False)  # the data have no thoughts, so there are none to learn
     adapter, data = Path(config.model), config.data
-    options = {} if config.sft.device == "auto" else {"device": config.sft.device}
+    options: dict[str, Any] = {} if config.sft.device == "auto" else {"device": config.sft.device}
+    options |= {"load_in_4bit": True} if config.sft.load_in_4bit else {}
     for number in range(1, config.iterations + 1):
         folder = Path(config.folder) / f"round-{number}"
         played = CollectConfig(

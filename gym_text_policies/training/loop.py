@@ -129,7 +129,7 @@ def run(
             metrics |= learn(config, actor, optimizer, progress, trajectories)
             if not is_measured and "rollout_gap" in metrics:
                 is_measured = True
-                check_gap(config.dtype, progress.title, metrics["rollout_gap"])
+                check_gap(config.products, progress.title, metrics["rollout_gap"])
             learnt = time.perf_counter()
             metrics |= {"seconds_play": round(played - start, 2), "seconds_learn": round(learnt - played, 2)}
             check_finite(progress.title, **metrics)
@@ -155,7 +155,8 @@ def make_actor(config: OnPolicyConfig) -> tuple[Actor, Optimizer]:
 
 def actor_options(config: OnPolicyConfig) -> dict[str, Any]:
     """Return the settings that `Actor` takes."""
-    return {name: getattr(config, name) for name in ("temperature", "dtype", "compiled", "gradient_checkpointing", "device")}
+    names = ("lora", "temperature", "load_in_4bit", "compiled", "gradient_checkpointing", "device")
+    return {"dtype": config.products, **{name: getattr(config, name) for name in names}}
 
 
 # ---------------------------------------------------------------- learning

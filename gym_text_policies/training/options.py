@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, get_args
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
 
 from gym_text.errors import UsageError, check_choice, check_int
 from gym_text.wrappers.exchange_names import Names
 from gym_text_policies.old_names import Before, old_names
-from gym_text_policies.training.model.lora import DTYPES, TRAINING_DEVICES, Dtype, TrainingDevice
+from gym_text_policies.training.model.linear_layers import ALL_LINEAR
+from gym_text_policies.training.model.lora import ALPHA, DTYPES, RANK, TARGETS, TRAINING_DEVICES, Dtype, TrainingDevice
 from gym_text_policies.training.model.trackers import Tracker, check_tracker
 
 Schedule = Literal["cosine", "constant", "linear"]
@@ -27,6 +28,14 @@ class TrainingOptions:
     model: str = "smollm2"
     """What training begins with. A base model (smollm2, hf:OWNER/NAME, a folder) gets a new adapter. An adapter (its folder, or
     adapters/NAME) is trained further."""
+    rank: int | None = field(default=None, metadata={"unset": RANK})
+    """Rank of a new adapter; by default 16. An adapter that is trained further keeps its rank, alpha and layers: others are
+    refused."""
+    alpha: float | None = field(default=None, metadata={"unset": ALPHA})
+    """A new adapter's updates are scaled by alpha / rank; by default alpha is 32."""
+    target_modules: tuple[str, ...] | None = field(default=None, metadata={"unset": TARGETS})
+    """Linear layers that a new adapter changes: all-linear (all but the last layer, the default), attention (those of attention
+    alone), or names, as in q_proj v_proj."""
     learning_rate: float
     """Learning rate of the adapter."""
     schedule: Schedule = "constant"
@@ -41,6 +50,8 @@ class TrainingOptions:
     dtype: Dtype = "float32"
     """Number format of the base's weights and of all products: float32, or bfloat16 (autocast; trained weights stay float32).
     bfloat16 is faster where the processor multiplies it in hardware: GPUs, CPUs with AMX or AVX512-BF16."""
+    load_in_4bit: bool = False
+    """Load the base's weights in 4 bits; needs CUDA. Products are in bfloat16, and the model plays with these same weights."""
     compiled: bool = False
     """Compile the model's layers (torch.compile): steps get faster after some minutes. It needs a C++ compiler."""
     gradient_checkpointing: bool = False
@@ -62,7 +73,22 @@ class TrainingOptions:
             Names(self.interchangeable)
         check_int("dev_episodes", self.dev_episodes, 1, 1_000_000)
         check_int("seed", self.seed, 0, 2**31 - 1)
-        self.check_positive("learning_rate")
+        if self.rank is not None:
+            check_int("rank", self.rank, 1, 1_000_000)
+        words = self.target_modules
+        if words is not None and (not words or (ALL_LINEAR in words and len(words) > 1)):
+            raise UsageError(f"target_modules: expected {ALL_LINEAR!r} alone, or names of layers; got {words!r}.")
+        self.check_positive("learning_rate", *(() if self.alpha is None else ("alpha",)))
+
+    @property
+    def products(self) -> Dtype:
+        """Number format of products: `dtype`, or bfloat16 if the base's weights have 4 bits."""
+        return "bfloat16" if self.load_in_4bit else self.dtype
+
+    @property
+    def lora(self) -> dict[str, Any]:
+        """The settings of the adapter that `add_lora` takes."""
+        return {name: getattr(self, name) for name in ("rank", "alpha", "target_modules")}
 
     def check_positive(self, *names: str) -> None:
         """Raise `UsageError` unless each named setting is above 0."""

@@ -37,9 +37,9 @@ from gym_text_policies.training.model.lora import (
     compile_layers,
     environment_record,
     load_base,
-    player_of,
     set_dtype,
 )
+from gym_text_policies.training.model.player import player_of
 from gym_text_policies.training.model.processes import claim, is_first, process_count
 from gym_text_policies.training.model.saving import made, save_adapter
 from gym_text_policies.training.options import MAY_CHANGE, Schedule, TrainingOptions
@@ -58,7 +58,7 @@ _MERGE = "Merge the adapter when it is trained: gym-text merge ADAPTER FOLDER."
 
 
 @old_names(four_bit="load_in_4bit")
-@gone(alpha=32.0, weight_decay=0.0, max_norm=MAX_GRAD_NORM, log_steps=1, merge_to=Fixed("", _MERGE), push_to=Fixed("", _UPLOAD))
+@gone(weight_decay=0.0, max_norm=MAX_GRAD_NORM, log_steps=1, merge_to=Fixed("", _MERGE), push_to=Fixed("", _UPLOAD))
 @dataclass(frozen=True, kw_only=True)
 class SFTConfig(TrainingOptions):
     """Teach a language model the answers of a dataset, by supervised fine-tuning with LoRA."""
@@ -68,8 +68,6 @@ class SFTConfig(TrainingOptions):
     folder: str = "runs/sft"
     chat_template: str = ""
     """File of a chat template that replaces the model's, for instance one with thoughts. The adapter keeps it."""
-    rank: int = 16
-    """Rank of a new adapter's updates, which are scaled by 32 / rank."""
     learning_rate: float = 5e-4
     schedule: Schedule = "cosine"
     warmup: int = 5
@@ -88,8 +86,6 @@ class SFTConfig(TrainingOptions):
     dev_environments: tuple[str, ...] = ()
     """Environments whose dev fold is played at every checkpoint; the checkpoint with the highest success is kept. Without any, the
     last checkpoint is kept."""
-    load_in_4bit: bool = False
-    """Load the base's weights in 4 bits; needs CUDA."""
     learn_thoughts: bool = True
     """Whether the model learns the thoughts in the data as well as the answers. If not, it only reads them."""
     answers_without_thoughts: bool = False
@@ -98,7 +94,7 @@ class SFTConfig(TrainingOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_no_fold("dev_environments", self.dev_environments, "dev")
-        for name in ("rank", "rows_per_step", "rows_per_pass", "save_steps"):
+        for name in ("rows_per_step", "rows_per_pass", "save_steps"):
             check_int(name, getattr(self, name), 1, 1_000_000)
         for name in ("max_steps", "warmup"):
             check_int(name, getattr(self, name), 0, 2**31 - 1)
@@ -137,7 +133,7 @@ def sft(config: SFTConfig, rows: Sequence[Row] | None = None) -> Path:
         record = prompt_record(policy)  # before training: somebody may edit the template during the run
 
         def play() -> list[bool]:
-            return play_dev_fold(player_of(model, tokenizer), config.dev_environments, config.dev_episodes, policy)
+            return play_dev_fold(player_of(model, tokenizer, config.dtype), config.dev_environments, config.dev_episodes, policy)
 
         options = {"learn_thoughts": config.learn_thoughts, "also_without": config.answers_without_thoughts}
         trainer = make_trainer(_arguments(config), model, tokenizer, rows, record, play, **options)
@@ -163,8 +159,8 @@ def _load(config: SFTConfig) -> tuple[Any, Any]:
     model, tokenizer = load_base(
         base, dtype=config.dtype, load_in_4bit=config.load_in_4bit, device=config.device, chat_template=template
     )
-    model = add_lora(model, rank=config.rank, adapter=adapter)
-    set_dtype(model, config.dtype)
+    model = add_lora(model, adapter=adapter, **config.lora)
+    set_dtype(model, config.products)
     if config.compiled:
         compile_layers(model)
     if config.gradient_checkpointing:
@@ -217,7 +213,7 @@ def _arguments(config: SFTConfig) -> Any:
         num_train_epochs=config.epochs,
         max_steps=config.max_steps or -1,
         max_grad_norm=MAX_GRAD_NORM,
-        bf16=config.dtype == "bfloat16",
+        bf16=config.products == "bfloat16",
         logging_steps=1,
         save_steps=config.save_steps,
         save_total_limit=2,

@@ -9,7 +9,7 @@ gradients do not reach the actor. The decisions of an episode with their candida
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,9 +26,9 @@ from gym_text_policies.training.model.lora import (
     checkpoint_layers,
     compile_layers,
     load_base,
-    player_of,
     set_dtype,
 )
+from gym_text_policies.training.model.player import player_of
 from gym_text_policies.training.model.sequences import Conversation
 
 _REFERENCE = "reference"
@@ -55,10 +55,10 @@ class Actor:
 
     Args:
         model: A base, which gets a new adapter, or an adapter, which is trained further.
-        rank: Rank of a new adapter.
-        alpha: A new adapter's updates are scaled by alpha / rank.
+        lora: Rank, alpha and layers of the adapter, see `add_lora`.
         temperature: The actions' scores are divided by it.
         dtype: Number format of products and of the base's weights: ``float32`` or ``bfloat16``.
+        load_in_4bit: Hold the base's weights in 4 bits; `dtype` is then that of products. The model plays with these weights.
         compiled: Whether to compile the model's layers.
         gradient_checkpointing: Whether the layers keep only their inputs, and compute the rest again for the gradients.
         device: See `load_base`.
@@ -68,17 +68,19 @@ class Actor:
         self,
         model: str,
         *,
-        rank: int = 16,
-        alpha: float = 32.0,
+        lora: Mapping[str, Any] | None = None,
         temperature: float = 1.0,
         dtype: Dtype = "float32",
+        load_in_4bit: bool = False,
         compiled: bool = False,
         gradient_checkpointing: bool = False,
         device: TrainingDevice = "auto",
     ) -> None:
         base_name, adapter = base_and_adapter(model)
-        base, self.tokenizer = load_base(base_name, dtype=dtype, device=device, chat_template=template_of(adapter))
-        self.model = add_lora(base, rank=rank, alpha=alpha, adapter=adapter)
+        base, self.tokenizer = load_base(
+            base_name, dtype=dtype, load_in_4bit=load_in_4bit, device=device, chat_template=template_of(adapter)
+        )
+        self.model = add_lora(base, adapter=adapter, **(lora or {}))
         self._temperature = temperature
         self._starts_from_adapter = bool(adapter)
         if adapter:

@@ -7,37 +7,31 @@ An adapter's folder holds ``adapter_model.safetensors`` (16-bit), ``adapter_conf
 from __future__ import annotations
 
 import contextlib
-import copy
 import functools
 import platform
 import shlex
 import sys
 import types
 import warnings
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 from gym_text.errors import UsageError, import_extra
 from gym_text_policies.backends.local.adapters import WEIGHTS, adapter_folder, read_adapter, tell_other_base
 from gym_text_policies.backends.local.models import Source, load_model
 from gym_text_policies.backends.local.tokens import check_tokenizer
+from gym_text_policies.training.model.linear_layers import ALL_LINEAR, adapted, excluded_layers, linear_layers, targets_of
 from gym_text_policies.training.model.processes import process_count
-
-if TYPE_CHECKING:
-    from gym_text_policies.backends.local.transformers import TransformersBackend
 
 Dtype = Literal["float32", "bfloat16"]
 DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 TrainingDevice = Literal["auto", "cpu"]
 TRAINING_DEVICES: tuple[TrainingDevice, ...] = get_args(TrainingDevice)
 """Where training runs. CUDA_VISIBLE_DEVICES picks one of several GPUs; ``torchrun`` gives each process its own."""
-_MAMBA = ("out_proj", "conv1d")
-_WITHOUT_ADAPTER = dict.fromkeys(("falcon_h1", "falcon_mamba", "mamba", "mamba2", "nemotron_h"), _MAMBA) | {
-    "llama4_text": ("router",)
-}
-"""For each type of model, the linear layers to which peft cannot add an adapter: fused kernels read the weights of these layers
-directly, or the layers return more than one tensor."""
+RANK, ALPHA, TARGETS = 16, 32.0, (ALL_LINEAR,)
+"""Rank, alpha and target modules of a new adapter, if the user says nothing."""
 
 
 def load_base(
@@ -78,18 +72,27 @@ def load_base(
     return model, tokenizer
 
 
-def add_lora(model: Any, *, rank: int = 16, alpha: float = 32.0, adapter: str | Path = "", name: str = "default") -> Any:
-    """Return the model with an adapter on all linear layers but the last: a new adapter, or one to train further.
+def add_lora(
+    model: Any,
+    *,
+    rank: int | None = None,
+    alpha: float | None = None,
+    target_modules: Sequence[str] | None = None,
+    adapter: str | Path = "",
+    name: str = "default",
+) -> Any:
+    """Return the model with an adapter: a new adapter, or one to train further.
 
     Args:
         model: A base, as `load_base` returns it, or a model that has an adapter already.
-        rank: Rank of a new adapter.
-        alpha: A new adapter's updates are scaled by alpha / rank.
+        rank: Rank of a new adapter; None: `RANK`. An adapter that is trained further keeps its rank.
+        alpha: A new adapter's updates are scaled by alpha / rank; None: `ALPHA`, or that of the adapter.
+        target_modules: Linear layers of a new adapter, see `targets_of`; None: all but the last, or those of the adapter.
         adapter: Folder of the adapter to train further, or the name of one that ships; empty: a new one.
         name: The adapter's name in the model.
 
     Raises:
-        UsageError: If the adapter is for another base.
+        UsageError: If the adapter is for another base, or has another rank, alpha or other layers, or the model has no such layers.
     """
     peft = import_extra("peft", "train")
     if adapter:
@@ -98,11 +101,15 @@ def add_lora(model: Any, *, rank: int = 16, alpha: float = 32.0, adapter: str | 
             raise UsageError(f"adapter {str(adapter)!r}: expected one for {model.base_name!r}; got one for {base!r}.")
         tell_other_base(adapter, getattr(model, "base_content", ""))
         config = peft.PeftConfig.from_pretrained(str(adapter_folder(adapter)))
+        _check_kept(model, adapter, config, rank=rank, alpha=alpha, target_modules=target_modules)
         config.inference_mode, config.base_model_name_or_path = False, model.name_or_path
     else:
-        excluded = list(_WITHOUT_ADAPTER.get(model.config.get_text_config().model_type, ())) or None
         config = peft.LoraConfig(
-            r=rank, lora_alpha=alpha, target_modules="all-linear", exclude_modules=excluded, task_type="CAUSAL_LM"
+            r=RANK if rank is None else rank,
+            lora_alpha=ALPHA if alpha is None else alpha,
+            target_modules=targets_of(model, target_modules or TARGETS),
+            exclude_modules=excluded_layers(model),
+            task_type="CAUSAL_LM",
         )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # peft uses a deprecated name of transformers
@@ -117,6 +124,22 @@ def add_lora(model: Any, *, rank: int = 16, alpha: float = 32.0, adapter: str | 
     return model
 
 
+def _check_kept(model: Any, adapter: str | Path, config: Any, **asked: Any) -> None:
+    """Raise `UsageError` if another rank, alpha or other layers are asked for than an adapter has that is trained further."""
+    kept = {"rank": config.r, "alpha": config.lora_alpha, "target_modules": config.target_modules}
+    if words := asked["target_modules"]:
+        layers = linear_layers(model)
+        if adapted(layers, targets_of(model, words)) == adapted(layers, config.target_modules):
+            asked["target_modules"] = None
+    for name, value in asked.items():
+        if value is not None and value != kept[name]:
+            own = kept[name] if isinstance(kept[name], str | int | float) else " ".join(sorted(kept[name]))
+            raise UsageError(
+                f"{name}: expected none, because {str(adapter)!r} is trained further and keeps its own, {own}; got {value!r}. "
+                "Leave it out, or begin with a base."
+            )
+
+
 def set_dtype(model: Any, dtype: str) -> None:
     """Convert the frozen weights of a model to a number format, and the trained ones to float32.
 
@@ -129,7 +152,7 @@ def set_dtype(model: Any, dtype: str) -> None:
     head = model.get_output_embeddings()
     if dtype == "bfloat16" and type(head) is torch.nn.Linear:
         head.forward = types.MethodType(_in_float32, head)
-    quantised = _is_quantised(model)
+    quantised = is_quantised(model)
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.data = parameter.data.float()
@@ -144,7 +167,7 @@ def _in_float32(layer: Any, inputs: Any) -> Any:
         return torch.nn.functional.linear(inputs.float(), layer.weight.float(), None if layer.bias is None else layer.bias.float())
 
 
-def _is_quantised(model: Any) -> bool:
+def is_quantised(model: Any) -> bool:
     """Return whether the base of a model with an adapter is quantised."""
     return getattr(model.get_base_model(), "hf_quantizer", None) is not None
 
@@ -187,36 +210,6 @@ def checkpoint_layers(model: Any) -> None:
     }
     for layer in layers:
         layer.forward = functools.partial(torch_checkpoint, layer.forward, **options)
-
-
-def player_of(model: Any, tokenizer: Any, dtype: str = "float32") -> TransformersBackend:
-    """Return a backend that plays with the present weights of a model with an adapter.
-
-    The backend has a copy of the model, with the adapter merged, that is optimised for play. A model in 4 bits is not copied.
-
-    Args:
-        model: The model.
-        tokenizer: Its tokenizer.
-        dtype: Number format of the copy, ``float32`` or ``bfloat16``; the adapter is merged in float32.
-    """
-    from gym_text_policies.backends.local.transformers import TransformersBackend
-
-    torch = import_extra("torch", "train")
-    if _is_quantised(model):
-        return TransformersBackend(model, tokenizer, "learner")
-    player = merged_copy(model)
-    for parameter in player.parameters():  # the buffers, such as those of positions, keep their dtype
-        parameter.data = parameter.data.to(getattr(torch, dtype))
-    return TransformersBackend(player, tokenizer, "learner", optimise=True)
-
-
-def merged_copy(model: Any) -> Any:
-    """Return a copy of a model in float32, with its adapter, if it has one, merged.
-
-    In bfloat16 most of a small update would be rounded away.
-    """
-    copied = copy.deepcopy(model).float()
-    return copied.merge_and_unload() if hasattr(copied, "merge_and_unload") else copied
 
 
 def load_weights(model: Any, folder: str | Path, name: str = "default") -> None:

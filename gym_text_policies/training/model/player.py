@@ -1,0 +1,69 @@
+"""A player with the present weights of a model that is trained: a copy with its adapter merged, or the model itself."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+from gym_text.errors import import_extra
+from gym_text_policies.training.model.lora import is_quantised
+
+if TYPE_CHECKING:
+    from gym_text_policies.backends.local.transformers import TransformersBackend
+
+
+def player_of(model: Any, tokenizer: Any, dtype: str = "float32") -> TransformersBackend:
+    """Return a backend that plays with the present weights of a model with an adapter.
+
+    The backend has a copy of the model, with the adapter merged, that is optimised for play. A model in 4 bits is not copied.
+
+    Args:
+        model: The model.
+        tokenizer: Its tokenizer.
+        dtype: Number format of the copy, ``float32`` or ``bfloat16``; the adapter is merged in float32.
+    """
+    from gym_text_policies.backends.local.transformers import TransformersBackend
+
+    if is_quantised(model):
+        return TransformersBackend(model, tokenizer, "learner")
+    return TransformersBackend(merged_copy(model, dtype), tokenizer, "learner", optimise=True)
+
+
+def merged_copy(model: Any, dtype: str = "float32") -> Any:
+    """Return a copy of a model for play, in a number format, with its adapter, if it has one, merged.
+
+    Each layer is merged in float32 and rounded once: in bfloat16 most of a small update would be rounded away. No more than one
+    layer at a time is held in float32 for that. Weights that are frozen, have no adapter and have the format already are shared
+    with the model.
+    """
+    torch = import_extra("torch", "train")
+    base, form = model.get_base_model() if hasattr(model, "get_base_model") else model, getattr(torch, dtype)
+    copies: dict[int, Any] = {}  # for `deepcopy`: what stands for which object
+    inside: set[int] = set()
+    for module in base.modules():
+        if id(module) not in inside and (hasattr(module, "base_layer") or hasattr(module, "unload_and_optionally_merge_module")):
+            inside |= {id(part) for part in (*module.modules(), *module.parameters())}
+            copies[id(module)] = _merged(module, form)
+    for weight in base.parameters():
+        if id(weight) not in inside and weight.dtype == form and not weight.requires_grad:
+            copies[id(weight)] = torch.nn.Parameter(weight.data, requires_grad=False)
+    copied = copy.deepcopy(base, copies)
+    copied.__dict__.pop("peft_config", None)
+    for weight in copied.parameters():
+        weight.data = weight.data.to(form)
+    for buffer in copied.buffers():  # such as those of positions
+        buffer.data = buffer.data.float() if buffer.is_floating_point() else buffer.data
+    return copied
+
+
+def _merged(layer: Any, form: Any) -> Any:
+    """Return a copy of a layer of peft's, merged in float32 and then converted to a number format."""
+    layer = copy.deepcopy(layer).float()
+    if hasattr(layer, "unload_and_optionally_merge_module"):
+        layer = layer.unload_and_optionally_merge_module(merge=True, safe_merge=False, adapter_names=None)
+    else:
+        layer.merge()
+        layer = layer.get_base_layer()
+    for weight in layer.parameters():
+        weight.data = weight.data.to(form)
+    return layer
