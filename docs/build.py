@@ -53,6 +53,7 @@ PAGES = {
     "inspect.md": "Inspect",
     "verifiers.md": "verifiers",
     "levels.md": "verl and SkyRL",
+    "nemo-gym.md": "NeMo Gym",
     "openenv.md": "OpenEnv",
     "search.md": "Policy search",
     "scale.md": "More machines",

@@ -20,8 +20,9 @@ def test_a_row_names_its_level_and_begins_its_episode(tmp_path):
         ({"environment": "BabyAIText-v0?fold=test"}, "Leave the fold out"),
         ({"fold": "validation"}, "expected one of 'train', 'dev', 'test'"),
         ({"seeds": [-1]}, "seed: expected an integer from 0"),
-        ({"library": "trl"}, "expected one of 'verl', 'skyrl'"),
+        ({"library": "trl"}, "expected one of 'verl', 'skyrl', 'nemo_gym'"),
         ({"file": tmp_path / "x.json"}, r"name ends in \.parquet"),
+        ({"library": "nemo_gym"}, r"name ends in \.jsonl"),
     ):
         given = {"file": tmp_path / "x.parquet", "library": "verl", "environment": "BabyAIText-v0", "fold": "dev", "seeds": [0]}
         with pytest.raises(UsageError, match=message):

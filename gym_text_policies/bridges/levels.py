@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from gym_text.errors import UsageError, check_choice, check_int, import_extra
 from gym_text.folds import FOLDS, MAX_SEED, Fold
 from gym_text_policies.bridges.conversation import Conversation
 from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
+from gym_text_policies.run_folders import write_atomically
 
 AGENT = "gym_text"
 """Name under which the other library finds the bridge."""
@@ -77,18 +79,30 @@ def skyrl_row(row: Mapping[str, Any]) -> dict[str, Any]:
     return {"data_source": row["environment"], "env_class": AGENT, **row}
 
 
-COLUMNS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {"verl": verl_row, "skyrl": skyrl_row}
+def nemo_gym_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row of `level_rows` as a row of NeMo Gym, for its agent ``gym_text_agent``. `/reset` adds the first observation."""
+    level = {key: value for key, value in row.items() if key != "prompt"}
+    system = [message for message in row["prompt"] if message["role"] == "system"]
+    agent = {"type": "responses_api_agents", "name": f"{AGENT}_agent"}
+    return {**level, "responses_create_params": {"input": system}, "agent_ref": agent}
+
+
+COLUMNS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+    "verl": verl_row,
+    "skyrl": skyrl_row,
+    "nemo_gym": nemo_gym_row,
+}
 """For each library the function that makes its columns."""
 
 
 def write_levels(
     file: str | Path, library: str, environment: str, fold: Fold, seeds: Iterable[int], strategy: str = "chat"
 ) -> None:
-    """Write levels to a Parquet file, for the trainer of verl or of SkyRL.
+    """Write levels to a file, for the trainer of verl or of SkyRL, or for NeMo Gym.
 
     Args:
-        file: The new file, whose name ends in ``.parquet``.
-        library: ``verl`` or ``skyrl``.
+        file: The new file. Its name ends in ``.parquet``; for NeMo Gym in ``.jsonl``.
+        library: ``verl``, ``skyrl`` or ``nemo_gym``.
         environment: See `level_rows`.
         fold: See `level_rows`.
         seeds: See `level_rows`.
@@ -97,10 +111,14 @@ def write_levels(
     Raises:
         UsageError: If the file exists, or an argument is wrong.
     """
-    datasets = import_extra("datasets", "train")
     check_choice("library", library, COLUMNS)
-    file = Path(file)
-    if file.exists() or file.suffix != ".parquet":
-        raise UsageError(f"{file}: expected a new file whose name ends in .parquet; it is there already, or has another name.")
+    file, suffix = Path(file), ".jsonl" if library == "nemo_gym" else ".parquet"
+    if file.exists() or file.suffix != suffix:
+        raise UsageError(f"{file}: expected a new file whose name ends in {suffix}; it is there already, or has another name.")
+    datasets = None if suffix == ".jsonl" else import_extra("datasets", "train")
+    rows = [COLUMNS[library](row) for row in level_rows(environment, fold, seeds, strategy)]
     file.parent.mkdir(parents=True, exist_ok=True)
-    datasets.Dataset.from_list([COLUMNS[library](row) for row in level_rows(environment, fold, seeds, strategy)]).to_parquet(file)
+    if datasets is None:
+        write_atomically(file, "".join(f"{json.dumps(row)}\n" for row in rows))
+    else:
+        datasets.Dataset.from_list(rows).to_parquet(file)

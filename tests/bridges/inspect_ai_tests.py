@@ -30,7 +30,7 @@ def runs(tmp_path_factory):
     folders = {}
     for mode, strategy in STRATEGIES.items():
         folders[mode] = tmp_path_factory.mktemp(mode)
-        command = ["bench", "--environments", GOTO, "--models", "bridges.walker:walker", "--modes", mode, "--strategy", strategy]
+        command = ["bench", "--environments", GOTO, "--models", "bridges.walking:walker", "--modes", mode, "--strategy", strategy]
         command += ["--history", "all", "--fold", "test", "--llm-episodes", "4", "--baselines", "none"]
         assert main([*command, "--folder", str(folders[mode])]) == 0
     return folders
@@ -134,7 +134,7 @@ def test_an_export_is_read_back_by_inspect_with_the_scores_of_bench(runs, tmp_pa
     logs = {log.eval.model_args["mode"]: log for log in map(read_eval_log, list_eval_logs(str(folder)))}
     assert set(logs) == set(STRATEGIES)
     for mode, log in logs.items():
-        assert metrics_of(log, "success")["mean"] == 0.75 and log.eval.model == "gym-text/bridges.walker:walker"
+        assert metrics_of(log, "success")["mean"] == 0.75 and log.eval.model == "gym-text/bridges.walking:walker"
         for sample, episode in zip(log.samples, stored(runs[mode]), strict=True):
             assert (sample.metadata["seed"], sample.scores["episode"].answer) == (episode.seed, episode.outcome)
             answers = [message for message in sample.messages if message.role == "assistant"]

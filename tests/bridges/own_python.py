@@ -20,6 +20,12 @@ REQUIREMENTS = {
         *("omegaconf==2.4.0", "antlr4-python3-runtime==4.9.3", "tensordict==0.10.0", "torchdata==0.11.0", "codetiming==1.4.0"),
         *("pylatexenc==2.11", "pyvers==0.2.3", "importlib_metadata==10.2.0", "zipp==4.1.2", "loguru==0.7.3", "cachetools==8.0.2"),
     ),
+    "nemo_gym": (
+        *("--no-deps", "--ignore-requires-python", "nemo-gym==0.7.0", "openai==2.44.0", "anthropic==0.109.2", "wandb==0.31.0"),
+        *("hydra-core==1.3.8", "omegaconf==2.4.0", "antlr4-python3-runtime==4.9.3", "aiohttp==3.14.5", "multidict==7.2.1"),
+        *("yarl==1.25.1", "propcache==0.5.4", "aiohappyeyeballs==2.7.1", "aiosignal==1.4.0", "frozenlist==1.8.0"),
+        *("itsdangerous==2.2.0", "yappi==1.7.6", "pydot==4.0.1", "distro==1.9.0", "docstring_parser==0.18.0"),
+    ),
     "openenv": ("openenv==0.10.0",),
     "textworld": (
         *("--no-deps", "textworld==1.7.0", "jericho==3.3.1", "hashids==1.3.1", "mementos==1.3.1", "more-itertools==11.2.1"),

@@ -1,0 +1,91 @@
+"""A resources server of NeMo Gym 0.7: one level for each row of `gym_text_policies.bridges.levels`.
+
+NeMo Gym's ``gymnasium_agent`` plays it. The row has the system prompt, ``/reset`` returns the first observation, and ``/step``
+plays the action that an answer names. The agent's reward is the return.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from statistics import fmean
+from typing import Any
+
+from fastapi import FastAPI, HTTPException, Request
+from nemo_gym.openai_utils import NeMoGymResponse
+from nemo_gym.server_utils import SESSION_ID_KEY
+from resources_servers.gymnasium import GymnasiumServer, extract_text
+
+from gym_text.errors import UsageError
+from gym_text_policies.bridges.levels import begin
+
+METRICS = ("success", "steps", "unusable")
+"""What a step's ``info`` has beside ``end``, and what the run's metrics have the mean of."""
+_FINISH = {"max_output_tokens": "length", "content_filter": "content_filter"}
+
+
+class GymTextServer(GymnasiumServer):
+    """Plays levels in which the model answers in words. `gym_text_policies.bridges.answers` has the rule for bad answers."""
+
+    ray_enabled = False
+
+    def setup_webserver(self) -> FastAPI:
+        """Return the app, with ``/close``: the agent calls it when its own limit of steps ends an episode."""
+        app: FastAPI = super().setup_webserver()
+        app.post("/close")(self._close)
+        return app
+
+    async def reset(self, metadata: dict[str, Any], session_id: str | None = None) -> tuple[str, dict[str, Any]]:
+        """Begin the level of a row, and return the first observation.
+
+        Args:
+            metadata: The row's columns.
+            session_id: Names the episode.
+        """
+        await self.close_session(session_id)
+        try:
+            game = await asyncio.to_thread(begin, metadata)
+        except UsageError as error:
+            raise HTTPException(422, str(error)) from error
+        self.session_state[session_id] = game
+        return game.messages()[1], {"supports_explicit_close": True}
+
+    async def step(
+        self, action: NeMoGymResponse, metadata: dict[str, Any], session_id: str | None = None
+    ) -> tuple[str | None, float, bool, bool, dict[str, Any]]:
+        """Play the action that an answer names; the reward is that of the step.
+
+        Args:
+            action: The model's answer.
+            metadata: The row's columns.
+            session_id: Names the episode.
+        """
+        game = self.session_state.get(session_id)
+        if game is None:
+            raise HTTPException(409, "expected an episode that goes on; this session has none. Begin one by /reset.")
+        before = game.score
+        cut = action.incomplete_details
+        finish = _FINISH.get(cut.reason or "") if cut else None
+        text = await asyncio.to_thread(game.play, extract_text(action), finish=finish)
+        info = {**{name: float(getattr(game, name)) for name in METRICS}, "end": game.end}
+        truncated = game.end in ("truncated", "unusable_answers")
+        over = game.end is not None
+        return None if over else text, game.score - before, over and not truncated, truncated, info
+
+    async def close_session(self, session_id: str | None) -> None:
+        """Close an episode's game, if there is one."""
+        game = self.session_state.pop(session_id, None)
+        if game is not None:
+            await asyncio.to_thread(game.close)
+
+    async def _close(self, request: Request) -> dict[str, Any]:
+        await self.close_session(request.session.get(SESSION_ID_KEY))
+        return {}
+
+    def compute_metrics(self, tasks: list[list[dict[str, Any]]]) -> dict[str, Any]:
+        """Return the means of `METRICS`, which NeMo Gym does not look for in ``info``.
+
+        Args:
+            tasks: For each level its episodes.
+        """
+        infos = [episode["info"] for episodes in tasks for episode in episodes]
+        return {f"mean/{name}": fmean(info[name] for info in infos) for name in METRICS} if infos else {}
