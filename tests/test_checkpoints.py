@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from gym_text import UsageError
 from gym_text.errors import RunError, StoreError
@@ -45,6 +46,39 @@ def test_weights_optimiser_and_counters_come_back_and_only_the_newest_checkpoint
     weights.write_bytes(weights.read_bytes()[:-10])
     with pytest.raises(UsageError, match="expected a whole checkpoint"):
         load_checkpoint(tmp_path, other, again)
+
+
+class EightBits(torch.optim.SGD):
+    """An optimiser with a state as that of bitsandbytes: a number, a table that parameters share, tensors in an inner mapping."""
+
+    table = torch.linspace(-1, 1, 256)
+
+    def step(self, closure=None):
+        for parameter in (parameter for group in self.param_groups for parameter in group["params"]):
+            state = self.state[parameter]
+            state["step"] = state.get("step", 0) + 1
+            state["map"], state["moment"] = self.table, torch.full(parameter.shape, state["step"], dtype=torch.uint8)
+
+    def state_dict(self):
+        whole = super().state_dict()
+        for number, state in whole["state"].items():
+            whole["state"][number] = {"step": state["step"], "inner": {name: state[name] for name in ("map", "moment")}}
+        return whole
+
+
+def test_a_state_of_8_bits_comes_back(tiny_model, tmp_path):
+    actor = Actor(tiny_model)
+    optimizer = EightBits(actor.parameters, lr=0.1)
+    for _ in range(3):
+        optimizer.step()
+    save_checkpoint(tmp_path, actor, optimizer, Progress(1), RECORD)
+    again = EightBits(actor.parameters, lr=0.1)
+    load_checkpoint(tmp_path, actor, again)
+    for parameter, expected in optimizer.state.items():
+        found = again.state[parameter]
+        assert found["step"] == 3 and type(found["step"]) is int
+        assert all(torch.equal(found[name], expected[name]) for name in ("map", "moment"))
+    assert load_file(tmp_path / "checkpoint-1/optimizer.safetensors")["0.moment"].dtype == torch.uint8
 
 
 def test_an_iteration_that_is_learnt_anew_replaces_its_metrics_and_later_ones(tmp_path):

@@ -32,6 +32,7 @@ def begun(tiny_model, tmp_path_factory):
     adapter = sft(SFTConfig(data=data, folder=str(folder / "sft"), model=tiny_model, **SHORT))
     learning = SFTConfig(learning_rate=2e-4, warmup=2, **SHORT)
     played = {"environments": (GOTO,), "iterations": 1, "episodes_per_iteration": 2}
+    played |= {"test_environments": (GOTO,), "test_episodes": 1}
     return DAggerConfig(str(folder / "dagger"), str(adapter), data, sft=learning, **played)
 
 
@@ -61,7 +62,9 @@ def test_a_round_plays_the_learners_own_episodes_and_learns_the_experts_words_an
     labels = {row.seed: [label for label in row.labels if label] for row in read_rows(round_1 / "data/rows")}
     assert labels == {episode.seed: experts_words(episode) for episode in episodes}
     assert any(step.decision.action != step.gold_action for episode in episodes for step in episode.steps)
-    data = json.loads((adapter / "training.json").read_text())["made_by"]["sft"]["data"]
+    record = json.loads((adapter / "training.json").read_text())
+    assert [row["episodes"] for row in record["test"]] == [1] and (module.Path(begun.folder) / "test/table.md").exists()
+    data = record["made_by"]["sft"]["data"]
     assert data == [*begun.data, str(round_1 / "data/rows")], "nothing is forgotten"
 
     learn, learnt = module.sft, []

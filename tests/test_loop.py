@@ -99,7 +99,7 @@ def test_a_base_in_4_bits_plays_with_the_weights_that_learn_and_is_not_copied(ti
 
     monkeypatch.setattr(actor_critic, "load_base", quantised)
     monkeypatch.setattr(player, "merged_copy", lambda *_: pytest.fail("there is no room for a second model"))
-    config = settings(tiny_model, tmp_path / "run", iterations=12, load_in_4bit=True, learning_rate=1e-2)
+    config = settings(tiny_model, tmp_path / "run", iterations=6, load_in_4bit=True, learning_rate=2e-2)
     train(config)
     lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     assert asked == [True] and lines[-1]["success"] > lines[0]["success"]

@@ -15,7 +15,6 @@ import dataclasses
 import logging
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from gym_text.errors import UsageError, check_int
 from gym_text.registration import TRAINING
@@ -24,12 +23,13 @@ from gym_text_policies.data.dataset import read_rows
 from gym_text_policies.data.rows import Row, policy_of
 from gym_text_policies.old_names import old_names
 from gym_text_policies.policies.config import settings_of
+from gym_text_policies.training.measured import MeasuredOptions, measured
 from gym_text_policies.training.model.saving import made
 from gym_text_policies.training.sft import SFTConfig, sft
 
 _logger = logging.getLogger(__name__)
-_SET_HERE = ("data", "folder", "model", "seed")
-"""Settings of fine-tuning that DAgger sets itself, in each iteration."""
+_SET_HERE = ("data", "folder", "model", "seed", "test_environments", "test_episodes")
+"""Settings of fine-tuning that DAgger sets itself, in each iteration, or for all."""
 _WITHOUT = (*_SET_HERE, "rank", "alpha", "target_modules")
 """These settings are no options, nor are those of a new adapter: DAgger trains an adapter further."""
 _MOVED = (
@@ -48,7 +48,7 @@ _MOVED = (
     **{name: f"sft.{name}" for name in _MOVED},
 )
 @dataclass(frozen=True)
-class DAggerConfig:
+class DAggerConfig(MeasuredOptions):
     """Let a tuned model play, and teach it the expert's action in every state that the model reaches, in iterations (DAgger)."""
 
     folder: str = "runs/dagger"
@@ -77,6 +77,7 @@ class DAggerConfig:
     """How each iteration learns."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("iterations", "episodes_per_iteration", "num_envs"):
             check_int(name, getattr(self, name), 1, 1_000_000)
         if not 0 <= self.expert_share <= 1:
@@ -97,8 +98,6 @@ def dagger(config: DAggerConfig) -> Path:
     if prompting.think is None and settings_of(config.model).get("think"):
         prompting = dataclasses.replace(prompting, think=False)  # the data have no thoughts, so there are none to learn
     adapter, data = Path(config.model), config.data
-    options: dict[str, Any] = {} if config.sft.device == "auto" else {"device": config.sft.device}
-    options |= {"load_in_4bit": True} if config.sft.load_in_4bit else {}
     for number in range(1, config.iterations + 1):
         folder = Path(config.folder) / f"round-{number}"
         played = CollectConfig(
@@ -113,7 +112,7 @@ def dagger(config: DAggerConfig) -> Path:
             history=prompting.history,
             think=prompting.think,
             thoughts=prompting.think is True,
-            options={"with_reward": prompting.with_reward, **options},
+            options={"with_reward": prompting.with_reward, **config.sft.backend},
             num_envs=config.num_envs,
             seed=config.seed,
         )
@@ -128,7 +127,7 @@ def dagger(config: DAggerConfig) -> Path:
         adapter = folder / "sft" / "adapter"
         if not adapter.exists():
             sft(learning, rows)
-    return adapter
+    return measured(config, config.folder, adapter, config.sft.backend)
 
 
 def run(config: DAggerConfig) -> str:

@@ -22,8 +22,10 @@ from gym_text.errors import UsageError, check_int, import_extra
 from gym_text_policies.bars import bar_class
 from gym_text_policies.old_names import Fixed, gone
 from gym_text_policies.training import options
+from gym_text_policies.training.measured import measured
 from gym_text_policies.training.model.checkpoints import Progress
 from gym_text_policies.training.model.finite import check_finite
+from gym_text_policies.training.model.optim import check_optim, make_optim
 from gym_text_policies.training.model.processes import add_gradients, claim, gather, is_first, join, own_share, process_count
 from gym_text_policies.training.model.trackers import start_tracker
 from gym_text_policies.training.options import Schedule
@@ -111,6 +113,7 @@ def run(
     config.check_prompting()
     with claim(config.algorithm, config, MAY_CHANGE):
         join(config.device)
+        check_optim(config.optim, config.device)
         torch.manual_seed(config.seed)
         actor, optimizer = make_actor(config)
         rates = [group["lr"] for group in optimizer.param_groups]
@@ -135,7 +138,9 @@ def run(
             check_finite(progress.title, **metrics)
             episodes = [trajectory.episode for trajectory in trajectories]
             log(end_iteration(config, actor, optimizer, progress, episodes, metrics), progress.iteration)
-        return save_result(config, actor)
+        adapter = save_result(config, actor)
+        del actor, optimizer  # the test fold is played with the adapter that was saved
+        return measured(config, config.folder, adapter, config.backend)
 
 
 def share_of_rate(schedule: Schedule, done: float) -> float:
@@ -145,12 +150,10 @@ def share_of_rate(schedule: Schedule, done: float) -> float:
 
 def make_actor(config: OnPolicyConfig) -> tuple[Actor, Optimizer]:
     """Return the model that a run begins with, and the optimiser of its adapter."""
-    import torch
-
     from gym_text_policies.training.model.actor_critic import Actor
 
     actor = Actor(config.model, **actor_options(config))
-    return actor, torch.optim.AdamW(actor.parameters, lr=config.learning_rate, weight_decay=0.0)
+    return actor, make_optim(config.optim, actor.parameters, lr=config.learning_rate)
 
 
 def actor_options(config: OnPolicyConfig) -> dict[str, Any]:

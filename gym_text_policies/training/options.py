@@ -8,19 +8,21 @@ from typing import Any, Literal, get_args
 from gym_text.errors import UsageError, check_choice, check_int
 from gym_text.wrappers.exchange_names import Names
 from gym_text_policies.old_names import Before, old_names
+from gym_text_policies.training.measured import MeasuredOptions
 from gym_text_policies.training.model.linear_layers import ALL_LINEAR
 from gym_text_policies.training.model.lora import ALPHA, DTYPES, RANK, TARGETS, TRAINING_DEVICES, Dtype, TrainingDevice
+from gym_text_policies.training.model.optim import OPTIMS, Optim
 from gym_text_policies.training.model.trackers import Tracker, check_tracker
 
 Schedule = Literal["cosine", "constant", "linear"]
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
-MAY_CHANGE = ("folder", "compiled", "gradient_checkpointing", "device", "report_to")
+MAY_CHANGE = ("folder", "compiled", "gradient_checkpointing", "device", "report_to", "test_environments", "test_episodes")
 """Settings of `TrainingOptions` that may change when a run is continued. Each algorithm adds names of its own settings."""
 
 
 @old_names(adapter=Before("model"), precision="dtype")
 @dataclass(frozen=True, kw_only=True)
-class TrainingOptions:
+class TrainingOptions(MeasuredOptions):
     """Settings of everything that trains a language model. Subclasses give defaults to ``folder`` and ``learning_rate``."""
 
     folder: str
@@ -41,6 +43,8 @@ class TrainingOptions:
     schedule: Schedule = "constant"
     """How the learning rate changes in the course of training, after a warm-up if there is one: cosine (to 0), linear (to 0) or
     constant."""
+    optim: Optim = "adamw"
+    """Optimiser of the adapter: adamw, or adamw_8bit (bitsandbytes), which keeps its moments in a byte each in place of four."""
     interchangeable: tuple[str, ...] = ()
     """Names, for instance of foods, to exchange with each other at random, anew for each episode or row of data. So the model has
     to read what the text says about a thing: in the train fold a name always means the same, and a model could learn that by heart.
@@ -65,7 +69,9 @@ class TrainingOptions:
     """Seed of everything that is drawn at random."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_choice("dtype", self.dtype, DTYPES)
+        check_choice("optim", self.optim, OPTIMS)
         check_choice("device", self.device, TRAINING_DEVICES)
         check_choice("schedule", self.schedule, SCHEDULES)
         check_tracker(self.report_to)
@@ -84,6 +90,12 @@ class TrainingOptions:
     def products(self) -> Dtype:
         """Number format of products: `dtype`, or bfloat16 if the base's weights have 4 bits."""
         return "bfloat16" if self.load_in_4bit else self.dtype
+
+    @property
+    def backend(self) -> dict[str, Any]:
+        """Options of a backend that plays as the model was trained: on the same device, in 4 bits if it has them."""
+        device = {} if self.device == "auto" else {"device": self.device}
+        return device | ({"load_in_4bit": True} if self.load_in_4bit else {})
 
     @property
     def lora(self) -> dict[str, Any]:

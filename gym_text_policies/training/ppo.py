@@ -54,6 +54,7 @@ from gym_text_policies.training import loop
 from gym_text_policies.training.loop import OnPolicyConfig, PlayedBatch
 from gym_text_policies.training.model.checkpoints import Progress
 from gym_text_policies.training.model.finite import check_finite
+from gym_text_policies.training.model.optim import make_optim
 from gym_text_policies.training.model.saving import made
 from gym_text_policies.training.trajectories import Trajectory, play
 
@@ -110,8 +111,6 @@ def train(config: PPOConfig) -> Path:
 
 def make_agent(config: PPOConfig) -> tuple[ActorCritic, Optimizer]:
     """Return the actor and critic that a run begins with, and one optimiser for both."""
-    import torch
-
     from gym_text_policies.training.model.actor_critic import ActorCritic
 
     agent = ActorCritic(config.model, **loop.actor_options(config))
@@ -119,7 +118,7 @@ def make_agent(config: PPOConfig) -> tuple[ActorCritic, Optimizer]:
         {"params": agent.parameters, "lr": config.learning_rate},
         {"params": list(agent.value_head.parameters()), "lr": VALUE_LEARNING_RATE},
     ]
-    return agent, torch.optim.AdamW(parameters, weight_decay=0.0)
+    return agent, make_optim(config.optim, parameters)
 
 
 def learn(

@@ -31,6 +31,7 @@ from gym_text_policies.data.dataset import read_rows
 from gym_text_policies.data.rows import Row, exchange_names, learner_of, policy_of, prompt_record
 from gym_text_policies.environments import check_no_fold
 from gym_text_policies.old_names import Fixed, gone, old_names
+from gym_text_policies.training.measured import is_measured, measured
 from gym_text_policies.training.model.lora import (
     add_lora,
     checkpoint_layers,
@@ -39,6 +40,7 @@ from gym_text_policies.training.model.lora import (
     load_base,
     set_dtype,
 )
+from gym_text_policies.training.model.optim import check_optim
 from gym_text_policies.training.model.player import player_of
 from gym_text_policies.training.model.processes import claim, is_first, process_count
 from gym_text_policies.training.model.saving import made, save_adapter
@@ -117,6 +119,8 @@ def sft(config: SFTConfig, rows: Sequence[Row] | None = None) -> Path:
     """
     result = Path(config.folder) / "adapter"
     if result.exists() and config.max_steps <= (done := steps_done(config.folder)):
+        if config.test_environments and not is_measured(config, result):
+            return measured(config, config.folder, result, config.backend)
         raise UsageError(
             f"{config.folder}: expected a run that is not done; {result} exists already, after {done} steps. "
             f"Name another folder, or set max_steps above {done} to continue."
@@ -143,7 +147,8 @@ def sft(config: SFTConfig, rows: Sequence[Row] | None = None) -> Path:
             made_by = {"sft": dataclasses.asdict(config), "data": _origin(rows), "ran_on": environment_record()}
             record |= {"made_by": made_by, "curve": _curve(trainer.state.log_history)}
             save_adapter(model, result, record, replace=True)  # this run may have saved one after fewer steps
-    return result
+        model = trainer = None  # the test fold is played with the adapter that was saved
+        return measured(config, config.folder, result, config.backend)
 
 
 def run(config: SFTConfig) -> str:
@@ -153,6 +158,7 @@ def run(config: SFTConfig) -> str:
 
 def _load(config: SFTConfig) -> tuple[Any, Any]:
     """Return the model to train, with its adapter, and its tokenizer."""
+    check_optim(config.optim, config.device)
     import_extra("torch", "train").manual_seed(config.seed)
     base, adapter = base_and_adapter(config.model)
     template = read_template(config.chat_template) if config.chat_template else template_of(adapter)
@@ -213,6 +219,7 @@ def _arguments(config: SFTConfig) -> Any:
         num_train_epochs=config.epochs,
         max_steps=config.max_steps or -1,
         max_grad_norm=MAX_GRAD_NORM,
+        **({} if config.optim == "adamw" else {"optim": config.optim}),  # else that of transformers
         bf16=config.products == "bfloat16",
         logging_steps=1,
         save_steps=config.save_steps,

@@ -17,6 +17,7 @@ from gym_text.errors import UsageError
 from gym_text_policies.folders import replace_folder, whole_folders
 from gym_text_policies.run_folders import write_atomically
 from gym_text_policies.training.model.lora import load_weights
+from gym_text_policies.training.model.optim import as_stored, flat_state
 from gym_text_policies.training.model.saving import adapter_of, write_files, write_tensors
 
 if TYPE_CHECKING:
@@ -81,9 +82,9 @@ def save_checkpoint(
     def save(target: Path) -> None:
         save_weights(actor, target, record)
         moments = {
-            f"{number}.{name}": tensor.contiguous()
+            f"{number}.{name}": tensor
             for number, values in optimizer.state_dict()["state"].items()
-            for name, tensor in values.items()
+            for name, tensor in flat_state(values)
         }
         write_tensors(moments, target / "optimizer.safetensors")
         write_atomically(target / "state.json", json.dumps(dataclasses.asdict(progress)) + "\n")
@@ -119,7 +120,7 @@ def load_checkpoint(folder: Path, actor: Actor, optimizer: torch.optim.Optimizer
     state = optimizer.state_dict() | {"state": {}}
     for name, tensor in moments.items():
         number, _, kind = name.partition(".")
-        state["state"].setdefault(int(number), {})[kind] = tensor
+        state["state"].setdefault(int(number), {})[kind] = as_stored(tensor)
     optimizer.load_state_dict(state)
     return progress
 

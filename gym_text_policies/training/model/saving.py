@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gym_text.errors import UsageError, import_extra
-from gym_text_policies.backends.local.adapters import BASE, CONFIG, RECORD, TEMPLATE, WEIGHTS
+from gym_text_policies.backends.local.adapters import BASE, CONFIG, RECORD, TEMPLATE, WEIGHTS, record_of
 from gym_text_policies.folders import replace_folder, writing_tensors
 from gym_text_policies.run_folders import write_atomically
 from gym_text_policies.training.model.finite import check_weights
@@ -34,7 +34,11 @@ def save_adapter(
 
 def made(folder: str | Path, what: str = "adapter") -> str:
     """Return the sentence that a command prints about the folder it has made."""
-    return f"The {what}: {folder}; load_policy takes this folder as a model."
+    said = [f"The {what}: {folder}; load_policy takes this folder as a model."]
+    for row in record_of(str(folder)).get("test", ()) if what == "adapter" else ():
+        success = "" if row["success"] is None else f"success {row['success']:.2f}, "
+        said.append(f"{row['environment']}, {row['episodes']} episodes of the test fold: {success}return {row['return']:.3g}.")
+    return "\n".join(said)
 
 
 def adapter_of(model: Any, name: str = "default") -> tuple[dict[str, Any], dict[str, Any], str]:
