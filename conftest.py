@@ -11,7 +11,7 @@ NAMES = {
 """By library, the names of its page, modules and tests, where they differ from the library's own."""
 collect_ignore = [
     path
-    for library in ("inspect_ai", "nemo_gym", "openenv", "skyrl_gym", "textworld", "trl", "verifiers")
+    for library in ("art", "inspect_ai", "nemo_gym", "openenv", "skyrl_gym", "textworld", "trl", "verifiers")
     if find_spec(library) is None
     for name in NAMES.get(library, (library,))
     for path in (

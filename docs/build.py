@@ -54,6 +54,7 @@ PAGES = {
     "verifiers.md": "verifiers",
     "levels.md": "verl and SkyRL",
     "nemo-gym.md": "NeMo Gym",
+    "art.md": "ART",
     "openenv.md": "OpenEnv",
     "search.md": "Policy search",
     "scale.md": "More machines",

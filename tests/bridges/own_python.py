@@ -14,6 +14,12 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 REQUIREMENTS = {
+    "art": (
+        *("--no-deps", "openpipe-art==0.5.18", "openai==2.44.0", "litellm==1.82.0", "polars==2.1.0"),
+        *("polars-runtime-32==2.1.0", "fastuuid==0.14.0", "tiktoken==0.14.0", "distro==1.9.0", "aiohttp==3.14.5", "yarl==1.25.1"),
+        *("multidict==7.2.1", "propcache==0.5.4", "aiohappyeyeballs==2.7.1", "aiosignal==1.4.0", "frozenlist==1.8.0"),
+        *("importlib_metadata==10.2.0", "zipp==4.1.2"),
+    ),
     "inspect_ai": ("inspect-ai==0.3.285",),
     "levels": (
         *("--no-deps", "--ignore-requires-python", "verl==0.9.1", "skyrl==0.4.0", "skyrl-gym==0.4.0", "hydra-core==1.3.8"),
@@ -68,6 +74,7 @@ def run_tests(name: str, page: str = "") -> None:
     paths = [f"tests/bridges/{name}_tests.py", f"docs/{page or name}.md"]
     command = [own_python(name), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "default", *paths]
     variables = {"OMP_NUM_THREADS": "1", "GYM_TEXT_GAMES": str(ROOT / ".venv" / "bridges" / "games")}
+    variables["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else ART's import asks another machine for prices
     with tempfile.TemporaryDirectory() as merged:
         variables["LLAMA_SERVER_FOLDER"] = merged
         ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=os.environ | variables)
