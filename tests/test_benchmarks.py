@@ -3,9 +3,13 @@
 import importlib
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+from gym_text.science_world.tasks import level_number
+from gym_text_policies.records import Decision, Episode, Step
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 INDEX = (BENCHMARKS / "README.md").read_text("utf-8")
@@ -57,3 +61,50 @@ def test_policies_that_look_ahead_play_the_same_levels_as_greedy_play(tmp_path, 
     assert searching["model_calls"] > 0 and searching["simulator_steps"] > 0
     assert [row["greedy"]["levels"] for row in record["rows"]] == [2, 2, 1]
     assert f"| {searching['way']} | 2 |" in lookahead.report({"goto": record})
+
+
+def test_the_published_scienceworld_counts_the_score_before_a_loss_and_a_task_as_much_as_another(harness):
+    levels = importlib.import_module("helpers.science_levels")
+
+    def episode(level, rewards, **end):
+        steps = [
+            Step(
+                {},
+                Decision("wait"),
+                reward,
+                terminated=False,
+                truncated=False,
+                success=False,
+                failure=False,
+                score=0.0,
+                action_was_valid=True,
+            )
+            for reward in rewards
+        ]
+        steps[-1] = replace(steps[-1], **end)
+        return Episode(f"{level}", {"id": "ScienceWorldText-v0"}, {}, level, tuple(steps), level=level)
+
+    boil, melt = level_number("boil", 21), level_number("melt", 21)
+    won = episode(boil, (0.5, 0.5), terminated=True, success=True)
+    lost = episode(boil + 1, (0.25, -0.25), terminated=True, failure=True)
+    short = [episode(melt + number, (0.1,), truncated=True) for number in range(4)]
+    again = episode(boil + 1, (0.75, -0.75), terminated=True, failure=True)
+    record = levels.figures([won, lost, again, *short, replace(lost, error="no plan")])
+    assert record["tasks"]["boil"] == {"levels": 2, "score": 75.0, "strict": 50.0, "success": 0.5}
+    assert (record["score"], record["strict"], record["success"]) == (42.5, 30.0, 0.25)
+    assert (record["episodes"], record["errors"], record["lost"], record["truncated"]) == (7, 1, 2, 4)
+    assert record["score_interval"] == (30.0, 55.0)  # of boil one of the levels is drawn: 50 or 100; melt has no spread
+    assert levels.interval([[0.0], [100.0], [50.0, 50.0]]) == (0.0, 100.0)
+    text = "\n".join(levels.lines({"gold (expert)": record | {"limit": 100}, "random": record | {"limit": 100}}))
+    assert (
+        "| task | random | gold (expert) |" in text and "| boil | 75 (50 %) | 75 (50 %) |" in text and "| melt | 10 (0 %)" in text
+    )
+    assert "| **mean score** | 42.5 [30.0, 55.0] |" in text and "| freeze |  |  |" in text
+
+
+def test_the_published_scienceworld_plays_each_task_in_turn_up_to_its_last_test_variation(harness):
+    levels = importlib.import_module("helpers.science_levels")
+    seeds = levels.levels_of("ScienceWorldText-v0?task=all", 5)
+    assert seeds == list(range(149))  # identify-life-stages-2 has four
+    assert levels.policy_of("smollm2", {}).settings["strategy"] == "chat" and levels.policy_of("random, seed 2", {}).seed == 2
+    assert levels.policy_of("adapters/scienceworld-sft", {"dtype": "bfloat16"}).strategy is None
