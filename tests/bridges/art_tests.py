@@ -119,7 +119,7 @@ def test_an_answer_that_cannot_be_used_is_told_and_costs_no_step(page, server):
 
 def test_the_pages_loop_trains_on_groups_of_one_level_and_learns_from_the_answers_alone(page, server, tmp_path):
     server.script.clear()
-    model = art.TrainableModel(name="goto", project="test", base_model="none", base_path=str(tmp_path))
+    model = art.TrainableModel(name="goto", run_name="goto", project="test", base_model="none", base_path=str(tmp_path))
     backend = Backend(server)
     asyncio.run(page["train"](model, backend, GOTO, 1))
     (groups,) = backend.trained
