@@ -216,7 +216,8 @@ def learnt(load: Callable[[], tuple[Any, Any]], learn: Callable[..., int], batch
 def learnt_by_ppo(config: Config, folder: str, precision: str) -> tuple[float, float]:
     """Let PPO play and learn twice; return the decisions that the second iteration learnt from, and its seconds of learning."""
     with tempfile.TemporaryDirectory() as run:
-        where = {"folder": f"{run}/ppo", "model": folder, "device": config.device, "dtype": precision}
+        held = {"load_in_4bit": True} if precision == "4bit" else {"dtype": precision}
+        where = {"folder": f"{run}/ppo", "model": folder, "device": config.device, **held}
         how = {"iterations": 2, "value_iterations": 0, "dev_every": 0, "episodes_per_iteration": config.ppo_episodes}
         train(PPOConfig(environments=(config.environment,), **where, **how))
         line = json.loads(Path(f"{run}/ppo/metrics.jsonl").read_text("utf-8").splitlines()[-1])
@@ -262,8 +263,7 @@ def contenders(config: Config, folder: str, precision: str, plays: Sequence[infe
     yield "SFT actions/s", training.RECIPE, functools.partial(learnt, load, one_by_one, [batch[:1] for batch in batches])
     yield "SFT actions/s", "whole episodes packed", functools.partial(learnt, load, training.packed, batches)
     load.cache_clear()
-    if precision != "4bit":
-        yield "PPO decisions learnt/s", "two epochs", functools.partial(learnt_by_ppo, config, folder, precision)
+    yield "PPO decisions learnt/s", "two epochs", functools.partial(learnt_by_ppo, config, folder, precision)
 
 
 def measure(config: Config) -> tuple[list[Row], dict[str, int]]:
