@@ -82,7 +82,8 @@ class SFTConfig(TrainingOptions):
     rows_per_step: int = 8
     """Conversations in one step of the optimiser."""
     rows_per_pass: int = 2
-    """Conversations that go through the model at once: 1,000 tokens take about 2.5 GB."""
+    """Conversations that go through the model at once: 1,000 tokens take about 2.5 GB. Those of one environment go together: the
+    model reads what their prompts share once."""
     save_steps: int = 20
     """Steps of the optimiser from one checkpoint to the next."""
     dev_environments: tuple[str, ...] = ()

@@ -24,6 +24,7 @@ from gym_text_policies.folders import writing_tensors
 from gym_text_policies.training.model.finite import check_finite
 from gym_text_policies.training.model.processes import process_count
 from gym_text_policies.training.model.saving import adapter_of, write_files
+from gym_text_policies.training.order import GroupedOrder
 
 _logger = logging.getLogger(__name__)
 _STATE = "trainer_state.json"
@@ -102,6 +103,12 @@ def make_trainer(
         @property
         def current_step(self) -> str:
             return f"step {self.state.global_step + 1}"
+
+        def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+            groups = [row.environment for row in data]
+            if len(set(groups)) == 1:
+                return super()._get_train_sampler(train_dataset)
+            return GroupedOrder(groups, self.args.train_batch_size, self.args.seed)
 
         def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
             losses = answer_losses(model, inputs["conversations"])  # (tokens,)
