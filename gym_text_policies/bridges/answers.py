@@ -12,6 +12,7 @@ import gymnasium as gym
 from gymnasium.utils import RecordConstructorArgs
 
 from gym_text.spec import Observation, TextSpec
+from gym_text_policies.policy import text_spec
 
 MOST_UNUSABLE = 5
 """Number of unusable answers in a row after which an episode ends."""
@@ -61,7 +62,7 @@ class TellUnusable(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def __init__(self, env: gym.Env[Any, Any], most: int = MOST_UNUSABLE) -> None:
         RecordConstructorArgs.__init__(self, most=most)
         super().__init__(env)
-        self.text_spec = _Telling(**vars(env.get_wrapper_attr("text_spec")))
+        self.text_spec = _Telling(**vars(text_spec(env)))
         self._tally = Tally(most)
         self._last: tuple[Observation, dict[str, Any]] = {}, {}
 

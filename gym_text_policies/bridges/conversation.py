@@ -9,6 +9,7 @@ from gym_text.spec import TextSpec
 from gym_text_policies.bridges.answers import MOST_UNUSABLE, Tally, told
 from gym_text_policies.game import MakeEnv
 from gym_text_policies.policies.parsing import parse_action, read_answer
+from gym_text_policies.policy import text_spec
 from gym_text_policies.prompts import Prompt
 from gym_text_policies.records import Message
 
@@ -26,7 +27,7 @@ class Conversation:
     def __init__(self, make_env: MakeEnv, seed: int, strategy: str = "chat", *, max_unusable: int = MOST_UNUSABLE) -> None:
         self._prompt = Prompt(strategy)
         self._env = make_env()
-        self._spec: TextSpec = self._env.get_wrapper_attr("text_spec")
+        self._spec: TextSpec = text_spec(self._env)
         self._obs, self._info = self._env.reset(seed=seed)
         self.end: str | None = None
         """How the episode ended: ``won``, ``lost``, ``truncated`` or ``unusable_answers``; None while it goes on."""

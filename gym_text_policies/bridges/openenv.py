@@ -34,6 +34,7 @@ from gym_text_policies.bridges.mcp_tools import tools_of
 from gym_text_policies.bridges.serving import Limits, LimitsMiddleware
 from gym_text_policies.json_data import check_json, plain
 from gym_text_policies.policies.parsing import parse_action
+from gym_text_policies.policy import text_spec
 from gym_text_policies.prompts import TOOL_STRATEGY, Prompt
 
 MOST_TASKS = 1000
@@ -278,7 +279,7 @@ def create_app(
     env = make(None)
     name = env.spec.id if env.spec else type(env.unwrapped).__name__
     tasks = getattr(env.unwrapped, "fold_size", FOLD_SIZE)
-    game = ServedGame(make, tuple(splits), name, env.get_wrapper_attr("text_spec"), tasks)
+    game = ServedGame(make, tuple(splits), name, text_spec(env), tasks)
     env.close()
     app: FastAPI = openenv.create_app(
         functools.partial(GymTextEnvironment, game),

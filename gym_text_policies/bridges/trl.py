@@ -33,6 +33,7 @@ from gym_text_policies.environments import check_no_fold, environment_maker, fol
 from gym_text_policies.game import is_of_episode
 from gym_text_policies.policies.config import PolicyConfig
 from gym_text_policies.policies.parsing import parse_action
+from gym_text_policies.policy import text_spec
 from gym_text_policies.prompts import TOOL_STRATEGY, Prompt
 from gym_text_policies.prompts.tools import tool_docstring
 from gym_text_policies.run_folders import write_atomically
@@ -53,7 +54,7 @@ def trl_environment(env_id: str, *, strategy: str = TOOL_STRATEGY, **arguments: 
         UsageError: If there is no such environment, or `arguments` has a fold.
     """
     with _make(env_id, "train", arguments) as env:
-        spec: TextSpec = env.get_wrapper_attr("text_spec")
+        spec: TextSpec = text_spec(env)
 
     class Environment(TRLEnvironment):
         _id, _arguments = env_id, arguments
@@ -88,7 +89,7 @@ def trl_dataset(env_id: str, fold: Fold, seeds: Iterable[int], *, strategy: str 
     check_choice("fold", fold, FOLDS)
     with _make(env_id, fold, arguments) as env:
         obs, _ = env.reset(seed=0)
-        system = Prompt(strategy).render(env.get_wrapper_attr("text_spec"), obs)[0]["content"]
+        system = Prompt(strategy).render(text_spec(env), obs)[0]["content"]
     rows = []
     for seed in seeds:
         level = {"fold": fold, "seed": check_int("seed", seed, 0, MAX_SEED)}
@@ -217,7 +218,7 @@ class TRLEnvironment(metaclass=_Picklable):
     @property
     def _spec(self) -> TextSpec:
         assert self._env is not None
-        spec: TextSpec = self._env.get_wrapper_attr("text_spec")
+        spec: TextSpec = text_spec(self._env)
         return spec
 
     def _act(self, action: Any) -> str:

@@ -32,9 +32,6 @@ class TokenRow:
     """For each token of the completion, 1 if the model generated the token, 0 if the model read it."""
     log_probs: tuple[float, ...]
     """Log-probability at play of each token of the completion, in nats; 0 for tokens that were read."""
-    rewards: tuple[float, ...]
-    """For each token of the completion: the step's reward if the token is the last token of a step's answer, else 0. The sum is the
-    sum of the rewards of the row's steps."""
     decisions: int
     """Number of decisions in the sequence."""
     last: bool
@@ -67,7 +64,6 @@ def token_rows(episodes: Iterable[Episode]) -> list[TokenRow]:
 def _sequences(episode: Episode) -> list[dict[str, Any]]:
     """Return the sequences of an episode. Each has those fields of a `TokenRow` that depend on the tokens."""
     rows: list[dict[str, Any]] = []
-    earlier = 0.0  # rewards of the steps before the model's first decision
     for step in episode.steps:
         tokens = step.decision.tokens
         if tokens is None and len(step.decision.probabilities or ()) != 1:
@@ -75,16 +71,12 @@ def _sequences(episode: Episode) -> list[dict[str, Any]]:
                 f"episodes: expected decisions with tokens; the action {step.decision.action!r} of seed {episode.seed} has "
                 "none. Play with a language model and tokens=True (gym-text collect --tokens)."
             )
-        if tokens is None:  # only one action was valid, and the model was not asked: the reward goes to the decision before
-            if rows:
-                rows[-1]["rewards"][-1] += step.reward
-            else:
-                earlier += step.reward
+        if tokens is None:  # only one action was valid, and the model was not asked
             continue
         row = rows[-1] if rows else None
         read = (*row["prompt"], *row["completion"]) if row else ()
         if row is None or tokens.prompt[: len(read)] != read:
-            row = {"prompt": tokens.prompt, "completion": [], "mask": [], "log_probs": [], "rewards": [], "decisions": 0}
+            row = {"prompt": tokens.prompt, "completion": [], "mask": [], "log_probs": [], "decisions": 0}
             rows.append(row)
             read = tokens.prompt
         between = tokens.prompt[len(read) :]
@@ -92,9 +84,7 @@ def _sequences(episode: Episode) -> list[dict[str, Any]]:
         row["completion"] += [*between, *tokens.said]
         row["mask"] += [0] * len(between) + [int(number not in tokens.written) for number in range(num_generated)]
         row["log_probs"] += [0.0] * len(between) + list(tokens.log_probs)
-        row["rewards"] += [0.0] * (len(between) + num_generated - 1) + [step.reward + earlier]
         row["decisions"] += 1
-        earlier = 0.0
     return [{name: tuple(value) if isinstance(value, list) else value for name, value in row.items()} for row in rows]
 
 
