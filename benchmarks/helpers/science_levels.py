@@ -142,6 +142,7 @@ def lines(record: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         ("success, %", "success", 100),
     ):
         rows.append((title, *(f"{factor * column[name]:.1f}{_interval(column, name, factor)}" for column in columns)))
+    rows.append(("tasks", *(str(len(column["tasks"])) for column in columns)))
     for title in ("levels", "episodes", "won", "lost", "truncated", "errors"):
         rows.append((title, *(str(column[title]) for column in columns)))
     rows.append(("steps of an episode", *(f"{column['steps']:.0f}" for column in columns)))
