@@ -1,4 +1,4 @@
-"""Makes `adapters/all-worlds-sft`: one adapter for the eleven worlds of the panel.
+"""Makes one adapter for the eleven worlds of the panel.
 
 It begins with three adapters that ship, merged into one of the same rank (`start`), and learns the experts' actions in every world.
 

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator, Sequence
 
 
 class GroupedOrder:
-    """A sampler for `torch.utils.data.DataLoader`: rows at random, rows of one group in one batch where there are enough.
+    """A sampler for a data loader of torch: rows at random, rows of one group in one batch where there are enough.
 
     Prompts of one environment begin alike, and a packed row contains a common beginning once. So batches of one environment have
     fewer tokens. Each batch stands at a random place of the epoch. What is left over of the groups fills mixed batches.
