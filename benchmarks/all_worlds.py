@@ -19,12 +19,11 @@ from helpers.harness import options, run
 
 from gym_text_policies.backends.local.adapters import read_adapter, record_of
 from gym_text_policies.data.dataset import read_rows, write_rows
-from gym_text_policies.training.model.lora import add_lora, load_base
+from gym_text_policies.training.model.lora import RANK, add_lora, load_base
 from gym_text_policies.training.model.saving import save_adapter
 
 MERGED = ("adapters/cookingworld-sft", "adapters/babyai-sft", "adapters/lunarlander-sft")
 """What the start is merged of."""
-RANK = 16
 COLLECT = "collect --num-envs 8 --seed 1 --strategy chat"
 DATA = {
     "CookingWorld": "--environments CookingWorldText-v0 --episodes 60 --noise 0.15 --history all",
@@ -59,9 +58,9 @@ class Config:
 def merge(folder: Path) -> None:
     """Write the sum of the updates of `MERGED`, cut to their rank by a singular value decomposition (peft's)."""
     model, _ = load_base("smollm2")
-    for name in MERGED:
-        model = add_lora(model, adapter=name, name=Path(name).name)
-    names = [Path(name).name for name in MERGED]
+    names = [Path(adapter).name for adapter in MERGED]
+    for adapter, name in zip(MERGED, names, strict=True):
+        model = add_lora(model, adapter=adapter, name=name)
     model.add_weighted_adapter(names, [1.0] * len(names), "merged", combination_type="svd", svd_rank=RANK)
     made_by = {"svd": {"adapters": MERGED, "digests": {name: read_adapter(name)[1] for name in MERGED}, "rank": RANK}}
     save_adapter(model, folder, {**prompt_of(MERGED[0]), "made_by": made_by}, name="merged")
