@@ -32,7 +32,10 @@ def test_the_better_answer_is_that_of_the_higher_mean_return_where_the_prompts_a
     ways = [(["a", "b"], 1.0), (["a", "c"], 0.0), (["d", "b"], 0.2), (["d", "b"], 0.4)]
     first, second = preference_pairs([with_return(row, *way) for way in ways])
     assert [first[key][0]["content"] for key in ("chosen", "rejected")] == ["a", "d"]
-    assert first["prompt"] == [{"role": "user", "content": "?"}] and first["difference"] == pytest.approx(0.5 - 0.3)
+    assert first["prompt"] == [{"role": "user", "content": "?"}] and (first["chosen_return"], first["rejected_return"]) == (
+        0.5,
+        pytest.approx(0.3),
+    )
     assert [second[key][0]["content"] for key in ("chosen", "rejected")] == ["b", "c"] and len(second["prompt"]) == 3
 
 

@@ -51,7 +51,7 @@ ELSEWHERE = {
     "transformers": ("local/questions",),
     "inspect_ai": ("data/inspect_logs",),
     "levels": ("bridges/skyrl",),
-    "trl": ("bridges/trl_rollout",),
+    "trl": ("bridges/trl_rollout", "bridges/trl_vllm"),
     "trust": ("providers/keys",),
     "unusable": ("policies/thinking",),
     "user_folder": ("gym_text_policies/user_cache",),

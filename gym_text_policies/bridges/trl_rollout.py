@@ -1,8 +1,9 @@
 """A `rollout_func` for TRL's `GRPOTrainer` (TRL 1.16), for models whose chat template has no tools.
 
 TRL passes the prompts of a batch to the function and takes token ids back. One completion is a whole episode: the model's answers
-and, between them, the observations, which the mask excludes from the loss. The episodes are played by `rollout`, with a copy of the
-model as it is now, in this process and with a key-value cache. The trainer gets the tokens and log-probabilities that were sampled.
+and, between them, the observations, which the mask excludes from the loss. `rollout` plays the episodes with the model that the
+trainer keeps in vLLM, if it does, else with a copy of the model as it is now, in this process and with a key-value cache. The
+trainer gets the tokens and log-probabilities that were sampled.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ import gymnasium as gym
 import numpy as np
 
 from gym_text.errors import UsageError
+from gym_text_policies.backends.base import Backend
 from gym_text_policies.backends.chat_format import Think
 from gym_text_policies.backends.local.rendering import format_of, set_format
 from gym_text_policies.backends.local.tokens import end_of_turn
 from gym_text_policies.backends.local.transformers import TransformersBackend
 from gym_text_policies.bridges.answers import TellUnusable, Unusable
+from gym_text_policies.bridges.trl_vllm import VLLMBackend
 from gym_text_policies.data.token_rows import TokenRow, token_rows
 from gym_text_policies.environments import check_no_fold, environment_maker, fold_arguments
 from gym_text_policies.game import MakeEnv
@@ -34,7 +37,10 @@ from gym_text_policies.training.model.player import merged_copy
 from gym_text_policies.training.trajectories import log_failures
 
 RolloutFunc = Callable[[Sequence[Any], Any], dict[str, list[Any]]]
-_SAMPLING = {"top_p": (1.0, None), "top_k": (0, None), "min_p": (0.0, None), "repetition_penalty": (1.0, None)}
+_SAMPLING: dict[str, tuple[Any, ...]] = {
+    **{"top_p": (1.0, None), "top_k": (0, None), "min_p": (0.0, None), "repetition_penalty": (1.0, None)},
+    **{"generation_kwargs": (None, {}), "vllm_structured_outputs_regex": (None,)},
+}
 """Settings of GRPOConfig by which a token is drawn from the model's own probabilities; the temperature may differ from 1."""
 
 
@@ -54,15 +60,20 @@ def trl_rollout(environment: str, *, num_envs: int = 16, **settings: Any) -> Rol
     thinks by itself reads its earlier thoughts again, unless ``think=False`` asks it not to think. The template gets the trainer's
     ``chat_template_kwargs``.
 
+    With ``use_vllm=True`` the model in the trainer's vLLM plays (see `VLLMBackend`), and no copy is made. vLLM draws with its own
+    generator, so that a run with the same seed need not give the same episodes again.
+
     Args:
         environment: The environment's name, with arguments as in ``BabyAIText-v0?task=goto&max_episode_steps=24``. The fold comes
             from the rows. Only the step limit limits the length of an episode; TRL's `max_completion_length` does not.
-        num_envs: Episodes that run at once; the model decides for them together.
+        num_envs: Episodes that run at once; the model decides for them together. vLLM is fastest if all episodes of an optimiser
+            step run at once.
         settings: Settings of `PolicyConfig`: ``max_tokens`` of an answer (by default 16), ``think`` …
 
     Raises:
         UsageError: If there is no such environment, or `settings` has another history or mode, a temperature, or on_invalid. The
-            function that is returned also raises it, if the chat template rewrites earlier answers.
+            function that is returned also raises it, if the chat template rewrites earlier answers, or the trainer has settings
+            with which the model's own probabilities are not those that are drawn from, or with which vLLM cannot play.
     """
     check_no_fold("environment", [environment], "rows'")
     environment_maker(environment)
@@ -127,8 +138,8 @@ class _Marking(Independent):
         return [one if one.valid else replace(one, action=Unusable(one.completion or "")) for one in super().decide(turns)]
 
 
-def _player(trainer: Any) -> TransformersBackend:
-    """Return a backend with a copy of the trainer's model as it is now, in float32, its adapter merged.
+def _player(trainer: Any) -> Backend:
+    """Return the model in the trainer's vLLM, or else a copy of the trainer's model as it is now, in float32, its adapter merged.
 
     Raises:
         UsageError: If the trainer does not sample from the model's own probabilities.
@@ -138,6 +149,8 @@ def _player(trainer: Any) -> TransformersBackend:
             raise UsageError(
                 f"GRPOConfig: expected {name}={allowed[0]!r}, so that what is drawn has the model's probability; got {value!r}."
             )
+    if trainer.args.use_vllm:
+        return VLLMBackend.of_trainer(trainer)
     player = merged_copy(trainer.accelerator.unwrap_model(trainer.model))
     player.__dict__.pop("forward", None)  # TRL's replacement would call the model that is being trained
     return TransformersBackend(player.eval(), trainer.processing_class, "trl", optimise=True)

@@ -13,7 +13,7 @@ FILE = "file of settings"
 """Name of the parsed argument with the YAML file, which is no field of a config."""
 THREADS = "threads of torch"
 """Name of the parsed option ``--threads``, which is no field of a config either. Commands that may run a model have it."""
-_WITHOUT_MODEL = ("envs", "make-games", "report", "compare", "average", "export", "completion")
+_WITHOUT_MODEL = ("envs", "make-games", "report", "compare", "average", "completion")
 
 
 class Command(NamedTuple):
@@ -92,6 +92,7 @@ EXAMPLES = {
     "export": (
         "gym-text export --data runs/data/rows --file tuning.jsonl",
         "gym-text export --format trl --runs runs/played-0 runs/played-1 --file episodes.jsonl",
+        "gym-text export --format trl-dpo --runs runs/data --continue-with gold --file pairs.jsonl",
         "gym-text export --format csv --runs runs/policies --rows decisions --file decisions.csv",
     ),
     "completion": ("gym-text completion bash",),

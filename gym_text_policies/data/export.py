@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from gym_text.errors import PolicyError, UsageError, check_choice, import_extra
+from gym_text.errors import PolicyError, UsageError, check_choice, check_int, import_extra
 from gym_text_policies.backends.providers.connection import check_url
+from gym_text_policies.data.action_values import Continuing, ValuedState, valued_states
 from gym_text_policies.data.dataset import read_rows
 from gym_text_policies.data.inspect_logs import write_inspect_logs
-from gym_text_policies.data.preferences import preference_pairs
+from gym_text_policies.data.preferences import action_pairs, preference_pairs
 from gym_text_policies.data.rows import Row
 from gym_text_policies.data.token_formats import TOKEN_FORMATS
 from gym_text_policies.data.token_rows import token_rows
@@ -37,14 +38,29 @@ class ExportConfig:
 
     format: Format = "openai"
     """Form of the file: openai (chats); trl-sft (a prompt and a completion for each answer); trl-dpo (a prompt, and the better and
-    the worse of two answers); trl (tokens); csv and parquet (a table); inspect (a folder of logs, which inspect view opens)."""
+    the worse of two answers, from data: of two episodes of a level, or from runs: of two actions of a state); trl (tokens); csv and
+    parquet (a table); inspect (a folder of logs, which inspect view opens)."""
     runs: tuple[str, ...] = ()
-    """Run folders, for trl, csv, parquet and inspect. Those for trl are of gym-text collect --tokens; all episodes of one level in
-    them are a group."""
+    """Run folders, for trl, csv, parquet and inspect, and for trl-dpo with continue_with. Those for trl are of gym-text collect
+    --tokens; all episodes of one level in them are a group."""
     rows: Rows = "episodes"
     """What a row of csv and parquet is: episodes, or decisions, which have probabilities."""
     data: tuple[str, ...] = ("runs/data/rows",)
     """Datasets of gym-text collect, for openai, trl-sft and trl-dpo: folders, or hf:OWNER/NAME of the hub."""
+    continue_with: str = ""
+    """Who plays on after an action, in copies of the game, for trl-dpo of runs: gold (the expert), random, or a language model, as
+    in adapters/NAME. What playing on returns is what the action is worth."""
+    alternatives: int = 1
+    """Actions of each state that are valued beside the player's: first the one that continue_with would take, then others, drawn at
+    random. Each is played on in a copy of the game."""
+    continuations: int = 1
+    """How often each action is played on; more than once for a player that draws, such as random. The mean return counts."""
+    discount: float = 1.0
+    """Discount factor (gamma) of the rewards in the copies. Below 1 the shorter way to a reward is the better one."""
+    margin: float = 0.0
+    """Least difference of the returns of the two actions of a pair, in units of the reward."""
+    imports: tuple[str, ...] = field(default=(), metadata={"option": "import"})
+    """Modules whose environments may be played again for continue_with, as in my_games."""
     file: str | None = None
     """File to write, or the folder of inspect. By default it is named after the format, as in runs/data/openai.jsonl."""
     submit_to: str = ""
@@ -59,10 +75,24 @@ class ExportConfig:
     def __post_init__(self) -> None:
         check_choice("format", self.format, get_args(Format))
         check_choice("rows", self.rows, get_args(Rows))
+        check_int("alternatives", self.alternatives, 1, 10_000)
+        check_int("continuations", self.continuations, 1, 10_000)
+        if not (0 <= self.discount <= 1 and self.margin >= 0):
+            raise UsageError(f"expected discount from 0 to 1 and margin from 0 on; got {self.discount!r} and {self.margin!r}.")
+
+    @property
+    def values_actions(self) -> bool:
+        """Whether pairs are of two actions of a state."""
+        return self.format == "trl-dpo" and bool(self.runs)
 
     def check(self) -> None:
         """Raise `UsageError` unless the settings fit together."""
-        if (self.format in _CHATS) == bool(self.runs):
+        if self.values_actions != bool(self.continue_with):
+            raise UsageError(
+                "continue_with: expected it together with format='trl-dpo' and runs, as in --format trl-dpo --runs runs/data "
+                f"--continue-with gold; got {self.continue_with!r}, format={self.format!r}, runs={self.runs!r}."
+            )
+        if not self.values_actions and (self.format in _CHATS) == bool(self.runs):
             raise UsageError(
                 f"format={self.format!r}: expected datasets as data for {', '.join(_CHATS)}, and run folders as runs for all other "
                 f"formats; got runs={self.runs!r}."
@@ -133,6 +163,23 @@ def _token_lines(config: ExportConfig) -> tuple[list[str], str]:
     return TOKEN_FORMATS[config.format](rows), f"{len(rows)} sequences of {len(played)} episodes"
 
 
+def _action_lines(config: ExportConfig) -> tuple[list[str], str]:
+    """Return pairs of actions of the run folders' episodes as lines, and what they contain; episodes with an error are left out."""
+    continuing = Continuing(
+        policy=config.continue_with,
+        alternatives=config.alternatives,
+        continuations=config.continuations,
+        discount=config.discount,
+        imports=config.imports,
+    )
+    played = (episode for episode in _episodes(config) if episode.error is None)
+    states: list[ValuedState] = list(valued_states(played, continuing))
+    pairs = action_pairs(states, config.margin)
+    copies, steps = sum(state.copies for state in states), sum(state.steps for state in states)
+    what = f"{len(pairs)} pairs of {len(states)} states ({copies} copies of the game, {steps} steps in them)"
+    return [json.dumps(pair, ensure_ascii=False) for pair in pairs], what
+
+
 def submit(
     file: str | Path, model: str, *, base_url: str = "", suffix: str = "gym-text", poll: float = 30, timeout: float = 86_400
 ) -> str:
@@ -179,7 +226,9 @@ def run(config: ExportConfig) -> str:
         return f"{_TABLES[config.format](path, _episodes(config), config.rows)} rows: {path}"
     if config.format == "inspect":
         return f"{len(write_inspect_logs(path, _episodes(config)))} logs: {path}. To see them: inspect view --log-dir {path}"
-    if config.format in _CHATS:
+    if config.values_actions:
+        lines, what = _action_lines(config)
+    elif config.format in _CHATS:
         lines_of, unit = _CHATS[config.format]
         lines = lines_of([row for source in config.data for row in read_rows(source)])
         what = f"{len(lines)} {unit}"

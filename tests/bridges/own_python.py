@@ -70,8 +70,9 @@ def own_python(name: str) -> str:
 
 
 def run_tests(name: str, page: str = "") -> None:
-    """Run a bridge's tests, ``tests/bridges/NAME_tests.py``, and its page in its environment; fail with what they print."""
-    paths = [f"tests/bridges/{name}_tests.py", f"docs/{page or name}.md"]
+    """Run a bridge's tests, ``tests/bridges/NAME*_tests.py``, and its page in its environment; fail with what they print."""
+    files = sorted(Path(__file__).parent.glob(f"{name}*_tests.py"))
+    paths = [*(f"tests/bridges/{file.name}" for file in files), f"docs/{page or name}.md"]
     command = [own_python(name), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "default", *paths]
     variables = {"OMP_NUM_THREADS": "1", "GYM_TEXT_GAMES": str(ROOT / ".venv" / "bridges" / "games")}
     variables["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else ART's import asks another machine for prices

@@ -658,15 +658,18 @@ def test_the_answers_of_collected_rows_and_nothing_else_count_in_trls_sft_traine
 
 
 @pytest.mark.filterwarnings("ignore:.*gradient_checkpointing.* is deprecated:FutureWarning")  # TRL uses the old name
-def test_trls_dpo_trainer_reads_the_prompts_that_are_played_and_prefers_the_better_answer(tiny_model, tmp_path):
-    for seed in ("0", "1"):
+@pytest.mark.parametrize("of_actions", [False, True], ids=["two episodes of a level", "two actions of a state"])
+def test_trls_dpo_trainer_reads_the_prompts_that_are_played_and_prefers_the_better_answer(tiny_model, tmp_path, of_actions):
+    seeds = ("0",) if of_actions else ("0", "1")
+    for seed in seeds:
         own = ["--model", "random", "--labels", "own", "--threshold", "-1", "--seed", seed, "--folder", str(tmp_path / seed)]
-        assert cli.main(["collect", "--environments", f"{GOTO}0", "--episodes", "12", *own]) == 0
-    file, data = tmp_path / "pairs.jsonl", [str(tmp_path / seed / "rows") for seed in ("0", "1")]
-    assert cli.main(["export", "--format", "trl-dpo", "--data", *data, "--file", str(file)]) == 0
+        assert cli.main(["collect", "--environments", f"{GOTO}0", "--episodes", "1" if of_actions else "12", *own]) == 0
+    file, data = tmp_path / "pairs.jsonl", [str(tmp_path / seed / "rows") for seed in seeds]
+    source = ["--runs", str(tmp_path / "0"), "--continue-with", "gold"] if of_actions else ["--data", *data]
+    assert cli.main(["export", "--format", "trl-dpo", *source, "--file", str(file)]) == 0
     pairs = [json.loads(line) for line in file.read_text().splitlines()]
     model, tokenizer = load(tiny_model)
-    settings = {"max_steps": 1, "use_cpu": True, "bf16": False, "report_to": "none"}
+    settings = {"max_steps": 1, "max_length": None, "use_cpu": True, "bf16": False, "report_to": "none"}
     trainer = DPOTrainer(
         model=model,
         args=DPOConfig(output_dir=str(tmp_path / "dpo"), **settings),

@@ -1,0 +1,187 @@
+"""Actions of one state, valued by playing on in copies of the game.
+
+This is the vine of TRPO (Schulman et al. 2015, https://arxiv.org/abs/1502.05477, section 5.2). A recorded episode is played again,
+action for action. In each of its states some actions are tried in copies of the game, and a policy plays on from there to the end.
+The return of an action is the sum of the rewards from its step on. All actions of a state are played on with the same random
+numbers, which so add little to the differences.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+
+from gym_text.copies import Replayable, fork
+from gym_text.errors import UsageError
+from gym_text.experts import experts_of
+from gym_text_policies.data.rows import prompts_of, training_prompt
+from gym_text_policies.environments import takes
+from gym_text_policies.load import load_policy
+from gym_text_policies.policies.config import TRAINED
+from gym_text_policies.policy import Policy, check_lists_actions, turn_rngs
+from gym_text_policies.records import Decision, Episode, Message, Turn
+from gym_text_policies.remake import import_modules, remake_environment
+
+
+class ValuedState(NamedTuple):
+    """A state of an episode, and what some of its actions return."""
+
+    prompt: tuple[Message, ...]
+    """What the player saw. A player without a model saw no prompt: then it is that of a new adapter, see `TRAINED`."""
+    returns: dict[str, list[float]]
+    """Action -> the return of each time that it was played on, in units of the reward. The player's action comes first."""
+    copies: int
+    """Number of copies of the game."""
+    steps: int
+    """Number of steps in them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Continuing:
+    """Who plays on after an action, how often, and how the rewards count."""
+
+    policy: str
+    """The policy's name; see `load_policy`."""
+    alternatives: int = 1
+    """Most actions of a state beside the player's: first the policy's, then others, which are drawn."""
+    continuations: int = 1
+    """How often each action is played on."""
+    discount: float = 1.0
+    """Discount factor (gamma) of a step."""
+    imports: tuple[str, ...] = ()
+    """Modules whose environments may be made, beside those that ship."""
+
+
+def valued_states(episodes: Iterable[Episode], continuing: Continuing) -> Iterator[ValuedState]:
+    """Yield the states of episodes with the returns of some of their actions.
+
+    States with a single valid action are left out, and those in which the player's action was not valid or, if a model played, was
+    not the model's answer.
+
+    Raises:
+        UsageError: If an episode's environment cannot be made or copied, or does not list its actions; if the game goes on
+            otherwise than recorded; or if the player's answers are more than names of actions.
+    """
+    with contextlib.ExitStack() as stack:
+        players: dict[str, tuple[Policy, gym.Env[Any, Any]]] = {}
+        for episode in episodes:
+            _check_answers(episode)
+            game = json.dumps(dict(episode.environment), sort_keys=True)
+            if game not in players:
+                env = _environment(episode, continuing)
+                stack.callback(env.close)
+                policy = load_policy(continuing.policy, env)
+                check_lists_actions(policy.spec, "continue_with")
+                players[game] = policy, policy.wrap(env)
+            yield from _valued(episode, *players[game], continuing)
+
+
+def _check_answers(episode: Episode) -> None:
+    """Raise `UsageError` if the player's answers are more than names of actions, or its prompts more than texts."""
+    asked = episode.policy.get("player", episode.policy)
+    decisions = [step.decision for step in episode.steps]
+    if asked.get("mode") in ("json", "tool") or any(decision.reasoning or decision.picture for decision in decisions):
+        raise UsageError(
+            "runs: expected players that answer by an action's name alone (mode choose or text, without thoughts and pictures), as "
+            f"the answers of a pair are names; got mode {asked.get('mode')!r} in episode {episode.key}."
+        )
+
+
+def _environment(episode: Episode, continuing: Continuing) -> gym.Env[Any, Any]:
+    """Return an episode's environment, with an expert in every state if the expert plays on."""
+    import_modules(continuing.imports)
+    record, by_expert = dict(episode.environment), continuing.policy == "gold"
+    if record["id"] in gym.registry and takes(record["id"], "expert"):
+        record["kwargs"] = {**record["kwargs"], "expert": "replan" if by_expert else "off"}
+    env = remake_environment(record, imports=continuing.imports)
+    if by_expert and "replan" not in experts_of(env):
+        env.close()
+        raise UsageError(
+            f"continue_with='gold': expected an environment whose expert knows an action in every state; {record['id']} has no "
+            "such expert. Let another policy play on."
+        )
+    return env
+
+
+def _valued(episode: Episode, policy: Policy, env: gym.Env[Any, Any], continuing: Continuing) -> Iterator[ValuedState]:
+    """Play an episode again in `env`, which has the policy's wrappers, and yield its states."""
+    prompts: Iterable[Sequence[Message]] = [step.decision.messages for step in episode.steps]
+    if not any(prompts):
+        prompts = prompts_of(episode, policy.spec, TRAINED, training_prompt(TRAINED))
+    rngs = turn_rngs(episode.environment, policy.seed, episode.seed)
+    obs, _ = env.reset(seed=episode.seed)
+    turn = Turn(obs, rngs(0), episode.key)
+    for number, (step, prompt) in enumerate(zip(episode.steps, prompts, strict=False)):  # one more prompt after the last step
+        if turn.obs["text"] != step.observation["text"]:
+            raise UsageError(
+                f"runs: expected episodes that go on as they are recorded; played again, seed {episode.seed} of "
+                f"{episode.environment['id']} shows another text before step {number + 1}. The game has changed: play them anew."
+            )
+        turn = replace(turn, rng=rngs(number))
+        names, played = policy.spec.names(dict(turn.obs)), step.decision.action
+        if prompt and step.decision.valid and played in names and len(names) > 1:
+            actions = [played, *_alternatives(policy, turn, played, names)[: continuing.alternatives]]
+            copies = _played_on(policy, env, turn, actions, continuing)
+            values = iter(copied.value for copied in copies)
+            returns = {action: [next(values) for _ in range(continuing.continuations)] for action in actions}
+            yield ValuedState(tuple(prompt), returns, len(copies), sum(copied.steps for copied in copies))
+        turn = turn.after(step.decision, env.step(policy.spec.encode(played, dict(turn.obs)))[0])
+
+
+def _alternatives(policy: Policy, turn: Turn, played: str, names: Sequence[str]) -> list[str]:
+    """Return the other valid actions: the policy's own comes first, then the others in an order that is drawn."""
+    preferred = None if _is_lost(turn) else policy.decide([turn])[0].action
+    drawn = [names[place] for place in turn.rng.permutation(len(names)) if names[place] != played]
+    return sorted(drawn, key=lambda name: name != preferred)
+
+
+def _is_lost(turn: Turn) -> bool:
+    """Whether the expert would play on, and finds no way to win."""
+    return turn.obs.get("gold_action") == ""
+
+
+class _Copy:
+    """A copy of the game in which the policy plays on."""
+
+    def __init__(self, env: gym.Env[Any, Any], turn: Turn, discount: float) -> None:
+        hints = getattr(env.unwrapped, "expert", "off") != "off"  # `fork` gives no hints, a deep copy gives those of this env
+        self.env = copy.deepcopy(env) if hints and isinstance(env.unwrapped, Replayable) else fork(env)
+        self.turn = turn
+        self.value = 0.0
+        self.steps = 0
+        self.over = False
+        self._discount = discount
+
+    def play(self, decision: Decision, encoded: Any) -> None:
+        """Play an action, and count its reward."""
+        obs, reward, terminated, truncated, _ = self.env.step(encoded)
+        self.value += self._discount**self.steps * float(reward)
+        self.steps += 1
+        self.turn = self.turn.after(decision, obs)
+        self.over = bool(terminated or truncated) or _is_lost(self.turn)
+
+
+def _played_on(policy: Policy, env: gym.Env[Any, Any], turn: Turn, actions: Sequence[str], continuing: Continuing) -> list[_Copy]:
+    """Play each action in copies of the game and play on to the end, all copies step by step, so that a model is asked together."""
+    copies: list[_Copy] = []
+    seeds = turn.rng.integers(2**63, size=continuing.continuations)
+    with contextlib.ExitStack() as stack:
+        for _ in actions:
+            for seed in seeds:
+                copies.append(_Copy(env, replace(turn, rng=np.random.default_rng(seed)), continuing.discount))
+                stack.callback(copies[-1].env.close)
+        decisions = [Decision(action) for action in actions for _ in seeds]
+        waiting = copies
+        while waiting:
+            for copied, decision in zip(waiting, decisions, strict=True):
+                copied.play(decision, policy.spec.encode(decision.action, dict(copied.turn.obs)))
+            waiting = [copied for copied in waiting if not copied.over]
+            decisions = policy.decide([copied.turn for copied in waiting]) if waiting else []
+    return copies
