@@ -77,14 +77,13 @@ def test_the_chosen_action_returns_more_in_a_new_game_too(name, seeds, discount,
 
 
 def test_a_model_plays_on_with_all_that_it_saw_before():
-    short = "BabyAIText-v0?task=goto&max_episode_steps=7"
-    episode = min(played(short, "gold", range(8), "path"), key=lambda episode: episode.length)
+    episode = min(played(GOTO, "gold", range(8), "path"), key=lambda episode: episode.length)
     states = list(valued_states([episode], Continuing(policy="adapters/babyai-sft")))
     assert len(states) == episode.length > 1 and all(state.copies == 2 for state in states)
     assert any(max(values) > 0 for state in states for values in state.returns.values()), "it wins from some states"
     for number, state in enumerate(states):
         for action, values in state.returns.items():
-            assert values == [pytest.approx(brute_force(short, episode, number, action, "adapters/babyai-sft", 1.0))]
+            assert values == [pytest.approx(brute_force(GOTO, episode, number, action, "adapters/babyai-sft", 1.0))]
 
 
 def test_the_prompts_are_those_that_the_model_saw():
