@@ -34,9 +34,10 @@ from typing import Any, Literal
 import torch
 from adapters import ADAPTERS
 from helpers.harness import command, options, play_variants, run, table, write
+from helpers.networks import WordEmbeddings
 from sb3_contrib import MaskablePPO
 from stable_baselines import Config as Network
-from stable_baselines import WordEmbeddings, row, train
+from stable_baselines import row, train
 from stable_baselines3 import PPO
 
 from gym_text.errors import check_choice

@@ -18,11 +18,11 @@ from typing import Any
 import gymnasium as gym
 import torch
 from helpers.harness import command, options, run, table, write
+from helpers.networks import WordEmbeddings
 from sb3_contrib import MaskablePPO
 from scipy.stats import binomtest
 from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from tqdm import tqdm
 
 import gym_text  # noqa: F401  registers the environments
@@ -47,19 +47,6 @@ class Config:
     """Episodes of each policy after training, on the seeds 0, 1, … of the fold test."""
     seed: int = 0
     """Seed of training."""
-
-
-class WordEmbeddings(BaseFeaturesExtractor):
-    """A learned vector for each word, in the order of the words. The vector has `size` numbers."""
-
-    def __init__(self, space: gym.spaces.Dict, size: int = 16) -> None:
-        boxes = [box for box in space.values() if isinstance(box, gym.spaces.Box)]
-        super().__init__(space, features_dim=size * sum(box.shape[0] for box in boxes))
-        self.embedding = torch.nn.Embedding(1 + max(int(box.high.max()) for box in boxes), size, padding_idx=0)
-
-    def forward(self, obs: dict[str, torch.Tensor]) -> torch.Tensor:
-        """Turn ids, each of shape (batch, words), into features of shape (batch, all words x size)."""
-        return torch.cat([self.embedding(ids.long()).flatten(1) for ids in obs.values()], dim=1)
 
 
 def make_env(config: Config, fold: str, expert: str = "off") -> gym.Env[Any, Any]:

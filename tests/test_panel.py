@@ -204,6 +204,19 @@ def test_a_language_model_has_hashes_of_its_prompts_and_the_history_of_the_world
     assert play(config)[0].worlds == result.worlds, "nothing is played again"
 
 
+def test_a_row_with_an_entry_for_each_world_is_one_result(tmp_path):
+    variants, worlds = tmp_path / "rows.yaml", the_panel().worlds
+    variants.write_text(
+        f"both:\n- {{model: random, environments: ['{worlds['GoTo'].environment}']}}\n"
+        "- {model: gold, environments: [BabyAIText-v0, SokobanText-v0]}\n"
+    )
+    (result,) = play(PanelConfig(variants=str(variants), only=("Sokoban", "GoTo", "LunarLander"), folder=str(tmp_path / "run")))
+    assert {name: world.policy["kind"] for name, world in result.worlds.items()} == {"GoTo": "random", "Sokoban": "gold"}
+    assert {name: settings["model"] for name, settings in result.settings.items()} == {"GoTo": "random", "Sokoban": "gold"}
+    result.write(path := tmp_path / "result.json", the_panel(), the_reference())
+    assert "are right" in verify(path)
+
+
 def test_an_unknown_world_is_named():
     with pytest.raises(UsageError, match="Did you mean 'Sokoban'"):
         PanelConfig(only=("Socoban",))

@@ -57,6 +57,21 @@ def test_a_file_plays_as_its_model_in_the_encoding_it_was_trained_on(algorithm, 
             obs, *_ = encoded.step(action)
 
 
+@pytest.mark.parametrize(("history", "arguments"), [(0, {"name_length": 7}), (2, {"length": 300, "names": False})])
+def test_a_file_trained_on_indices_says_the_same_actions_where_the_game_takes_names(history, arguments, tmp_path):
+    encoded = EncodeText(History(kitchen(), history) if history else kitchen(), **arguments)
+    _, name = saved(MaskablePPO, encoded, tmp_path, n_steps=64)
+
+    def by_name():
+        return gym.make("CookingWorldText-v0", max_episode_steps=6)
+
+    by_index, named = (
+        [[step.decision.action for step in episode.steps] for episode in rollout(make, load_policy(name, make()), range(3))]
+        for make in (kitchen, by_name)
+    )
+    assert named == by_index and {len(actions) for actions in named} == {6}
+
+
 def test_a_file_trained_on_gymnasiums_own_environment_plays_it_in_words(tmp_path):
     model, name = saved(DQN, gym.make("FrozenLake-v1"), tmp_path, "MlpPolicy", buffer_size=10)
     lake = make_environment("FrozenLake-v1")

@@ -37,6 +37,35 @@ def test_each_variant_is_a_row_beside_random_and_expert(tmp_path, capsys):
     }
 
 
+def test_a_row_of_several_entries_plays_each_environment_with_the_first_that_names_it(tmp_path):
+    goto, putnext = "BabyAIText-v0?task=goto&max_episode_steps=4", "BabyAIText-v0?task=putnext&max_episode_steps=4"
+    variants = tmp_path / "variants.yaml"
+    variants.write_text(
+        f"both:\n- {{model: 'scripted:turn left', environments: ['{goto}'], episodes: 1}}\n"
+        "- {model: 'scripted:go forward', environments: [BabyAIText-v0]}\n- {model: random, environments: [SokobanText-v0]}\n"
+    )
+    lake = "FrozenLake-v1"
+    config = bench.BenchConfig(
+        folder=str(tmp_path / "run"),
+        environments=(goto, putnext, lake),
+        variants=str(variants),
+        llm_episodes=2,
+        baselines=("random",),
+        episodes=1,
+    )
+    _, store = bench.run(config)
+    rows = json.loads((store.folder / "table.json").read_text())["rows"]
+    played = {row["environment"]: row["episodes"] for row in rows if row["policy"] == "both"}
+    assert played == {goto: 1, putnext: 2}, "no entry names the third environment"
+    said = {
+        (episode.environment["kwargs"]["task"], step.decision.action)
+        for episode in store.episodes()
+        if episode.policy["kind"] == "llm"
+        for step in episode.steps
+    }
+    assert said == {("goto", "turn left"), ("putnext", "go forward")}
+
+
 def test_variants_that_look_ahead_stand_apart_and_are_found_again(tmp_path, capsys):
     variants = tmp_path / "variants.yaml"
     variants.write_text(
@@ -66,6 +95,8 @@ def test_variants_that_look_ahead_stand_apart_and_are_found_again(tmp_path, caps
         ("a: {model: random}\nb: {model: random}\na: {model: gold}", "line 3: expected each key once; 'a' comes twice"),
         ("a: {model: random}\nb: {model: gold, model: random}", "line 2: expected each key once; 'model' comes twice"),
         ("a: {mode: text}", "a: expected a model"),
+        ("a:\n- {model: random}\n- {mode: text}", "line 3: a: expected a model"),
+        ("a: []", "line 1: a: expected options"),
         ("a: {model: random, env: x}", "got 'env'"),
         ("b: {model: random}\na: smollm2", "line 2: a: expected options"),
         ("a: !!python/object/apply:os.getcwd []", "expected YAML"),

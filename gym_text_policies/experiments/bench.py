@@ -217,9 +217,8 @@ def _rows(config: BenchConfig, environment: str, engine: Engine) -> list[Row]:
     }
     env.close()
     skipped = {environment, env_id} & set(config.skip_llm)
-    wanted = {
-        label: row for label, row in config.rows().items() if row.plays(environment) and not (skipped and row.policy.asks_model)
-    }
+    playing = {label: row.playing(environment) for label, row in config.rows().items()}
+    wanted = {label: variant for label, variant in playing.items() if variant and not (skipped and variant.policy.asks_model)}
     added = {label_of(name): Variant(PolicyConfig(name)) for name in possible if possible[name] and name in config.baselines}
     last = {label: added.pop(label) for label in (EXPERT,) if label in added}
     rows = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,10 +26,14 @@ class Variant:
     """Episodes of each environment; None is the table's number."""
     environments: tuple[str, ...] = ()
     """The environments that have the row; all have it if this is empty."""
+    otherwise: Variant | None = None
+    """What plays in the row in other environments."""
 
-    def plays(self, environment: str) -> bool:
-        """Return whether the row is one of an environment, such as ``BabyAIText-v0?task=goto``."""
-        return not self.environments or not {environment, parse_environment(environment)[0]}.isdisjoint(self.environments)
+    def playing(self, environment: str) -> Variant | None:
+        """Return what plays in the row in an environment, such as ``BabyAIText-v0?task=goto``; None if it does not have the row."""
+        if not self.environments or not {environment, parse_environment(environment)[0]}.isdisjoint(self.environments):
+            return self
+        return self.otherwise and self.otherwise.playing(environment)
 
 
 @old_names(seeds="episodes")
@@ -57,6 +63,12 @@ def read_variants(path: str | Path, trust: Trust | None = None) -> dict[str, Var
     Keys of a row are the fields of `PolicyConfig`, ``episodes``, ``environments``, and options of the model's backend. If some
     actions of a row are the expert's or random, the row's name gives their probability. If a row looks ahead, its name says so.
 
+    A row may be a list of such entries: in each environment the first one plays whose ``environments`` name it::
+
+        networks:
+        - {model: 'sb3:goto.zip', environments: ['BabyAIText-v0?task=goto']}
+        - {model: 'sb3:lander.zip', environments: [LunarLanderLLM-v2]}
+
     Args:
         path: The file.
         trust: What the file may name beside data.
@@ -69,8 +81,16 @@ def read_variants(path: str | Path, trust: Trust | None = None) -> dict[str, Var
     root = read_yaml(path)
     if not isinstance(root.value, dict) or not root.value:
         raise UsageError(f"{path}: expected a mapping such as 'baseline: {{model: smollm2, mode: text}}'; got {root.plain()!r}.")
-    variants = {name: _variant(name, node, trust or Trust()) for name, node in root.value.items()}
+    variants = {name: _row(name, node, trust or Trust()) for name, node in root.value.items()}
     return {f"{name}{looking_ahead(row.policy.settings)}{mixture(row.policy.given)}": row for name, row in variants.items()}
+
+
+def _row(name: str, node: Node, trust: Trust) -> Variant:
+    """Return an entry, or the first entry of a list, which leads to the next."""
+    if not (isinstance(node.value, list) and node.value):
+        return _variant(name, node, trust)
+    *before, last = (_variant(name, entry, trust) for entry in node.value)
+    return functools.reduce(lambda later, entry: dataclasses.replace(entry, otherwise=later), reversed(before), last)
 
 
 def _variant(name: str, node: Node, trust: Trust) -> Variant:

@@ -106,7 +106,7 @@ def play(config: PanelConfig) -> list[Result]:
     with _watching(config.levels) as watch:
         digests = check(config.levels, watch)
     with EpisodeStore(config.folder, {"panel": panel.version}) as store, config.make_engine() as engine:
-        rows = {label: _series(config, panel, label, variant, engine) for label, variant in config.rows().items()}
+        rows = {label: _series(config, panel, label, row, engine) for label, row in config.rows().items()}
         series = [row for worlds in rows.values() for row in worlds.values()]
         if not series:
             raise UsageError("models: expected a policy that plays a world of the panel; got none.")
@@ -114,13 +114,13 @@ def play(config: PanelConfig) -> list[Result]:
         return [_result(config, label, worlds, store, digests) for label, worlds in rows.items() if worlds]
 
 
-def _series(config: PanelConfig, panel: Panel, label: str, variant: Variant, engine: Engine) -> dict[str, Series]:
+def _series(config: PanelConfig, panel: Panel, label: str, row: Variant, engine: Engine) -> dict[str, Series]:
     """Return the episodes of a policy in each world that it plays."""
     found = {}
     for name, levels in config.levels.items():
         world = panel.worlds[name]
-        if variant.plays(world.environment):
-            policy: PolicyConfig = variant.policy
+        if (playing := row.playing(world.environment)) is not None:
+            policy: PolicyConfig = playing.policy
             if world.history is not None and policy.asks_model:
                 policy = dataclasses.replace(policy, history=world.history)
             job = EpisodeJob(
@@ -142,7 +142,10 @@ def _result(
         episodes = tuple(EpisodeResult.of(episode, spec) for episode in stored(store, series))
         policy: dict[str, Any] = without_secrets(dict(series.identity.policy))
         found[name] = WorldResult(panel.worlds[name].environment, digests[name], policy, episodes)
-    settings: dict[str, Any] = without_secrets(config.rows()[label].policy.to_json())
+    given = {name: config.rows()[label].playing(panel.worlds[name].environment) for name in worlds}
+    by_world: dict[str, Any] = {name: without_secrets(entry.policy.to_json()) for name, entry in given.items() if entry}
+    first, *others = by_world.values()
+    settings = by_world if any(other != first for other in others) else first
     made = datetime.now(UTC).isoformat(timespec="seconds")
     return Result(panel.version, config.size, label, made, settings, versions(), found)
 

@@ -92,7 +92,7 @@ class Result:
     made: str
     """When the file was made, in UTC."""
     settings: Mapping[str, Any]
-    """The settings that the user gave."""
+    """The settings that the user gave; of each world if they differ."""
     versions: Mapping[str, str]
     """Versions of packages."""
     worlds: Mapping[str, WorldResult]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+from gymnasium.wrappers import TransformAction
 
 from gym_text.errors import InvalidActionError, PolicyError, UsageError, import_extra
 from gym_text.spaces import ActionNames
@@ -27,6 +29,7 @@ class StableBaselinesPolicy(Policy):
     The model was trained on an environment in `EncodeText`, with `History` or without; their arguments are read from its spaces.
     (A vocabulary of 256 words has the same spaces as bytes, and is read as bytes.) Or it was trained on the environment that
     `DescribeObservation` wraps here. MaskablePPO gets the mask of the valid actions, as ``env.action_masks()`` gives it.
+    A model that was trained with ``actions="index"`` also plays the game with ``actions="text"``, by the names of its actions.
 
     A file of stable-baselines3 contains pickled objects: load only what you trust.
 
@@ -47,6 +50,10 @@ class StableBaselinesPolicy(Policy):
         self._deterministic = deterministic
         self._file = hashlib.sha256(_bytes(path)).hexdigest()[:16]
         self._model = _load(path)
+        self._actions = self.spec
+        if self.spec.encoding == "text" and self.spec.lists_actions and isinstance(self._model.action_space, spaces.Discrete):
+            self._actions = dataclasses.replace(self.spec, encoding="index")
+            env = TransformAction(env, lambda index: index, self._model.action_space)  # its spaces alone are read
         if self._model.action_space != env.action_space:
             raise UsageError(
                 f"sb3:{path}: expected an environment with the actions of its training, {self._model.action_space}; "
@@ -80,14 +87,14 @@ class StableBaselinesPolicy(Policy):
         with draws:
             action, _ = self._model.predict(self._encode(dict(obs)), deterministic=self._deterministic, **masks)
         try:
-            return self.spec.decode(action, dict(obs))
+            return self._actions.decode(action, dict(obs))
         except InvalidActionError as error:
             raise PolicyError(f"The model chose no valid action: {error} MaskablePPO learns with a mask.") from error
 
     def _mask(self, obs: Mapping[str, Any]) -> np.ndarray:
         """Return which actions are valid, bool of shape (n,)."""
         count = int(self._model.action_space.n)
-        return np.arange(count) < (len(obs["valid_actions"]) if self.spec.encoding == "index" else count)
+        return np.arange(count) < (len(obs["valid_actions"]) if self._actions.encoding == "index" else count)
 
 
 def _bytes(path: str | Path) -> bytes:
