@@ -1,6 +1,6 @@
 """Makes one adapter for the eleven worlds of the panel.
 
-It begins with three adapters that ship, merged into one of the same rank (`start`), and learns the experts' actions in every world.
+It begins with four adapters that ship, combined into one of the same rank, and learns the experts' actions in every world.
 
 python benchmarks/all_worlds.py --folder runs/all-worlds
 """
@@ -13,37 +13,57 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from helpers.harness import options, run
 
-from gym_text_policies.backends.local.adapters import read_adapter, record_of
 from gym_text_policies.data.dataset import read_rows, write_rows
-from gym_text_policies.training.model.lora import RANK, add_lora, load_base
-from gym_text_policies.training.model.saving import save_adapter
 
-MERGED = ("adapters/cookingworld-sft", "adapters/babyai-sft", "adapters/lunarlander-sft")
-"""What the start is merged of."""
-COLLECT = "collect --num-envs 8 --seed 1 --strategy chat"
+COLLECT = "collect --num-envs 8 --strategy compact"
+GAME = "--history all --seed 1"
+LANDER = "--environments LunarLanderLLM-v2?decimals=1 --history 0"
 DATA = {
-    "CookingWorld": "--environments CookingWorldText-v0 --episodes 60 --noise 0.15 --history all",
-    "CoinCollector": "--environments CoinCollectorText-v0 --episodes 60 --noise 0.1 --history all",
-    "MapReader": "--environments MapReaderText-v0 --episodes 80 --noise 0.1 --history all",
-    "Arithmetic": "--environments ArithmeticText-v0 --episodes 200 --noise 0.1 --history all",
-    "Sorting": "--environments SortingText-v0 --episodes 150 --noise 0.1 --history all",
-    "BabyAI": "--environments BabyAIText-v0?task=goto BabyAIText-v0?task=putnext --episodes 80 160 --noise 0.2 --history all",
-    "ScienceWorld": "--environments ScienceWorldText-v0?task=find-living-thing&max_episode_steps=30 --episodes 60 --noise 0.1 "
-    "--history all",
-    "Sokoban": "--environments SokobanText-v0 --episodes 100 --noise 0.05 --history all",
-    "TextCraft": "--environments TextCraftText-v0?depth=1 TextCraftText-v0?depth=2 --episodes 40 140 --noise 0.1 --history all",
-    "LunarLander": "--environments LunarLanderLLM-v2?decimals=1 --episodes 40 --first-seed 1000 --noise 0.2 --history 0",
+    "CookingWorld": f"--environments CookingWorldText-v0 --episodes 120 --noise 0.15 {GAME}",
+    "CoinCollector": f"--environments CoinCollectorText-v0 --episodes 80 --noise 0.1 {GAME}",
+    "MapReader": f"--environments MapReaderText-v0 --episodes 120 --noise 0.1 {GAME}",
+    "Arithmetic": f"--environments ArithmeticText-v0 --episodes 300 --noise 0.1 {GAME}",
+    "Sorting": f"--environments SortingText-v0 --episodes 200 --noise 0.1 {GAME}",
+    "BabyAI": f"--environments BabyAIText-v0?task=goto BabyAIText-v0?task=putnext --episodes 60 300 --noise 0.2 {GAME}",
+    "ScienceWorld": "--environments ScienceWorldText-v0?task=find-living-thing&max_episode_steps=30 --episodes 120 --noise 0.1 "
+    f"{GAME}",
+    "Sokoban": f"--environments SokobanText-v0 --episodes 120 --noise 0.05 {GAME}",
+    "TextCraft": f"--environments TextCraftText-v0?depth=1 TextCraftText-v0?depth=2 --episodes 40 200 --noise 0.1 {GAME}",
+    "LanderA": f"{LANDER} --episodes 40 --first-seed 1000 --noise 0.1 --seed 1",
+    "LanderB": f"{LANDER} --episodes 60 --first-seed 1100 --noise 0.3 --seed 2",
+    "LanderC": f"{LANDER} --episodes 80 --first-seed 1200 --noise 0.6 --seed 3",
 }
 """Options of ``gym-text collect`` for each folder of data."""
-LEARNT = {"LunarLander": 700, "Sokoban": 25}
-"""Rows that are learnt, of folders with more: decisions of LunarLander drawn at random, Sokoban's shortest games."""
+SPECIALISTS = {
+    "cookingworld-sft": "CookingWorld",
+    "babyai-sft": "BabyAI",
+    "scienceworld-sft": "ScienceWorld",
+    "lunarlander-sft": "LanderB",
+}
+"""The adapters of the start, and whose data each of them reads."""
+LEARNT = {
+    ("CookingWorld", ""): 60,
+    ("CoinCollector", ""): 40,
+    ("MapReader", ""): 70,
+    ("Arithmetic", ""): 120,
+    ("Sorting", ""): 130,
+    ("BabyAI", "goto"): 20,
+    ("BabyAI", "putnext"): 110,
+    ("ScienceWorld", ""): 60,
+    ("Sokoban", ""): 12,
+    ("TextCraft", '"depth": 1'): 20,
+    ("TextCraft", '"depth": 2'): 140,
+    ("LanderA", ""): 700,
+    ("LanderB", ""): 900,
+    ("LanderC", ""): 900,
+}
+"""Rows that are learnt, of those with a text in their environment's JSON: drawn at random, and Sokoban's shortest games."""
 SFT = (
-    "sft --dtype bfloat16 --compiled --rows-per-step 16 --rows-per-pass 2 --learning-rate 6e-4 --warmup 6 --epochs 1 "
-    "--save-steps 15 --seed 0 --threads 1"
+    "sft --compiled --rows-per-step 32 --tokens-per-pass 2048 --learning-rate 4e-4 --warmup 5 --max-steps 48 --save-steps 8 "
+    "--seed 0 --threads 1"
 )
 
 
@@ -55,22 +75,6 @@ class Config:
     """What is in it already is not made again."""
 
 
-def merge(folder: Path) -> None:
-    """Write the sum of the updates of `MERGED`, cut to their rank by a singular value decomposition (peft's)."""
-    model, _ = load_base("smollm2")
-    names = [Path(adapter).name for adapter in MERGED]
-    for adapter, name in zip(MERGED, names, strict=True):
-        model = add_lora(model, adapter=adapter, name=name)
-    model.add_weighted_adapter(names, [1.0] * len(names), "merged", combination_type="svd", svd_rank=RANK)
-    made_by = {"svd": {"adapters": MERGED, "digests": {name: read_adapter(name)[1] for name in MERGED}, "rank": RANK}}
-    save_adapter(model, folder, {**prompt_of(MERGED[0]), "made_by": made_by}, name="merged")
-
-
-def prompt_of(adapter: str) -> dict[str, Any]:
-    """Return what an adapter's record says of its prompts."""
-    return {key: value for key, value in record_of(adapter).items() if key in ("asked", "template")}
-
-
 def gym_text(arguments: str, *more: str) -> None:
     """Run a command of gym-text."""
     command = [sys.executable, "-m", "gym_text_policies.cli", *shlex.split(arguments), *more]
@@ -78,33 +82,31 @@ def gym_text(arguments: str, *more: str) -> None:
     subprocess.run(command, check=True)
 
 
-def pick(rows: Path, count: int, folder: Path) -> None:
-    """Write the shortest rows, or such rows at random where each is one decision."""
-    found = read_rows(rows)
-    if all(row.decisions == 1 for row in found):
-        chosen = random.Random(0).sample(found, count)
-    else:
-        chosen = sorted(found, key=lambda row: sum(len(message["content"]) for message in row.messages))[:count]
-    write_rows(chosen, folder)
+def pick(folder: Path) -> None:
+    """Write the rows that are learnt."""
+    learnt = []
+    for (name, text), count in LEARNT.items():
+        rows = [row for row in read_rows(folder / name / "rows") if text in row.environment]
+        if name == "Sokoban":
+            learnt += sorted(rows, key=lambda row: sum(len(message["content"]) for message in row.messages))[:count]
+        else:
+            learnt += random.Random(0).sample(rows, count)
+    write_rows(learnt, folder / "learnt")
 
 
 def main() -> None:
-    """Collect, merge, train."""
+    """Collect, combine, train."""
     folder = Path(options(Config).folder)
-    learnt = []
     for name, how in DATA.items():
-        rows = folder / name / "rows"
-        if not rows.exists():
+        if not (folder / name / "rows").exists():
             gym_text(f"{COLLECT} {how}", "--folder", str(folder / name))
-        if name in LEARNT:
-            rows = folder / name / "learnt"
-            if not rows.exists():
-                pick(folder / name / "rows", LEARNT[name], rows)
-        learnt.append(str(rows))
-    start = folder / "start"
-    if not start.exists():
-        merge(start)
-    gym_text(SFT, "--model", str(start), "--data", *learnt, "--folder", str(folder / "sft"))
+    if not (folder / "learnt").exists():
+        pick(folder)
+    if not (folder / "start").exists():
+        adapters = [f"adapters/{name}" for name in SPECIALISTS]
+        data = [str(folder / name / "rows") for name in SPECIALISTS.values()]
+        gym_text("combine", "--adapters", *adapters, "--data", *data, "--folder", str(folder / "start"))
+    gym_text(SFT, "--model", str(folder / "start"), "--data", str(folder / "learnt"), "--folder", str(folder / "sft"))
 
 
 if __name__ == "__main__":

@@ -111,7 +111,7 @@ def of_sft(options: str) -> str:
 TASKS = ("goto", "pickup")
 LEARNT = tuple(f"BabyAIText-v0?task={task}&max_episode_steps=24" for task in TASKS)
 """Fewer steps than the 64 that are registered, and played in the end: what is lost costs less."""
-ROWS = f"{FAST} --rows-per-step 16 --rows-per-pass 16"
+ROWS = f"{FAST} --rows-per-step 16 --tokens-per-pass 8192"
 ON_POLICY = (
     f"--model {START} --environments {shlex.join(LEARNT)} --episodes-per-iteration 128 --episodes-per-step 16 --num-envs 16 "
     f"--learning-rate 5e-5 --kl-weight 0.01 --dev-every 2 --dev-episodes 40 {FAST}"
@@ -215,7 +215,7 @@ FOODS = (
 KITCHENS = ("CookingWorldText-v0?max_episode_steps=30", "CookingWorldText-v0?num_locations=1&max_episode_steps=16")
 """Half the levels have one room, where an episode is short and is about cooking."""
 EXCHANGED = f"--interchangeable {shlex.join(FOODS)}"
-COOKING_ROWS = f"{FAST} --rows-per-step 4 --rows-per-pass 1 {EXCHANGED}"
+COOKING_ROWS = f"{FAST} --rows-per-step 4 {EXCHANGED}"
 COOKING_SFT = f"--warmup 4 {COOKING_ROWS}"
 COOKINGWORLD_COMMANDS = {
     "start": [

@@ -3,7 +3,7 @@ r"""TRL's GRPO trains a weak model on BabyAI's goto, on a CPU. Copy this file an
 These commands make the starting model, in four minutes on one core. It wins about half of the levels when it samples::
 
     gym-text collect --environments "BabyAIText-v0?task=goto" --episodes 140 --history all --folder runs/trl/data
-    gym-text sft --data runs/trl/data/rows --epochs 2 --dtype bfloat16 --rows-per-pass 8 --folder runs/trl/sft
+    gym-text sft --data runs/trl/data/rows --epochs 2 --dtype bfloat16 --tokens-per-pass 4096 --folder runs/trl/sft
     gym-text merge runs/trl/sft runs/trl/start
 
 Then train for an hour::

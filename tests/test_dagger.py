@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.usefixtures("one_thread"),
 ]
 GOTO = "BabyAIText-v0?task=goto&max_episode_steps=4"
-SHORT = {"max_steps": 1, "rows_per_step": 2, "rows_per_pass": 2}
+SHORT = {"max_steps": 1, "rows_per_step": 2}
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,15 @@ from gym_text_policies.data.dataset import write_rows
 from gym_text_policies.training.ppo import PPOConfig, train
 from gym_text_policies.training.sft import SFTConfig, sft
 
-SFT = {"rows_per_step": 8, "rows_per_pass": 2, "max_steps": 4, "epochs": 2.0, "warmup": 0, "learning_rate": 2e-2, "save_steps": 4}
+SFT = {
+    "rows_per_step": 8,
+    "tokens_per_pass": 200,
+    "max_steps": 4,
+    "epochs": 2.0,
+    "warmup": 0,
+    "learning_rate": 2e-2,
+    "save_steps": 4,
+}
 SFT |= {"dev_environments": f"{GOTO}&max_episode_steps=3", "dev_episodes": 7}
 PPO = {"episodes_per_iteration": 5, "iterations": 3, "value_iterations": 1, "episodes_per_step": 2, "tokens_per_pass": 100}
 PPO |= {"environments": f"{GOTO}&max_episode_steps=5", "learning_rate": 1e-3, "dev_every": 3, "dev_episodes": 1}

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from gym_text.errors import RunError, StoreError
 from gym_text_policies import cli
 from gym_text_policies.backends.local.adapters import read_adapter
 from gym_text_policies.backends.local.tokens import prompt_tokens, text_tokens
+from gym_text_policies.backends.local.tree import Tree
 from gym_text_policies.data.dataset import write_rows
 from gym_text_policies.data.rows import exchange_names
 from gym_text_policies.load import resolved
@@ -26,18 +28,19 @@ from gym_text_policies.policies.config import PolicyConfig, settings_of
 from gym_text_policies.training import sft as run
 from gym_text_policies.training.model import layouts
 from gym_text_policies.training.model.lora import add_lora, load_base
+from gym_text_policies.training.model.sequences import Conversation
 from gym_text_policies.training.sft import SFTConfig, last_checkpoint, sft
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def settings(tiny_model, folder, **options):
-    return SFTConfig(folder=str(folder), model=tiny_model, rows_per_pass=4, learning_rate=2e-2, warmup=0, **options)
+    return SFTConfig(folder=str(folder), model=tiny_model, learning_rate=2e-2, warmup=0, **options)
 
 
 def test_sft_over_fits_eight_examples_and_saves_a_small_16_bit_adapter(tmp_path):
     rows, run = examples(), tmp_path / "run"
-    config = SFTConfig(folder=str(run), max_steps=11, epochs=100, save_steps=11, rows_per_pass=8, learning_rate=4e-3, warmup=0)
+    config = SFTConfig(folder=str(run), max_steps=11, epochs=100, save_steps=11, learning_rate=4e-3, warmup=0)
     folder = sft(config, rows)
     losses = [line["loss"] for line in json.loads((folder / "training.json").read_text())["curve"]]
     assert losses[0] > 2 and losses[-1] < 0.1
@@ -62,6 +65,39 @@ def test_the_end_of_turn_that_is_learnt_is_the_templates_and_not_the_tokenizers(
         with torch.no_grad():
             said = model(torch.tensor([prompt + expected])).logits[0].argmax(-1)[len(prompt) - 1 : -1]
         assert said.tolist() == expected and tokenizer.eos_token == "<eos>"
+
+
+def test_a_step_is_read_in_passes_which_change_nothing_and_rows_of_one_environment_go_together(tiny_model, tmp_path, monkeypatch):
+    names = ["One-v0" if place % 2 else "Two-v0" for place in range(8)]
+    rows = [
+        dataclasses.replace(row, environment=json.dumps({"id": name, "kwargs": {}}))
+        for row, name in zip(examples(), names, strict=True)
+    ]
+    _, tokenizer = load_base(tiny_model)
+    conversations = [Conversation.of(tokenizer, row.examples()) for row in rows]
+    row_of = {tuple(conversation.tree.tokens): place for place, conversation in enumerate(conversations)}
+    read, plain, curves = [], layouts.answer_losses, []
+
+    def watched(model, conversations):
+        read[-1].append([row_of[tuple(conversation.tree.tokens)] for conversation in conversations])
+        return plain(model, conversations)
+
+    monkeypatch.setattr(layouts, "answer_losses", watched)
+    for tokens in (70, 10**6):
+        read.append([])
+        config = settings(tiny_model, tmp_path / str(tokens), epochs=2, rows_per_step=8, tokens_per_pass=tokens)
+        curves.append(json.loads((sft(config, rows) / "training.json").read_text())["curve"])
+    parts, whole = read
+    assert len(whole) == 2 and 4 < len(parts) < 16
+    for part in parts:
+        together = Tree()
+        for place in part:
+            together.graft(conversations[place].tree)
+        assert len(part) == 1 or len(together.tokens) <= 70
+    for step in whole:
+        assert [names[place] for place in step] == sorted(names) and sorted(step) == list(range(8))
+    assert list(chain(*parts)) == list(chain(*whole)) and whole[0] != whole[1]
+    assert [line["loss"] for line in curves[0]] == pytest.approx([line["loss"] for line in curves[1]], rel=1e-4)
 
 
 def test_a_run_that_is_done_goes_on_if_max_steps_is_raised(tiny_model, tmp_path):
@@ -117,7 +153,7 @@ def test_compiled_layers_learn_the_same_from_rows_of_any_length(tiny_model, tmp_
     for compiled in (False, True):
         folder = str(tmp_path / str(compiled))
         config = SFTConfig(
-            folder=folder, model=tiny_model, rows_per_step=1, rows_per_pass=1, max_steps=4, save_steps=2, compiled=compiled,
+            folder=folder, model=tiny_model, rows_per_step=1, max_steps=4, save_steps=2, compiled=compiled,
             dev_environments=dev, dev_episodes=1,
         )  # fmt: skip
         curve = json.loads((sft(config, noisy_rows) / "training.json").read_text())["curve"]

@@ -38,7 +38,7 @@ def declarations():
 OTHERWISE = {
     "episodes": "gym-text collect takes a number for each environment; gym-text report counts over all environments",
     "epochs": "SFT may end within an epoch, on-policy training may not",
-    "folder": "gym-text average and merge write a folder that is no run folder",
+    "folder": "gym-text average, combine and merge write a folder that is no run folder",
     "imports": "a report plays records again, where other commands read files",
     "model": "the model plays, proposes, is trained further, or is merged",
     "pictures": "a model sees them, a report and a search draw them",

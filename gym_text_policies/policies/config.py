@@ -38,7 +38,7 @@ class PromptOptions:
 
     strategy: str | None = None
     """The prompt's template: zero_shot, reasoning, reflection, few_shot, retrieval, chat, words (for games that list no actions),
-    balrog, tenths, tool and tool_short (for mode tool), or the path of a template."""
+    balrog, tenths, compact (tenths or chat), tool and tool_short (for mode tool), or the path of a template."""
     history: Depth | None = None
     """Number of earlier steps that the prompt shows, or all."""
 

@@ -53,14 +53,16 @@ MAX_GRAD_NORM = 1.0
 MOST_MARKERS = 64
 """More bytes than a chat template adds to a message."""
 _logger = logging.getLogger(__name__)
-_MAY_CHANGE = (*MAY_CHANGE, "max_steps", "rows_per_pass")
+_MAY_CHANGE = (*MAY_CHANGE, "max_steps", "tokens_per_pass")
 """Settings that may change when a run is continued."""
 _UPLOAD = "Upload the folder with huggingface_hub: hf upload OWNER/NAME FOLDER."
+ROWS_PER_PASS = Fixed(2, "Set tokens_per_pass, which bounds the memory: 1,000 tokens take about 2.5 GB.")
 _MERGE = "Merge the adapter when it is trained: gym-text merge ADAPTER FOLDER."
 
 
 @old_names(four_bit="load_in_4bit")
 @gone(weight_decay=0.0, max_norm=MAX_GRAD_NORM, log_steps=1, merge_to=Fixed("", _MERGE), push_to=Fixed("", _UPLOAD))
+@gone(rows_per_pass=ROWS_PER_PASS)
 @dataclass(frozen=True, kw_only=True)
 class SFTConfig(TrainingOptions):
     """Teach a language model the answers of a dataset, by supervised fine-tuning with LoRA."""
@@ -81,9 +83,9 @@ class SFTConfig(TrainingOptions):
     raised."""
     rows_per_step: int = 8
     """Conversations in one step of the optimiser."""
-    rows_per_pass: int = 2
-    """Conversations that go through the model at once: 1,000 tokens take about 2.5 GB. Those of one environment go together: the
-    model reads what their prompts share once."""
+    tokens_per_pass: int = 2048
+    """Number of tokens in one forward and backward pass: those of as many conversations as fit, or of one that is longer. What
+    their prompts have in common is read once. The result does not depend on it; 1,000 tokens of SmolLM2-135M take 2.5 GB."""
     save_steps: int = 20
     """Steps of the optimiser from one checkpoint to the next."""
     dev_environments: tuple[str, ...] = ()
@@ -97,12 +99,10 @@ class SFTConfig(TrainingOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_no_fold("dev_environments", self.dev_environments, "dev")
-        for name in ("rows_per_step", "rows_per_pass", "save_steps"):
+        for name in ("rows_per_step", "tokens_per_pass", "save_steps"):
             check_int(name, getattr(self, name), 1, 1_000_000)
         for name in ("max_steps", "warmup"):
             check_int(name, getattr(self, name), 0, 2**31 - 1)
-        if self.rows_per_step % self.rows_per_pass:
-            raise UsageError(f"rows_per_step: expected a multiple of rows_per_pass={self.rows_per_pass}; got {self.rows_per_step}.")
         self.check_positive("epochs")
 
 
@@ -140,8 +140,17 @@ def sft(config: SFTConfig, rows: Sequence[Row] | None = None) -> Path:
         def play() -> list[bool]:
             return play_dev_fold(player_of(model, tokenizer, config.dtype), config.dev_environments, config.dev_episodes, policy)
 
-        options = {"learn_thoughts": config.learn_thoughts, "also_without": config.answers_without_thoughts}
-        trainer = make_trainer(_arguments(config), model, tokenizer, rows, record, play, **options)
+        trainer = make_trainer(
+            _arguments(config),
+            model,
+            tokenizer,
+            rows,
+            record,
+            play,
+            tokens_per_pass=config.tokens_per_pass,
+            learn_thoughts=config.learn_thoughts,
+            also_without=config.answers_without_thoughts,
+        )
         with stopping_at_a_step(trainer):
             trainer.train(resume_from_checkpoint=last_checkpoint(config.folder))
         if is_first():
@@ -204,16 +213,12 @@ def _arguments(config: SFTConfig) -> Any:
     """Return the settings as transformers' `TrainingArguments`."""
     transformers = import_extra("transformers", "train")
     processes = process_count()
-    if config.rows_per_step % (config.rows_per_pass * processes):
-        raise UsageError(
-            f"rows_per_step: expected a multiple of {processes} processes x rows_per_pass={config.rows_per_pass}; "
-            f"got {config.rows_per_step}."
-        )
+    if config.rows_per_step % processes:
+        raise UsageError(f"rows_per_step: expected a multiple of {processes}, the number of processes; got {config.rows_per_step}.")
     plays_dev_fold = bool(config.dev_environments)
     return transformers.TrainingArguments(
         output_dir=config.folder,
-        per_device_train_batch_size=config.rows_per_pass,
-        gradient_accumulation_steps=config.rows_per_step // (config.rows_per_pass * processes),
+        per_device_train_batch_size=config.rows_per_step // processes,
         learning_rate=config.learning_rate,
         lr_scheduler_type=config.schedule if config.schedule != "constant" else "constant_with_warmup",
         warmup_steps=config.warmup,

@@ -24,7 +24,6 @@ from gym_text_policies.folders import writing_tensors
 from gym_text_policies.training.model.finite import check_finite
 from gym_text_policies.training.model.processes import process_count
 from gym_text_policies.training.model.saving import adapter_of, write_files
-from gym_text_policies.training.order import GroupedOrder
 
 _logger = logging.getLogger(__name__)
 _STATE = "trainer_state.json"
@@ -81,10 +80,13 @@ def make_trainer(
     record: Mapping[str, Any],
     play: Callable[[], list[bool]],
     *,
+    tokens_per_pass: int,
     learn_thoughts: bool = True,
     also_without: bool = False,
 ) -> Any:
     """Return a `Trainer` of transformers that learns from conversations. Its `evaluate` plays episodes, and computes no loss.
+
+    A batch is a whole step of the optimiser in this process. The model reads it in passes.
 
     Args:
         arguments: `TrainingArguments`.
@@ -93,29 +95,34 @@ def make_trainer(
         rows: The rows to learn from.
         record: How the model is prompted; each checkpoint's record says it.
         play: Plays the dev fold with the present weights, and returns for each episode whether it was won.
+        tokens_per_pass: Most tokens that the model reads at once; a longer conversation is read alone.
         learn_thoughts: Whether the loss counts the tokens of thoughts; see `Conversation.of`.
         also_without: Whether answers are learnt without their thoughts as well; see `Row.examples`.
     """
-    transformers = import_extra("transformers", "train")
+    torch, transformers = import_extra("torch", "train"), import_extra("transformers", "train")
     from gym_text_policies.training.model.layouts import answer_losses
+    from gym_text_policies.training.model.sequences import Segment, passes
 
     class ConversationTrainer(transformers.Trainer):  # type: ignore[misc, name-defined]
         @property
         def current_step(self) -> str:
             return f"step {self.state.global_step + 1}"
 
-        def _get_train_sampler(self, train_dataset: Any = None) -> Any:
-            groups = [row.environment for row in data]
-            if len(set(groups)) == 1:
-                return super()._get_train_sampler(train_dataset)
-            return GroupedOrder(groups, self.args.train_batch_size, self.args.seed)
-
-        def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:
-            losses = answer_losses(model, inputs["conversations"])  # (tokens,)
-            check_finite(self.current_step, loss=losses)
-            if num_items_in_batch is None:
-                return losses.mean()
-            return losses.sum() / num_items_in_batch * self.accelerator.num_processes  # gradients are averaged over processes
+        def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
+            model.train()
+            groups = passes((Segment(conversation, range(0)) for conversation in inputs["conversations"]), tokens_per_pass)
+            share = self.accelerator.num_processes / num_items_in_batch  # gradients are averaged over processes
+            total = torch.zeros((), device=self.args.device)
+            for number, group in enumerate(groups):
+                last = number == len(groups) - 1
+                with contextlib.nullcontext() if last else self.accelerator.no_sync(model):
+                    with self.compute_loss_context_manager():
+                        losses = answer_losses(model, [segment.conversation for segment in group])  # (tokens,)
+                    check_finite(self.current_step, loss=losses)
+                    loss = losses.sum() * share
+                    self.accelerator.backward(loss)
+                total += loss.detach()
+            return total
 
         def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
             won = play()
@@ -193,13 +200,16 @@ def stopping_at_a_step(trainer: Any) -> Iterator[None]:
 
 
 def _collator(model: Any, tokenizer: Any, learn_thoughts: bool, also_without: bool) -> Any:
-    """Return a data collator: a function that turns rows into conversations."""
+    """Return a data collator: a function that turns rows into conversations.
+
+    Rows of one environment stand together, because their prompts begin alike, and a pass reads a common beginning once.
+    """
     torch = import_extra("torch", "train")
     from gym_text_policies.backends.local.exactness import window_of
     from gym_text_policies.training.model.sequences import Conversation
 
     def collate(batch: list[Row]) -> dict[str, Any]:
-        examples = [row.examples(also_without=also_without) for row in batch]
+        examples = [row.examples(also_without=also_without) for row in sorted(batch, key=lambda row: row.environment)]
         conversations = [Conversation.of(tokenizer, some, learn_thoughts=learn_thoughts) for some in examples]
         for conversation in conversations:
             conversation.check_window(window_of(model.config))
