@@ -110,8 +110,11 @@ def make_trainer(
 
         def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
             model.train()
-            groups = passes((Segment(conversation, range(0)) for conversation in inputs["conversations"]), tokens_per_pass)
-            share = self.accelerator.num_processes / num_items_in_batch  # gradients are averaged over processes
+            conversations = inputs["conversations"]
+            groups = passes((Segment(conversation, range(0)) for conversation in conversations), tokens_per_pass)
+            own = sum(len(decision.answers[0]) for conversation in conversations for decision in conversation.decisions)
+            count = self.accelerator.reduce(torch.tensor(own, device=self.args.device))  # tokens of answers in all processes
+            share = self.accelerator.num_processes / count  # gradients are averaged over processes
             total = torch.zeros((), device=self.args.device)
             for number, group in enumerate(groups):
                 last = number == len(groups) - 1
@@ -204,7 +207,6 @@ def _collator(model: Any, tokenizer: Any, learn_thoughts: bool, also_without: bo
 
     Rows of one environment stand together, because their prompts begin alike, and a pass reads a common beginning once.
     """
-    torch = import_extra("torch", "train")
     from gym_text_policies.backends.local.exactness import window_of
     from gym_text_policies.training.model.sequences import Conversation
 
@@ -213,8 +215,6 @@ def _collator(model: Any, tokenizer: Any, learn_thoughts: bool, also_without: bo
         conversations = [Conversation.of(tokenizer, some, learn_thoughts=learn_thoughts) for some in examples]
         for conversation in conversations:
             conversation.check_window(window_of(model.config))
-        count = sum(len(decision.answers[0]) for conversation in conversations for decision in conversation.decisions)
-        labels = torch.zeros(1, count, dtype=torch.long)  # `Trainer` counts them to take the mean over a whole step
-        return {"conversations": conversations, "labels": labels, "shift_labels": labels}
+        return {"conversations": conversations}
 
     return collate
