@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import load_file
 from training_data import GOTO, examples
 
@@ -98,4 +99,4 @@ def test_ppo_in_two_processes_plays_and_learns_what_it_does_in_one(together, tin
         for name in one.keys() - {"minutes", "seconds_play", "seconds_learn", "rollout_gap"}:
             assert two[name] == pytest.approx(one[name], rel=1e-3, abs=1e-5), name
     one, two = (load_file(folder / "adapter_model.safetensors") for folder in (alone, other))
-    assert all(abs(one[name] - two[name]).max() < 1e-4 for name in one)
+    assert all(torch.allclose(one[name], two[name], rtol=1e-3, atol=1e-5) for name in one)  # they are rounded to 16 bits
