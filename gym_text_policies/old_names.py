@@ -28,6 +28,8 @@ class Fixed:
     """The value that always holds now."""
     instead: str = ""
     """A sentence that tells the user what to use in place of other values; empty if there is nothing."""
+    refused: bool = False
+    """Whether any value is an error, because nothing like it holds now."""
 
 
 class Before(str):
@@ -83,6 +85,10 @@ def new_name(
     table = table_of(target)
     new = table[old]
     if isinstance(new, Fixed):
+        if new.refused:
+            raise UsageError(
+                f"{spell(old)}: expected settings of this release, which has no such setting; got {value!r}. {new.instead}"
+            )
         if value != new.value:
             repair = new.instead or f"Leave {spell(old)} out."
             raise UsageError(f"{spell(old)}: expected {new.value!r}, which always holds now; got {value!r}. {repair}")

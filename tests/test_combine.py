@@ -3,10 +3,11 @@
 import dataclasses
 import json
 import math
+import shutil
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from training_data import with_random_adapter
 
 from gym_text import UsageError
@@ -133,6 +134,11 @@ def test_what_does_not_fit_is_refused(made, tiny_model, tmp_path):
         combine(dataclasses.replace(made, adapters=(made.adapters[0], tiny_model), folder=str(tmp_path / "a")))
     with pytest.raises(UsageError, match="expected one for"):
         combine(dataclasses.replace(made, adapters=(made.adapters[0], "adapters/babyai-sft"), folder=str(tmp_path / "b")))
+    spoilt = shutil.copytree(made.adapters[1], tmp_path / "spoilt")
+    weights = load_file(spoilt / "adapter_model.safetensors")
+    save_file(weights | {"base_model.model.lm_head.weight": torch.zeros(2, 2)}, spoilt / "adapter_model.safetensors")
+    with pytest.raises(UsageError, match=r"products of two matrices; .* also has 'base_model\.model\.lm_head\.weight'"):
+        combine(dataclasses.replace(made, adapters=(made.adapters[0], str(spoilt)), folder=str(tmp_path / "d")))
     rows = [dataclasses.replace(row, strategy="zero_shot") for row in read_rows(made.data[1])]
     write_rows(rows, tmp_path / "other")
     with pytest.raises(UsageError, match="strategy"):

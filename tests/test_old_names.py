@@ -19,10 +19,17 @@ from gym_text_policies.experiments.yaml_files import parse_yaml
 from gym_text_policies.old_names import Before, Fixed, gone, old_names, stored_by_new_names, table_of
 from gym_text_policies.run_folders import RunFolder
 from gym_text_policies.sections import with_sections
+from gym_text_policies.training.dagger import DAggerConfig
+from gym_text_policies.training.sft import SFTConfig
 
 COMMANDS = {name: command.load()[0] for name, command in cli.COMMANDS.items()}
 SECTIONS = {kind.__name__: kind for kind in (AgentConfig, EnvironmentConfig, RunsConfig, VariantSettings)}
-ENTRIES = [(name, old) for name, kind in (COMMANDS | SECTIONS).items() for old in table_of(kind)]
+ENTRIES = [
+    (name, old)
+    for name, kind in (COMMANDS | SECTIONS).items()
+    for old, new in table_of(kind).items()
+    if not (isinstance(new, Fixed) and new.refused)
+]
 
 
 @old_names(llm_seeds="llm_episodes", four_bit="load_in_4bit")
@@ -191,6 +198,12 @@ def test_each_old_name_works_everywhere(name, old, caplog):
         parsed = vars(cli.make_parser([name]).parse_args([name, *words]))
         assert by_fields(kind, {key: word for key, word in parsed.items() if key in {old, *settings}}) == given
         assert f"--{old.replace('_', '-')} " in caplog.text
+
+
+@pytest.mark.parametrize("kind", [SFTConfig, DAggerConfig])
+def test_a_setting_that_has_no_value_any_more_is_refused_with_what_to_use(kind):
+    with pytest.raises(UsageError, match=r"rows_per_pass: expected settings of this release, .* got 2\. Set tokens_per_pass"):
+        kind(rows_per_pass=2)
 
 
 def test_an_adapter_that_was_renamed_is_found_by_its_old_name(caplog):

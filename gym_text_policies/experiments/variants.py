@@ -63,7 +63,8 @@ def read_variants(path: str | Path, trust: Trust | None = None) -> dict[str, Var
     Keys of a row are the fields of `PolicyConfig`, ``episodes``, ``environments``, and options of the model's backend. If some
     actions of a row are the expert's or random, the row's name gives their probability. If a row looks ahead, its name says so.
 
-    A row may be a list of such entries: in each environment the first one plays whose ``environments`` name it::
+    A row may be a list of such entries: in each environment the first one plays whose ``environments`` name it. A last entry
+    without ``environments`` plays in all others::
 
         networks:
         - {model: 'sb3:goto.zip', environments: ['BabyAIText-v0?task=goto']}
@@ -90,6 +91,15 @@ def _row(name: str, node: Node, trust: Trust) -> Variant:
     if not (isinstance(node.value, list) and node.value):
         return _variant(name, node, trust)
     *before, last = (_variant(name, entry, trust) for entry in node.value)
+    if any(not entry.environments for entry in before):
+        raise UsageError(
+            f"{node.location}{name}: expected environments in each entry but the last; an entry without them plays everywhere."
+        )
+    added = {looking_ahead(entry.policy.settings) + mixture(entry.policy.given) for entry in (*before, last)}
+    if len(added) > 1:
+        raise UsageError(
+            f"{node.location}{name}: expected entries that mix and look ahead alike, as the row's name tells; got {sorted(added)}."
+        )
     return functools.reduce(lambda later, entry: dataclasses.replace(entry, otherwise=later), reversed(before), last)
 
 

@@ -56,7 +56,7 @@ _logger = logging.getLogger(__name__)
 _MAY_CHANGE = (*MAY_CHANGE, "max_steps", "tokens_per_pass")
 """Settings that may change when a run is continued."""
 _UPLOAD = "Upload the folder with huggingface_hub: hf upload OWNER/NAME FOLDER."
-ROWS_PER_PASS = Fixed(2, "Set tokens_per_pass, which bounds the memory: 1,000 tokens take about 2.5 GB.")
+ROWS_PER_PASS = Fixed(None, "Set tokens_per_pass, which bounds the memory: 1,000 tokens take about 2.5 GB.", refused=True)
 _MERGE = "Merge the adapter when it is trained: gym-text merge ADAPTER FOLDER."
 
 
@@ -84,8 +84,8 @@ class SFTConfig(TrainingOptions):
     rows_per_step: int = 8
     """Conversations in one step of the optimiser."""
     tokens_per_pass: int = 2048
-    """Number of tokens in one forward and backward pass: those of as many conversations as fit, or of one that is longer. What
-    their prompts have in common is read once. The result does not depend on it; 1,000 tokens of SmolLM2-135M take 2.5 GB."""
+    """Number of tokens in one forward and backward pass: those of as many conversations as fit, or of one that is longer. In a
+    packed row what they have in common counts once. The result does not depend on it; 1,000 tokens of SmolLM2-135M take 2.5 GB."""
     save_steps: int = 20
     """Steps of the optimiser from one checkpoint to the next."""
     dev_environments: tuple[str, ...] = ()

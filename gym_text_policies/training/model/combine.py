@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gym_text.errors import UsageError, check_int, import_extra
-from gym_text_policies.backends.local.adapters import base_and_adapter, read_adapter, template_of
+from gym_text_policies.backends.local.adapters import WEIGHTS, base_and_adapter, read_adapter, template_of
 from gym_text_policies.backends.local.tree import Tree
 from gym_text_policies.data.dataset import read_rows
 from gym_text_policies.data.rows import Row, learner_of, policy_of, prompt_record
@@ -75,26 +75,34 @@ def combine(config: CombineConfig) -> Path:
         UsageError: If an adapter is not complete or for another base, the chat templates differ, the
             prompts of the datasets differ, or the folder is not empty.
     """
+    if Path(config.folder).exists():
+        raise UsageError(f"{config.folder}: expected a new folder; it is there already. Name another one, or remove it.")
     bases = [base_and_adapter(name) for name in config.adapters]
     if other := next((name for name, (_, folder) in zip(config.adapters, bases, strict=True) if not folder), None):
         raise UsageError(f"adapters: expected adapters, as gym-text sft makes them; {other!r} is none.")
+    for name, (_, folder) in zip(config.adapters, bases, strict=True):
+        _check_products(name, Path(folder) / WEIGHTS)
     templates = [template_of(folder) for _, folder in bases]
     if len(set(templates)) > 1:
         raise UsageError("adapters: expected one chat template for all; these differ.")
     datasets = [read_rows(source) for source in config.data]
     asked = policy_of([row for rows in datasets for row in rows])
     model, tokenizer = load_base(bases[0][0], chat_template=templates[0])
+    if not model.packs:
+        raise UsageError(
+            f"adapters: expected a base that trains on packed rows, where each token counts once; {bases[0][0]!r} does not."
+        )
     names = [f"adapter{number}" for number in range(len(config.adapters))]
     for name, adapter in zip(names, config.adapters, strict=True):
         model = add_lora(model, adapter=adapter, name=name)
-        if getattr(model.peft_config[name], "use_dora", False):
-            raise UsageError(f"adapters: expected updates that are products of two matrices; {adapter!r} is one of DoRA.")
     model = add_lora(model, rank=config.rank, name="combined").eval()
+    if other := next((layer for layer, lora in _adapted(model).items() if "combined" not in lora.lora_A), None):
+        raise UsageError(f"adapters: expected updates of linear layers other than the last; one changes {other!r}.")
 
     sums = _Sums()
     for name, rows in zip(names, datasets, strict=True):
         model.set_adapter(name)
-        sums.add(model, name, list(_read(rows, tokenizer, config)))
+        sums.add(model, name, list(_read(rows, model, tokenizer, config)))
     for layer, lora in _adapted(model).items():
         lora_b, lora_a = _low_rank(*sums.of(layer), config.rank)
         scale = math.sqrt(lora.scaling["combined"])
@@ -193,13 +201,23 @@ def _watched(layers: dict[str, Any], products: dict[str, Tensor], counts: Counte
             hook.remove()
 
 
-def _read(rows: Sequence[Row], tokenizer: Any, config: CombineConfig) -> Iterator[Conversation]:
+def _check_products(name: str, weights: Path) -> None:
+    """Raise `UsageError` if an adapter has other weights than pairs of matrices, as those of DoRA, biases and whole layers are."""
+    with import_extra("safetensors", "train").safe_open(weights, "pt") as file:
+        for key in file.keys():  # noqa: SIM118 (it is no mapping)
+            if not key.endswith((".lora_A.weight", ".lora_B.weight")):
+                raise UsageError(f"adapters: expected updates that are products of two matrices; {name!r} also has {key!r}.")
+
+
+def _read(rows: Sequence[Row], model: Any, tokenizer: Any, config: CombineConfig) -> Iterator[Conversation]:
     """Yield rows of a dataset, drawn at random, as conversations, until they have enough tokens."""
+    from gym_text_policies.backends.local.exactness import window_of
     from gym_text_policies.training.model.sequences import Conversation
 
     tree = Tree()
     for row in random.Random(config.seed).sample(rows, len(rows)):
         conversation = Conversation.of(tokenizer, row.examples())
+        conversation.check_window(window_of(model.config))
         yield conversation
         tree.graft(conversation.tree)
         if len(tree.tokens) >= config.tokens_per_dataset:
