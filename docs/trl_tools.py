@@ -45,7 +45,7 @@ def options() -> argparse.Namespace:
     add("--folder", default="runs/trl/tools", help="new folder for models and metrics")
     add("--max-episode-steps", type=int, default=12, help="step limit")
     add("--max-completion-length", type=int, default=640, help="most tokens of an episode, those of the tool's messages included")
-    add("--expert-levels", type=int, default=256, help="levels whose expert's calls are learnt before GRPO; 0: no such training")
+    add("--expert-levels", type=int, default=256, help="levels whose expert's calls are learnt before GRPO")
     add("--epochs", type=float, default=1.0, help="how often each of these levels is learnt")
     add("--steps", type=int, default=100, help="optimiser steps of GRPO")
     add("--levels", type=int, default=8, help="levels of each of these steps")
@@ -58,7 +58,10 @@ def options() -> argparse.Namespace:
     add("--use-vllm", action="store_true", help="sample with a vLLM that shares the trainer's GPU")
     add("--vllm-memory", type=float, default=0.3, help="share of the GPU's memory that vLLM takes")
     add("--seed", type=int, default=0, help="seed of the sampling; it also selects the first level")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.expert_levels < 1:
+        parser.error(f"--expert-levels: expected at least 1, for GRPO begins with what they teach; got {args.expert_levels}.")
+    return args
 
 
 def common(args: argparse.Namespace) -> dict[str, Any]:
@@ -92,6 +95,8 @@ def expert_chats(environment: type[Any], levels: Any) -> Iterator[dict[str, Any]
             system, user = ({"role": message["role"], "content": message["content"]} for message in row["prompt"])
             chat: list[dict[str, Any]] = [system, {**user, "content": user["content"] + game.reset(**row)}]
             for action in env.reset(seed=row["seed"])[1]["gold_path"]:
+                if game.over:  # at the step limit
+                    break
                 call = {"type": "function", "function": {"name": "act", "arguments": {"action": action}}}
                 chat.append({"role": "assistant", "content": "", "tool_calls": [call]})
                 chat.append({"role": "tool", "name": "act", "content": game.act(action)})

@@ -70,8 +70,14 @@ def own_python(name: str) -> str:
 
 
 def run_tests(name: str, page: str = "") -> None:
-    """Run a bridge's tests, ``tests/bridges/NAME*_tests.py``, and its page in its environment; fail with what they print."""
-    files = sorted(Path(__file__).parent.glob(f"{name}*_tests.py"))
+    """Run a bridge's tests and its page in its environment; fail with what they print.
+
+    The tests are ``tests/bridges/NAME_tests.py`` and ``NAME_*_tests.py``. Fails if there are none.
+    """
+    folder = Path(__file__).parent
+    files = sorted((*folder.glob(f"{name}_tests.py"), *folder.glob(f"{name}_*_tests.py")))
+    if not files:
+        pytest.fail(f"expected tests/bridges/{name}_tests.py; found no such file.", pytrace=False)
     paths = [*(f"tests/bridges/{file.name}" for file in files), f"docs/{page or name}.md"]
     command = [own_python(name), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "default", *paths]
     variables = {"OMP_NUM_THREADS": "1", "GYM_TEXT_GAMES": str(ROOT / ".venv" / "bridges" / "games")}

@@ -296,9 +296,20 @@ def test_the_script_of_the_docs_learns_the_experts_calls_and_then_by_tools(tiny_
     environment, levels = trl_environment(**script["LEVELS"]), trl_dataset(fold="train", seeds=[7], **script["LEVELS"])
     (chat,) = script["expert_chats"](environment, levels)
     assert chat["messages"][-1]["content"].endswith("The game is over: you have done the task.")
+    (cut,) = script["expert_chats"](trl_environment(**script["LEVELS"], max_episode_steps=2), levels)
+    assert cut["messages"][:-1] == chat["messages"][:5] and len(chat["messages"]) > 6, "no call follows the end"
+    assert cut["messages"][-1]["content"].endswith("The game is over: you have not done the task.")
     game = environment()
     messages = [levels[0]["prompt"][0], {**levels[0]["prompt"][1], "content": game.reset(**levels[0])}]
     asked = tokenizer.apply_chat_template(messages, tools=[game.act], add_generation_prompt=True, tokenize=False)
     learnt = tokenizer.apply_chat_template(chat["messages"][:3], tools=chat["tools"], tokenize=False)
     action = chat["messages"][2]["tool_calls"][0]["function"]["arguments"]["action"]
     assert learnt == f'{asked}<tool_call>\n{{"name": "act", "arguments": {{"action": "{action}"}}}}\n</tool_call><|im_end|>\n'
+
+
+def test_the_script_of_the_docs_asks_for_the_experts_levels(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["trl_tools.py", f"--folder={tmp_path / 'tools'}", "--expert-levels=0"])
+    with pytest.raises(SystemExit):
+        runpy.run_path("docs/trl_tools.py", run_name="__main__")
+    assert "--expert-levels: expected at least 1" in capsys.readouterr().err
+    assert not (tmp_path / "tools").exists()
