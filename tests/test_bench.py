@@ -191,7 +191,7 @@ def test_alone_it_shows_what_each_stage_of_training_brings(tmp_path, monkeypatch
     for name, variant in rows.items():
         adapter = variant.policy.model.removeprefix("adapters/")
         assert variant.environments and (adapter == "smollm2" or (adapter in shipped and name.endswith(f": {adapter}")))
-    stages = {env: [name for name, row in rows.items() if row.plays(env)] for env in bench.BENCHMARK}
+    stages = {env: [name for name, row in rows.items() if row.playing(env)] for env in bench.BENCHMARK}
     assert all({"prompted", "after SFT"} <= {name.partition(":")[0] for name in names} for names in stages.values())
     by_rewards = {name for name in rows if "PPO" in name or "GRPO" in name}
     assert not any("aggrevate" in name for name in by_rewards), "an expert's plans are no rewards"
