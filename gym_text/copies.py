@@ -100,7 +100,7 @@ def fork(env: gym.Env[Any, Any], *, unseen: np.random.Generator | None = None) -
             "whose copies begin anew, as it is a gymnasium.utils.EzPickle. Give its class a method fork."
         )
     else:
-        twin = _deep_copy(base, shared, str(base))
+        twin = deep_copy(base, shared, str(base))
     if hasattr(base, "text_spec"):
         shared[id(base.text_spec)] = base.text_spec
     for layer in reversed(layers):
@@ -115,11 +115,11 @@ def _with_layer(layer: gym.Wrapper[Any, Any, Any, Any], env: gym.Env[Any, Any], 
     for name, value in vars(layer).items():
         if name == "_saved_kwargs" or isinstance(value, gym.Space | EnvSpec | TextSpec):
             shared[id(value)] = value
-        twin.__dict__[name] = _deep_copy(value, shared, f"{type(layer).__name__}.{name}")
+        twin.__dict__[name] = deep_copy(value, shared, f"{type(layer).__name__}.{name}")
     return twin
 
 
-def _deep_copy(value: Any, copies: dict[int, Any], what: str) -> Any:
+def deep_copy(value: Any, copies: dict[int, Any], what: str) -> Any:
     """Return `copy.deepcopy` of a value; raise `UsageError` if that fails, whatever the value's own methods raise."""
     try:
         return copy.deepcopy(value, copies)

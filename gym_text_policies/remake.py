@@ -41,17 +41,22 @@ def remake_environment(record: Mapping[str, Any], *, imports: Iterable[str] = ()
     """
     imports = tuple(imports)
     import_modules(imports)
-    owner = owner_of(record["id"])
-    if not any(_is_in(owner, name) for name in (*_SHIPPED, *imports)):
-        module = owner or record.get("module")
-        repair = f"Name that module, as in --import {module}." if module else "No module is known to register it."
-        raise UsageError(f"environment {record['id']}: expected one that ships with this package or with Gymnasium. {repair}")
-    if _is_in(owner, *_SHIPPED):
+    check_owner(record, imports)
+    if _is_in(owner_of(record["id"]), *_SHIPPED):
         check_plain(record["id"], record["kwargs"])
     described: Mapping[str, Any] = next((kwargs for name, kwargs in record["wrappers"] if name == "DescribeObservation"), {})
     limits = {"max_episode_steps": record["max_episode_steps"]} if record["max_episode_steps"] else {}
     folds = {"fold": described["fold"]} if described.get("fold") else {}
     return make_environment(record["id"], **record["kwargs"], **limits, **folds, **arguments)
+
+
+def check_owner(record: Mapping[str, Any], imports: Iterable[str] = ()) -> None:
+    """Raise `UsageError` unless a record's environment is registered by a package that ships, or by one of `imports`."""
+    owner = owner_of(record["id"])
+    if not any(_is_in(owner, name) for name in (*_SHIPPED, *imports)):
+        module = owner or record.get("module")
+        repair = f"Name that module, as in --import {module}." if module else "No module is known to register it."
+        raise UsageError(f"environment {record['id']}: expected one that ships with this package or with Gymnasium. {repair}")
 
 
 def owner_of(env_id: str) -> str:

@@ -3,16 +3,20 @@
 import dataclasses
 import json
 import math
+import sys
 
+import gymnasium as gym
+import numpy as np
 import pytest
+from gymnasium.envs.registration import EnvSpec
 
 from gym_text import UsageError
 from gym_text_policies import cli, load_policy, rollout
-from gym_text_policies.data.action_values import Continuing, valued_states
+from gym_text_policies.data.action_values import Continuing, _Copy, valued_states
 from gym_text_policies.data.rows import prompts_of, training_prompt
 from gym_text_policies.environments import environment_maker
 from gym_text_policies.policies.config import TRAINED
-from gym_text_policies.policy import text_spec
+from gym_text_policies.policy import Turn, text_spec
 from gym_text_policies.store import EpisodeStore
 
 GOTO = "BabyAIText-v0?task=goto&max_episode_steps=12"
@@ -145,6 +149,27 @@ def test_what_cannot_be_valued_is_told():
         list(valued_states([lander], Continuing(policy="random")))
 
 
+def test_a_record_loads_no_entry_point_of_a_module_that_nobody_named(tmp_path, monkeypatch):
+    (tmp_path / "unnamed_games.py").write_text("import gymnasium\n\n\nclass Unnamed(gymnasium.Env):\n    pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(gym.registry, "Unnamed-v0", EnvSpec("Unnamed-v0", "unnamed_games:Unnamed"))
+    (episode,) = played(GOTO)
+    other = dataclasses.replace(episode, environment={**episode.environment, "id": "Unnamed-v0"})
+    with pytest.raises(UsageError, match=r"Name that module, as in --import unnamed_games"):
+        list(valued_states([other], Continuing(policy="random")))
+    assert "unnamed_games" not in sys.modules
+
+
+def test_an_environment_that_cannot_be_copied_for_the_expert_is_told():
+    (episode,) = played(GOTO)
+    with environment_maker(GOTO, fold="train", expert="replan")() as env:
+        obs, _ = env.reset(seed=episode.seed)
+        env.env.handle = (step for step in ())  # no generator can be copied
+        turn = Turn(obs, np.random.default_rng(0), episode.key)
+        with pytest.raises(UsageError, match=r"fork: expected .* copy.deepcopy can copy; .* cannot be copied: TypeError"):
+            _Copy(env, turn, 1.0)
+
+
 @pytest.mark.parametrize(
     ("options", "error"),
     [
@@ -153,6 +178,11 @@ def test_what_cannot_be_valued_is_told():
         (["--runs", "RUN", "--continue-with", "gold", "--margin", "9"], "two actions differ by 9 or more; got none"),
         (["--runs", "RUN", "--continue-with", "gold", "--discount", "2"], "expected discount from 0 to 1"),
         (["--runs", "RUN", "--continue-with", "gold", "--alternatives", "0"], "alternatives"),
+        (["--alternatives", "2"], "alternatives: expected it together with continue_with"),
+        (["--continuations", "2"], "continuations: expected it together with continue_with"),
+        (["--discount", "0.9"], "discount: expected it together with continue_with"),
+        (["--import", "my_games"], "import: expected it together with continue_with"),
+        (["--format", "trl-sft", "--margin", "1"], "margin: expected format='trl-dpo'"),
     ],
 )
 def test_wrong_settings_are_refused(options, error, tmp_path, capsys):

@@ -37,6 +37,9 @@ def test_the_better_answer_is_that_of_the_higher_mean_return_where_the_prompts_a
         pytest.approx(0.3),
     )
     assert [second[key][0]["content"] for key in ("chosen", "rejected")] == ["b", "c"] and len(second["prompt"]) == 3
+    assert preference_pairs([with_return(row, *way) for way in ways], 0.5) == [second], "0.2 is too little, 1 is enough"
+    with pytest.raises(UsageError, match="with returns that differ by 2 or more; got none"):
+        preference_pairs([with_return(row, *way) for way in ways], 2.0)
 
 
 def test_levels_are_not_mixed_and_answers_that_were_not_the_players_are_no_pair(noisy_rows):

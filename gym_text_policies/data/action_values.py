@@ -4,12 +4,14 @@ This is the vine of TRPO (Schulman et al. 2015, https://arxiv.org/abs/1502.05477
 action for action. In each of its states some actions are tried in copies of the game, and a policy plays on from there to the end.
 The return of an action is the sum of the rewards from its step on. All actions of a state are played on with the same random
 numbers, which so add little to the differences.
+
+If the expert plays on, a copy also ends where the expert knows no action, as no way to win is left. The return then lacks the
+rewards that another player could still get there.
 """
 
 from __future__ import annotations
 
 import contextlib
-import copy
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +20,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from gym_text.copies import Replayable, fork
+from gym_text.copies import Replayable, deep_copy, fork
 from gym_text.errors import UsageError
 from gym_text.experts import experts_of
 from gym_text_policies.data.rows import prompts_of, training_prompt
@@ -27,7 +29,7 @@ from gym_text_policies.load import load_policy
 from gym_text_policies.policies.config import TRAINED
 from gym_text_policies.policy import Policy, check_lists_actions, turn_rngs
 from gym_text_policies.records import Decision, Episode, Message, Turn
-from gym_text_policies.remake import import_modules, remake_environment
+from gym_text_policies.remake import check_owner, import_modules, remake_environment
 
 
 class ValuedState(NamedTuple):
@@ -98,7 +100,8 @@ def _environment(episode: Episode, continuing: Continuing) -> gym.Env[Any, Any]:
     """Return an episode's environment, with an expert in every state if the expert plays on."""
     import_modules(continuing.imports)
     record, by_expert = dict(episode.environment), continuing.policy == "gold"
-    if record["id"] in gym.registry and takes(record["id"], "expert"):
+    check_owner(record, continuing.imports)  # before `takes`, which imports the environment's class
+    if takes(record["id"], "expert"):
         record["kwargs"] = {**record["kwargs"], "expert": "replan" if by_expert else "off"}
     env = remake_environment(record, imports=continuing.imports)
     if by_expert and "replan" not in experts_of(env):
@@ -152,7 +155,7 @@ class _Copy:
 
     def __init__(self, env: gym.Env[Any, Any], turn: Turn, discount: float) -> None:
         hints = getattr(env.unwrapped, "expert", "off") != "off"  # `fork` gives no hints, a deep copy gives those of this env
-        self.env = copy.deepcopy(env) if hints and isinstance(env.unwrapped, Replayable) else fork(env)
+        self.env = deep_copy(env, {}, str(env)) if hints and isinstance(env.unwrapped, Replayable) else fork(env)
         self.turn = turn
         self.value = 0.0
         self.steps = 0

@@ -58,7 +58,7 @@ class ExportConfig:
     discount: float = 1.0
     """Discount factor (gamma) of the rewards in the copies. Below 1 the shorter way to a reward is the better one."""
     margin: float = 0.0
-    """Least difference of the returns of the two actions of a pair, in units of the reward."""
+    """Least difference of the mean returns of the two answers of a pair of trl-dpo, in units of the reward."""
     imports: tuple[str, ...] = field(default=(), metadata={"option": "import"})
     """Modules whose environments may be played again for continue_with, as in my_games."""
     file: str | None = None
@@ -97,6 +97,15 @@ class ExportConfig:
                 f"format={self.format!r}: expected datasets as data for {', '.join(_CHATS)}, and run folders as runs for all other "
                 f"formats; got runs={self.runs!r}."
             )
+        for name in () if self.values_actions else ("alternatives", "continuations", "discount", "imports"):
+            if getattr(self, name) != getattr(ExportConfig, name):
+                option = "import" if name == "imports" else name
+                raise UsageError(
+                    f"{option}: expected it together with continue_with, as in --format trl-dpo --runs runs/data --continue-with "
+                    f"gold; got {getattr(self, name)!r} without it."
+                )
+        if self.margin and self.format != "trl-dpo":
+            raise UsageError(f"margin: expected format='trl-dpo', which has pairs; got {self.format!r}.")
         if self.submit_to and self.format != "openai":
             raise UsageError(f"submit_to: expected format='openai', which OpenAI reads; got {self.format!r}.")
 
@@ -136,9 +145,9 @@ def completion_lines(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-def preference_lines(rows: Sequence[Row]) -> list[str]:
-    """Return pairs of answers as lines of JSON, in TRL's preference form."""
-    return [json.dumps(pair, ensure_ascii=False) for pair in preference_pairs(rows)]
+def preference_lines(rows: Sequence[Row], margin: float = 0.0) -> list[str]:
+    """Return pairs of answers as lines of JSON, in TRL's preference form; see `preference_pairs`."""
+    return [json.dumps(pair, ensure_ascii=False) for pair in preference_pairs(rows, margin)]
 
 
 _CHATS = {"openai": (openai_lines, "chats"), "trl-sft": (completion_lines, "answers"), "trl-dpo": (preference_lines, "pairs")}
@@ -230,7 +239,8 @@ def run(config: ExportConfig) -> str:
         lines, what = _action_lines(config)
     elif config.format in _CHATS:
         lines_of, unit = _CHATS[config.format]
-        lines = lines_of([row for source in config.data for row in read_rows(source)])
+        margins = (config.margin,) if config.format == "trl-dpo" else ()
+        lines = lines_of([row for source in config.data for row in read_rows(source)], *margins)
         what = f"{len(lines)} {unit}"
     else:
         lines, what = _token_lines(config)

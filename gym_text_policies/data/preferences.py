@@ -28,14 +28,15 @@ Returns = Mapping[str, Sequence[float]]
 """Answer -> the return of each episode that gave it, or of each time that it was played on."""
 
 
-def preference_pairs(rows: Sequence[Row]) -> list[dict[str, Any]]:
+def preference_pairs(rows: Sequence[Row], margin: float = 0.0) -> list[dict[str, Any]]:
     """Return for each prompt to which episodes of a level gave different answers the best and the worst of them, as a pair.
 
     Args:
         rows: Conversations of several episodes of each level, with the player's own answers: of ``gym-text collect --labels own``.
+        margin: Least difference of the mean returns.
 
     Raises:
-        UsageError: If no prompt has answers of different worth.
+        UsageError: If no prompt has answers whose mean returns differ enough.
     """
     found: defaultdict[tuple[str, int, str], defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     prompts: dict[tuple[str, int, str], Sequence[Message]] = {}
@@ -47,11 +48,12 @@ def preference_pairs(rows: Sequence[Row]) -> list[dict[str, Any]]:
                 prompts[key] = row.messages[:number]
                 found[key][message["content"]].append(row.episode_return)
             before.update(json.dumps(message).encode())
-    pairs = [pair for key, returns in found.items() if (pair := _pair(prompts[key], returns))]
+    pairs = [pair for key, returns in found.items() if (pair := _pair(prompts[key], returns, margin))]
     if not pairs:
+        enough = f", with returns that differ by {margin:g} or more" if margin else ""
         raise UsageError(
-            "data: expected several episodes of a level that act and end differently; got none. Let gym-text collect draw actions "
-            "and keep what is lost (--labels own --temperature 1 --threshold -1), twice, with another --seed and --folder."
+            f"data: expected several episodes of a level that act and end differently{enough}; got none. Let gym-text collect draw "
+            "actions and keep what is lost (--labels own --temperature 1 --threshold -1), twice, with another --seed and --folder."
         )
     return pairs
 
@@ -75,7 +77,7 @@ def action_pairs(states: Iterable[ValuedState], margin: float) -> list[dict[str,
     return pairs
 
 
-def _pair(prompt: Sequence[Message], returns: Returns, margin: float = 0.0) -> dict[str, Any] | None:
+def _pair(prompt: Sequence[Message], returns: Returns, margin: float) -> dict[str, Any] | None:
     """Return the record of a prompt; None if all answers are worth the same, or differ by less than the margin."""
     worth = {answer: fmean(values) for answer, values in returns.items()}
     best, worst = max(worth, key=worth.__getitem__), min(worth, key=worth.__getitem__)
