@@ -30,6 +30,7 @@ class StableBaselinesPolicy(Policy):
     (A vocabulary of 256 words has the same spaces as bytes, and is read as bytes.) Or it was trained on the environment that
     `DescribeObservation` wraps here. MaskablePPO gets the mask of the valid actions, as ``env.action_masks()`` gives it.
     A model that was trained with ``actions="index"`` also plays the game with ``actions="text"``, by the names of its actions.
+    How many actions there may be is not compared then: a model never plays a valid action beyond its own number of them.
 
     A file of stable-baselines3 contains pickled objects: load only what you trust.
 
