@@ -101,7 +101,7 @@ def make_trainer(
     """
     torch, transformers = import_extra("torch", "train"), import_extra("transformers", "train")
     from gym_text_policies.training.model.layouts import answer_losses
-    from gym_text_policies.training.model.sequences import Segment, passes
+    from gym_text_policies.training.model.sequences import conversation_passes
 
     class ConversationTrainer(transformers.Trainer):  # type: ignore[misc, name-defined]
         @property
@@ -111,7 +111,7 @@ def make_trainer(
         def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
             model.train()
             conversations = inputs["conversations"]
-            groups = passes((Segment(conversation, range(0)) for conversation in conversations), tokens_per_pass)
+            groups = conversation_passes(conversations, tokens_per_pass)
             own = sum(len(decision.answers[0]) for conversation in conversations for decision in conversation.decisions)
             count = self.accelerator.reduce(torch.tensor(own, device=self.args.device))  # tokens of answers in all processes
             share = self.accelerator.num_processes / count  # gradients are averaged over processes
@@ -120,7 +120,7 @@ def make_trainer(
                 last = number == len(groups) - 1
                 with contextlib.nullcontext() if last else self.accelerator.no_sync(model):
                     with self.compute_loss_context_manager():
-                        losses = answer_losses(model, [segment.conversation for segment in group])  # (tokens,)
+                        losses = answer_losses(model, group)  # (tokens,)
                     check_finite(self.current_step, loss=losses)
                     loss = losses.sum() * share
                     self.accelerator.backward(loss)

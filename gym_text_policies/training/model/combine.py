@@ -134,13 +134,13 @@ class _Sums:
         """Add an adapter, which is active, with the inputs that conversations give to its layers. Each adapter has equal weight."""
         torch = import_extra("torch", "train")
         from gym_text_policies.training.model.layouts import answer_losses
-        from gym_text_policies.training.model.sequences import Segment, passes
+        from gym_text_policies.training.model.sequences import conversation_passes
 
         products: dict[str, Tensor] = {}
         counts: Counter[str] = Counter()
         with torch.no_grad(), _watched(_adapted(model), products, counts):
-            for group in passes((Segment(conversation, range(0)) for conversation in conversations), _TOKENS_PER_PASS):
-                answer_losses(model, [segment.conversation for segment in group])
+            for group in conversation_passes(conversations, _TOKENS_PER_PASS):
+                answer_losses(model, group)
         for layer, lora in _adapted(model).items():
             product = products.pop(layer) / counts[layer]
             product = (1 - DIAGONAL) * product + DIAGONAL * product.diagonal().diag()

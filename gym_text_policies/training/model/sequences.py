@@ -146,6 +146,12 @@ def passes(segments: Iterable[Segment], tokens: int) -> list[list[Segment]]:
     return groups
 
 
+def conversation_passes(conversations: Iterable[Conversation], tokens: int) -> list[list[Conversation]]:
+    """Group conversations as `passes` groups segments."""
+    segments = (Segment(conversation, range(0)) for conversation in conversations)
+    return [[segment.conversation for segment in group] for group in passes(segments, tokens)]
+
+
 def stack_padded(tensors: Sequence[torch.Tensor], fill: float = -math.inf) -> torch.Tensor:
     """Return tensors of shapes (n, width), of unequal widths, as one of shape (sum of n, greatest width), padded with `fill`."""
     width = max(tensor.shape[1] for tensor in tensors)
