@@ -7,6 +7,7 @@ plays the action that an answer names. The agent's reward is the return.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
@@ -16,15 +17,40 @@ from nemo_gym.server_utils import SESSION_ID_KEY
 from resources_servers.gymnasium import GymnasiumServer, extract_text
 
 from gym_text.errors import UsageError
+from gym_text_policies.bridges.conversation import Conversation
 from gym_text_policies.bridges.levels import begin
 
 METRICS = ("success", "steps", "unusable")
 """What a step's ``info`` has beside ``end``, and what the run's metrics have the mean of."""
 _FINISH = {"max_output_tokens": "length", "content_filter": "content_filter"}
+_NO_EPISODE = "expected an episode that goes on; this session has none. Begin one by /reset."
+_REQUEST = "_ng_step_request_id"
+Reply = tuple[str | None, float, bool, bool, dict[str, Any]]
+"""What a step returns: observation or None, reward, terminated, truncated, info."""
+
+
+@dataclass
+class _Session:
+    game: Conversation | None
+    """None after the last step."""
+    request: str | None = None
+    """Names the last step; the agent that sends a step again, because no answer came, sends the same name."""
+    reply: Reply | None = None
+    """What this step returned."""
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def close(self) -> None:
+        game, self.game = self.game, None
+        if game is not None:
+            await asyncio.to_thread(game.close)
 
 
 class GymTextServer(GymnasiumServer):
-    """Plays levels in which the model answers in words. `gym_text_policies.bridges.answers` has the rule for bad answers."""
+    """Plays levels in which the model answers in words. `gym_text_policies.bridges.answers` has the rule for bad answers.
+
+    A step that the agent sends twice is played once: each step has a name, under which its result is kept until the next step, or
+    until ``/close``.
+    """
 
     ray_enabled = False
 
@@ -41,27 +67,35 @@ class GymTextServer(GymnasiumServer):
             metadata: The row's columns.
             session_id: Names the episode.
         """
-        await self.close_session(session_id)
+        await self._end(session_id)
         try:
             game = await asyncio.to_thread(begin, metadata)
         except UsageError as error:
             raise HTTPException(422, str(error)) from error
-        self.session_state[session_id] = game
-        return game.messages()[1], {"supports_explicit_close": True}
+        self.session_state[session_id] = _Session(game)
+        return game.messages()[1], {"supports_explicit_close": True, "supports_step_idempotency": True}
 
-    async def step(
-        self, action: NeMoGymResponse, metadata: dict[str, Any], session_id: str | None = None
-    ) -> tuple[str | None, float, bool, bool, dict[str, Any]]:
+    async def step(self, action: NeMoGymResponse, metadata: dict[str, Any], session_id: str | None = None) -> Reply:
         """Play the action that an answer names; the reward is that of the step.
 
         Args:
             action: The model's answer.
-            metadata: The row's columns.
+            metadata: The row's columns, and the name of the step.
             session_id: Names the episode.
         """
-        game = self.session_state.get(session_id)
-        if game is None:
-            raise HTTPException(409, "expected an episode that goes on; this session has none. Begin one by /reset.")
+        session: _Session | None = self.session_state.get(session_id)
+        if session is None:
+            raise HTTPException(409, _NO_EPISODE)
+        request = metadata.get(_REQUEST)
+        async with session.lock:
+            if session.reply is not None and session.request is not None and request == session.request:
+                return session.reply
+            if session.game is None:
+                raise HTTPException(409, _NO_EPISODE)
+            session.request, session.reply = request, await self._play(session.game, action)
+            return session.reply
+
+    async def _play(self, game: Conversation, action: NeMoGymResponse) -> Reply:
         before = game.score
         cut = action.incomplete_details
         finish = _FINISH.get(cut.reason or "") if cut else None
@@ -72,13 +106,21 @@ class GymTextServer(GymnasiumServer):
         return None if over else text, game.score - before, over and not truncated, truncated, info
 
     async def close_session(self, session_id: str | None) -> None:
-        """Close an episode's game, if there is one."""
-        game = self.session_state.pop(session_id, None)
-        if game is not None:
-            await asyncio.to_thread(game.close)
+        """Close an episode's game, if there is one. The result of a last step that has a name is kept until ``/close``."""
+        session: _Session | None = self.session_state.get(session_id)
+        if session is not None and session.request is None:
+            del self.session_state[session_id]
+        if session is not None:
+            await session.close()
+
+    async def _end(self, session_id: str | None) -> None:
+        session: _Session | None = self.session_state.pop(session_id, None)
+        if session is not None:
+            async with session.lock:
+                await session.close()
 
     async def _close(self, request: Request) -> dict[str, Any]:
-        await self.close_session(request.session.get(SESSION_ID_KEY))
+        await self._end(request.session.get(SESSION_ID_KEY))
         return {}
 
     def compute_metrics(self, tasks: list[list[dict[str, Any]]]) -> dict[str, Any]:

@@ -58,6 +58,7 @@ class Run:
 
     def __init__(self, model):
         self.model, self.urls, self.servers = model, {}, {}
+        self.steps, self.lost = 0, set()
         config = yaml.safe_load(re.search(r"```yaml\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)[1])
         config["policy_model"] = {"responses_api_models": {"vllm_model": self.vllm()}}
         sockets = {name: socket.create_server(("127.0.0.1", 0)) for name in config}
@@ -89,7 +90,25 @@ class Run:
         server = self.servers[name] = SERVERS[kind](config=config, server_client=client)
         app = server.setup_webserver()
         server.setup_exception_middleware(app)
-        return uvicorn.Config(app, log_level="error")
+        return uvicorn.Config(self.losing(app) if name == "gym_text" else app, log_level="error")
+
+    def losing(self, app):
+        """Return the app with a line that breaks before the answers to the steps in `lost`."""
+
+        async def served(scope, receive, send):
+            if scope["type"] != "http" or scope["path"] != "/step":
+                return await app(scope, receive, send)
+            self.steps += 1
+            if self.steps not in self.lost:
+                return await app(scope, receive, send)
+
+            async def unheard(message):
+                pass
+
+            await app(scope, receive, unheard)
+            send.__self__.transport.abort()
+
+        return served
 
     async def serve(self):
         client = set_global_aiohttp_client(GlobalAIOHTTPAsyncClientConfig())
@@ -102,6 +121,7 @@ class Run:
     def play(self, row):
         """Play an episode of a row; return NeMo Gym's result, and the chats that the model was asked."""
         self.model.asked.clear()
+        self.steps = 0
         answer = self.post("gym_text_environment_server", "/run", row)
         assert answer.status_code == 200, answer.text
         return answer.json(), list(self.model.asked)
@@ -191,6 +211,19 @@ def test_a_game_is_closed_when_the_agents_own_limit_or_a_failure_ends_the_episod
     nemo.model.script[:] = [("turn left", "stop"), ("no such model", "error")]
     assert nemo.post("gym_text_environment_server", "/run", row).status_code == 500
     assert len(nemo.model.script) == 0 and nemo.games == {}
+
+
+def test_a_step_whose_answer_is_lost_is_sent_again_and_played_once(nemo, tmp_path, monkeypatch):
+    (row,) = rows_of(tmp_path, [1])
+    result, asked = nemo.play(row)
+    assert result["info"]["success"] == 1 and nemo.steps == len(asked) > 2
+    last = nemo.steps
+    monkeypatch.setattr(nemo, "lost", {1, 2, last + 2})  # the first step twice, and the last one
+    again, asked_again = nemo.play(row)
+    assert nemo.steps == last + 3 and nemo.games == {}
+    assert asked_again == asked and {key: again[key] for key in ("reward", "info")} == {
+        key: result[key] for key in ("reward", "info")
+    }
 
 
 def test_a_wrong_row_and_a_step_without_an_episode_are_refused_in_words(nemo, tmp_path):
