@@ -2,8 +2,10 @@
 
 import dataclasses
 import json
+import math
 
 import pytest
+import torch
 from training_data import with_random_adapter
 
 from gym_text import UsageError
@@ -29,13 +31,16 @@ def settings(algorithm, tiny_model, folder, **options):
     return dataclasses.replace(ALGORITHMS[algorithm], **{"folder": str(folder), "model": tiny_model, **usual, **options})
 
 
+@pytest.mark.parametrize("dtype", play_gap.LIMITS)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_run_that_learns_by_other_weights_than_it_played_with_stops_and_keeps_nothing(
-    algorithm, tiny_model, tmp_path, monkeypatch
+    algorithm, dtype, tiny_model, tmp_path, monkeypatch
 ):
-    algorithm.train(settings(algorithm, tiny_model, tmp_path / "run"))
+    algorithm.train(settings(algorithm, tiny_model, tmp_path / "run", dtype=dtype))
     (line,) = (tmp_path / "run/metrics.jsonl").read_text().splitlines()
-    assert 0 <= json.loads(line)["rollout_gap"] < 1e-3
+    name, _ = play_gap.LIMITS[dtype]
+    smallest = {"float32": 1e-3, "bfloat16": 1e-5}[dtype]
+    assert abs(json.loads(line)[name]) < smallest
 
     player = Actor.player
 
@@ -45,10 +50,20 @@ def test_a_run_that_learns_by_other_weights_than_it_played_with_stops_and_keeps_
         return backend
 
     monkeypatch.setattr(Actor, "player", plays_then_changes)
-    monkeypatch.setitem(play_gap.LARGEST_GAP, "float32", 1e-3)  # the small model's probabilities hardly depend on its adapter
-    with pytest.raises(RunError, match=r"iteration 1: expected an action's log-probability .* \(float32\); it differs by"):
-        algorithm.train(settings(algorithm, tiny_model, tmp_path / "other"))
+    monkeypatch.setitem(play_gap.LIMITS, dtype, (name, smallest))  # the small model's probabilities hardly depend on its adapter
+    with pytest.raises(RunError, match=f"iteration 1: expected {name}, .* to be at most {smallest} in {dtype}; got "):
+        algorithm.train(settings(algorithm, tiny_model, tmp_path / "other", dtype=dtype))
     assert not [*(tmp_path / "other").glob("checkpoint-*"), *(tmp_path / "other").glob("metrics.jsonl")]
+
+
+def test_the_divergence_is_that_of_all_candidates_and_the_gap_that_of_the_action():
+    played = play_gap.play_of([{"left": 0.5, "right": 0.5}, {"left": 0.2, "right": 0.3, "up": 0.5}])
+    learnt = torch.tensor([[0.25, 0.75, 0.0], [0.2, 0.3, 0.5]]).log()
+    metrics = play_gap.gap_metrics(played, torch.tensor([0, 2]), learnt)
+    assert metrics["rollout_gap"] == pytest.approx(math.log(2))
+    assert metrics["rollout_kl"] == pytest.approx(0.5 * (0.5 * math.log(2) + 0.5 * math.log(2 / 3)))
+    with pytest.raises(RunError, match="expected rollout_kl"):
+        play_gap.check_gap("bfloat16", "iteration 1", {"rollout_kl": math.nan})
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

@@ -69,7 +69,7 @@ def sums_of(learner, batch, episodes):
 def test_the_ratio_is_1_at_first_and_play_and_learning_agree_and_the_untouched_model_has_kl_0(played):
     _, learner, batch = played
     sums = sums_of(learner, batch, range(8))
-    assert batch.rollout_gap < 1e-3, "the probabilities are those of play"
+    assert batch.rollout["rollout_gap"] < 1e-3 and abs(batch.rollout["rollout_kl"]) < 1e-5, "the probabilities are those of play"
     assert float(sums["old_kl"].detach()) == pytest.approx(0, abs=1e-4) and float(sums["clipped"]) == 0
     assert float(sums["kl"].detach()) == pytest.approx(0, abs=1e-4)
     assert float(sums["policy_loss"].detach()) == pytest.approx(-float(batch.advantages.sum()), abs=1e-3)
@@ -129,7 +129,7 @@ def test_in_bfloat16_the_ratio_is_1_at_first_and_play_is_near(tiny_model, tmp_pa
     sums = sums_of(learner, batch, range(4))
     others = sums_of(learner, batch, [2, 1, 0])  # another packing
     assert float(others["old_kl"].detach()) == pytest.approx(0, abs=1e-2) and float(others["clipped"]) == 0
-    assert 0 < batch.rollout_gap < 0.1
+    assert 0 < batch.rollout["rollout_gap"] < 0.1 and 0 < batch.rollout["rollout_kl"] < 0.01
     assert float(sums["old_kl"].detach()) == pytest.approx(0, abs=1e-3)
     assert {weight.dtype for weight in learner.parameters} == {torch.float32}
     with pytest.raises(UsageError, match="expected one of 'float32', 'bfloat16'"):

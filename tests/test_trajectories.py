@@ -50,7 +50,7 @@ def test_actions_that_play_seldom_draws_are_left_out(tiny_model, tmp_path):
         learner = ActorCritic(tiny_model, temperature=0.2)
         trajectories = play(config, learner, Progress(), least_probability=least)
         counts.append([len(candidates) for trajectory in trajectories for candidates in trajectory.candidates])
-        gaps.append(make_batch(config, learner, trajectories).rollout_gap)
+        gaps.append(make_batch(config, learner, trajectories).rollout["rollout_gap"])
         assert all(sum(some.values()) == pytest.approx(1) for trajectory in trajectories for some in trajectory.candidates)
     assert len(counts[0]) == len(counts[1]), "the same decisions"
     assert all(min(4, every) <= some <= every for every, some in zip(*counts, strict=True)) and sum(counts[1]) < sum(counts[0])

@@ -178,7 +178,7 @@ def learn(
     batch = make_batch(config, actor, trajectories)
     check_finite(progress.title, targets=batch.targets)
     objective = functools.partial(divergence_from_targets, batch.targets)
-    return {"rollout_gap": batch.rollout_gap} | loop.update_policy(config, actor, optimizer, progress, batch, objective)
+    return batch.rollout | loop.update_policy(config, actor, optimizer, progress, batch, objective)
 
 
 def make_batch(config: AggreVaTeConfig, actor: Actor, trajectories: Sequence[CostedTrajectory]) -> AggreVaTeBatch:

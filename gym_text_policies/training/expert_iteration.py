@@ -30,8 +30,8 @@ Metrics are those of `gym_text_policies.training.aggrevate`, and with:
 * ``model_calls``: number of states about which the searches of an iteration have asked the model.
 * ``simulator_steps``: number of steps that they have played in copies of the game.
 
-``rollout_gap`` is measured in one pass of the model. It is missing if `prior_temperature` or `uniform_share` changes the model's
-probabilities, or if no search has found anything.
+``rollout_gap`` and ``rollout_kl`` are measured in one pass of the model. They are missing if `prior_temperature` or
+`uniform_share` changes the model's probabilities, or if no search has found anything.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from gym_text_policies.training.loop import PrunedConfig
 from gym_text_policies.training.model.checkpoints import Progress
 from gym_text_policies.training.model.saving import made
 from gym_text_policies.training.options import Schedule
-from gym_text_policies.training.play_gap import rollout_gap
+from gym_text_policies.training.play_gap import first_pass_metrics, play_of
 from gym_text_policies.training.targets import Targets, divergence_from_targets, make_batch
 from gym_text_policies.training.trajectories import Trajectory, play
 
@@ -196,23 +196,23 @@ def learn(
         return metrics
     batch = make_batch(config, actor, trajectories, targets)
     if config.leads_alone:
-        metrics["rollout_gap"] = rollout_gap(config.tokens_per_pass, actor, batch.segments, *_drawn(trajectories, targets))
+        metrics |= first_pass_metrics(config.tokens_per_pass, actor, batch.segments, *_played(trajectories, targets))
     objective = functools.partial(divergence_from_targets, batch.targets)
     return metrics | loop.update_policy(config, actor, optimizer, progress, batch, objective)
 
 
-def _drawn(trajectories: Sequence[Trajectory], targets: Sequence[Sequence[Targets]]) -> tuple[Tensor, Tensor]:
-    """Return, for each decision that is learnt, the index of the action and the log-probability that the model alone gave it."""
+def _played(trajectories: Sequence[Trajectory], targets: Sequence[Sequence[Targets]]) -> tuple[Tensor, Tensor]:
+    """Return, for each decision that is learnt, the candidates' probabilities by the model alone, and the action's index."""
     import torch
 
     pairs = [
-        (action, probability)
+        (candidates, action)
         for trajectory, of_steps in zip(trajectories, targets, strict=True)
-        for action, probability, target in zip(trajectory.actions, trajectory.probabilities, of_steps, strict=True)
+        for candidates, action, target in zip(trajectory.candidates, trajectory.actions, of_steps, strict=True)
         if target
     ]
-    actions, probabilities = zip(*pairs, strict=True)
-    return torch.tensor(actions), torch.tensor(probabilities).log()
+    candidates, actions = zip(*pairs, strict=True)
+    return play_of(candidates), torch.tensor(actions)
 
 
 def run(config: ExpertIterationConfig) -> str:

@@ -28,7 +28,8 @@ Metrics are those of `gym_text_policies.training.ppo`, without ``value_loss`` an
   mixed levels alone.
 * ``learnt``: number of decisions that the model learns from. ``steps`` is the number of decisions that were played.
 
-``rollout_gap`` is measured in one pass of the model. An iteration without mixed levels has no metrics of learning.
+``rollout_gap`` and ``rollout_kl`` are measured in one pass of the model. An iteration without mixed levels has no metrics of
+learning.
 
 Shapes: B is the number of decisions that an iteration learns from, b the number of decisions in one forward pass, A the greatest
 number of candidates of a decision.
@@ -37,6 +38,7 @@ number of candidates of a decision.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,7 +53,7 @@ from gym_text_policies.training.loop import DecisionBatch, PrunedConfig
 from gym_text_policies.training.model.checkpoints import Progress
 from gym_text_policies.training.model.finite import check_finite
 from gym_text_policies.training.model.saving import made
-from gym_text_policies.training.play_gap import rollout_gap
+from gym_text_policies.training.play_gap import first_pass_metrics, play_of
 from gym_text_policies.training.ppo import generalised_advantages
 from gym_text_policies.training.trajectories import Trajectory, play
 
@@ -126,7 +128,9 @@ def learn(
     if not mixed:
         return metrics
     batch = make_batch(config, actor, trajectories, advantages)
-    metrics["rollout_gap"] = rollout_gap(config.tokens_per_pass, actor, batch.segments, batch.actions, batch.old_log_probs)
+    candidates = (candidates for trajectory in trajectories for candidates in trajectory.candidates)
+    played = play_of(itertools.compress(candidates, np.concatenate(advantages)))
+    metrics |= first_pass_metrics(config.tokens_per_pass, actor, batch.segments, played, batch.actions)
     objective = functools.partial(clipped_objective, batch)
     levels_per_step = config.episodes_per_step // config.group_size
     return metrics | loop.update_policy(config, actor, optimizer, progress, batch, objective, levels_per_step)

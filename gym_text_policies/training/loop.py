@@ -29,7 +29,7 @@ from gym_text_policies.training.model.optim import check_optim, make_optim
 from gym_text_policies.training.model.processes import add_gradients, claim, gather, is_first, join, own_share, process_count
 from gym_text_policies.training.model.trackers import start_tracker
 from gym_text_policies.training.options import Schedule
-from gym_text_policies.training.play_gap import check_gap
+from gym_text_policies.training.play_gap import check_gap, gap_metrics, play_of
 from gym_text_policies.training.run_folder import end_iteration, resume, save_result
 from gym_text_policies.training.trajectories import Trajectory, TrajectoryOptions, part_of_iteration, tell_without_thoughts
 
@@ -132,7 +132,7 @@ def run(
             metrics |= learn(config, actor, optimizer, progress, trajectories)
             if not is_measured and "rollout_gap" in metrics:
                 is_measured = True
-                check_gap(config.products, progress.title, metrics["rollout_gap"])
+                check_gap(config.products, progress.title, metrics)
             learnt = time.perf_counter()
             metrics |= {"seconds_play": round(played - start, 2), "seconds_learn": round(learnt - played, 2)}
             check_finite(progress.title, **metrics)
@@ -188,8 +188,8 @@ class PlayedBatch(DecisionBatch):
     """Hidden state of each prompt's last token, from which a critic computes the value."""
     last_hidden: Tensor  # (truncated episodes, H)
     """The hidden state for the last observation of each truncated episode."""
-    rollout_gap: float
-    """Greatest difference, between play and learning, of the log-probability of an action."""
+    rollout: dict[str, float]
+    """How far the probabilities are from those of play: see `gap_metrics`."""
 
 
 def evaluate_play(config: OnPolicyConfig, actor: Actor, trajectories: Sequence[Trajectory]) -> PlayedBatch:
@@ -204,7 +204,7 @@ def evaluate_play(config: OnPolicyConfig, actor: Actor, trajectories: Sequence[T
         evaluations = gather([actor.evaluate(conversations_of(group)).cpu() for group in own_share(groups)])
     old_log_probs = stack_padded([evaluation.log_probs for evaluation in evaluations])  # (B, A)
     actions = torch.tensor([action for trajectory in trajectories for action in trajectory.actions])  # (B,)
-    drawn = torch.tensor([probability for trajectory in trajectories for probability in trajectory.probabilities])  # (B,)
+    played = play_of(candidates for trajectory in trajectories for candidates in trajectory.candidates)  # (B, A)
     return PlayedBatch(
         segments=segments,
         reference=reference_log_probs(config, actor, segments),
@@ -212,7 +212,7 @@ def evaluate_play(config: OnPolicyConfig, actor: Actor, trajectories: Sequence[T
         actions=actions,
         hidden=torch.cat([evaluation.hidden for evaluation in evaluations]),
         last_hidden=torch.cat([evaluation.last_hidden for evaluation in evaluations]),
-        rollout_gap=float((old_log_probs.gather(1, actions[:, None])[:, 0] - drawn.log()).abs().max()),
+        rollout=gap_metrics(played, actions, old_log_probs),
     )
 
 

@@ -27,7 +27,8 @@ Metrics, one line of ``metrics.jsonl`` for each iteration:
 * ``old_kl``: mean of ratio - 1 - log ratio in the last epoch, an estimate of the KL divergence from the policy that played.
 * ``clipped``: share of decisions whose ratio is outside the clip range, in the last epoch.
 * ``grad_norm``: mean norm of the gradients before clipping, in the last epoch.
-* ``rollout_gap``: greatest difference of a log-probability between play and learning: rounding, or a bug.
+* ``rollout_gap``, ``rollout_kl``: greatest difference of a log-probability between play and learning, and the mean KL divergence:
+  rounding, or a bug.
 * ``steps``: decisions of the iteration.
 * ``seconds_play``, ``seconds_learn``: time of play, and of learning.
 
@@ -194,7 +195,7 @@ def generalised_advantages(
 def update(config: PPOConfig, agent: ActorCritic, optimizer: Optimizer, progress: Progress, batch: PPOBatch) -> dict[str, float]:
     """Learn the policy and then the values; return the metrics. The first `value_iterations` learn the values alone."""
     check_finite(progress.title, returns=batch.returns, advantages=batch.advantages, values=batch.values)
-    metrics = {"rollout_gap": batch.rollout_gap}
+    metrics = dict(batch.rollout)
     if progress.iteration < config.value_iterations:
         return metrics | update_values(agent, optimizer, batch, progress, math.inf)
     objective = functools.partial(clipped_objective, batch)
