@@ -82,7 +82,7 @@ def test_the_chosen_action_returns_more_in_a_new_game_too(name, seeds, discount,
 
 def test_a_model_plays_on_with_all_that_it_saw_before():
     episode = min(played(GOTO, "gold", range(8), "path"), key=lambda episode: episode.length)
-    states = list(valued_states([episode], Continuing(policy="adapters/babyai-sft")))
+    states = list(valued_states([episode], Continuing(continue_with="adapters/babyai-sft")))
     assert len(states) == episode.length > 1 and all(state.copies == 2 for state in states)
     assert any(max(values) > 0 for state in states for values in state.returns.values()), "it wins from some states"
     for number, state in enumerate(states):
@@ -92,14 +92,14 @@ def test_a_model_plays_on_with_all_that_it_saw_before():
 
 def test_the_prompts_are_those_that_the_model_saw():
     (episode,) = played("BabyAIText-v0?task=goto&max_episode_steps=2", "smollm2", mode="choose", history=1, strategy="zero_shot")
-    states = list(valued_states([episode], Continuing(policy="random")))
+    states = list(valued_states([episode], Continuing(continue_with="random")))
     assert [state.prompt for state in states] == [step.decision.messages for step in episode.steps]
     assert [next(iter(state.returns)) for state in states] == [step.decision.action for step in episode.steps]
 
 
 def test_all_actions_are_played_on_alike_with_the_same_random_numbers():
     episodes = played(GOTO)
-    often = Continuing(policy="random", alternatives=9, continuations=3)
+    often = Continuing(continue_with="random", alternatives=9, continuations=3)
     states = list(valued_states(episodes, often))
     assert states == list(valued_states(episodes, often))
     for state in states:
@@ -115,7 +115,7 @@ def test_all_actions_are_played_on_alike_with_the_same_random_numbers():
 
 def test_the_alternatives_begin_with_the_action_of_the_policy_that_plays_on():
     (episode,) = played(GOTO)
-    for number, state in enumerate(valued_states([episode], Continuing(policy="gold"))):
+    for number, state in enumerate(valued_states([episode], Continuing(continue_with="gold"))):
         with environment_maker(GOTO, fold="train", expert="replan")() as env:
             obs, info = env.reset(seed=episode.seed)
             for step in episode.steps[:number]:
@@ -127,7 +127,7 @@ def test_the_alternatives_begin_with_the_action_of_the_policy_that_plays_on():
 
 def test_what_cannot_be_valued_is_told():
     (episode,) = played(GOTO)
-    gold = Continuing(policy="gold")
+    gold = Continuing(continue_with="gold")
     first = episode.steps[0]
     other = dataclasses.replace(first, observation={**first.observation, "text": "Another room."})
     with pytest.raises(UsageError, match=r"seed 0 of BabyAIText-v0 shows another text before step 1. The game has changed"):
@@ -139,14 +139,14 @@ def test_what_cannot_be_valued_is_told():
         list(valued_states([cart], gold))
     assert all(
         math.isfinite(values[0])
-        for state in valued_states([cart], Continuing(policy="random"))
+        for state in valued_states([cart], Continuing(continue_with="random"))
         for values in state.returns.values()
     )
     (lander,) = played("LunarLander-v3?max_episode_steps=3", expert="")
     with pytest.raises(
         UsageError, match=r"whose copies begin anew, as it is a gymnasium.utils.EzPickle. Give its class a method fork"
     ):
-        list(valued_states([lander], Continuing(policy="random")))
+        list(valued_states([lander], Continuing(continue_with="random")))
 
 
 def test_a_record_loads_no_entry_point_of_a_module_that_nobody_named(tmp_path, monkeypatch):
@@ -156,7 +156,7 @@ def test_a_record_loads_no_entry_point_of_a_module_that_nobody_named(tmp_path, m
     (episode,) = played(GOTO)
     other = dataclasses.replace(episode, environment={**episode.environment, "id": "Unnamed-v0"})
     with pytest.raises(UsageError, match=r"Name that module, as in --import unnamed_games"):
-        list(valued_states([other], Continuing(policy="random")))
+        list(valued_states([other], Continuing(continue_with="random")))
     assert "unnamed_games" not in sys.modules
 
 
@@ -176,13 +176,22 @@ def test_an_environment_that_cannot_be_copied_for_the_expert_is_told():
         (["--continue-with", "gold"], "continue_with: expected it together with format='trl-dpo' and runs"),
         (["--runs", "RUN"], "continue_with: expected it together with format='trl-dpo' and runs"),
         (["--runs", "RUN", "--continue-with", "gold", "--margin", "9"], "two actions differ by 9 or more; got none"),
-        (["--runs", "RUN", "--continue-with", "gold", "--discount", "2"], "expected discount from 0 to 1"),
+        (["--runs", "RUN", "--continue-with", "gold", "--discount", "2"], "discount: expected a number from 0 to 1; got 2.0"),
         (["--runs", "RUN", "--continue-with", "gold", "--alternatives", "0"], "alternatives"),
         (["--alternatives", "2"], "alternatives: expected it together with continue_with"),
         (["--continuations", "2"], "continuations: expected it together with continue_with"),
         (["--discount", "0.9"], "discount: expected it together with continue_with"),
         (["--import", "my_games"], "import: expected it together with continue_with"),
-        (["--format", "trl-sft", "--margin", "1"], "margin: expected format='trl-dpo'"),
+        (["--margin", "-1"], "margin: expected a number from 0 on; got -1.0"),
+        (["--timeout", "9"], "timeout: expected it together with submit_to"),
+        (["--format", "openai", "--suffix", "mine"], "suffix: expected it together with submit_to"),
+        (["--format", "openai", "--base-url", "http://127.0.0.1:9"], "base_url: expected it together with submit_to"),
+        (["--rows", "decisions"], "rows: expected it together with format csv or parquet"),
+        (
+            ["--runs", "RUN", "--continue-with", "gold", "--data", "rows"],
+            "data: expected it together with a format that is made of",
+        ),
+        (["--format", "trl-sft", "--margin", "1"], "margin: expected it together with format trl-dpo"),
     ],
 )
 def test_wrong_settings_are_refused(options, error, tmp_path, capsys):

@@ -14,14 +14,14 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 
 from gym_text.copies import Replayable, deep_copy, fork
-from gym_text.errors import UsageError
+from gym_text.errors import UsageError, check_int
 from gym_text.experts import experts_of
 from gym_text_policies.data.rows import prompts_of, training_prompt
 from gym_text_policies.environments import takes
@@ -49,16 +49,24 @@ class ValuedState(NamedTuple):
 class Continuing:
     """Who plays on after an action, how often, and how the rewards count."""
 
-    policy: str
-    """The policy's name; see `load_policy`."""
+    continue_with: str = ""
+    """Who plays on after an action, in copies of the game, for trl-dpo of runs: gold (the expert), random, or a language model, as
+    in adapters/NAME. What playing on returns is what the action is worth."""
     alternatives: int = 1
-    """Most actions of a state beside the player's: first the policy's, then others, which are drawn."""
+    """Most actions of each state that are valued beside the player's: first the one that continue_with would take, then others,
+    drawn at random. Each is played on in a copy of the game."""
     continuations: int = 1
-    """How often each action is played on."""
+    """How often each action is played on; more than once for a player that draws, such as random. The mean return counts."""
     discount: float = 1.0
-    """Discount factor (gamma) of a step."""
-    imports: tuple[str, ...] = ()
-    """Modules whose environments may be made, beside those that ship."""
+    """Discount factor (gamma) of the rewards in the copies. Below 1 the shorter way to a reward is the better one."""
+    imports: tuple[str, ...] = field(default=(), metadata={"option": "import"})
+    """Modules whose environments may be played again for continue_with, as in my_games."""
+
+    def __post_init__(self) -> None:
+        check_int("alternatives", self.alternatives, 1, 10_000)
+        check_int("continuations", self.continuations, 1, 10_000)
+        if not 0 <= self.discount <= 1:
+            raise UsageError(f"discount: expected a number from 0 to 1; got {self.discount!r}.")
 
 
 def valued_states(episodes: Iterable[Episode], continuing: Continuing) -> Iterator[ValuedState]:
@@ -79,7 +87,7 @@ def valued_states(episodes: Iterable[Episode], continuing: Continuing) -> Iterat
             if game not in players:
                 env = _environment(episode, continuing)
                 stack.callback(env.close)
-                policy = load_policy(continuing.policy, env)
+                policy = load_policy(continuing.continue_with, env)
                 check_lists_actions(policy.spec, "continue_with")
                 players[game] = policy, policy.wrap(env)
             yield from _valued(episode, *players[game], continuing)
@@ -99,7 +107,7 @@ def _check_answers(episode: Episode) -> None:
 def _environment(episode: Episode, continuing: Continuing) -> gym.Env[Any, Any]:
     """Return an episode's environment, with an expert in every state if the expert plays on."""
     import_modules(continuing.imports)
-    record, by_expert = dict(episode.environment), continuing.policy == "gold"
+    record, by_expert = dict(episode.environment), continuing.continue_with == "gold"
     check_owner(record, continuing.imports)  # before `takes`, which imports the environment's class
     if takes(record["id"], "expert"):
         record["kwargs"] = {**record["kwargs"], "expert": "replan" if by_expert else "off"}

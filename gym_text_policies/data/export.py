@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from gym_text.errors import PolicyError, UsageError, check_choice, check_int, import_extra
+from gym_text.errors import PolicyError, UsageError, check_choice, import_extra
 from gym_text_policies.backends.providers.connection import check_url
 from gym_text_policies.data.action_values import Continuing, ValuedState, valued_states
 from gym_text_policies.data.dataset import read_rows
@@ -32,8 +32,8 @@ _OVER = ("succeeded", "failed", "cancelled")
 
 @old_names(episodes="runs")
 @gone(poll=30.0)
-@dataclass(frozen=True)
-class ExportConfig:
+@dataclass(frozen=True, kw_only=True)
+class ExportConfig(Continuing):
     """Write episodes as a table or as logs of Inspect; or their tokens or answers for TRL; or chats for OpenAI, and submit them."""
 
     format: Format = "openai"
@@ -47,20 +47,8 @@ class ExportConfig:
     """What a row of csv and parquet is: episodes, or decisions, which have probabilities."""
     data: tuple[str, ...] = ("runs/data/rows",)
     """Datasets of gym-text collect, for openai, trl-sft and trl-dpo: folders, or hf:OWNER/NAME of the hub."""
-    continue_with: str = ""
-    """Who plays on after an action, in copies of the game, for trl-dpo of runs: gold (the expert), random, or a language model, as
-    in adapters/NAME. What playing on returns is what the action is worth."""
-    alternatives: int = 1
-    """Actions of each state that are valued beside the player's: first the one that continue_with would take, then others, drawn at
-    random. Each is played on in a copy of the game."""
-    continuations: int = 1
-    """How often each action is played on; more than once for a player that draws, such as random. The mean return counts."""
-    discount: float = 1.0
-    """Discount factor (gamma) of the rewards in the copies. Below 1 the shorter way to a reward is the better one."""
     margin: float = 0.0
     """Least difference of the mean returns of the two answers of a pair of trl-dpo, in units of the reward."""
-    imports: tuple[str, ...] = field(default=(), metadata={"option": "import"})
-    """Modules whose environments may be played again for continue_with, as in my_games."""
     file: str | None = None
     """File to write, or the folder of inspect. By default it is named after the format, as in runs/data/openai.jsonl."""
     submit_to: str = ""
@@ -73,12 +61,11 @@ class ExportConfig:
     """Most seconds to wait for the fine-tuned model. OpenAI's job goes on after that."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_choice("format", self.format, get_args(Format))
         check_choice("rows", self.rows, get_args(Rows))
-        check_int("alternatives", self.alternatives, 1, 10_000)
-        check_int("continuations", self.continuations, 1, 10_000)
-        if not (0 <= self.discount <= 1 and self.margin >= 0):
-            raise UsageError(f"expected discount from 0 to 1 and margin from 0 on; got {self.discount!r} and {self.margin!r}.")
+        if self.margin < 0:
+            raise UsageError(f"margin: expected a number from 0 on; got {self.margin!r}.")
 
     @property
     def values_actions(self) -> bool:
@@ -97,17 +84,19 @@ class ExportConfig:
                 f"format={self.format!r}: expected datasets as data for {', '.join(_CHATS)}, and run folders as runs for all other "
                 f"formats; got runs={self.runs!r}."
             )
-        for name in () if self.values_actions else ("alternatives", "continuations", "discount", "imports"):
-            if getattr(self, name) != getattr(ExportConfig, name):
-                option = "import" if name == "imports" else name
-                raise UsageError(
-                    f"{option}: expected it together with continue_with, as in --format trl-dpo --runs runs/data --continue-with "
-                    f"gold; got {getattr(self, name)!r} without it."
-                )
-        if self.margin and self.format != "trl-dpo":
-            raise UsageError(f"margin: expected format='trl-dpo', which has pairs; got {self.format!r}.")
-        if self.submit_to and self.format != "openai":
-            raise UsageError(f"submit_to: expected format='openai', which OpenAI reads; got {self.format!r}.")
+        by_actions = "continue_with, as in --format trl-dpo --runs runs/data --continue-with gold"
+        for holds, what, names in (
+            (self.values_actions, by_actions, ("alternatives", "continuations", "discount", "imports")),
+            (self.format in _CHATS and not self.runs, f"a format that is made of datasets: {', '.join(_CHATS)}", ("data",)),
+            (self.format in _TABLES, f"format {' or '.join(_TABLES)}", ("rows",)),
+            (self.format == "trl-dpo", "format trl-dpo, which has pairs", ("margin",)),
+            (self.format == "openai", "format openai, which OpenAI reads", ("submit_to",)),
+            (self.submit_to, "submit_to, the model to fine-tune", ("base_url", "suffix", "timeout")),
+        ):
+            for name in names:
+                if not holds and getattr(self, name) != getattr(ExportConfig, name):
+                    option = "import" if name == "imports" else name
+                    raise UsageError(f"{option}: expected it together with {what}; got {getattr(self, name)!r} without it.")
 
 
 def openai_lines(rows: Sequence[Row]) -> list[str]:
@@ -174,15 +163,8 @@ def _token_lines(config: ExportConfig) -> tuple[list[str], str]:
 
 def _action_lines(config: ExportConfig) -> tuple[list[str], str]:
     """Return pairs of actions of the run folders' episodes as lines, and what they contain; episodes with an error are left out."""
-    continuing = Continuing(
-        policy=config.continue_with,
-        alternatives=config.alternatives,
-        continuations=config.continuations,
-        discount=config.discount,
-        imports=config.imports,
-    )
     played = (episode for episode in _episodes(config) if episode.error is None)
-    states: list[ValuedState] = list(valued_states(played, continuing))
+    states: list[ValuedState] = list(valued_states(played, config))
     pairs = action_pairs(states, config.margin)
     copies, steps = sum(state.copies for state in states), sum(state.steps for state in states)
     what = f"{len(pairs)} pairs of {len(states)} states ({copies} copies of the game, {steps} steps in them)"
