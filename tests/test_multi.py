@@ -77,3 +77,16 @@ def test_the_benchmark_is_the_same_by_two_processes(tmp_path, capsys):
     assert columns[0] == columns[1] and len(columns[0]) == 2
     stored = [played(EpisodeStore(tmp_path / workers).episodes()) for workers in ("0", "2")]
     assert stored[0] == stored[1]
+
+
+def test_an_experiment_is_the_same_by_two_processes(tmp_path):
+    file = tmp_path / "experiment.yaml"
+    sections = (
+        "agent: {{model: random}}\nenvironment: {{name: '{}'}}\nexperiment: {{episodes: 4, verbose: false, save_gif: false}}\n"
+    )
+    file.write_text(sections.format(GOTO), "utf-8")
+    for workers in ("0", "2"):
+        assert cli.main(["run", str(file), "--workers", workers, "--folder", str(tmp_path / workers)]) == 0
+    stored = [played(EpisodeStore(tmp_path / workers).episodes()) for workers in ("0", "2")]
+    assert stored[0] == stored[1] and len(stored[0]) == 4
+    assert "workers: 2" in (tmp_path / "2/experiment.yaml").read_text("utf-8")

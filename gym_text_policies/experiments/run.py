@@ -53,6 +53,8 @@ class RunConfig(Trust):
     agent.model=[smollm2,random], makes a batch."""
     folder: str | None = None
     """Run folder. It replaces the folder that the file names."""
+    workers: int | None = None
+    """Processes that play, in place of the file's experiment.workers. Each loads the model into memory of its own."""
 
     @staticmethod
     def more_help() -> str:
@@ -77,6 +79,8 @@ def run(config: RunConfig) -> str:
         if not equals:
             raise UsageError(f"set: expected section.key=value; got {change!r}.")
         changes[key] = parse_yaml(value, f"set {key}").plain()
+    if config.workers is not None:
+        changes["experiment.workers"] = config.workers
     path = Path(config.config)
     folder = config.folder or (path if path.is_dir() else None)
     if path.is_dir() and not (path / FILE).is_file():
