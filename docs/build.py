@@ -35,6 +35,7 @@ PAGES = {
     "textarena.md": "TextArena",
     "textworld.md": "TextWorld",
     "textcraft.md": "TextCraft",
+    "sokoban.md": "Sokoban",
     "experiments.md": "Experiments",
     "reports.md": "Reports",
     "strategies.md": "Strategies and answers",

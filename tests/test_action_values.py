@@ -183,6 +183,7 @@ def test_an_environment_that_cannot_be_copied_for_the_expert_is_told():
         (["--discount", "0.9"], "discount: expected it together with continue_with"),
         (["--import", "my_games"], "import: expected it together with continue_with"),
         (["--margin", "-1"], "margin: expected a number from 0 on; got -1.0"),
+        (["--margin", "nan"], "margin: expected a number from 0 on; got nan"),
         (["--timeout", "9"], "timeout: expected it together with submit_to"),
         (["--format", "openai", "--suffix", "mine"], "suffix: expected it together with submit_to"),
         (["--format", "openai", "--base-url", "http://127.0.0.1:9"], "base_url: expected it together with submit_to"),

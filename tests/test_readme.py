@@ -90,7 +90,8 @@ def test_the_figures_of_reinforcement_learning_are_the_committed_result():
 def test_every_picture_is_there_small_made_by_the_command_and_shown(pictures):
     shown = {(page.parent / link).resolve() for page, text in PAGES.items() for link in re.findall(r"!\[[^\]]*\]\(([^)]*)\)", text)}
     made = {pictures.FOLDER / name for name in (*pictures.PICTURES, "report-steps.png")}
-    assert shown == made
+    of_environments = {picture for picture in shown if picture.parent == pictures.FOLDER / "environments"}
+    assert shown - of_environments == made and all(picture.is_file() for picture in of_environments)
     there = [path for path in pictures.FOLDER.rglob("*") if path.is_file()]
     assert made <= set(there) and sum(path.stat().st_size for path in there) < 3_000_000
 

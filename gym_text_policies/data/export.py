@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any, Literal, get_args
 
 from gym_text.errors import PolicyError, UsageError, check_choice, import_extra
 from gym_text_policies.backends.providers.connection import check_url
-from gym_text_policies.data.action_values import Continuing, ValuedState, valued_states
+from gym_text_policies.data.action_values import Continuing, valued_states
 from gym_text_policies.data.dataset import read_rows
 from gym_text_policies.data.inspect_logs import write_inspect_logs
 from gym_text_policies.data.preferences import action_pairs, preference_pairs
@@ -64,7 +65,7 @@ class ExportConfig(Continuing):
         super().__post_init__()
         check_choice("format", self.format, get_args(Format))
         check_choice("rows", self.rows, get_args(Rows))
-        if self.margin < 0:
+        if not 0 <= self.margin < math.inf:
             raise UsageError(f"margin: expected a number from 0 on; got {self.margin!r}.")
 
     @property
@@ -114,7 +115,8 @@ def openai_lines(rows: Sequence[Row]) -> list[str]:
                 continue
             if label and label != message["content"]:
                 before = [{**m, "weight": 0} if m["role"] == "assistant" else m for m in row.messages[:number]]
-                lines.append(json.dumps({"messages": [*before, {"role": "assistant", "content": label, "weight": 1}]}))
+                learnt = {"role": "assistant", "content": label, "weight": 1}
+                lines.append(json.dumps({"messages": [*before, learnt]}, ensure_ascii=False))
             messages.append({**message, "weight": int(bool(label) and label == message["content"])})
         if any(message.get("weight") for message in messages):
             lines.append(json.dumps({"messages": messages}, ensure_ascii=False))
@@ -163,11 +165,10 @@ def _token_lines(config: ExportConfig) -> tuple[list[str], str]:
 
 def _action_lines(config: ExportConfig) -> tuple[list[str], str]:
     """Return pairs of actions of the run folders' episodes as lines, and what they contain; episodes with an error are left out."""
-    played = (episode for episode in _episodes(config) if episode.error is None)
-    states: list[ValuedState] = list(valued_states(played, config))
-    pairs = action_pairs(states, config.margin)
-    copies, steps = sum(state.copies for state in states), sum(state.steps for state in states)
-    what = f"{len(pairs)} pairs of {len(states)} states ({copies} copies of the game, {steps} steps in them)"
+    found = list(valued_states((episode for episode in _episodes(config) if episode.error is None), config))
+    pairs = action_pairs(found, config.margin)
+    copies, steps = sum(state.copies for state in found), sum(state.steps for state in found)
+    what = f"{len(pairs)} pairs of {len(found)} states ({copies} copies of the game, {steps} steps in them)"
     return [json.dumps(pair, ensure_ascii=False) for pair in pairs], what
 
 
@@ -212,8 +213,8 @@ def run(config: ExportConfig) -> str:
     path = Path(config.file or f"runs/data/{default}")
     if path.exists():
         raise UsageError(f"{path}: expected a new file; it is there already. Name another one, or remove it.")
+    path.parent.mkdir(parents=True, exist_ok=True)
     if is_table:
-        path.parent.mkdir(parents=True, exist_ok=True)
         return f"{_TABLES[config.format](path, _episodes(config), config.rows)} rows: {path}"
     if config.format == "inspect":
         return f"{len(write_inspect_logs(path, _episodes(config)))} logs: {path}. To see them: inspect view --log-dir {path}"
@@ -226,7 +227,6 @@ def run(config: ExportConfig) -> str:
         what = f"{len(lines)} {unit}"
     else:
         lines, what = _token_lines(config)
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, "\n".join(lines) + "\n")
     if not config.submit_to:
         return f"{what}: {path}"
