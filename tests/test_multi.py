@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import signal
 
 import numpy as np
@@ -66,6 +67,14 @@ def test_a_mistake_is_the_error_of_one_process(tmp_path):
     job = EpisodeJob("BabyAIText-v0?task=gato", {}, PolicyConfig("random"))
     with ProcessEngine(2) as engine, pytest.raises(UsageError, match="goto"):
         engine.identify(job)
+
+
+def test_it_is_said_once_how_much_memory_a_process_with_a_model_takes(tiny_model, caplog):
+    job = EpisodeJob(GOTO, {}, PolicyConfig(tiny_model, mode="choose"))
+    with caplog.at_level(logging.INFO), ProcessEngine(3) as engine:
+        assert engine.identify(job) == engine.identify(job)
+    (said,) = re.findall(r"Each of 3 processes loads the model; so far the first one has taken (\S+) GB\.", caplog.text)
+    assert 0.1 < float(said) < 8
 
 
 def test_the_benchmark_is_the_same_by_two_processes(tmp_path, capsys):
