@@ -7,10 +7,12 @@ that a client sends is run, imported, or used as a path. The limits are in `gym_
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
+import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -102,6 +104,7 @@ class GymTextEnvironment(openenv.Environment):
         self._tally = Tally()
         self._prompt = Prompt(TOOL_STRATEGY)
         self._state = TextState(done=True)
+        self._lock = threading.RLock()
 
     def reset(
         self,
@@ -134,14 +137,15 @@ class GymTextEnvironment(openenv.Environment):
             seed = check_int("seed", seed, 0, MAX_SEED)
         if episode_id is not None and not (isinstance(episode_id, str) and len(episode_id) <= 255):
             raise UsageError("episode_id: expected a string of 255 characters at most; got something else, or more.")
-        self._state = TextState(done=True)  # if this reset fails, the previous episode must not go on
-        if self._env is None or self._made_for != split:
-            self.close()
-            self._env, self._made_for = self._game.make(split), split
-        self._obs, info = self._env.reset(seed=seed)
-        self._tally = Tally()
-        self._state = TextState(episode_id=episode_id or str(uuid.uuid4()), seed=seed, split=split)
-        return self._observation(info, None)
+        with self._playing():
+            self._state = TextState(done=True)  # if this reset fails, the previous episode must not go on
+            if self._env is None or self._made_for != split:
+                self.close()
+                self._env, self._made_for = self._game.make(split), split
+            self._obs, info = self._env.reset(seed=seed)
+            self._tally, score = Tally(), float(info.get("score", 0.0))
+            self._state = TextState(episode_id=episode_id or str(uuid.uuid4()), seed=seed, split=split, score=score)
+            return self._observation(info, None)
 
     def step(self, action: TextAction, timeout_s: float | None = None, **unknown: Any) -> TextObservation:
         """Play one action. It is parsed like the answer of a policy, see `parse_action`.
@@ -158,29 +162,45 @@ class GymTextEnvironment(openenv.Environment):
         Raises:
             StepOrderError: Before `reset`, or after the episode's end.
         """
-        state = self._state
-        if self._env is None or state.done:
-            what = "there is none" if self._env is None else "this one has ended"
-            raise StepOrderError(f"step: expected a running episode; {what}. Send a reset first, over the same connection to /ws.")
-        name = parse_action(action.action, self._game.spec, self._obs)
-        state.step_count += 1  # OpenEnv's contract counts calls, usable or not
-        state.done = self._tally.add(usable=name is not None)
-        if name is None:
-            info = {"score": state.score, "success": state.success, "action_was_valid": False}
-            error = told(self._game.spec, self._obs)
-            return self._observation(info, 0.0, truncated=state.done, error=error)
-        self._obs, reward, terminated, truncated, info = self._env.step(self._game.spec.encode(name, self._obs))
-        state.score, state.success, state.done = float(info["score"]), bool(info.get("success")), terminated or truncated
-        return self._observation(info, float(reward), truncated=truncated)
+        with self._lock:
+            state = self._state
+            if self._env is None or state.done:
+                what = "this one has ended" if state.episode_id else "there is none"
+                raise StepOrderError(
+                    f"step: expected a running episode; {what}. Send a reset first, over the same connection to /ws."
+                )
+            name = parse_action(action.action, self._game.spec, self._obs) or None  # no empty action, where any words are one
+            state.step_count += 1  # OpenEnv's contract counts calls, usable or not
+            state.done = self._tally.add(usable=name is not None)
+            if name is None:
+                info = {"success": state.success, "action_was_valid": False}
+                error = told(self._game.spec, self._obs)
+                return self._observation(info, 0.0, truncated=state.done, error=error)
+            with self._playing():
+                self._obs, reward, terminated, truncated, info = self._env.step(self._game.spec.encode(name, self._obs))
+                state.score = float(info.get("score", state.score + float(reward)))
+                state.success, state.done = bool(info.get("success")), terminated or truncated
+                return self._observation(info, float(reward), truncated=truncated)
+
+    @contextlib.contextmanager
+    def _playing(self) -> Iterator[None]:
+        """Keep other threads out while the game moves. If it raises, the episode is over, and the next reset makes another game."""
+        with self._lock:
+            try:
+                yield
+            except Exception:
+                self._state.done = True
+                with contextlib.suppress(Exception):
+                    self.close()
+                raise
 
     def _observation(
         self, info: dict[str, Any], reward: float | None, *, truncated: bool = False, error: str = ""
     ) -> TextObservation:
         others = {key: plain(value) for key, value in self._obs.items() if key not in ("text", "goal", "valid_actions")}
         try:
-            check_json("step", {"reward": reward, "score": float(info["score"]), "observation": others})
+            check_json("step", {"reward": reward, "score": self._state.score, "observation": others})
         except (TypeError, ValueError) as wrong:
-            self._state.done = True
             raise EngineError(f"{wrong}. The episode is over: send a reset.") from None
         return TextObservation(
             text=self._obs["text"],
@@ -189,7 +209,7 @@ class GymTextEnvironment(openenv.Environment):
             fields=others,
             reward=reward,
             done=self._state.done,
-            score=float(info["score"]),
+            score=self._state.score,
             success=bool(info.get("success", False)),
             failure=bool(info.get("failure", False)),
             truncated=truncated,
@@ -203,10 +223,12 @@ class GymTextEnvironment(openenv.Environment):
         return tools_of(self._game.name, self._game.spec, self._begin, self._act)
 
     def _begin(self, seed: int | None, split: str | None) -> str:
-        return self._told(self.reset(seed=seed, split=split))
+        with self._lock:
+            return self._told(self.reset(seed=seed, split=split))
 
     def _act(self, action: str) -> str:
-        return self._told(self.step(TextAction(action=action)))
+        with self._lock:
+            return self._told(self.step(TextAction(action=action)))
 
     def _told(self, observation: TextObservation) -> str:
         """Return an observation as a text for an agent."""
@@ -230,9 +252,10 @@ class GymTextEnvironment(openenv.Environment):
 
     def close(self) -> None:
         """Close the environment."""
-        if self._env is not None:
-            self._env.close()
-            self._env = None
+        with self._lock:
+            env, self._env = self._env, None
+            if env is not None:
+                env.close()
 
     # ---------------------------------------------------------------- OpenEnv's tasks. Task i of a split is the level of seed i.
 

@@ -501,21 +501,115 @@ def test_a_limit_that_is_none_is_refused():
         Limits(max_sessions=0)
 
 
-class NotANumber(gym.Wrapper):
-    """Its second reward is no number."""
+class Breaking(gym.Wrapper):
+    """Breaks at its second step, or gives a reward there that is no number, and after that at every step and reset."""
+
+    def __init__(self, env, broken):
+        super().__init__(env)
+        self.count, self.broken, self.closed = 0, broken, False
+
+    def reset(self, **arguments):
+        if self.count > 1:
+            raise RuntimeError("still broken")
+        return self.env.reset(**arguments)
 
     def step(self, action):
-        self.count = getattr(self, "count", 0) + 1
+        self.count += 1
+        if self.count > 1 and self.broken == "raises":
+            raise RuntimeError("the reward is lost")
         obs, reward, terminated, truncated, info = self.env.step(action)
-        return obs, float("nan") if self.count == 2 else reward, terminated, truncated, info
+        return obs, float("nan") if self.count > 1 else reward, terminated, truncated, info
+
+    def close(self):
+        self.closed = True
+        if self.count > 1:
+            raise RuntimeError("still broken")
 
 
-def test_a_reward_that_is_no_number_is_an_error_and_ends_the_episode():
+@pytest.mark.parametrize("broken", ["raises", "is no number"])
+def test_a_game_that_breaks_is_an_error_ends_the_episode_and_is_made_anew(broken):
+    make, made = environment_maker(GOTO), []
+
+    def breaking(split):
+        made.append(Breaking(make(), broken))
+        return made[-1]
+
+    with serving(create_app(breaking, splits=())) as url, player(url) as client:
+        for number in (1, 2):
+            client.reset(seed=0)
+            assert client.step("turn left").reward == 0
+            with pytest.raises(RuntimeError, match="reward"):
+                client.step("turn left")
+            assert client.state().done and len(made) == number + 1, "the first is asked for its words"
+            assert made[-1].closed
+            with pytest.raises(RuntimeError, match="this one has ended"):
+                client.step("turn left")
+
+
+class Slow(gym.Wrapper):
+    """Notes how many of its steps and resets run at once."""
+
+    running = most = 0
+
+    def reset(self, **arguments):
+        return self._slowly(lambda: self.env.reset(**arguments))
+
+    def step(self, action):
+        return self._slowly(lambda: self.env.step(action))
+
+    def _slowly(self, play):
+        self.running += 1
+        self.most = max(self.most, self.running)
+        time.sleep(0.05)
+        self.running -= 1
+        return play()
+
+
+def test_calls_of_tools_that_one_session_gets_at_once_are_played_one_after_the_other():
+    make, made = environment_maker(GOTO), []
+
+    def slow(split):
+        made.append(Slow(make()))
+        return made[-1]
+
+    session = GymTextEnvironment(ServedGame(slow, (), GOTO, make().get_wrapper_attr("text_spec"), 1000))
+
+    async def play():
+        async with session.mcp_client as agent:
+            await agent.call_tool("begin", {"seed": 0})
+            calls = [agent.call_tool("act", {"action": "turn left"}) for _ in range(4)]
+            return await asyncio.gather(*calls, agent.call_tool("begin", {"seed": 1}))
+
+    told = asyncio.run(play())
+    assert len(told) == 5 and made[0].most == 1 and len(made) == 1
+    session.close()
+
+
+class WithoutScore(gym.Wrapper):
+    """An environment of one's own, whose `info` is empty. Its reward is that of the game, and one more for each step."""
+
+    def reset(self, **arguments):
+        return self.env.reset(**arguments)[0], {}
+
+    def step(self, action):
+        obs, reward, terminated, truncated, _ = self.env.step(action)
+        return obs, reward + 1, terminated, truncated, {}
+
+
+def test_the_score_of_an_environment_that_tells_none_is_the_sum_of_its_rewards():
     make = environment_maker(GOTO)
-    with serving(create_app(lambda split: NotANumber(make()), splits=())) as url, player(url) as client:
-        client.reset(seed=0)
-        assert client.step("turn left").reward == 0
-        with pytest.raises(RuntimeError, match="reward"):
-            client.step("turn left")
-        with pytest.raises(RuntimeError, match="this one has ended"):
-            client.step("turn left")
+    with serving(create_app(lambda split: WithoutScore(make()), splits=())) as url, player(url) as game:
+        assert game.reset(seed=0).observation.score == 0
+        scores = [game.step(action).observation.score for action in ("turn left", NONSENSE, "turn left")]
+        assert scores == [1, 1, 2] and game.state().score == 2
+        assert game.reset(seed=0).observation.score == game.state().score == 0
+
+
+@pytest.mark.parametrize("blank", ["", " \n"])
+def test_nothing_is_no_action_where_any_words_are_one(blank):
+    session = session_of("TextArenaText-v0?game=Mastermind-v0")
+    first = session.reset(seed=0)
+    told = session.step(TextAction(action=blank))
+    assert (told.action_was_valid, told.text, told.done) == (False, first.text, False) and told.error
+    assert session.step(TextAction(action="[1 2 3 4]")).text != first.text
+    session.close()
